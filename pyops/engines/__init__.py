@@ -1,0 +1,1 @@
+"""How ONNX Runtime calls an Op."""

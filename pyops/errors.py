@@ -1,0 +1,40 @@
+"""What can go wrong, in the user's words."""
+
+
+class PyopsError(Exception):
+    """Base of every error that pyops raises on its own behalf.
+
+    An exception raised inside a kernel is never wrapped: it reaches the caller as itself.
+    """
+
+
+class DeclarationError(PyopsError, TypeError):
+    """A declaration that cannot become an ONNX operator; raised when it is declared."""
+
+
+class InputError(PyopsError, TypeError):
+    """Arguments of a call that do not match the op's declaration."""
+
+
+class OutputError(PyopsError, TypeError):
+    """A kernel returned something other than what its op declares."""
+
+
+class ShapeInferenceError(PyopsError, ValueError):
+    """A shape function cannot say, or says something other than specs."""
+
+
+class ModelError(PyopsError, ValueError):
+    """A model and the declared ops disagree, or ONNX Runtime refuses the model."""
+
+
+class EngineError(PyopsError, RuntimeError):
+    """ONNX Runtime cannot host Python kernels here; the message says why."""
+
+
+class MissingDependencyError(PyopsError, ImportError):
+    """An optional dependency is needed and not installed; the message names the extra."""
+
+
+class KeptArrayWarning(UserWarning):
+    """A kernel kept an array that is valid during its call only."""

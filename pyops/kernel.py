@@ -1,0 +1,180 @@
+"""One call of a kernel: arguments checked, the function run, its outputs checked.
+
+Every engine goes through here, so that a kernel behaves the same wherever it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError, OutputError
+from .signature import Input, Signature
+from .types import STRING, DType, describe, dtype_name, element_type, spell_scalar
+
+
+def split_arguments(
+    signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Inputs and attributes of a plain call; inputs may be passed by name, as in Python.
+
+    Raises
+    ------
+    InputError
+        An input is passed twice, is no array, or has an element type that is not declared; or an
+        attribute is unknown, missing or of another type.
+    """
+    arrays = list(args)
+    attributes = dict(kwargs)
+    attributes.pop("out", None)
+    for position, item in enumerate(signature.inputs):
+        if item.name not in attributes or item.variadic:
+            continue
+        if position < len(arrays):
+            raise InputError(f"{signature.qualified_name} got input {item.name!r} twice")
+        arrays += [None] * (position - len(arrays)) + [attributes.pop(item.name)]
+    declared = signature.parameters(len(arrays))
+    arrays = [_as_array(signature, item, value) for item, value in zip(declared, arrays, strict=True)]
+    return arrays, signature.convert_attributes(attributes)
+
+
+def _as_array(signature: Signature, item: Input, value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if value is not None and not hasattr(value, "dtype"):
+        raise InputError(
+            f"{signature.qualified_name}: input {item.name!r} is {describe(value)}; pass an array, for example "
+            f"np.asarray({item.name}, {spell_scalar(item.type.dtypes[0])})"
+        )
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        value = value.astype(STRING)
+    return value
+
+
+def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple[DType, ...]:
+    """The dtype of each declared output, given those of the actual inputs (None: absent).
+
+    Raises
+    ------
+    InputError
+        An input's dtype is not declared, one that is required is absent, or inputs that share a
+        type parameter differ.
+    """
+    bound: dict[str, tuple[str, DType]] = {}
+    for item, dtype in zip(signature.parameters(len(inputs)), inputs, strict=True):
+        if dtype is None:
+            if not item.optional:
+                raise InputError(f"{signature.qualified_name}: input {item.name!r} is None; it is not optional")
+            continue
+        if dtype not in item.type.dtypes:
+            raise InputError(
+                f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)}; declared is {item.type}"
+            )
+        if not item.homogeneous:
+            continue
+        first, known = bound.setdefault(item.type.name, (item.name, dtype))
+        if known != dtype:
+            raise InputError(
+                f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)} and {first!r} is "
+                f"{dtype_name(known)}; both are declared {item.type.name}, which is one type per call"
+            )
+    dtypes = []
+    for output in signature.outputs:
+        if len(output.type.dtypes) > 1 and output.type.name not in bound:
+            raise InputError(
+                f"{signature.qualified_name}: no input that is present tells the type of output {output.name!r}"
+            )
+        dtypes.append(bound[output.type.name][1] if len(output.type.dtypes) > 1 else output.type.dtypes[0])
+    return tuple(dtypes)
+
+
+def call(
+    signature: Signature, function: Callable[..., Any], arrays: Sequence[Any], attributes: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Run a kernel on plain arrays.
+
+    Parameters
+    ----------
+    arrays : sequence
+        One per input, None where absent. The kernel gets read-only views of them.
+    attributes : mapping
+        As `Signature.convert_attributes` returns them.
+
+    Returns
+    -------
+    tuple of arrays
+        One per output, each of its declared dtype.
+    """
+    dtypes = output_dtypes(signature, [None if array is None else array.dtype for array in arrays])
+    return check_outputs(signature, dtypes, function(*map(_read_only, arrays), **attributes))
+
+
+def _read_only(array: Any) -> Any:
+    if not isinstance(array, np.ndarray):
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def check_outputs(signature: Signature, dtypes: Sequence[DType], result: Any) -> tuple[Any, ...]:
+    """What a kernel returned, as one array per output.
+
+    Raises
+    ------
+    OutputError
+        It is not what is declared: another type, dtype or count.
+    """
+    if not signature.returns_tuple:
+        return (_check_output(signature, 0, dtypes[0], result),)
+    if not isinstance(result, tuple):
+        raise OutputError(
+            f"{signature.qualified_name} is declared to return a tuple of {len(dtypes)} arrays and returned "
+            f"{describe(result)}; write return {', '.join(item.name for item in signature.outputs)}"
+        )
+    variadic = signature.outputs[-1].variadic
+    if len(result) != len(dtypes) and not (variadic and len(result) >= len(dtypes) - 1):
+        raise OutputError(
+            f"{signature.qualified_name} is declared to return {len(dtypes)} arrays and returned {len(result)}; "
+            "return as many as the return type names"
+        )
+    checked = (_check_output(signature, i, dtypes[min(i, len(dtypes) - 1)], value) for i, value in enumerate(result))
+    return type(result)(*checked) if hasattr(result, "_fields") else tuple(checked)
+
+
+def _check_output(signature: Signature, index: int, dtype: DType, value: Any) -> Any:
+    if type(value) is np.ndarray and value.dtype == dtype and dtype is not STRING:
+        return value
+    output = signature.outputs[min(index, len(signature.outputs) - 1)]
+    declared = f"{signature.qualified_name}: {output.name!r} is declared {dtype_name(dtype)}"
+    if isinstance(value, np.ma.MaskedArray):
+        raise OutputError(f"{declared} and is a masked array; ONNX has no masks, return value.filled(...)")
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        fix = "return an array" if value is None else f"return np.asarray(result, {spell_scalar(dtype)})"
+        raise OutputError(f"{declared} and the kernel returned {describe(value)}; {fix}")
+    if dtype is STRING:
+        return _check_strings(declared, value)
+    if value.dtype != dtype:
+        known = element_type(value.dtype) if isinstance(value.dtype, np.dtype) else None
+        hint = "" if known is None else f", or declare it NDArray[{spell_scalar(value.dtype)}]"
+        raise OutputError(
+            f"{declared} and the kernel returned {describe(value)}; "
+            f"return result.astype({spell_scalar(dtype)}){hint}"
+        )
+    return value
+
+
+def _check_strings(declared: str, value: Any) -> Any:
+    if value.dtype.kind == "U":
+        return value.astype(STRING)
+    if value.dtype != STRING:
+        raise OutputError(f"{declared} and the kernel returned {describe(value)}; return an array of str")
+    for item in value.flat:
+        if not isinstance(item, str):
+            raise OutputError(f"{declared} and the kernel returned an array that holds {describe(item)}; return str")
+    return value
+

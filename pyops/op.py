@@ -1,0 +1,285 @@
+"""Op: a Signature with its kernels and its shape function."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from . import kernel, pycustomopdef, registry, shapes
+from .declaration import check_kernel_parameters, read_signature
+from .errors import DeclarationError, MissingDependencyError, ShapeInferenceError
+from .signature import Signature
+from .types import describe, spell_scalar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEVICE_TYPES = ("cpu", "cuda")
+
+
+class Op(Generic[P, R]):
+    """An ONNX operator that is a Python function.
+
+    Made by `onnx_op`. Calling it runs the kernel on plain arrays, through the same checks as a
+    session: NumPy arrays run the CPU kernel, CuPy arrays the CUDA kernel.
+
+    Attributes
+    ----------
+    signature : Signature
+        What ONNX knows of it. It never changes.
+    kernels : dict
+        Device type (``"cpu"``, ``"cuda"``) to function. A redeclaration replaces them.
+    """
+
+    signature: Signature
+    kernels: dict[str, Callable[..., Any]]
+    shape_function: Callable[..., Any] | None
+
+    def __init__(self, signature: Signature, function: Callable[P, R]) -> None:
+        self.signature = signature
+        self.redefine(function)
+
+    def redefine(self, function: Callable[P, R]) -> None:
+        """Replace the kernels by `function` and forget the shape function."""
+        functools.update_wrapper(self, function)
+        self.kernels = {"cpu": function}
+        self.shape_function = None
+
+    @property
+    def domain(self) -> str:
+        """The operator's domain: ``mylibrary``."""
+        return self.signature.domain
+
+    @property
+    def name(self) -> str:
+        """The op type: ``AddRound``."""
+        return self.signature.name
+
+    @property
+    def version(self) -> int:
+        """The opset version of the domain from which on this operator is meant."""
+        return self.signature.version
+
+    def __call__(self, *inputs: P.args, **attributes: P.kwargs) -> R:
+        """Run the kernel on arrays, without a session.
+
+        Parameters
+        ----------
+        *inputs : numpy.ndarray or cupy.ndarray
+            As declared; an absent optional input is None. Kernels get read-only views.
+        **attributes
+            As declared.
+
+        Raises
+        ------
+        InputError
+            The arguments do not match the declaration.
+        OutputError
+            The kernel's result does not.
+        """
+        arrays, named = kernel.split_arguments(self.signature, inputs, attributes)
+        device_type = "cuda" if any(_is_cupy(array) for array in arrays) else "cpu"
+        outputs = kernel.call(self.signature, self.kernel(device_type), arrays, named)
+        return cast(R, outputs if self.signature.returns_tuple else outputs[0])
+
+    def kernel(self, device_type: str) -> Callable[..., Any]:
+        """The kernel for a device type.
+
+        Raises
+        ------
+        MissingDependencyError
+            A CUDA kernel is wanted and CuPy is not installed.
+        DeclarationError
+            No such kernel is registered.
+        """
+        if device_type == "cuda" and device_type in self.kernels:
+            try:
+                import cupy  # noqa: F401
+            except ImportError as error:
+                raise MissingDependencyError(
+                    f"the CUDA kernel of {self.signature.qualified_name} needs CuPy and onnxruntime-gpu; "
+                    'pip install "pyops[cuda]" on a machine with an NVIDIA GPU'
+                ) from error
+        if device_type not in self.kernels:
+            raise DeclarationError(
+                f"{self.signature.qualified_name} has no kernel for {device_type!r}; register one with "
+                f'@{self.__name__}.register_kernel("{device_type}")'
+            )
+        return self.kernels[device_type]
+
+    def register_kernel(self, device_type: str) -> Callable[[F], F]:
+        """Decorator: the kernel for another device type.
+
+        ``"cuda"`` takes and returns CuPy arrays. The function takes what the declared one takes.
+
+        Raises
+        ------
+        DeclarationError
+            The device type is unknown, or the function's parameters differ from the declared.
+        """
+        if device_type not in DEVICE_TYPES:
+            known = " or ".join(map(repr, DEVICE_TYPES))
+            raise DeclarationError(
+                f"{self.signature.qualified_name}: register_kernel got {device_type!r}; expected {known}"
+            )
+
+        def register(function: F) -> F:
+            check_kernel_parameters(function, self.signature)
+            self.kernels[device_type] = function
+            return function
+
+        return register
+
+    def register_shape_inference(self, function: F) -> F:
+        """Decorator: how output shapes follow from input shapes.
+
+        The function takes `pyops.shapes.Spec` objects in place of arrays (None for an absent
+        input) and the attributes, and returns a spec, or a tuple of them for several outputs.
+
+        Raises
+        ------
+        DeclarationError
+            The function's parameters differ from the declared.
+        """
+        check_kernel_parameters(function, self.signature)
+        self.shape_function = function
+        return function
+
+    def infer_shapes(self, *specs: shapes.Spec | None, **attributes: Any) -> tuple[shapes.Spec, ...]:
+        """Run the shape function.
+
+        Parameters
+        ----------
+        *specs : Spec or None
+            One per input.
+
+        Returns
+        -------
+        tuple of Spec
+            One per output.
+
+        Raises
+        ------
+        ShapeInferenceError
+            There is no shape function, or it returned something other than declared.
+        """
+        name = self.signature.qualified_name
+        if self.shape_function is None:
+            raise ShapeInferenceError(
+                f"{name} has no shape function; register one with @{self.__name__}.register_shape_inference"
+            )
+        dtypes = kernel.output_dtypes(self.signature, [spec and spec.dtype for spec in specs])
+        result = self.shape_function(*specs, **self.signature.convert_attributes(attributes))
+        outputs = result if isinstance(result, tuple) else (result,)
+        variadic = self.signature.outputs[-1].variadic
+        if len(outputs) < len(self.signature.outputs) - variadic or (len(outputs) > len(dtypes) and not variadic):
+            raise ShapeInferenceError(
+                f"the shape function of {name} returned {len(outputs)} specs; "
+                f"{len(self.signature.outputs)} outputs are declared"
+            )
+        dtypes += (dtypes[-1],) * (len(outputs) - len(dtypes))
+        for spec, dtype in zip(outputs, dtypes, strict=False):
+            if not isinstance(spec, shapes.Spec):
+                raise ShapeInferenceError(
+                    f"the shape function of {name} returned {describe(spec)}; return an input's spec, or "
+                    "spec.like(shape=..., dtype=...)"
+                )
+            if spec.dtype != dtype:
+                raise ShapeInferenceError(
+                    f"the shape function of {name} gives dtype {spec.dtype}, the declaration {dtype}; "
+                    f"return spec.like(dtype={spell_scalar(dtype)})"
+                )
+        return outputs
+
+    @property
+    def location(self) -> str:
+        """Where the declared function stands: ``file:line``."""
+        function = inspect.unwrap(self.kernels["cpu"])
+        code = getattr(function, "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno}" if code else "unknown"
+
+    def __repr__(self) -> str:
+        version = "" if self.version == 1 else f", version {self.version}"
+        return f"<Op {self.signature}{version}>"
+
+
+def _is_cupy(array: Any) -> bool:
+    # CuPy arrays are recognised without importing CuPy, which takes seconds.
+    return type(array).__module__.partition(".")[0] == "cupy"
+
+
+@overload
+def onnx_op(op_type: str, /, *, version: int = 1) -> Callable[[Callable[P, R]], Op[P, R]]: ...
+@overload
+def onnx_op(
+    *,
+    op_type: str | None = None,
+    inputs: Sequence[int] | None = None,
+    outputs: Sequence[int] | None = None,
+    attrs: Mapping[str, int] | Sequence[str] | None = None,
+    version: int = 1,
+) -> Callable[[Callable[P, R]], Op[P, R]]: ...
+def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
+    """Decorator: declare a Python function as an ONNX operator.
+
+    Two forms: ``@onnx_op("domain::Name", version=1)``, where the function's hints are the
+    declaration, and that of onnxruntime-extensions, ``@onnx_op(op_type=..., inputs=[...],
+    outputs=[...], attrs={...})``, where lists of type codes are.
+
+    Parameters
+    ----------
+    op_type : str
+        ``"domain::Name"``.
+    version : int
+        The opset version of the domain from which on this declaration is meant.
+    inputs, outputs, attrs
+        As in onnxruntime-extensions; see `pyops.pycustomopdef.read_signature`.
+
+    Returns
+    -------
+    callable
+        Takes the function and returns its `Op`. An op of the same domain, name and version is
+        replaced; where its signature is equal, it is the same object with a new body.
+
+    Raises
+    ------
+    DeclarationError
+        Anything wrong with the declaration, when it is made.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpy.typing import NDArray
+    >>> @onnx_op("mylibrary::Halve")
+    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x / np.float32(2)
+    >>> halve(np.array([3.0], np.float32))
+    array([1.5], dtype=float32)
+    """
+    # Hints may use names that are local to the function in which the op is declared.
+    frame = inspect.currentframe()
+    caller = frame.f_back if frame else None
+    localns = dict(caller.f_locals) if caller else {}
+    if args and callable(args[0]):
+        raise DeclarationError('onnx_op needs the operator\'s name; write @onnx_op("domain::Name")')
+    if len(args) > 1:
+        raise DeclarationError(
+            f"onnx_op got {len(args)} positional arguments; it takes the operator's name alone: "
+            '@onnx_op("domain::Name", version=1)'
+        )
+
+    def declare(function: Callable[P, R]) -> Op[P, R]:
+        if args:
+            signature = read_signature(function, *args, **{"version": 1, **kwargs}, localns=localns)
+            return registry.declare(Op(signature, function))
+        signature = pycustomopdef.read_signature(function, **kwargs)
+        return registry.declare(Op(signature, pycustomopdef.as_kernel(function, signature)))
+
+    unknown = set(kwargs) - ({"version"} if args else {"op_type", "inputs", "outputs", "attrs", "version"})
+    if unknown:
+        form = '@onnx_op("domain::Name", version=1)' if args else "@onnx_op(op_type=..., inputs=..., outputs=..., attrs=...)"
+        raise DeclarationError(f"onnx_op got an unknown argument {min(unknown)!r}; its form is {form}")
+    return declare

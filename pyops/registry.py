@@ -1,0 +1,49 @@
+"""Which ops are declared: domain, name and version to Op."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .op import Op
+
+_lock = threading.Lock()
+_ops: dict[tuple[str, str], dict[int, Op[..., Any]]] = {}
+
+
+def declare(op: Op[..., Any]) -> Op[..., Any]:
+    """Enter an op, in place of the one with its domain, name and version.
+
+    Returns
+    -------
+    Op
+        The op that stands for the declaration from now on. Where an equal signature is declared
+        already, that is the older object with its kernel replaced, so that everything that holds
+        it (living sessions, exporters) follows the new body.
+    """
+    with _lock:
+        versions = _ops.setdefault((op.domain, op.name), {})
+        current = versions.get(op.version)
+        if current is not None and current.signature == op.signature:
+            current.redefine(op.kernels["cpu"])
+            return current
+        versions[op.version] = op
+        return op
+
+
+def versions(domain: str, name: str) -> dict[int, Op[..., Any]]:
+    """The declared versions of an operator; empty where there is none."""
+    return dict(_ops.get((domain, name), {}))
+
+
+def find(domain: str, name: str, opset: int) -> Op[..., Any] | None:
+    """The op that a model importing `opset` of the domain means: the highest version not above it."""
+    candidates = [op for version, op in versions(domain, name).items() if version <= opset]
+    return max(candidates, key=lambda op: op.version, default=None)
+
+
+def latest() -> list[Op[..., Any]]:
+    """The highest version of every declared op."""
+    with _lock:
+        return [max(versions.values(), key=lambda op: op.version) for versions in _ops.values()]

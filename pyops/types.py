@@ -1,0 +1,138 @@
+"""ONNX element types and their NumPy dtypes.
+
+A NumPy dtype stands for an element type everywhere in pyops; strings are ``dtype(object)``
+holding ``str``. This table is the only place that knows the numbers ONNX and ONNX Runtime use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+DType = np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """One element type of ONNX tensors.
+
+    Attributes
+    ----------
+    name : str
+        ONNX's name, as in ``tensor(float16)``.
+    dtype : numpy.dtype
+        What a kernel sees.
+    onnx : int
+        ``onnx.TensorProto.DataType``.
+    ort : int or None
+        ``ONNXTensorElementDataType`` of ONNX Runtime's C API; None where ONNX Runtime's
+        custom operators lack the type (complex), or where its elements are smaller than a
+        byte and cannot be viewed as NumPy arrays (int4 and the like).
+    """
+
+    name: str
+    dtype: DType
+    onnx: int
+    ort: int | None
+
+    @property
+    def type_str(self) -> str:
+        """ONNX's spelling of a tensor of this type: ``"tensor(float16)"``."""
+        return f"tensor({self.name})"
+
+
+def _row(name: str, scalar: type[Any], onnx: int, ort: int | None) -> ElementType:
+    return ElementType(name, np.dtype(scalar), onnx, ort)
+
+
+ELEMENT_TYPES: tuple[ElementType, ...] = (
+    _row("float16", np.float16, 10, 10),
+    _row("float", np.float32, 1, 1),
+    _row("double", np.float64, 11, 11),
+    _row("int8", np.int8, 3, 3),
+    _row("int16", np.int16, 5, 5),
+    _row("int32", np.int32, 6, 6),
+    _row("int64", np.int64, 7, 7),
+    _row("uint8", np.uint8, 2, 2),
+    _row("uint16", np.uint16, 4, 4),
+    _row("uint32", np.uint32, 12, 12),
+    _row("uint64", np.uint64, 13, 13),
+    _row("bool", np.bool_, 9, 9),
+    _row("string", np.object_, 8, 8),
+    _row("complex64", np.complex64, 14, None),
+    _row("complex128", np.complex128, 15, None),
+    _row("bfloat16", ml_dtypes.bfloat16, 16, 16),
+    _row("float8e4m3fn", ml_dtypes.float8_e4m3fn, 17, 17),
+    _row("float8e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 18, 18),
+    _row("float8e5m2", ml_dtypes.float8_e5m2, 19, 19),
+    _row("float8e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 20, 20),
+    _row("uint4", ml_dtypes.uint4, 21, None),
+    _row("int4", ml_dtypes.int4, 22, None),
+    _row("float4e2m1", ml_dtypes.float4_e2m1fn, 23, None),
+)
+
+STRING: DType = np.dtype(np.object_)
+
+_BY_DTYPE = {row.dtype: row for row in ELEMENT_TYPES}
+_BY_ONNX = {row.onnx: row for row in ELEMENT_TYPES}
+_BY_ORT = {row.ort: row for row in ELEMENT_TYPES if row.ort is not None}
+
+
+def element_type(dtype: Any) -> ElementType | None:
+    """The element type of a NumPy dtype; None where ONNX has none.
+
+    ``numpy.str_`` and ``numpy.object_`` are both ONNX's string.
+    """
+    resolved = np.dtype(dtype)
+    return _BY_DTYPE.get(STRING if resolved.kind == "U" else resolved)
+
+
+def from_onnx(code: int) -> ElementType | None:
+    """The element type with this ``onnx.TensorProto.DataType``."""
+    return _BY_ONNX.get(code)
+
+
+def from_ort(code: int) -> ElementType | None:
+    """The element type with this ``ONNXTensorElementDataType``."""
+    return _BY_ORT.get(code)
+
+
+def expand(scalar: type[np.generic]) -> tuple[DType, ...]:
+    """The dtypes an (abstract) NumPy scalar class contains: three for ``numpy.floating``.
+
+    A concrete class gives one dtype, and one that ONNX lacks (``numpy.longdouble``) gives none.
+    """
+    if issubclass(scalar, (np.str_, np.object_)):
+        return (STRING,)
+    concrete = tuple(row.dtype for row in ELEMENT_TYPES if issubclass(row.dtype.type, scalar))
+    if concrete:
+        return concrete
+    try:
+        row = element_type(scalar)
+    except TypeError:
+        return ()
+    return (row.dtype,) if row else ()
+
+
+def dtype_name(dtype: Any) -> str:
+    """How messages spell a dtype: ``float32``, ``string``."""
+    resolved = np.dtype(dtype)
+    return "string" if resolved == STRING else str(resolved)
+
+
+def spell_scalar(dtype: Any) -> str:
+    """How code spells a dtype's scalar type: ``np.float32``, ``ml_dtypes.bfloat16``."""
+    scalar = np.dtype(dtype).type
+    if scalar is np.object_:
+        return "np.str_"
+    return f"{'np' if scalar.__module__ == 'numpy' else scalar.__module__}.{scalar.__name__}"
+
+
+def describe(value: Any) -> str:
+    """How messages spell a value: ``float32[2, 3]`` for an array, its type for anything else."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return f"{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]"
+    return "None" if value is None else f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
