@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import errors, shapes
+from .failures import last_exception
 from .op import Op, onnx_op
 from .pycustomopdef import PyCustomOpDef
 
 if TYPE_CHECKING:
-    from .engines.native import register_custom_ops
-    from .session import InferenceSession, last_exception
+    from .session import InferenceSession, register_custom_ops
 
 __all__ = [
     "InferenceSession",
@@ -26,12 +26,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Declarations work without ONNX Runtime, and cost nothing of its import; these names need it.
-_LAZY = {"InferenceSession": "session", "register_custom_ops": "session", "last_exception": "session"}
+_LAZY = {"InferenceSession", "register_custom_ops"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from . import session
 
-    return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    return getattr(session, name)

@@ -210,7 +210,11 @@ class _Reader:
             return TypeParameter(row.type_str, dtypes)
         if isinstance(where, str):
             names = f'T = TypeVar("T", bound=np.{scalar.__name__})'
-            self.fail(where, f"np.{scalar.__name__} contains {len(dtypes)} types", f"use a TypeVar shared with an input: {names}")
+            self.fail(
+                where,
+                f"np.{scalar.__name__} contains {len(dtypes)} types",
+                f"use a TypeVar shared with an input: {names}",
+            )
         return TypeParameter(f"T_{where.name}", dtypes)
 
     def type_variable(self, where: inspect.Parameter | str, variable: TypeVar) -> TypeParameter:
@@ -222,7 +226,9 @@ class _Reader:
         for member in members:
             found = expand(member) if isinstance(member, type) else ()
             if not found:
-                self.fail(where, f"ONNX has no element type for {_spell(member)} in {variable.__name__}", "leave it out")
+                self.fail(
+                    where, f"ONNX has no element type for {_spell(member)} in {variable.__name__}", "leave it out"
+                )
             dtypes.extend(dtype for dtype in found if dtype not in dtypes)
         return TypeParameter(variable.__name__, tuple(dtypes))
 
@@ -245,7 +251,9 @@ class _Reader:
             return (Output("output", self.tensor(where, hint)),), False
         if not items:
             self.fail(where, "it is an empty tuple", "an operator has at least one output")
-        return tuple(Output(name, self.tensor(f"output {name!r} in {where}", item)) for name, item in items.items()), True
+        return tuple(
+            Output(name, self.tensor(f"output {name!r} in {where}", item)) for name, item in items.items()
+        ), True
 
     def check_out(self, parameters: Mapping[str, inspect.Parameter], hints: dict[str, Any]) -> None:
         parameter = parameters.get("out")
@@ -266,7 +274,9 @@ class _Reader:
         kind, options = self.attribute_kind(parameter, inner)
         required = parameter.default is parameter.empty
         if required and nullable:
-            self.fail(parameter, "an attribute that may be None needs a default", f"write {_spell(inner)} | None = None")
+            self.fail(
+                parameter, "an attribute that may be None needs a default", f"write {_spell(inner)} | None = None"
+            )
         if parameter.default is None and not nullable:
             self.fail(parameter, "None is not of its type", f"write {_spell(inner)} | None = None")
         if nullable and parameter.default is not None:
@@ -297,7 +307,11 @@ class _Reader:
             if origin is not tuple or args[1:] == (Ellipsis,):
                 return _PLURAL[_SCALARS[args[0]]], {"as_tuple": origin is tuple}
         if origin is np.ndarray:
-            self.fail(parameter, "a keyword-only parameter is an attribute", "write np.ndarray for a tensor attribute, or put it before `*` for an input")
+            self.fail(
+                parameter,
+                "a keyword-only parameter is an attribute",
+                "write np.ndarray for a tensor attribute, or put it before `*` for an input",
+            )
         self.fail(parameter, f"{_spell(hint)} is no attribute type of ONNX", f"use {_ATTRIBUTE_KINDS}")
 
 

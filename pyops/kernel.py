@@ -162,8 +162,7 @@ def _check_output(signature: Signature, index: int, dtype: DType, value: Any) ->
         known = element_type(value.dtype) if isinstance(value.dtype, np.dtype) else None
         hint = "" if known is None else f", or declare it NDArray[{spell_scalar(value.dtype)}]"
         raise OutputError(
-            f"{declared} and the kernel returned {describe(value)}; "
-            f"return result.astype({spell_scalar(dtype)}){hint}"
+            f"{declared} and the kernel returned {describe(value)}; return result.astype({spell_scalar(dtype)}){hint}"
         )
     return value
 
@@ -177,4 +176,3 @@ def _check_strings(declared: str, value: Any) -> Any:
         if not isinstance(item, str):
             raise OutputError(f"{declared} and the kernel returned an array that holds {describe(item)}; return str")
     return value
-

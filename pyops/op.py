@@ -83,7 +83,7 @@ class Op(Generic[P, R]):
         arrays, named = kernel.split_arguments(self.signature, inputs, attributes)
         device_type = "cuda" if any(_is_cupy(array) for array in arrays) else "cpu"
         outputs = kernel.call(self.signature, self.kernel(device_type), arrays, named)
-        return cast(R, outputs if self.signature.returns_tuple else outputs[0])
+        return cast("R", outputs if self.signature.returns_tuple else outputs[0])
 
     def kernel(self, device_type: str) -> Callable[..., Any]:
         """The kernel for a device type.
@@ -280,6 +280,10 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
 
     unknown = set(kwargs) - ({"version"} if args else {"op_type", "inputs", "outputs", "attrs", "version"})
     if unknown:
-        form = '@onnx_op("domain::Name", version=1)' if args else "@onnx_op(op_type=..., inputs=..., outputs=..., attrs=...)"
+        form = (
+            '@onnx_op("domain::Name", version=1)'
+            if args
+            else "@onnx_op(op_type=..., inputs=..., outputs=..., attrs=...)"
+        )
         raise DeclarationError(f"onnx_op got an unknown argument {min(unknown)!r}; its form is {form}")
     return declare

@@ -47,3 +47,9 @@ def latest() -> list[Op[..., Any]]:
     """The highest version of every declared op."""
     with _lock:
         return [max(versions.values(), key=lambda op: op.version) for versions in _ops.values()]
+
+
+def domains() -> set[str]:
+    """The domains in which an op is declared."""
+    with _lock:
+        return {domain for domain, _ in _ops}

@@ -106,7 +106,9 @@ class Attribute:
 
     def __post_init__(self) -> None:
         default = self.default
-        key = (str(default.dtype), default.shape, default.tobytes()) if isinstance(default, np.ndarray) else repr(default)
+        key = (
+            (str(default.dtype), default.shape, default.tobytes()) if isinstance(default, np.ndarray) else repr(default)
+        )
         object.__setattr__(self, "_default_key", key)
 
     @property
@@ -278,9 +280,7 @@ class Signature:
             f"{'*' if item.variadic else ''}{item.name}: {item.type}{' | None' if item.optional else ''}"
             for item in self.inputs
         ]
-        attributes = [
-            f"{a.name}: {a.spelling}" + ("" if a.required else f" = {a.default!r}") for a in self.attributes
-        ]
+        attributes = [f"{a.name}: {a.spelling}" + ("" if a.required else f" = {a.default!r}") for a in self.attributes]
         if attributes:
             inputs.append("*")
         outputs = ", ".join(f"{'*' if item.variadic else ''}{item.type}" for item in self.outputs)

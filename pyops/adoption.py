@@ -1,0 +1,69 @@
+"""Functions that were decorated with onnxruntime-extensions' own ``onnx_op``, hosted as Ops.
+
+They stay registered there too. Where a session's options hold onnxruntime-extensions' library, its
+domains are taken, since ONNX Runtime refuses a domain that is registered twice; the session then
+hosts the nodes concerned in a domain of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .op import Op
+from .pycustomopdef import DEFAULT_DOMAIN, as_kernel, read_signature
+
+_HOSTING_PREFIX = "pyops.hosted."
+# Where onnxruntime-extensions has operators of its own, written in C++.
+_BUILTIN_DOMAINS = {DEFAULT_DOMAIN, "com.microsoft.extensions"}
+
+_ops: weakref.WeakKeyDictionary[Any, Op[..., Any]] = weakref.WeakKeyDictionary()
+
+
+def adopted_ops() -> dict[tuple[str, str], Op[..., Any]]:
+    """The functions declared with onnxruntime-extensions, by domain and name; a later one wins."""
+    found = {}
+    for definition in _definitions():
+        if definition not in _ops:
+            _ops[definition] = _adopt(definition)
+        op = _ops[definition]
+        found[op.domain, op.name] = op
+    return found
+
+
+def taken_domains() -> set[str]:
+    """The domains that onnxruntime-extensions' library registers, if it is in use at all."""
+    if "onnxruntime_extensions" not in sys.modules:
+        return set()
+    return _BUILTIN_DOMAINS | {domain for domain, _ in adopted_ops()}
+
+
+def hosting_domain(domain: str) -> str:
+    """Where to host operators of a taken domain."""
+    return _HOSTING_PREFIX + domain
+
+
+def _definitions() -> list[Any]:
+    # onnxruntime-extensions offers no list of what is declared; the registry of its Python half is it.
+    module = sys.modules.get("onnxruntime_extensions")
+    return list(getattr(getattr(module, "Opdef", None), "_odlist", {}).values())
+
+
+def _adopt(definition: Any) -> Op[..., Any]:
+    native = definition._nativedef
+    signature = read_signature(
+        definition.body, definition.op_type, native.input_types, native.output_types, native.attrs
+    )
+    return Op(signature, as_kernel(_late_bound(definition), signature))
+
+
+def _late_bound(definition: Any) -> Callable[..., Any]:
+    # Assigning to `body` is how a function is replaced there.
+    def body(*arrays: Any, **attributes: Any) -> Any:
+        return definition.body(*arrays, **attributes)
+
+    body.__name__ = getattr(definition.body, "__name__", definition.op_type)
+    body.__wrapped__ = definition.body  # type: ignore[attr-defined]
+    return body

@@ -1,0 +1,143 @@
+"""NumPy arrays on memory that ONNX Runtime owns."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .types import STRING, DType
+
+_READ, _WRITE = 0x100, 0x200  # PyBUF_READ and PyBUF_WRITE of Python's C API
+
+_memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory_view.restype = ctypes.py_object
+_memory_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+
+_bytes_at = ctypes.pythonapi.PyBytes_FromStringAndSize
+_bytes_at.restype = ctypes.py_object
+_bytes_at.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t)
+
+
+# Below this many bytes a detour over a bytes object takes less time than making an array.
+_SMALL = 4096
+
+_DIMS = tuple(struct.Struct(f"{rank}q").unpack for rank in range(65))
+
+
+def dims_at(address: int, rank: int) -> tuple[int, ...]:
+    """`rank` int64 values at an address."""
+    return _DIMS[rank](_bytes_at(address, 8 * rank)) if rank else ()
+
+
+def view(address: int, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    """A read-only array on the memory at `address`, valid for as long as that memory is."""
+    size = math.prod(shape) * dtype.itemsize
+    if size:
+        return np.ndarray(shape, dtype, _memory_view(address, size, _READ))
+    empty = np.empty(shape, dtype)
+    empty.flags.writeable = False
+    return empty
+
+
+def copy_to(address: int, array: np.ndarray[Any, Any]) -> None:
+    """Copy an array's elements, in C order, to the memory at `address`."""
+    size = array.nbytes
+    if size < _SMALL:
+        ctypes.memmove(address, array.tobytes(), size)
+    else:
+        np.ndarray(array.shape, array.dtype, _memory_view(address, size, _WRITE))[...] = array
+
+
+def detach(arrays: Iterable[np.ndarray[Any, Any]], roots: Iterable[Any] | None = None) -> None:
+    """Give arrays made by `view`, and the arrays derived from them, memory of their own, in place.
+
+    Parameters
+    ----------
+    arrays : iterable of numpy.ndarray
+        What `view` returned; still on valid memory.
+    roots : iterable, optional
+        Objects to search for derived arrays; unless given, everything the garbage collector knows.
+    """
+    owned = {id(array): array for array in arrays if array.base is not None}
+    if not owned:
+        return
+    for derived in list(_arrays(gc.get_objects() if roots is None else roots)):
+        if id(derived) not in owned and _rests_on(derived, owned):
+            _own(derived)
+    for array in owned.values():
+        _own(array)
+
+
+def _rests_on(array: np.ndarray[Any, Any], owned: dict[int, Any]) -> bool:
+    base = array.base
+    while isinstance(base, np.ndarray):
+        if id(base) in owned:
+            return True
+        base = base.base
+    return False
+
+
+def _own(array: np.ndarray[Any, Any]) -> None:
+    copy = np.ascontiguousarray(array) if array.ndim else array.copy()
+    array.__setstate__((1, array.shape, array.dtype, False, copy.tobytes()))
+
+
+def _arrays(roots: Iterable[Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """The arrays that `roots` refer to, directly or through containers the collector does not track."""
+    seen: set[int] = set()
+    pending = list(roots)
+    while pending:
+        for item in gc.get_referents(pending.pop()):
+            if isinstance(item, np.ndarray):
+                yield item
+            elif type(item) in (dict, list, tuple, set) and id(item) not in seen:
+                seen.add(id(item))
+                pending.append(item)
+
+
+class StringTensors:
+    """String tensors of ONNX Runtime, which are no NumPy memory and always copied.
+
+    Parameters
+    ----------
+    api : Api
+        The table of functions to use.
+    """
+
+    def __init__(self, api: Any) -> None:
+        self.api = api
+
+    def read(self, value: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """The strings of an ``OrtValue*`` as an object array of str."""
+        count = int(np.prod(shape, dtype=np.int64))
+        array = np.empty(count, STRING)
+        if count:
+            length = ctypes.c_size_t()
+            self.api.check(self.api.GetStringTensorDataLength(value, ctypes.addressof(length)))
+            text, offsets = ctypes.create_string_buffer(length.value or 1), (ctypes.c_size_t * count)()
+            self.api.check(
+                self.api.GetStringTensorContent(
+                    value, ctypes.addressof(text), length.value, ctypes.addressof(offsets), count
+                )
+            )
+            ends = [*offsets[1:], length.value]
+            array[:] = [text.raw[start:end].decode() for start, end in zip(offsets, ends, strict=True)]
+        array = array.reshape(shape)
+        array.flags.writeable = False
+        return array
+
+    def write(self, value: int, array: np.ndarray[Any, Any]) -> None:
+        """Copy an object array of str into an ``OrtValue*`` of its size."""
+        buffer = ctypes.c_void_p()
+        for index, item in enumerate(array.flat):
+            text = item.encode()
+            self.api.check(
+                self.api.GetResizedStringTensorElementBuffer(value, index, len(text), ctypes.addressof(buffer))
+            )
+            ctypes.memmove(buffer.value or 0, text, len(text))

@@ -1,0 +1,154 @@
+"""Reading a node's attributes through ONNX Runtime's C API."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import addressof, c_float, c_int64, c_size_t, c_void_p
+from typing import Any
+
+from .. import arrays
+from ..errors import InputError
+from ..signature import AttributeKind, Signature
+from ..types import STRING, from_ort
+from .c_api import Api
+
+# What ONNX Runtime says when a node has no such attribute; any other failure is another type.
+_ABSENT_MESSAGES = ("No attribute with name", "No attribute with this name")
+_ABSENT, _OTHER_TYPE = object(), object()
+
+
+def read_attributes(api: Api, info: int, signature: Signature) -> dict[str, Any]:
+    """The attributes of the node behind an ``OrtKernelInfo*``, as its kernel gets them.
+
+    Raises
+    ------
+    InputError
+        One is missing, or has another type than declared.
+    """
+    given = {}
+    for attribute in signature.attributes:
+        name = attribute.name.encode()
+        value = _read(api, info, name, attribute.kind)
+        # ONNX Runtime reads a list of another type as an empty one.
+        if value is _OTHER_TYPE or (_is_empty(value) and _has_other_type(api, info, name, attribute.kind)):
+            raise InputError(
+                f"attribute {attribute.name!r} is declared {attribute.spelling}; the model has another type"
+            )
+        if value is not _ABSENT:
+            given[attribute.name] = value
+    return signature.convert_attributes(given)
+
+
+def _read(api: Api, info: int, name: bytes, kind: AttributeKind) -> Any:
+    try:
+        return _READERS[kind](api, info, name)
+    except _StatusError as error:
+        return _ABSENT if any(text in str(error) for text in _ABSENT_MESSAGES) else _OTHER_TYPE
+
+
+def _has_other_type(api: Api, info: int, name: bytes, kind: AttributeKind) -> bool:
+    others = (_read(api, info, name, other) for other in AttributeKind if other is not kind)
+    return any(value is not _ABSENT and value is not _OTHER_TYPE and not _is_empty(value) for value in others)
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, list) and not value
+
+
+class _StatusError(Exception):
+    pass
+
+
+def _check(api: Api, status: int | None) -> None:
+    if status:
+        raise _StatusError(api.take_message(status))
+
+
+def _read_int(api: Api, info: int, name: bytes) -> int:
+    value = c_int64()
+    _check(api, api.KernelInfoGetAttribute_int64(info, name, addressof(value)))
+    return value.value
+
+
+def _read_float(api: Api, info: int, name: bytes) -> float:
+    value = c_float()
+    _check(api, api.KernelInfoGetAttribute_float(info, name, addressof(value)))
+    return value.value
+
+
+def read_text(api: Api, read: Callable[[int, int], int | None]) -> str:
+    """A string that a function gives in two calls: its size with its NUL first, then its bytes."""
+    size = c_size_t(0)
+    _check(api, read(0, addressof(size)))
+    buffer = ctypes.create_string_buffer(size.value or 1)
+    _check(api, read(addressof(buffer), addressof(size)))
+    return buffer.raw[: max(size.value - 1, 0)].decode()
+
+
+def _read_string(api: Api, info: int, name: bytes) -> str:
+    return read_text(api, lambda out, size: api.KernelInfoGetAttribute_string(info, name, out, size))
+
+
+def _array_reader(function: str, element: type[c_float] | type[c_int64]) -> Callable[[Api, int, bytes], list[Any]]:
+    def read(api: Api, info: int, name: bytes) -> list[Any]:
+        size = c_size_t(0)
+        _check(api, getattr(api, function)(info, name, 0, addressof(size)))
+        values = (element * size.value)()
+        if size.value:
+            _check(api, getattr(api, function)(info, name, addressof(values), addressof(size)))
+        return list(values)
+
+    return read
+
+
+def _read_strings(api: Api, info: int, name: bytes) -> list[str]:
+    allocator, strings, size = _allocator(api), c_void_p(), c_size_t()
+    _check(api, api.KernelInfoGetAttributeArray_string(info, name, allocator, addressof(strings), addressof(size)))
+    if not strings.value:
+        return []
+    pointers = list((c_int64 * size.value).from_address(strings.value))
+    values = [ctypes.string_at(pointer).decode() for pointer in pointers]
+    for pointer in (*pointers, strings.value):
+        _check(api, api.AllocatorFree(allocator, pointer))
+    return values
+
+
+def _read_tensor(api: Api, info: int, name: bytes) -> Any:
+    value = c_void_p()
+    _check(api, api.KernelInfoGetAttribute_tensor(info, name, _allocator(api), addressof(value)))
+    try:
+        return read_tensor(api, value.value or 0).copy()
+    finally:
+        api.ReleaseValue(value.value)
+
+
+def read_tensor(api: Api, value: int) -> Any:
+    """An ``OrtValue*`` as a read-only array on its memory (strings: a copy)."""
+    words = (c_int64 * 4)()
+    base = addressof(words)
+    api.check(api.GetTensorElementTypeAndShapeDataReference(value, base, base + 8, base + 16))
+    row, shape = from_ort(words[0] & 0xFFFFFFFF), arrays.dims_at(words[1], words[2])
+    if row is None:
+        raise InputError(f"ONNX Runtime gives a tensor of element type {words[0]}, which NumPy has no type for")
+    if row.dtype is STRING:
+        return arrays.StringTensors(api).read(value, shape)
+    api.check(api.GetTensorMutableData(value, base + 24))
+    return arrays.view(words[3], shape, row.dtype)
+
+
+def _allocator(api: Api) -> int:
+    pointer = c_void_p()
+    api.check(api.GetAllocatorWithDefaultOptions(addressof(pointer)))
+    return pointer.value or 0
+
+
+_READERS: dict[AttributeKind, Callable[[Api, int, bytes], Any]] = {
+    AttributeKind.INT: _read_int,
+    AttributeKind.FLOAT: _read_float,
+    AttributeKind.STRING: _read_string,
+    AttributeKind.TENSOR: _read_tensor,
+    AttributeKind.INTS: _array_reader("KernelInfoGetAttributeArray_int64", c_int64),
+    AttributeKind.FLOATS: _array_reader("KernelInfoGetAttributeArray_float", c_float),
+    AttributeKind.STRINGS: _read_strings,
+}

@@ -1,0 +1,268 @@
+"""ONNX Runtime's C API through ctypes: the functions and structures the native engine uses.
+
+Slots of ``OrtApi`` and fields of ``OrtCustomOp`` never move; ONNX Runtime only appends. API
+version 25 is the first with everything used here, so that every ONNX Runtime from 1.25 on gives
+the same table.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import sys
+from ctypes import PYFUNCTYPE, c_char_p, c_int, c_size_t, c_uint32, c_void_p
+from pathlib import Path
+from typing import Any
+
+from ..errors import EngineError
+
+API_VERSION = 25
+
+ORT_FAIL = 1
+
+# The functions used, with their slots in OrtApi and their parameters. All return an OrtStatus*
+# (None: success), except those that release.
+_FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
+    "CreateStatus": (0, (c_int, c_char_p)),
+    "GetErrorMessage": (2, (c_void_p,)),
+    "CreateCustomOpDomain": (26, (c_char_p, c_void_p)),
+    "CustomOpDomain_Add": (27, (c_void_p, c_void_p)),
+    "AddCustomOpDomain": (28, (c_void_p, c_void_p)),
+    "GetTensorMutableData": (51, (c_void_p, c_void_p)),
+    "GetStringTensorDataLength": (53, (c_void_p, c_void_p)),
+    "GetStringTensorContent": (54, (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t)),
+    "CastTypeInfoToTensorInfo": (55, (c_void_p, c_void_p)),
+    "GetTensorElementType": (60, (c_void_p, c_void_p)),
+    "AllocatorFree": (76, (c_void_p, c_void_p)),
+    "GetAllocatorWithDefaultOptions": (78, (c_void_p,)),
+    "KernelInfoGetAttribute_float": (85, (c_void_p, c_char_p, c_void_p)),
+    "KernelInfoGetAttribute_int64": (86, (c_void_p, c_char_p, c_void_p)),
+    "KernelInfoGetAttribute_string": (87, (c_void_p, c_char_p, c_void_p, c_void_p)),
+    "KernelContext_GetInput": (90, (c_void_p, c_size_t, c_void_p)),
+    "KernelContext_GetOutput": (91, (c_void_p, c_size_t, c_void_p, c_size_t, c_void_p)),
+    "ReleaseStatus": (93, (c_void_p,)),
+    "ReleaseValue": (96, (c_void_p,)),
+    "ReleaseTypeInfo": (98, (c_void_p,)),
+    "ReleaseCustomOpDomain": (101, (c_void_p,)),
+    "KernelInfoGetAttributeArray_float": (162, (c_void_p, c_char_p, c_void_p, c_void_p)),
+    "KernelInfoGetAttributeArray_int64": (163, (c_void_p, c_char_p, c_void_p, c_void_p)),
+    "KernelInfo_GetInputCount": (230, (c_void_p, c_void_p)),
+    "KernelInfo_GetOutputCount": (231, (c_void_p, c_void_p)),
+    "KernelInfo_GetInputName": (232, (c_void_p, c_size_t, c_void_p, c_void_p)),
+    "KernelInfo_GetInputTypeInfo": (234, (c_void_p, c_size_t, c_void_p)),
+    "KernelInfoGetAttribute_tensor": (236, (c_void_p, c_char_p, c_void_p, c_void_p)),
+    "GetSessionConfigEntry": (238, (c_void_p, c_char_p, c_void_p, c_void_p)),
+    "KernelInfo_GetNodeName": (244, (c_void_p, c_void_p, c_void_p)),
+    "GetResizedStringTensorElementBuffer": (252, (c_void_p, c_size_t, c_size_t, c_void_p)),
+    "GetTensorElementTypeAndShapeDataReference": (414, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "KernelInfoGetAttributeArray_string": (417, (c_void_p, c_char_p, c_void_p, c_void_p, c_void_p)),
+}
+
+
+class Api:
+    """One ``OrtApi`` table; each function is an attribute under its C name.
+
+    Pointers are plain ints, output parameters addresses. PYFUNCTYPE keeps the GIL: none of these
+    calls takes long, and none calls back.
+    """
+
+    def __init__(self, table: int) -> None:
+        for name, (slot, parameters) in _FUNCTIONS.items():
+            address = c_void_p.from_address(table + slot * ctypes.sizeof(c_void_p)).value
+            if address is None:
+                raise EngineError(
+                    f"this ONNX Runtime has no {name} in its C API; pyops needs onnxruntime 1.25 or later"
+                )
+            setattr(self, name, PYFUNCTYPE(c_void_p, *parameters)(address))
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{name} is not among the functions pyops uses of ONNX Runtime's C API")
+
+    def check(self, status: int | None) -> None:
+        """Raise the error that a call returned, if it did.
+
+        Raises
+        ------
+        EngineError
+            With ONNX Runtime's message.
+        """
+        if status:
+            raise EngineError(self.take_message(status))
+
+    def take_message(self, status: int) -> str:
+        """The message of an ``OrtStatus*``, which is released."""
+        message = ctypes.string_at(self.GetErrorMessage(status)).decode(errors="replace")
+        self.ReleaseStatus(status)
+        return message
+
+    def status(self, message: str) -> int:
+        """A new ``OrtStatus*`` that says `message`; ONNX Runtime takes it over."""
+        created: int = self.CreateStatus(ORT_FAIL, message.replace("\0", "\\0").encode(errors="replace"))
+        return created
+
+
+@functools.cache
+def api_from_table(table: int) -> Api:
+    """The functions of the ``OrtApi*`` that ONNX Runtime passes to a callback."""
+    return Api(table)
+
+
+# Callbacks return pointers and ints of 32 and 64 bits; c_void_p carries them all in a register.
+_POINTER, _INT, _SIZE = c_void_p, c_int, c_size_t
+
+
+class Pair(ctypes.Structure):
+    """Two pointer-sized arguments as one Python object.
+
+    A structure of two words travels in the same two registers as two pointers do, both on x86-64
+    (System V) and on AArch64. It makes a callback of two parameters callable with one, as
+    ``generator.send`` is.
+    """
+
+    _fields_ = (("first", c_void_p), ("second", c_void_p))
+
+
+class OrtCustomOp(ctypes.Structure):
+    """``OrtCustomOp`` of API version 25; a null pointer where a callback is not used."""
+
+    _fields_ = (
+        ("version", c_uint32),
+        ("CreateKernel", c_void_p),
+        ("GetName", c_void_p),
+        ("GetExecutionProviderType", c_void_p),
+        ("GetInputType", c_void_p),
+        ("GetInputTypeCount", c_void_p),
+        ("GetOutputType", c_void_p),
+        ("GetOutputTypeCount", c_void_p),
+        ("KernelCompute", c_void_p),
+        ("KernelDestroy", c_void_p),
+        ("GetInputCharacteristic", c_void_p),
+        ("GetOutputCharacteristic", c_void_p),
+        ("GetInputMemoryType", c_void_p),
+        ("GetVariadicInputMinArity", c_void_p),
+        ("GetVariadicInputHomogeneity", c_void_p),
+        ("GetVariadicOutputMinArity", c_void_p),
+        ("GetVariadicOutputHomogeneity", c_void_p),
+        ("CreateKernelV2", c_void_p),
+        ("KernelComputeV2", c_void_p),
+        ("InferOutputShapeFn", c_void_p),
+        ("GetStartVersion", c_void_p),
+        ("GetEndVersion", c_void_p),
+        ("GetMayInplace", c_void_p),
+        ("ReleaseMayInplace", c_void_p),
+        ("GetAliasMap", c_void_p),
+        ("ReleaseAliasMap", c_void_p),
+    )
+
+
+PROTOTYPES = {
+    "GetName": PYFUNCTYPE(_POINTER, _POINTER),
+    "GetExecutionProviderType": PYFUNCTYPE(_POINTER, _POINTER),
+    "GetInputType": PYFUNCTYPE(_INT, _POINTER, _SIZE),
+    "GetInputTypeCount": PYFUNCTYPE(_SIZE, _POINTER),
+    "GetOutputType": PYFUNCTYPE(_INT, _POINTER, _SIZE),
+    "GetOutputTypeCount": PYFUNCTYPE(_SIZE, _POINTER),
+    "KernelDestroy": PYFUNCTYPE(None, _POINTER),
+    "GetInputCharacteristic": PYFUNCTYPE(_INT, _POINTER, _SIZE),
+    "GetOutputCharacteristic": PYFUNCTYPE(_INT, _POINTER, _SIZE),
+    "GetInputMemoryType": PYFUNCTYPE(_INT, _POINTER, _SIZE),
+    "GetVariadicInputMinArity": PYFUNCTYPE(_INT, _POINTER),
+    "GetVariadicInputHomogeneity": PYFUNCTYPE(_INT, _POINTER),
+    "GetVariadicOutputMinArity": PYFUNCTYPE(_INT, _POINTER),
+    "GetVariadicOutputHomogeneity": PYFUNCTYPE(_INT, _POINTER),
+    "CreateKernelV2": PYFUNCTYPE(_POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
+    "KernelComputeV2": PYFUNCTYPE(_POINTER, Pair),
+    "GetStartVersion": PYFUNCTYPE(_INT, _POINTER),
+    "GetEndVersion": PYFUNCTYPE(_INT, _POINTER),
+}
+
+
+@functools.cache
+def load() -> Api:
+    """The C API of the installed ONNX Runtime.
+
+    It is a second copy of the library that the Python bindings contain: good for creating domains
+    and adding them to session options. Callbacks use the table that ONNX Runtime passes in.
+
+    Raises
+    ------
+    EngineError
+        The platform or the installed onnxruntime has no such library.
+    """
+    from onnxruntime import __version__
+    from onnxruntime.capi import onnxruntime_pybind11_state as bindings
+
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        raise EngineError(
+            f"pyops hosts kernels through ONNX Runtime's C API on Linux (x86-64 and AArch64); this is "
+            f"{sys.platform} on {platform.machine()}"
+        )
+    minor = int(__version__.split(".")[1])
+    if minor < API_VERSION:
+        raise EngineError(f"pyops needs onnxruntime 1.{API_VERSION} or later; {__version__} is installed")
+    path = Path(bindings.__file__).with_name(f"libonnxruntime.so.{__version__}")
+    try:
+        library = ctypes.PyDLL(str(path))
+        library.OrtGetApiBase.restype = c_void_p
+        get_api = PYFUNCTYPE(c_void_p, c_uint32)(c_void_p.from_address(library.OrtGetApiBase()).value or 0)
+        table = get_api(API_VERSION)
+    except (OSError, AttributeError) as error:
+        raise EngineError(f"{path} is not the C library of ONNX Runtime {__version__}: {error}") from error
+    if not table:
+        raise EngineError(f"ONNX Runtime {__version__} does not offer version {API_VERSION} of its C API")
+    return Api(table)
+
+
+def session_options_pointer(options: Any) -> int:
+    """The ``OrtSessionOptions*`` behind a Python ``SessionOptions``.
+
+    It comes from pybind11's protocol for sharing objects between modules, which checks the C++
+    type; writing a configuration entry through Python and reading it back through C confirms it.
+
+    Raises
+    ------
+    EngineError
+        `options` is no ``onnxruntime.SessionOptions``, or this build answers otherwise.
+    """
+    conduit = getattr(options, "_pybind11_conduit_v1_", None)
+    capsule = conduit and conduit(_platform_abi_id(), _type_info_capsule(), b"raw_pointer_ephemeral")
+    if capsule is None:
+        raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
+    get_name, get_pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    get_name.restype, get_name.argtypes = c_void_p, [ctypes.py_object]
+    get_pointer.restype, get_pointer.argtypes = c_void_p, [ctypes.py_object, c_void_p]
+    pointer: int = get_pointer(capsule, get_name(capsule))
+    key, value = "pyops.session_options_pointer", f"{pointer:x}"
+    options.add_session_config_entry(key, value)
+    size, buffer = c_size_t(64), ctypes.create_string_buffer(64)
+    api = load()
+    api.check(api.GetSessionConfigEntry(pointer, key.encode(), ctypes.addressof(buffer), ctypes.addressof(size)))
+    if buffer.value.decode() != value:
+        raise EngineError("ONNX Runtime's session options are not where its Python bindings say they are")
+    return pointer
+
+
+@functools.cache
+def _platform_abi_id() -> bytes:
+    """The id of the C++ ABI the bindings were built with: the tail of a pybind11 type's name."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as bindings
+
+    record = type(bindings.get_available_providers.__self__).__name__
+    prefix = "pybind11_detail_function_record_v1_"
+    if not record.startswith(prefix):
+        raise EngineError(f"this build of onnxruntime's bindings ({record}) does not say which C++ ABI it has")
+    return record.removeprefix(prefix).encode()
+
+
+_TYPE_NAME = ctypes.create_string_buffer(b"N11onnxruntime6python16PySessionOptionsE")
+# What pybind11 reads of a std::type_info: a virtual table, which it does not use, and the name.
+_TYPE_INFO = (c_void_p * 2)(None, ctypes.addressof(_TYPE_NAME))
+_CAPSULE_NAME = ctypes.create_string_buffer(b"St9type_info")
+
+
+@functools.cache
+def _type_info_capsule() -> Any:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [c_void_p, c_void_p, c_void_p]
+    return new(ctypes.addressof(_TYPE_INFO), ctypes.addressof(_CAPSULE_NAME), None)

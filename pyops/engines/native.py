@@ -1,0 +1,246 @@
+"""Hosts an Op through ONNX Runtime's C API: an ``OrtCustomOp`` whose callbacks are Python.
+
+Per session options there is one ``OrtCustomOpDomain`` per domain, and in it one ``OrtCustomOp``
+per op and choice of element types. ONNX Runtime makes a `Kernel` of it for each node.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from ctypes import addressof, c_void_p
+from typing import Any
+
+from .. import failures
+from ..op import Op
+from ..signature import Input, Output, TypeParameter
+from ..types import DType, element_type
+from .c_api import API_VERSION, PROTOTYPES, Api, OrtCustomOp, api_from_table, load, session_options_pointer
+from .guard import Guard, checkpoint
+from .kernel_node import KernelNode
+
+AnyOp = Op[..., Any]
+
+_REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristic
+_ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
+_LATEST = 2**31 - 1
+
+
+class HostedOp:
+    """An Op with one choice of its type parameters, as ONNX Runtime's C structure.
+
+    Attributes
+    ----------
+    active : bool
+        Whether new sessions see it. ONNX Runtime offers no way to take an operator out of a
+        domain; one that is not active goes by a name that no model uses.
+    """
+
+    def __init__(self, op: AnyOp, choice: dict[TypeParameter, DType]) -> None:
+        self.op = op
+        self.active = True
+        self.input_types = [_code(item, choice) for item in op.signature.inputs]
+        self.output_types = [_code(item, choice) for item in op.signature.outputs]
+        self.struct = OrtCustomOp(version=API_VERSION, **_callback_addresses)
+        self.address = addressof(self.struct)
+        self._name = ctypes.create_string_buffer(op.name.encode())
+        self._inactive_name = ctypes.create_string_buffer(f"_inactive_{self.address:x}".encode())
+
+    @property
+    def name_address(self) -> int:
+        return addressof(self._name if self.active else self._inactive_name)
+
+
+def host(op: AnyOp) -> list[HostedOp]:
+    """One `HostedOp` per choice of the type parameters that an output has."""
+    # A parameter that no output has needs no choice: ONNX Runtime lets any type in there, and
+    # the kernel node checks it when it is made.
+    deciding = [p for p in dict.fromkeys(item.type for item in op.signature.outputs) if len(p.dtypes) > 1]
+    supported = [[dtype for dtype in parameter.dtypes if _ort_code(dtype)] for parameter in deciding]
+    fixed = [p.dtypes[0] for p in op.signature.type_parameters if len(p.dtypes) == 1]
+    if not all(map(_ort_code, fixed)):
+        return []
+    return [HostedOp(op, dict(zip(deciding, choice, strict=True))) for choice in itertools.product(*supported)]
+
+
+def _ort_code(dtype: DType) -> int | None:
+    row = element_type(dtype)
+    return row.ort if row else None
+
+
+def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
+    if item.type in choice:
+        return _ort_code(choice[item.type]) or _ANY_TYPE
+    return (_ort_code(item.type.dtypes[0]) or _ANY_TYPE) if len(item.type.dtypes) == 1 else _ANY_TYPE
+
+
+class Registration:
+    """The domains and hosted ops that one SessionOptions object has from us.
+
+    ONNX Runtime keeps pointers to them: they live as long as the options do, and a hosted op as
+    long as a kernel made of it.
+    """
+
+    def __init__(self, options: Any) -> None:
+        self.lock = threading.RLock()
+        self._options_pointer = session_options_pointer(options)
+        self._domains: dict[str, int] = {}
+        self._hosted: dict[tuple[str, int], list[HostedOp]] = {}
+
+    def update(self, ops: Iterable[tuple[str, AnyOp]]) -> None:
+        """Make new sessions of these options see exactly these ops, each in the domain beside it."""
+        wanted = {(domain, id(op)): op for domain, op in ops}
+        for key, hosted in self._hosted.items():
+            for item in hosted:
+                item.active = key in wanted
+        for key in wanted.keys() - self._hosted.keys():
+            self._hosted[key] = self._add(key[0], wanted[key])
+
+    def _add(self, domain: str, op: AnyOp) -> list[HostedOp]:
+        api = load()
+        hosted = host(op)
+        for item in hosted:
+            _hosted[item.address] = item
+            api.check(api.CustomOpDomain_Add(self._domain(api, domain), item.address))
+        return hosted
+
+    def _domain(self, api: Api, name: str) -> int:
+        if name not in self._domains:
+            pointer = c_void_p()
+            # ONNX's own domain is the empty string inside ONNX Runtime.
+            c_name = b"" if name == "ai.onnx" else name.encode()
+            api.check(api.CreateCustomOpDomain(c_name, addressof(pointer)))
+            api.check(api.AddCustomOpDomain(self._options_pointer, pointer.value))
+            self._domains[name] = pointer.value or 0
+        return self._domains[name]
+
+    def release(self) -> None:
+        """Free what the options no longer need; they are gone."""
+        api = load()
+        for pointer in self._domains.values():
+            api.ReleaseCustomOpDomain(pointer)
+        for hosted in self._hosted.values():
+            for item in hosted:
+                del _hosted[item.address]
+
+
+_registrations_lock = threading.Lock()
+_registrations: weakref.WeakKeyDictionary[Any, Registration] = weakref.WeakKeyDictionary()
+
+
+@contextmanager
+def registered(options: Any, ops: Iterable[tuple[str, AnyOp]]) -> Iterator[None]:
+    """Within it, sessions created from `options` see exactly these ops, each in the domain beside it.
+
+    They stay registered afterwards, until the next time.
+
+    Parameters
+    ----------
+    options : onnxruntime.SessionOptions
+        Keeps what it has from elsewhere (other custom-op libraries).
+
+    Raises
+    ------
+    EngineError
+        ONNX Runtime cannot host Python kernels here.
+    """
+    arm()
+    with _registrations_lock:
+        registration = _registrations.get(options)
+        if registration is None:
+            registration = _registrations[options] = Registration(options)
+            weakref.finalize(options, registration.release).atexit = False
+    with registration.lock:
+        registration.update(ops)
+        yield
+
+
+def arm() -> None:
+    """Guard this thread's kernel calls against interrupts from now on."""
+    _compute_guard.arm()
+
+
+# What ONNX Runtime's pointers stand for: hosted ops by the address of their structure, kernel
+# nodes by a number of ours.
+_hosted: dict[int, HostedOp] = {}
+_nodes: dict[int, KernelNode] = {}
+_numbers = itertools.count(1)
+
+
+def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | None:
+    api = api_from_table(table)
+    try:
+        if _interrupts:
+            raise _interrupts.pop()
+        number = next(_numbers)
+        _nodes[number] = KernelNode(api, info, _hosted[hosted_op])
+        c_void_p.from_address(out).value = number
+    except BaseException as error:
+        return _report(error)
+    return None
+
+
+def _compute(number: int, context: int) -> None:
+    _nodes[number].compute(context)
+
+
+def _report(error: BaseException) -> int:
+    api = load()
+    try:
+        return api.status(failures.put_down(error))
+    except BaseException as second:  # an exception whose own __str__ raises, or another interrupt
+        return api.status(f"{type(error).__name__}, whose message cannot be had: {type(second).__name__}")
+
+
+_interrupts: list[BaseException] = []
+_compute_guard = Guard(_compute, _report)
+
+
+def _input_characteristic(hosted_op: int, index: int) -> int:
+    item = _hosted[hosted_op].op.signature.inputs[index]
+    return _VARIADIC if item.variadic else _OPTIONAL if item.optional else _REQUIRED
+
+
+def _output_characteristic(hosted_op: int, index: int) -> int:
+    return _VARIADIC if _hosted[hosted_op].op.signature.outputs[index].variadic else _REQUIRED
+
+
+def _input_homogeneity(hosted_op: int) -> int:
+    return int(_hosted[hosted_op].op.signature.inputs[-1].homogeneous)
+
+
+_CALLBACKS = {
+    "GetName": lambda op: _hosted[op].name_address,
+    "GetExecutionProviderType": lambda op: None,
+    "GetInputType": lambda op, index: _hosted[op].input_types[index],
+    "GetInputTypeCount": lambda op: len(_hosted[op].input_types),
+    "GetOutputType": lambda op, index: _hosted[op].output_types[index],
+    "GetOutputTypeCount": lambda op: len(_hosted[op].output_types),
+    # The bound method is C code, so that no interrupt can be raised in this callback either.
+    "KernelDestroy": _nodes.pop,
+    "GetInputCharacteristic": _input_characteristic,
+    "GetOutputCharacteristic": _output_characteristic,
+    "GetInputMemoryType": lambda op, index: 0,
+    "GetVariadicInputMinArity": lambda op: 0,
+    "GetVariadicInputHomogeneity": _input_homogeneity,
+    "GetVariadicOutputMinArity": lambda op: 0,
+    "GetVariadicOutputHomogeneity": lambda op: 1,
+    "CreateKernelV2": checkpoint(_create_kernel, _interrupts.append),
+    "KernelComputeV2": _compute_guard.callback,
+    "GetStartVersion": lambda op: _hosted[op].op.version,
+    "GetEndVersion": lambda op: _LATEST,
+}
+
+
+def _immortal(callback: Any) -> int:
+    # ONNX Runtime may call back while the interpreter takes its modules apart: never freed.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
+    return ctypes.cast(callback, c_void_p).value or 0
+
+
+_callback_addresses = {name: _immortal(PROTOTYPES[name](function)) for name, function in _CALLBACKS.items()}
+arm()

@@ -1,0 +1,62 @@
+"""Exceptions on their way through ONNX Runtime, which only carries text.
+
+A kernel's exception is put down here under a number; the number travels in the status message,
+and the session picks the exception up again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+import traceback
+from collections import OrderedDict
+from types import TracebackType
+
+_MARK = re.compile(r"\[pyops exception (\d+)\]")
+# Sessions that are not ours never pick their exceptions up; the oldest make room.
+_KEPT = 16
+
+_lock = threading.Lock()
+_numbers = itertools.count(1)
+_waiting: OrderedDict[int, BaseException] = OrderedDict()
+_last: BaseException | None = None
+
+
+def put_down(error: BaseException) -> str:
+    """Keep an exception, and return the message that stands for it: its traceback and its number."""
+    global _last
+    error.__traceback__ = _from_kernel(error.__traceback__)
+    with _lock:
+        number = next(_numbers)
+        _waiting[number] = _last = error
+        while len(_waiting) > _KEPT:
+            _waiting.popitem(last=False)
+    text = "".join(traceback.format_exception(error))
+    return f"{type(error).__name__}: {error} [pyops exception {number}]\n{text}"
+
+
+def _from_kernel(step: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of pyops that lead to the kernel; they say nothing to its author."""
+    first = step
+    while step and step.tb_frame.f_globals.get("__name__", "").startswith("pyops."):
+        step = step.tb_next
+    return step or first
+
+
+def pick_up(message: str) -> BaseException | None:
+    """The exception that an error message of ONNX Runtime stands for, the first time it is asked for."""
+    match = _MARK.search(message)
+    if match is None:
+        return None
+    with _lock:
+        return _waiting.pop(int(match[1]), None)
+
+
+def last_exception() -> BaseException | None:
+    """The exception that a kernel raised last, in whichever session and thread; None before the first.
+
+    In a session that is not a `pyops.InferenceSession` this is the way to it: there, ONNX Runtime's
+    own error carries its text alone.
+    """
+    return _last

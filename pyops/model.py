@@ -1,0 +1,260 @@
+"""What a session needs to know of an ONNX model: which declared op each of its nodes means.
+
+Models are read as data; nothing in them is run or imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import registry
+from .errors import InputError, ModelError
+from .op import Op
+from .signature import Signature
+
+if TYPE_CHECKING:
+    import onnx
+
+ONNX_DOMAIN = "ai.onnx"
+# Function names that torch's exporter gives, and the like, are no operators anybody could declare.
+_Key = tuple[str, str]
+
+
+@dataclass
+class Model:
+    """A model as a session takes it, and as a protobuf where it is one.
+
+    Attributes
+    ----------
+    source : str or bytes
+        For ``onnxruntime.InferenceSession``.
+    proto : onnx.ModelProto or None
+        None for ORT format models, which are not read.
+    folder : str or None
+        Where external data lies, for a model from a file.
+    """
+
+    source: str | bytes
+    proto: onnx.ModelProto | None = None
+    folder: str | None = None
+
+    def nodes(self) -> Iterator[tuple[onnx.NodeProto, int]]:
+        """Every node of the graph, its subgraphs and the model's functions, with its domain's opset version."""
+        if self.proto is None:
+            return
+        for container, imports in self._containers():
+            versions = {_domain(entry.domain): entry.version for entry in imports}
+            for node in _nodes(container):
+                yield node, versions.get(_domain(node.domain), 1)
+
+    def functions(self) -> set[_Key]:
+        """Domain and name of the functions that the model defines itself."""
+        return {(_domain(f.domain), f.name) for f in self.proto.functions} if self.proto else set()
+
+    def _containers(self) -> Iterator[tuple[Any, Any]]:
+        assert self.proto is not None
+        yield self.proto.graph, self.proto.opset_import
+        for function in self.proto.functions:
+            yield function, function.opset_import
+
+    def with_domains(self, domains: Mapping[_Key, str]) -> Model:
+        """This model with the nodes of some operators moved to other domains."""
+        import onnx
+
+        if self.proto is None:
+            return self
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        moved = Model(b"", proto, self.folder)
+        for container, imports in moved._containers():
+            added = set()
+            for node in _nodes(container):
+                domain = domains.get((_domain(node.domain), node.op_type))
+                if domain is not None:
+                    node.domain = domain
+                    added.add(domain)
+            imports.extend(onnx.helper.make_opsetid(domain, 1) for domain in sorted(added))
+        moved.source = proto.SerializeToString()
+        return moved
+
+
+def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
+    for node in container.node:
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _nodes(graph)
+
+
+def _domain(domain: str) -> str:
+    return domain or ONNX_DOMAIN
+
+
+def load(source: Any) -> Model:
+    """A model from a path, bytes, an ``onnx.ModelProto`` or torch's ``ONNXProgram``.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ModelError
+        The source is nothing of these, or a protobuf too large to be handed over as bytes.
+    """
+    proto = getattr(source, "model_proto", source)
+    if isinstance(proto, (str, os.PathLike)):
+        return _load_file(Path(os.fspath(proto)))
+    if isinstance(proto, (bytes, bytearray, memoryview)):
+        data = bytes(proto)
+        return Model(data, None if data[4:8] == b"ORTM" else _parse(data))
+    if hasattr(proto, "SerializeToString") and hasattr(proto, "graph"):
+        try:
+            return Model(proto.SerializeToString(), proto)
+        except Exception as error:  # protobuf's own type differs between its versions
+            raise ModelError(
+                f"the model cannot be serialized ({error}); protobuf takes 2 GB: save it with external data "
+                "(onnx.save_model(..., save_as_external_data=True), or program.save(..., external_data=True)) and "
+                "pass the path"
+            ) from error
+    raise ModelError(
+        f"expected a model's path, its bytes, an onnx.ModelProto or a torch ONNXProgram; got {type(source).__qualname__}"
+    )
+
+
+def _load_file(path: Path) -> Model:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no model file {os.fspath(path)!r} (from {Path.cwd()})")
+    if path.suffix == ".ort":
+        return Model(os.fspath(path))
+    return Model(os.fspath(path), _parse(path.read_bytes()), os.fspath(path.parent))
+
+
+def _parse(data: bytes) -> onnx.ModelProto | None:
+    """The protobuf; None where it is none, which ONNX Runtime then says."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        return onnx.ModelProto.FromString(data)
+    except DecodeError:
+        return None
+
+
+@dataclass
+class Resolution:
+    """Which op each custom node of a model means.
+
+    Attributes
+    ----------
+    ops : dict
+        Domain and name to the op, for every node that an op is declared for.
+    problems : list of str
+        What is missing or does not fit, one line each.
+    """
+
+    ops: dict[_Key, Op[..., Any]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def resolve(
+    model: Model, adopted: Mapping[_Key, Op[..., Any]], is_known: Callable[[str, str], bool], shared: set[str]
+) -> Resolution:
+    """Find the declared op behind each node.
+
+    Parameters
+    ----------
+    adopted : mapping
+        Ops that others declared, by domain and name.
+    is_known : callable
+        Whether ONNX Runtime itself has an operator of this domain and name.
+    shared : set of str
+        Domains in which others may have operators beside the declared ones.
+    """
+    result = Resolution()
+    functions = model.functions()
+    ours = registry.domains() - shared
+    missing: dict[str, int] = {}
+    for node, opset in model.nodes():
+        key = (_domain(node.domain), node.op_type)
+        if key in functions:
+            continue
+        op = registry.find(*key, opset) or adopted.get(key)
+        if op is not None:
+            result.ops[key] = op
+            result.problems += _misfits(node, op.signature)
+        elif key[0] in ours and not is_known(*key):
+            problem = describe_missing(*key, opset)
+            missing[problem] = missing.get(problem, 0) + 1
+    result.problems += [f"{text} ({count} node{'s'[: count > 1]})" for text, count in missing.items()]
+    return result
+
+
+def unknown_operators(model: Model, is_known: Callable[[str, str], bool], resolution: Resolution) -> list[str]:
+    """One line for each operator that neither the model, nor ONNX Runtime, nor a declared op provides."""
+    known = model.functions() | resolution.ops.keys()
+    keys = {(_domain(node.domain), node.op_type): opset for node, opset in model.nodes()}
+    return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_known(*key)]
+
+
+def describe_missing(domain: str, name: str, opset: int) -> str:
+    """What to say of an operator that is not declared: the version that is, or the nearest name."""
+    wanted = f"{domain}::{name}"
+    versions = sorted(registry.versions(domain, name))
+    if versions:
+        return (
+            f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "
+            f"export it with that version, or declare the op with version={opset}"
+        )
+    declared = [op.signature.qualified_name for op in registry.latest()]
+    elsewhere = [other for other in declared if other.partition("::")[2] == name]
+    nearest = elsewhere or difflib.get_close_matches(wanted, declared, n=1, cutoff=0.7)
+    if nearest:
+        return f"{wanted} is not declared; did you mean {nearest[0]}?"
+    return f"{wanted} is not declared; import the module that declares it before creating the session"
+
+
+def _misfits(node: onnx.NodeProto, signature: Signature) -> Iterator[str]:
+    """What of a node does not match its op's declaration."""
+    where = f"node {node.name!r}" if node.name else f"the node that gives {node.output[0]!r}"
+    try:
+        inputs = list(node.input)
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        for item, name in zip(signature.parameters(len(inputs)), inputs, strict=True):
+            if not name and not item.optional:
+                raise InputError(f"input {item.name!r} is absent; {signature} requires it")
+        fewest = len(signature.outputs) - signature.outputs[-1].variadic
+        if len(node.output) < fewest or (len(node.output) > fewest and not signature.outputs[-1].variadic):
+            raise InputError(f"it has {len(node.output)} outputs; {signature} has {len(signature.outputs)}")
+        signature.convert_attributes(_attributes(node, signature))
+    except InputError as error:
+        yield f"{where} ({signature.qualified_name}): {error}"
+
+
+def _attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any]:
+    import onnx
+
+    values = {}
+    for proto in node.attribute:
+        declared = signature.attribute(proto.name)
+        if proto.ref_attr_name and declared is not None:  # set where the function is called
+            values[proto.name] = declared.default
+            continue
+        if declared is not None and proto.type != declared.kind.value:
+            kind = onnx.AttributeProto.AttributeType.Name(proto.type)
+            raise InputError(f"attribute {proto.name!r} is {kind} in the model; it is declared {declared.spelling}")
+        value = onnx.helper.get_attribute_value(proto)
+        if proto.type == onnx.AttributeProto.STRING:
+            value = value.decode()
+        elif proto.type == onnx.AttributeProto.STRINGS:
+            value = [item.decode() for item in value]
+            if any("\0" in item for item in value):
+                raise InputError(f"attribute {proto.name!r} holds a NUL character, at which ONNX Runtime cuts it off")
+        elif proto.type == onnx.AttributeProto.TENSOR:
+            value = onnx.numpy_helper.to_array(value)
+        values[proto.name] = value
+    return values

@@ -1,0 +1,221 @@
+"""Sessions that know the declared ops."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .errors import MissingDependencyError
+
+try:
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as bindings
+except ImportError as error:
+    raise MissingDependencyError(
+        'sessions need ONNX Runtime, which is not installed: pip install "onnx-pyops[cpu]", or "onnx-pyops[cuda]" on '
+        "a machine with an NVIDIA GPU (not both: they overwrite each other's files)"
+    ) from error
+
+from . import adoption, failures, model, ort_values, registry
+from .engines import native
+from .errors import ModelError
+
+_FATAL = 4
+_UNSET = -1
+
+
+class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
+    """An ``onnxruntime.InferenceSession`` in which the declared ops run.
+
+    A kernel's exception reaches the caller as itself, with a note that names the node. Functions
+    declared with onnxruntime-extensions' own ``onnx_op`` run too.
+
+    Parameters
+    ----------
+    path_or_bytes : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
+        The model.
+    sess_options : onnxruntime.SessionOptions, optional
+        May hold custom-op libraries of others. The declared ops are added to it.
+    providers, provider_options, **kwargs
+        As for ``onnxruntime.InferenceSession``.
+
+    Raises
+    ------
+    ModelError
+        The model and the declared ops disagree, or ONNX Runtime refuses the model for want of an
+        operator; the message lists what is missing.
+    MissingDependencyError
+        The CUDA execution provider is asked for and not available.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: Any,
+        sess_options: Any = None,
+        providers: Any = None,
+        provider_options: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        source = model.load(path_or_bytes)
+        adopted, taken = adoption.adopted_ops(), adoption.taken_domains()
+        resolution = model.resolve(source, adopted, _is_builtin, taken)
+        if resolution.problems:
+            raise ModelError(_listing("the model and the declared ops disagree", resolution.problems))
+        _check_providers(providers)
+        options = onnxruntime.SessionOptions() if sess_options is None else sess_options
+        moved = {key: adoption.hosting_domain(key[0]) for key in resolution.ops if key[0] in taken}
+        if moved:
+            if source.folder is not None:
+                options.add_session_config_entry("session.model_external_initializers_file_folder_path", source.folder)
+            source = source.with_domains(moved)
+        hosted = [(moved.get(key, key[0]), op) for key, op in resolution.ops.items()]
+        if source.proto is None:
+            hosted = [(op.domain, op) for op in registry.latest() if op.domain not in taken]
+        failure: BaseException | None = None
+        with native.registered(options, hosted), _interrupts_deferred():
+            try:
+                super().__init__(source.source, options, providers, provider_options, **kwargs)
+            except Exception as error:
+                failure = failures.pick_up(str(error)) or _explained(error, source, resolution)
+        if failure is not None:
+            raise failure
+        self._quiet_run: Any = None
+        if options.log_severity_level == _UNSET:
+            # The exception says all that ONNX Runtime would print.
+            self._quiet_run = onnxruntime.RunOptions()
+            self._quiet_run.log_severity_level = _FATAL
+        types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
+        self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
+
+    def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+        """Compute the outputs.
+
+        Parameters
+        ----------
+        output_names : sequence of str or None
+            None for all.
+        input_feed : dict of str to array
+            Arrays of bfloat16 and float8 (ml_dtypes) included.
+        run_options : onnxruntime.RunOptions, optional
+
+        Returns
+        -------
+        list of numpy.ndarray
+
+        Raises
+        ------
+        BaseException
+            Whatever a kernel raises, as itself.
+        """
+        run = self._run_foreign if self._has_foreign_types else super().run
+        return _reraising(run, output_names, input_feed, run_options or self._quiet_run)
+
+    def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
+        feed = {name: ort_values.from_array(value) for name, value in input_feed.items()}
+        values = super().run_with_ort_values(output_names, feed, run_options)
+        return [ort_values.to_array(value) for value in values]
+
+    def run_with_ort_values(self, output_names: Any, input_dict_ort_values: Any, run_options: Any = None) -> Any:
+        """As in ``onnxruntime.InferenceSession``; a kernel's exception is raised as itself."""
+        run = super().run_with_ort_values
+        return _reraising(run, output_names, input_dict_ort_values, run_options or self._quiet_run)
+
+    def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
+        """As in ``onnxruntime.InferenceSession``; a kernel's exception is raised as itself."""
+        _reraising(super().run_with_iobinding, iobinding, run_options or self._quiet_run)
+
+    def run_with_ortvaluevector(self, run_options: Any, *args: Any) -> None:
+        """As in ``onnxruntime.InferenceSession``; a kernel's exception is raised as itself."""
+        _reraising(super().run_with_ortvaluevector, run_options, *args)
+
+
+def register_custom_ops(options: Any) -> Any:
+    """Add the declared ops to session options, for people who build their own session.
+
+    Of several versions of an op, sessions see the highest. There, ONNX Runtime's own error carries
+    the text of a kernel's exception, and `pyops.last_exception` gives the exception itself.
+
+    Parameters
+    ----------
+    options : onnxruntime.SessionOptions
+        Changed in place. Call this again after declaring more ops.
+
+    Returns
+    -------
+    onnxruntime.SessionOptions
+        The same object.
+
+    Raises
+    ------
+    EngineError
+        `options` is no SessionOptions, or ONNX Runtime cannot host Python kernels here.
+    """
+    with native.registered(options, [(op.domain, op) for op in registry.latest()]):
+        return options
+
+
+def _reraising(run: Callable[..., Any], *args: Any) -> Any:
+    native.arm()
+    try:
+        return run(*args)
+    except Exception as error:
+        failure = failures.pick_up(str(error))
+        if failure is None:
+            raise
+    # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
+    raise failure
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Hold back SIGINT while ONNX Runtime asks about the ops.
+
+    Those callbacks answer with numbers, which leaves no way to report an exception.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[Any] = []
+    previous = signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        if received and callable(previous):
+            previous(*received[0])
+
+
+def _check_providers(providers: Any) -> None:
+    names = [item if isinstance(item, str) else item[0] for item in providers or ()]
+    if "CUDAExecutionProvider" in names and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise MissingDependencyError(
+            "CUDAExecutionProvider is asked for and this onnxruntime has none: on a machine with an NVIDIA GPU, "
+            'pip uninstall onnxruntime, then pip install "onnx-pyops[cuda]"'
+        )
+
+
+@functools.cache
+def _builtin_operators() -> frozenset[tuple[str, str]]:
+    return frozenset((schema.domain or model.ONNX_DOMAIN, schema.name) for schema in bindings.get_all_operator_schema())
+
+
+def _is_builtin(domain: str, name: str) -> bool:
+    return (domain, name) in _builtin_operators()
+
+
+def _explained(error: Exception, source: model.Model, resolution: model.Resolution) -> BaseException:
+    """ONNX Runtime's refusal of a model, with the operators that nobody provides, if that is why."""
+    unknown = model.unknown_operators(source, _is_builtin, resolution)
+    if not unknown:
+        return error
+    explained = ModelError(_listing(f"ONNX Runtime refuses the model ({error})", unknown))
+    explained.__cause__ = error
+    return explained
+
+
+def _listing(headline: str, lines: list[str]) -> str:
+    return "\n".join([f"{headline}:", *(f"  - {line}" for line in lines)])
