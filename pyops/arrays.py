@@ -19,39 +19,28 @@ _memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_view.restype = ctypes.py_object
 _memory_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 
-_bytes_at = ctypes.pythonapi.PyBytes_FromStringAndSize
-_bytes_at.restype = ctypes.py_object
-_bytes_at.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t)
+# Without declared parameters a call costs half; pass a c_void_p, never an int, as the address.
+bytes_at = ctypes.pythonapi.PyBytes_FromStringAndSize
+bytes_at.restype = ctypes.py_object
 
 
-# Below this many bytes a detour over a bytes object takes less time than making an array.
-_SMALL = 4096
+# memmove(address, bytes, size), likewise. Up to `SMALL` bytes it takes less time than making an array.
+copy_bytes = ctypes.PYFUNCTYPE(None)(ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0)
+SMALL = 4096
 
 _DIMS = tuple(struct.Struct(f"{rank}q").unpack for rank in range(65))
 
 
-def dims_at(address: int, rank: int) -> tuple[int, ...]:
-    """`rank` int64 values at an address."""
-    return _DIMS[rank](_bytes_at(address, 8 * rank)) if rank else ()
+def unpack_dims(dims: bytes) -> tuple[int, ...]:
+    """Int64 values from their bytes."""
+    return _DIMS[len(dims) // 8](dims)
 
 
-def view(address: int, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    """A read-only array on the memory at `address`, valid for as long as that memory is."""
+def memory(address: ctypes.c_void_p, shape: tuple[int, ...], dtype: DType, *, writeable: bool) -> Any:
+    """A buffer on the memory at `address` for an array to be made of."""
     size = math.prod(shape) * dtype.itemsize
-    if size:
-        return np.ndarray(shape, dtype, _memory_view(address, size, _READ))
-    empty = np.empty(shape, dtype)
-    empty.flags.writeable = False
-    return empty
-
-
-def copy_to(address: int, array: np.ndarray[Any, Any]) -> None:
-    """Copy an array's elements, in C order, to the memory at `address`."""
-    size = array.nbytes
-    if size < _SMALL:
-        ctypes.memmove(address, array.tobytes(), size)
-    else:
-        np.ndarray(array.shape, array.dtype, _memory_view(address, size, _WRITE))[...] = array
+    # A tensor without elements has no address that could be looked at.
+    return _memory_view(address, size, _WRITE if writeable else _READ) if size else (bytearray() if writeable else b"")
 
 
 def detach(arrays: Iterable[np.ndarray[Any, Any]], roots: Iterable[Any] | None = None) -> None:
@@ -84,8 +73,9 @@ def _rests_on(array: np.ndarray[Any, Any], owned: dict[int, Any]) -> bool:
 
 
 def _own(array: np.ndarray[Any, Any]) -> None:
-    copy = np.ascontiguousarray(array) if array.ndim else array.copy()
-    array.__setstate__((1, array.shape, array.dtype, False, copy.tobytes()))
+    # Restoring a pickled state is the one way NumPy has to give an array other memory in place.
+    state: Any = (1, array.shape, array.dtype, False, array.tobytes())
+    array.__setstate__(state)
 
 
 def _arrays(roots: Iterable[Any]) -> Iterator[np.ndarray[Any, Any]]:

@@ -8,33 +8,19 @@ from __future__ import annotations
 
 import inspect
 import re
-import types
 import typing
-from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeVar, Union
+from typing import Any
 
-import numpy as np
-
-from .errors import DeclarationError, InputError
-from .signature import Attribute, AttributeKind, Input, Output, Signature, TypeParameter
-from .types import element_type, expand
+from .attribute_hints import ATTRIBUTE_HINTS, read_attribute
+from .errors import DeclarationError
+from .hints import HintError, resolve, spell, strip_none, substitute
+from .signature import Attribute, Input, Output, Signature, TypeParameter
+from .type_parameters import is_abstract, type_parameter
 
 _NAME = re.compile(r"(?P<domain>[A-Za-z_][\w.\-]*)::(?P<name>[A-Za-z_]\w*)")
-_LISTS = {list, tuple, abc.Sequence}
-_SCALARS = {
-    bool: AttributeKind.INT,
-    int: AttributeKind.INT,
-    float: AttributeKind.FLOAT,
-    str: AttributeKind.STRING,
-}
-_PLURAL = {
-    AttributeKind.INT: AttributeKind.INTS,
-    AttributeKind.FLOAT: AttributeKind.FLOATS,
-    AttributeKind.STRING: AttributeKind.STRINGS,
-}
-_ATTRIBUTE_KINDS = "int, float, str, bool, list[int], list[float], list[str], Literal[...] or np.ndarray"
 
 
 def read_signature(
@@ -54,6 +40,9 @@ def read_signature(
     DeclarationError
         Anything wrong with the declaration.
     """
+    split_op_type(op_type)
+    check_version(version, op_type)
+    check_function(function, op_type)
     return _Reader(function, op_type, version, localns or {}).read()
 
 
@@ -80,6 +69,24 @@ def check_version(version: Any, op_type: str) -> None:
         raise DeclarationError(f"{op_type}: version is {version!r}; an opset version is an int from 1 on")
 
 
+def check_function(function: Any, op_type: str) -> None:
+    """Refuse what cannot be an operator's kernel because of what kind of callable it is."""
+    name = getattr(function, "__qualname__", None)
+    problem = None
+    if not callable(function):
+        problem = f"{function!r} is not a function", "put @onnx_op on a function, under @staticmethod in a class"
+    elif isinstance(function, type):
+        problem = f"{name} is a class", "put @onnx_op on a function"
+    elif name is None or not isinstance(getattr(function, "__annotations__", None), dict):
+        problem = f"{function!r} has no signature with hints", "write a function with def that calls it"
+    elif inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        problem = f"{name} is an async function, and a kernel is called once and returns", "write def"
+    elif inspect.isgeneratorfunction(function):
+        problem = f"{name} yields, and a kernel is called once and returns", "return what it computes"
+    if problem:
+        raise DeclarationError(f"{op_type}: {problem[0]}; {problem[1]}")
+
+
 def check_kernel_parameters(function: Callable[..., Any], signature: Signature) -> None:
     """Check that a second kernel or a shape function can be called like the declared function.
 
@@ -88,14 +95,18 @@ def check_kernel_parameters(function: Callable[..., Any], signature: Signature) 
     DeclarationError
         Its parameters cannot take the declared inputs and attributes.
     """
-    inputs: list[object] = [None] * len(signature.inputs)
     attributes: dict[str, object] = {a.name: None for a in signature.attributes}
+    variadic = bool(signature.inputs) and signature.inputs[-1].variadic
+    required = sum(not item.optional and not item.variadic for item in signature.inputs)
     try:
-        inspect.signature(function).bind(*inputs, **attributes)
-    except TypeError as error:
+        bind = inspect.signature(function).bind
+        for count in (required, len(signature.inputs) + variadic):
+            bind(*[None] * count, **attributes)
+    except (TypeError, ValueError) as error:
+        name = getattr(function, "__qualname__", repr(function))
         raise DeclarationError(
-            f"{signature.qualified_name}: {function.__qualname__} cannot be called like the declared function "
-            f"({error}); give it the same parameters, without annotations: {signature}"
+            f"{signature.qualified_name}: {name} cannot be called like the declared function ({error}); give it the "
+            f"same parameters, hints may be left out: {signature}"
         ) from None
 
 
@@ -108,28 +119,23 @@ class _Reader:
 
     def read(self) -> Signature:
         domain, name = split_op_type(self.op_type)
-        check_version(self.version, self.op_type)
-        hints = self.hints(self.function)
         parameters = inspect.signature(self.function).parameters
         inputs: list[Input] = []
         attributes: list[Attribute] = []
         for parameter in parameters.values():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                self.fail(parameter, "attributes have names of their own", "declare each one after `*`, with a hint")
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                if parameter.name != "out":
-                    attributes.append(self.attribute(parameter, self.hint(hints, parameter)))
-            else:
-                inputs.append(self.input(parameter, self.hint(hints, parameter)))
-        outputs, returns_tuple = self.outputs(hints)
-        self.check_out(parameters, hints)
-        for output in outputs:
-            if len(output.type.dtypes) > 1 and output.type not in [item.type for item in inputs]:
-                self.fail(
-                    "the return type",
-                    f"no input is of type {output.type.name}, so that nothing tells which of its types comes out",
-                    "annotate an input with it, or return one type",
-                )
+            with self.at(f"parameter {parameter.name!r}"):
+                if parameter.kind is parameter.VAR_KEYWORD:
+                    raise HintError("attributes have names of their own", "declare each one after `*`, with a hint")
+                if parameter.kind is not parameter.KEYWORD_ONLY:
+                    inputs.append(self.input(parameter))
+                elif parameter.name != "out":
+                    attributes.append(self.attribute(parameter))
+        with self.at("the return type"):
+            outputs, hint = self.outputs()
+            self.check_types(inputs, outputs)
+        if "out" in parameters:
+            with self.at("parameter 'out'"):
+                self.check_out(parameters["out"], hint)
         return Signature(
             domain,
             name,
@@ -138,210 +144,130 @@ class _Reader:
             outputs,
             tuple(attributes),
             takes_out="out" in parameters,
-            returns_tuple=returns_tuple,
+            returns_tuple=typing.get_origin(hint) is tuple,
         )
 
-    def fail(self, parameter: inspect.Parameter | str, problem: str, fix: str) -> NoReturn:
-        if isinstance(parameter, inspect.Parameter):
-            parameter = f"parameter {parameter.name!r}"
-        raise DeclarationError(f"{self.op_type}, {parameter} of {self.function.__qualname__}: {problem}; {fix}")
-
-    def hints(self, annotated: Any) -> dict[str, Any]:
-        scope = {p.__name__: p for p in getattr(annotated, "__type_params__", ())}
-        if isinstance(annotated, types.FunctionType):
-            scope |= {k: v for k, v in inspect.getclosurevars(annotated).nonlocals.items() if k not in scope}
+    @contextmanager
+    def at(self, where: str) -> Iterator[None]:
+        """Says where a mistake stands."""
         try:
-            return typing.get_type_hints(annotated, localns={**self.localns, **scope})
-        except NameError as error:
+            yield
+        except HintError as mistake:
             raise DeclarationError(
-                f"{self.op_type}: a hint of {annotated.__qualname__} names {error.name!r}, which is not defined "
-                "where the operator is declared; import or define it before the declaration"
-            ) from error
+                f"{self.op_type}, {where} of {self.function.__qualname__}: {mistake.problem}; {mistake.fix}"
+            ) from mistake.__cause__
 
-    def hint(self, hints: dict[str, Any], parameter: inspect.Parameter) -> Any:
-        if parameter.name not in hints:
-            fix = f"annotate it, for example {parameter.name}: NDArray[np.float32]"
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                fix = f"annotate it as {_ATTRIBUTE_KINDS}"
-            self.fail(parameter, "it has no type hint", fix)
-        return hints[parameter.name]
+    def hint(self, parameter: inspect.Parameter, example: str) -> Any:
+        name = parameter.name
+        if name in self.function.__annotations__:
+            return resolve(self.function, name, self.localns)
+        if name in ("self", "cls"):
+            raise HintError("an operator is no method", "declare a function, or put @staticmethod above @onnx_op")
+        raise HintError("it has no type hint", f"annotate it, for example {example}")
 
-    def input(self, parameter: inspect.Parameter, hint: Any) -> Input:
-        inner, optional = _strip_none(hint)
-        if parameter.kind is parameter.VAR_POSITIONAL:
+    def input(self, parameter: inspect.Parameter) -> Input:
+        name, variadic = parameter.name, parameter.kind is parameter.VAR_POSITIONAL
+        hint = self.hint(parameter, f"{'*' if variadic else ''}{name}: NDArray[np.float32]")
+        inner, optional = strip_none(hint)
+        if variadic:
             if optional:
-                self.fail(parameter, "a variadic input cannot be optional", "write *xs: NDArray[T]")
-            homogeneous = not _is_abstract(inner)
-            return Input(parameter.name, self.tensor(parameter, inner), variadic=True, homogeneous=homogeneous)
+                raise HintError("a variadic input cannot be optional", f"write *{name}: {spell(inner)}")
+            return Input(name, type_parameter(inner, f"T_{name}"), variadic=True, homogeneous=not is_abstract(inner))
         if parameter.default is not parameter.empty and parameter.default is not None:
-            self.fail(
-                parameter,
+            raise HintError(
                 f"an input cannot default to {parameter.default!r}",
                 "put it after `*` if it is an attribute, or write `| None = None` for an optional input",
             )
-        if optional != (parameter.default is None):
-            self.fail(parameter, "an optional input needs both halves", "write NDArray[...] | None = None")
-        return Input(parameter.name, self.tensor(parameter, inner), optional=optional)
-
-    def tensor(self, where: inspect.Parameter | str, hint: Any) -> TypeParameter:
-        """The type parameter behind ``NDArray[...]``."""
-        if typing.get_origin(hint) is not np.ndarray:
-            if hint is np.ndarray:
-                self.fail(where, "np.ndarray says no element type", "write NDArray[np.float32]")
-            self.fail(
-                where,
-                f"{_spell(hint)} is not a tensor type",
-                "annotate it as NDArray[...], or put it after `*` to make it an attribute"
-                if isinstance(where, inspect.Parameter)
-                else "annotate it as NDArray[...], a tuple of them, or a NamedTuple of them",
+        if optional and parameter.default is not None:
+            raise HintError(
+                "an input that may be None needs the default None",
+                f"write {name}: {spell(hint)} = None, after the inputs that are required",
             )
-        scalars = [arg for arg in typing.get_args(hint) if typing.get_origin(arg) is np.dtype]
-        scalar = typing.get_args(scalars[0])[0] if scalars else Any
-        if isinstance(scalar, TypeVar):
-            return self.type_variable(where, scalar)
-        if not isinstance(scalar, type):
-            self.fail(where, f"{_spell(scalar)} is no element type", "write a NumPy scalar type, or a TypeVar")
-        dtypes = expand(scalar)
-        if not dtypes:
-            self.fail(where, f"ONNX has no element type for {_spell(scalar)}", "use one that ONNX has, such as float64")
-        if len(dtypes) == 1:
-            row = element_type(dtypes[0])
-            assert row is not None
-            return TypeParameter(row.type_str, dtypes)
-        if isinstance(where, str):
-            names = f'T = TypeVar("T", bound=np.{scalar.__name__})'
-            self.fail(
-                where,
-                f"np.{scalar.__name__} contains {len(dtypes)} types",
-                f"use a TypeVar shared with an input: {names}",
+        if parameter.default is None and not optional:
+            raise HintError(
+                "it defaults to None, and its hint does not say so", f"write {name}: {spell(hint)} | None = None"
             )
-        return TypeParameter(f"T_{where.name}", dtypes)
+        return Input(name, type_parameter(inner, f"T_{name}"), optional=optional)
 
-    def type_variable(self, where: inspect.Parameter | str, variable: TypeVar) -> TypeParameter:
-        members = variable.__constraints__ or ((variable.__bound__,) if variable.__bound__ else ())
-        if not members:
-            example = f'{variable.__name__} = TypeVar("{variable.__name__}", np.float32, np.float64)'
-            self.fail(where, f"the TypeVar {variable.__name__} allows any type", f"constrain it: {example}")
-        dtypes: list[Any] = []
-        for member in members:
-            found = expand(member) if isinstance(member, type) else ()
-            if not found:
-                self.fail(
-                    where, f"ONNX has no element type for {_spell(member)} in {variable.__name__}", "leave it out"
-                )
-            dtypes.extend(dtype for dtype in found if dtype not in dtypes)
-        return TypeParameter(variable.__name__, tuple(dtypes))
-
-    def outputs(self, hints: dict[str, Any]) -> tuple[tuple[Output, ...], bool]:
-        where = "the return type"
-        if hints.get("return", type(None)) is type(None):
-            self.fail(where, "it is missing", "annotate what is returned, for example -> NDArray[np.float32]")
-        hint = hints["return"]
-        origin = typing.get_origin(hint) or hint
+    def outputs(self) -> tuple[tuple[Output, ...], Any]:
+        """The outputs, and the return type with a tuple in place of a NamedTuple."""
+        if "return" not in self.function.__annotations__:
+            raise HintError("it is missing", "annotate what is returned, for example -> NDArray[np.float32]")
+        hint = resolve(self.function, "return", self.localns)
+        origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
+        if origin is not tuple and not (isinstance(origin, type) and issubclass(origin, tuple)):
+            return (Output("output", self.output(hint)),), hint
+        if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
+            return (Output("outputs", self.output(args[0]), variadic=True),), hint
         if origin is tuple:
-            args = typing.get_args(hint)
-            if len(args) == 2 and args[1] is Ellipsis:
-                return (Output("outputs", self.tensor(where, args[0]), variadic=True),), True
             items = {f"output_{i}": arg for i, arg in enumerate(args)}
-        elif isinstance(origin, type) and issubclass(origin, tuple) and hasattr(origin, "_fields"):
-            given = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(hint), strict=False))
-            fields = self.hints(origin)
-            items = {name: _substitute(fields[name], given) for name in origin._fields}
         else:
-            return (Output("output", self.tensor(where, hint)),), False
+            items = self.fields(origin, args)
         if not items:
-            self.fail(where, "it is an empty tuple", "an operator has at least one output")
-        return tuple(
-            Output(name, self.tensor(f"output {name!r} in {where}", item)) for name, item in items.items()
-        ), True
+            raise HintError(
+                "it is a tuple of nothing", "say what is in it, for example -> tuple[NDArray[np.float32], ...]"
+            )
+        outputs = []
+        for name, item in items.items():
+            with self.at(f"output {name!r} in the return type"):
+                outputs.append(Output(name, self.output(item)))
+        return tuple(outputs), tuple[tuple(items.values())]  # type: ignore[misc]
 
-    def check_out(self, parameters: Mapping[str, inspect.Parameter], hints: dict[str, Any]) -> None:
-        parameter = parameters.get("out")
-        if parameter is None:
-            return
+    def fields(self, origin: Any, args: tuple[Any, ...]) -> dict[str, Any]:
+        """The hints of a NamedTuple's fields, with the type arguments of ``Out[T]`` put in."""
+        names = getattr(origin, "_fields", None)
+        if names is None or any(name not in getattr(origin, "__annotations__", {}) for name in names):
+            raise HintError(
+                f"the fields of {origin.__qualname__} have no hints",
+                f"write class {origin.__name__}(NamedTuple), with a line such as values: NDArray[np.float32] for each",
+            )
+        given = dict(zip(getattr(origin, "__parameters__", ()), args, strict=False))
+        items = {}
+        for name in names:
+            with self.at(f"output {name!r} in the return type"):
+                items[name] = substitute(resolve(origin, name, self.localns), given)
+        return items
+
+    def output(self, hint: Any) -> Any:
+        inner, optional = strip_none(hint)
+        if hint is type(None):
+            raise HintError("it is None, and an operator has at least one output", "return an array")
+        if optional:
+            raise HintError("an output is an array on every call", f"write {spell(inner)}, and return an empty one")
+        if is_abstract(hint):
+            scalar = spell(hint)[len("NDArray[") : -1]
+            raise HintError(
+                f"{scalar} contains several types",
+                f'use a TypeVar shared with an input: T = TypeVar("T", bound={scalar})',
+            )
+        if typing.get_origin(hint) is list:
+            raise HintError(
+                "a kernel returns arrays in a tuple", f"write tuple[{spell(typing.get_args(hint)[0])}, ...]"
+            )
+        return type_parameter(hint, "T")
+
+    def check_types(self, inputs: list[Input], outputs: tuple[Output, ...]) -> None:
+        known: dict[str, TypeParameter] = {}
+        for type in (*(item.type for item in inputs), *(item.type for item in outputs)):
+            if known.setdefault(type.name, type) != type:
+                raise HintError(f"two type variables are named {type.name}", "give one of them another name")
+        for output in outputs:
+            if len(output.type.dtypes) > 1 and output.type not in [item.type for item in inputs]:
+                raise HintError(
+                    f"no input is of type {output.type.name}, so that nothing tells which of its types comes out",
+                    "annotate an input with it, or return one type",
+                )
+
+    def check_out(self, parameter: inspect.Parameter, returned: Any) -> None:
+        expected = f"out: {spell(returned)} | None = None"
         if parameter.kind is not parameter.KEYWORD_ONLY:
-            self.fail(parameter, "`out` is the buffer for the result", "put it after `*`, or call the input otherwise")
-        inner, optional = _strip_none(self.hint(hints, parameter))
-        if not optional or parameter.default is not None or inner != hints["return"]:
-            self.fail(
-                parameter,
-                "it must be annotated like the return type, optional, and default to None",
-                f"write out: {_spell(hints['return'])} | None = None",
+            raise HintError("`out` is the buffer for the result", "put it after `*`, or call the input otherwise")
+        inner, optional = strip_none(self.hint(parameter, expected))
+        if not optional or parameter.default is not None or inner != returned:
+            raise HintError(
+                "it must be annotated like the return type, optional, and default to None", f"write {expected}"
             )
 
-    def attribute(self, parameter: inspect.Parameter, hint: Any) -> Attribute:
-        inner, nullable = _strip_none(hint)
-        kind, options = self.attribute_kind(parameter, inner)
-        required = parameter.default is parameter.empty
-        if required and nullable:
-            self.fail(
-                parameter, "an attribute that may be None needs a default", f"write {_spell(inner)} | None = None"
-            )
-        if parameter.default is None and not nullable:
-            self.fail(parameter, "None is not of its type", f"write {_spell(inner)} | None = None")
-        if nullable and parameter.default is not None:
-            self.fail(
-                parameter,
-                "an absent attribute takes the default, so that None could never be told from it",
-                f"write {_spell(inner)} = {parameter.default!r} or {_spell(inner)} | None = None",
-            )
-        attribute = Attribute(parameter.name, kind, required, **options)
-        if required or parameter.default is None:
-            return attribute
-        try:
-            default = attribute.convert(parameter.default)
-        except InputError as error:
-            self.fail(parameter, f"its default does not fit: {error}", "change the default or the hint")
-        return Attribute(parameter.name, kind, required, default, **options)
-
-    def attribute_kind(self, parameter: inspect.Parameter, hint: Any) -> tuple[AttributeKind, dict[str, Any]]:
-        if hint is np.ndarray:
-            return AttributeKind.TENSOR, {}
-        if isinstance(hint, type) and hint in _SCALARS:
-            return _SCALARS[hint], {"boolean": hint is bool}
-        origin, args = typing.get_origin(hint), typing.get_args(hint)
-        if origin is Literal and len({type(arg) for arg in args}) == 1 and type(args[0]) in _SCALARS:
-            scalar = type(args[0])
-            return _SCALARS[scalar], {"boolean": scalar is bool, "choices": args}
-        if origin in _LISTS and args and args[0] in (int, float, str):
-            if origin is not tuple or args[1:] == (Ellipsis,):
-                return _PLURAL[_SCALARS[args[0]]], {"as_tuple": origin is tuple}
-        if origin is np.ndarray:
-            self.fail(
-                parameter,
-                "a keyword-only parameter is an attribute",
-                "write np.ndarray for a tensor attribute, or put it before `*` for an input",
-            )
-        self.fail(parameter, f"{_spell(hint)} is no attribute type of ONNX", f"use {_ATTRIBUTE_KINDS}")
-
-
-def _strip_none(hint: Any) -> tuple[Any, bool]:
-    """``X | None`` as ``(X, True)``."""
-    if typing.get_origin(hint) in (Union, types.UnionType):
-        rest = [arg for arg in typing.get_args(hint) if arg is not type(None)]
-        if len(rest) < len(typing.get_args(hint)) and len(rest) == 1:
-            return rest[0], True
-    return hint, False
-
-
-def _is_abstract(hint: Any) -> bool:
-    """Whether ``NDArray[...]`` holds an abstract class, which is a type of its own each time."""
-    scalars = [typing.get_args(arg)[0] for arg in typing.get_args(hint) if typing.get_origin(arg) is np.dtype]
-    return bool(scalars) and isinstance(scalars[0], type) and len(expand(scalars[0])) > 1
-
-
-def _substitute(hint: Any, given: Mapping[Any, Any]) -> Any:
-    """A NamedTuple's field with the type arguments of ``Out[T]`` put in."""
-    parameters = getattr(hint, "__parameters__", ())
-    return hint[tuple(given.get(p, p) for p in parameters)] if parameters else hint
-
-
-def _spell(hint: Any) -> str:
-    if typing.get_origin(hint) is np.ndarray:
-        scalars = [arg for arg in typing.get_args(hint) if typing.get_origin(arg) is np.dtype]
-        return f"NDArray[{_spell(typing.get_args(scalars[0])[0])}]" if scalars else "np.ndarray"
-    if isinstance(hint, TypeVar):
-        return hint.__name__
-    if isinstance(hint, type) and not typing.get_args(hint):
-        return f"np.{hint.__name__}" if issubclass(hint, np.generic) else hint.__qualname__
-    return str(hint).replace("typing.", "")
+    def attribute(self, parameter: inspect.Parameter) -> Attribute:
+        example = f"{parameter.name}: int, where attributes may be {ATTRIBUTE_HINTS}"
+        return read_attribute(parameter.name, self.hint(parameter, example), parameter.default)

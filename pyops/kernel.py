@@ -128,6 +128,8 @@ def check_outputs(signature: Signature, dtypes: Sequence[DType], result: Any) ->
         It is not what is declared: another type, dtype or count.
     """
     if not signature.returns_tuple:
+        if type(result) is np.ndarray and result.dtype is dtypes[0] and dtypes[0] is not STRING:
+            return (result,)
         return (_check_output(signature, 0, dtypes[0], result),)
     if not isinstance(result, tuple):
         raise OutputError(
@@ -142,6 +144,35 @@ def check_outputs(signature: Signature, dtypes: Sequence[DType], result: Any) ->
         )
     checked = (_check_output(signature, i, dtypes[min(i, len(dtypes) - 1)], value) for i, value in enumerate(result))
     return type(result)(*checked) if hasattr(result, "_fields") else tuple(checked)
+
+
+def check_shapes(
+    signature: Signature, shapes: Sequence[tuple[int | None, ...]], outputs: Sequence[Any], inputs: Sequence[Any]
+) -> None:
+    """Hold outputs against the shapes that the op's shape function gave; None is any size.
+
+    Raises
+    ------
+    OutputError
+        A shape or the number of outputs differs.
+    """
+    given = [output.shape for output in outputs]
+    if given == list(shapes):
+        return
+    if len(given) == len(shapes) and all(map(_fits, given, shapes)):
+        return
+    raise OutputError(
+        f"{signature.qualified_name}: for inputs {', '.join(map(describe, inputs))} the kernel returned shapes "
+        f"{_spell_shapes(given)} and the shape function gives {_spell_shapes(shapes)}; one of the two is wrong"
+    )
+
+
+def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(expected) and all(b in (a, None) for a, b in zip(shape, expected, strict=True))
+
+
+def _spell_shapes(shapes: Sequence[tuple[int | None, ...]]) -> str:
+    return ", ".join("[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]" for shape in shapes)
 
 
 def _check_output(signature: Signature, index: int, dtype: DType, value: Any) -> Any:

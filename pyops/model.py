@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import onnx
 
 ONNX_DOMAIN = "ai.onnx"
-# Function names that torch's exporter gives, and the like, are no operators anybody could declare.
+
 _Key = tuple[str, str]
 
 
@@ -138,10 +138,12 @@ def _parse(data: bytes) -> onnx.ModelProto | None:
     import onnx
     from google.protobuf.message import DecodeError
 
+    proto = onnx.ModelProto()
     try:
-        return onnx.ModelProto.FromString(data)
+        proto.ParseFromString(data)
     except DecodeError:
         return None
+    return proto
 
 
 @dataclass

@@ -34,6 +34,7 @@ class Op(Generic[P, R]):
         Device type (``"cpu"``, ``"cuda"``) to function. A redeclaration replaces them.
     """
 
+    __name__: str
     signature: Signature
     kernels: dict[str, Callable[..., Any]]
     shape_function: Callable[..., Any] | None
@@ -83,6 +84,8 @@ class Op(Generic[P, R]):
         arrays, named = kernel.split_arguments(self.signature, inputs, attributes)
         device_type = "cuda" if any(_is_cupy(array) for array in arrays) else "cpu"
         outputs = kernel.call(self.signature, self.kernel(device_type), arrays, named)
+        if self.shape_function is not None:
+            kernel.check_shapes(self.signature, self.output_shapes(arrays, named), outputs, arrays)
         return cast("R", outputs if self.signature.returns_tuple else outputs[0])
 
     def kernel(self, device_type: str) -> Callable[..., Any]:
@@ -171,7 +174,7 @@ class Op(Generic[P, R]):
             raise ShapeInferenceError(
                 f"{name} has no shape function; register one with @{self.__name__}.register_shape_inference"
             )
-        dtypes = kernel.output_dtypes(self.signature, [spec and spec.dtype for spec in specs])
+        dtypes = kernel.output_dtypes(self.signature, [None if spec is None else spec.dtype for spec in specs])
         result = self.shape_function(*specs, **self.signature.convert_attributes(attributes))
         outputs = result if isinstance(result, tuple) else (result,)
         variadic = self.signature.outputs[-1].variadic
@@ -193,6 +196,23 @@ class Op(Generic[P, R]):
                     f"return spec.like(dtype={spell_scalar(dtype)})"
                 )
         return outputs
+
+    def output_shapes(self, arrays: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[tuple[int | None, ...], ...]:
+        """The shapes that the shape function gives for actual inputs; None for a run-time dimension.
+
+        Parameters
+        ----------
+        arrays : sequence of array or None
+            One per input.
+
+        Raises
+        ------
+        ShapeInferenceError
+            As `infer_shapes`.
+        """
+        specs = [None if array is None else shapes.Spec(array.shape, array.dtype) for array in arrays]
+        outputs = self.infer_shapes(*specs, **attributes)
+        return tuple(tuple(dim if isinstance(dim, int) else None for dim in spec.shape) for spec in outputs)
 
     @property
     def location(self) -> str:
@@ -272,11 +292,13 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         )
 
     def declare(function: Callable[P, R]) -> Op[P, R]:
+        kernel_function: Callable[..., Any] = function
         if args:
-            signature = read_signature(function, *args, **{"version": 1, **kwargs}, localns=localns)
-            return registry.declare(Op(signature, function))
-        signature = pycustomopdef.read_signature(function, **kwargs)
-        return registry.declare(Op(signature, pycustomopdef.as_kernel(function, signature)))
+            signature = read_signature(function, args[0], kwargs.get("version", 1), localns)
+        else:
+            signature = pycustomopdef.read_signature(function, **kwargs)
+            kernel_function = pycustomopdef.as_kernel(function, signature)
+        return cast("Op[P, R]", registry.declare(Op(signature, kernel_function)))
 
     unknown = set(kwargs) - ({"version"} if args else {"op_type", "inputs", "outputs", "attrs", "version"})
     if unknown:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .errors import InputError
-from .types import DType, describe, dtype_name
+from .types import DType, describe, dtype_name, element_type, holds_str, native_dtype
 
 INT64 = np.iinfo(np.int64)
 
@@ -112,12 +113,17 @@ class Attribute:
         object.__setattr__(self, "_default_key", key)
 
     @property
+    def is_list(self) -> bool:
+        """Whether its value is a list (or tuple) of elements."""
+        return self.kind is not self.kind.element
+
+    @property
     def spelling(self) -> str:
         """The annotation that declares it, for messages."""
         if self.choices:
             return f"Literal[{', '.join(map(repr, self.choices))}]"
         scalar = "bool" if self.boolean else _SPELLING[self.kind.element]
-        if self.kind is self.kind.element:
+        if not self.is_list:
             return scalar
         return f"tuple[{scalar}, ...]" if self.as_tuple else f"list[{scalar}]"
 
@@ -138,10 +144,10 @@ class Attribute:
             return None
         if self.kind is AttributeKind.TENSOR:
             converted: Any = self._tensor(value)
-        elif self.kind is self.kind.element:
+        elif not self.is_list:
             converted = self._scalar(value)
         else:
-            if isinstance(value, (str, bytes)) or not isinstance(value, (Iterable, np.ndarray)):
+            if isinstance(value, (str, bytes, Mapping, Set)) or not isinstance(value, (Iterable, np.ndarray)):
                 raise self._refuse(value)
             items = [self._scalar(item) for item in value]
             converted = tuple(items) if self.as_tuple else items
@@ -150,9 +156,11 @@ class Attribute:
         return converted
 
     def _tensor(self, value: Any) -> np.ndarray:
-        if not isinstance(value, (np.ndarray, np.generic)):
+        if not isinstance(value, (np.ndarray, np.generic)) or isinstance(value, np.ma.MaskedArray):
             raise self._refuse(value)
-        tensor = np.array(value)
+        tensor = np.array(value, native_dtype(value.dtype))
+        if element_type(tensor.dtype) is None or not holds_str(tensor):
+            raise InputError(f"attribute {self.name!r} is {describe(value)}, of which ONNX has no tensors")
         tensor.flags.writeable = False
         return tensor
 
@@ -229,7 +237,8 @@ class Signature:
     @property
     def type_parameters(self) -> tuple[TypeParameter, ...]:
         """Each type parameter once, in the order of first use."""
-        return tuple(dict.fromkeys(item.type for item in (*self.inputs, *self.outputs)))
+        types = (*(item.type for item in self.inputs), *(item.type for item in self.outputs))
+        return tuple(dict.fromkeys(types))
 
     def attribute(self, name: str) -> Attribute | None:
         """The attribute of this name."""
@@ -272,7 +281,8 @@ class Signature:
             elif attribute.required:
                 raise InputError(f"attribute {attribute.name!r} is missing; {self} requires it")
             else:
-                values[attribute.name] = attribute.default
+                # A kernel may change its list; the next call gets the declared one again.
+                values[attribute.name] = copy(attribute.default) if attribute.is_list else attribute.default
         return values
 
     def __str__(self) -> str:

@@ -84,10 +84,20 @@ _BY_ORT = {row.ort: row for row in ELEMENT_TYPES if row.ort is not None}
 def element_type(dtype: Any) -> ElementType | None:
     """The element type of a NumPy dtype; None where ONNX has none.
 
-    ``numpy.str_`` and ``numpy.object_`` are both ONNX's string.
+    All of NumPy's string dtypes and ``numpy.object_`` are ONNX's string.
     """
+    return _BY_DTYPE.get(native_dtype(dtype))
+
+
+def native_dtype(dtype: Any) -> DType:
+    """The dtype in which kernels get values of `dtype`: this machine's byte order, and strings as objects."""
     resolved = np.dtype(dtype)
-    return _BY_DTYPE.get(STRING if resolved.kind == "U" else resolved)
+    return STRING if resolved.kind in "UT" else resolved.newbyteorder("=")
+
+
+def holds_str(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array is no object array, or one of ``str`` alone."""
+    return array.dtype != STRING or all(isinstance(item, str) for item in array.flat)
 
 
 def from_onnx(code: int) -> ElementType | None:

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from ctypes import addressof, c_float, c_int64, c_size_t, c_void_p
 from typing import Any
 
-from .. import arrays
 from ..errors import InputError
 from ..signature import AttributeKind, Signature
-from ..types import STRING, from_ort
 from .c_api import Api
+from .workspace import Workspace
 
 # What ONNX Runtime says when a node has no such attribute; any other failure is another type.
 _ABSENT_MESSAGES = ("No attribute with name", "No attribute with this name")
@@ -118,23 +117,9 @@ def _read_tensor(api: Api, info: int, name: bytes) -> Any:
     value = c_void_p()
     _check(api, api.KernelInfoGetAttribute_tensor(info, name, _allocator(api), addressof(value)))
     try:
-        return read_tensor(api, value.value or 0).copy()
+        return Workspace(api).read(value).copy()
     finally:
         api.ReleaseValue(value.value)
-
-
-def read_tensor(api: Api, value: int) -> Any:
-    """An ``OrtValue*`` as a read-only array on its memory (strings: a copy)."""
-    words = (c_int64 * 4)()
-    base = addressof(words)
-    api.check(api.GetTensorElementTypeAndShapeDataReference(value, base, base + 8, base + 16))
-    row, shape = from_ort(words[0] & 0xFFFFFFFF), arrays.dims_at(words[1], words[2])
-    if row is None:
-        raise InputError(f"ONNX Runtime gives a tensor of element type {words[0]}, which NumPy has no type for")
-    if row.dtype is STRING:
-        return arrays.StringTensors(api).read(value, shape)
-    api.check(api.GetTensorMutableData(value, base + 24))
-    return arrays.view(words[3], shape, row.dtype)
 
 
 def _allocator(api: Api) -> int:

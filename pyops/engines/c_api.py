@@ -21,6 +21,11 @@ API_VERSION = 25
 
 ORT_FAIL = 1
 
+# Parameters of the functions that run for every tensor of every call: converting arguments is most
+# of what calling them costs. They take ctypes objects (c_void_p, byref) for pointers, never ints,
+# which would be cut off at 32 bits; small Python ints are fine for counts.
+_UNCHECKED: tuple[Any, ...] = ()
+
 # The functions used, with their slots in OrtApi and their parameters. All return an OrtStatus*
 # (None: success), except those that release.
 _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
@@ -29,7 +34,7 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "CreateCustomOpDomain": (26, (c_char_p, c_void_p)),
     "CustomOpDomain_Add": (27, (c_void_p, c_void_p)),
     "AddCustomOpDomain": (28, (c_void_p, c_void_p)),
-    "GetTensorMutableData": (51, (c_void_p, c_void_p)),
+    "GetTensorMutableData": (51, _UNCHECKED),
     "GetStringTensorDataLength": (53, (c_void_p, c_void_p)),
     "GetStringTensorContent": (54, (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t)),
     "CastTypeInfoToTensorInfo": (55, (c_void_p, c_void_p)),
@@ -39,8 +44,8 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "KernelInfoGetAttribute_float": (85, (c_void_p, c_char_p, c_void_p)),
     "KernelInfoGetAttribute_int64": (86, (c_void_p, c_char_p, c_void_p)),
     "KernelInfoGetAttribute_string": (87, (c_void_p, c_char_p, c_void_p, c_void_p)),
-    "KernelContext_GetInput": (90, (c_void_p, c_size_t, c_void_p)),
-    "KernelContext_GetOutput": (91, (c_void_p, c_size_t, c_void_p, c_size_t, c_void_p)),
+    "KernelContext_GetInput": (90, _UNCHECKED),
+    "KernelContext_GetOutput": (91, _UNCHECKED),
     "ReleaseStatus": (93, (c_void_p,)),
     "ReleaseValue": (96, (c_void_p,)),
     "ReleaseTypeInfo": (98, (c_void_p,)),
@@ -55,7 +60,7 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "GetSessionConfigEntry": (238, (c_void_p, c_char_p, c_void_p, c_void_p)),
     "KernelInfo_GetNodeName": (244, (c_void_p, c_void_p, c_void_p)),
     "GetResizedStringTensorElementBuffer": (252, (c_void_p, c_size_t, c_size_t, c_void_p)),
-    "GetTensorElementTypeAndShapeDataReference": (414, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "GetTensorElementTypeAndShapeDataReference": (414, _UNCHECKED),
     "KernelInfoGetAttributeArray_string": (417, (c_void_p, c_char_p, c_void_p, c_void_p, c_void_p)),
 }
 
@@ -63,7 +68,7 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
 class Api:
     """One ``OrtApi`` table; each function is an attribute under its C name.
 
-    Pointers are plain ints, output parameters addresses. PYFUNCTYPE keeps the GIL: none of these
+    Pointers are plain ints, output parameters addresses, but for `_UNCHECKED` ones. PYFUNCTYPE keeps the GIL: none of these
     calls takes long, and none calls back.
     """
 

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from .c_api import Pair
 
-Work = Callable[[int, int], None]
 Report = Callable[[BaseException], int]
 
 
@@ -30,8 +29,8 @@ class Guard:
 
     Parameters
     ----------
-    work : callable
-        Called with the two pointers as ints; may raise anything.
+    targets : mapping
+        The first pointer, an int, chooses what is called with the second; it may raise anything.
     report : callable
         Takes the exception and returns an ``OrtStatus*``.
 
@@ -41,10 +40,10 @@ class Guard:
         For ctypes, with a `Pair` as its only parameter.
     """
 
-    def __init__(self, work: Work, report: Report) -> None:
+    def __init__(self, targets: Mapping[int, Callable[[int], None]], report: Report) -> None:
         def unguarded(call: Pair) -> int | None:
             try:
-                work(call.first, call.second)
+                targets[call.first](call.second)
             except BaseException as error:
                 return report(error)
             return None
@@ -56,7 +55,7 @@ class Guard:
             __call__ = property(operator.attrgetter("resume"))
 
         self.callback = Callback()
-        self._work = work
+        self._targets = targets
         self._report = report
 
     def arm(self) -> None:
@@ -71,7 +70,9 @@ class Guard:
         return generator.send
 
     def _serve(self) -> Generator[int | None, Any, None]:
-        callback, work, report = self.callback, self._work, self._report
+        targets, report = self._targets, self._report
+        # This thread's attributes of the callback, which is faster to write to than the callback.
+        attributes = self.callback.__dict__
         own = yield None
         nested = None
         status: int | None = None
@@ -91,11 +92,11 @@ class Guard:
                                     status = None
                                     if nested is None:
                                         nested = self._start()
-                                    callback.resume = nested
+                                    attributes["resume"] = nested
                                     try:
-                                        work(call.first, call.second)
+                                        targets[call.first](call.second)
                                     finally:
-                                        callback.resume = own
+                                        attributes["resume"] = own
                             except GeneratorExit:
                                 raise
                             except BaseException as caught:

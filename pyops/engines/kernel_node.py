@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Sequence
-from ctypes import addressof, c_int64, c_size_t, c_void_p
+from ctypes import addressof, c_int, c_size_t, c_void_p
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from .. import arrays, kernel
 from ..errors import InputError, KeptArrayWarning, OutputError, PyopsError
 from ..types import STRING, DType, describe, from_ort
 from .attributes import read_attributes, read_text
 from .c_api import Api
+from .workspace import Workspace
 
 if TYPE_CHECKING:
     from .native import HostedOp
 
-_MAX_RANK = 64
-# Where each call puts what ONNX Runtime writes: value, element type, dimensions, rank, data.
-_VALUE, _TYPE, _DIMS, _RANK, _DATA, _SHAPE = range(6)
-
-
-class _Scratch:
-    """Words of memory whose addresses are passed to ONNX Runtime as plain ints."""
-
-    __slots__ = ("addresses", "words")
-
-    def __init__(self) -> None:
-        self.words = (c_int64 * (_SHAPE + _MAX_RANK))()
-        base = addressof(self.words)
-        self.addresses = tuple(base + 8 * i for i in range(_SHAPE + 1))
-
+_MAX_SHAPES = 256
 
 # One per call that runs at the same time; list.pop and list.append are atomic.
-_scratches: list[_Scratch] = []
+_workspaces: list[Workspace] = []
 
 
 class KernelNode:
@@ -61,7 +51,11 @@ class KernelNode:
             error.add_note(self._where())
             raise
         self.output_count = self._count(api.KernelInfo_GetOutputCount, info)
-        self.strings = arrays.StringTensors(api)
+        # Set where the result can only be one array, which is most often the case and then quickly seen.
+        single = len(self.output_dtypes) == 1 and not self.signature.returns_tuple
+        self._only_dtype = self.output_dtypes[0] if single and STRING not in self.output_dtypes else None
+        self._takes_buffers = self.signature.takes_out and STRING not in self.output_dtypes
+        self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
         self._warned = False
 
     def _count(self, function: Any, info: int) -> int:
@@ -76,7 +70,7 @@ class KernelNode:
         api = self.api
         if not read_text(api, lambda out, size: api.KernelInfo_GetInputName(info, index, out, size)):
             return None
-        type_info, tensor_info, code = c_void_p(), c_void_p(), c_int64()
+        type_info, tensor_info, code = c_void_p(), c_void_p(), c_int()
         api.check(api.KernelInfo_GetInputTypeInfo(info, index, addressof(type_info)))
         try:
             api.check(api.CastTypeInfoToTensorInfo(type_info.value, addressof(tensor_info)))
@@ -100,67 +94,69 @@ class KernelNode:
         BaseException
             Whatever the kernel raises, with a note that names the node and its inputs.
         """
-        scratch = _scratches.pop() if _scratches else _Scratch()
+        workspace = _workspaces.pop() if _workspaces else Workspace(self.api)
         inputs: list[Any] = []
+        buffers: list[Any] = []
         try:
-            self._read_inputs(context, scratch, inputs)
-            result = self.op.kernels["cpu"](*inputs, **self.attributes)
-            outputs = kernel.check_outputs(self.signature, self.output_dtypes, result)
-            self._write_outputs(context, scratch, outputs)
+            pointer = c_void_p(context)
+            for index, dtype in enumerate(self.input_dtypes):
+                inputs.append(None if dtype is None else workspace.input(pointer, index))
+            self._run(pointer, workspace, inputs, buffers)
         except BaseException as error:
-            self._explain(error, inputs)
+            self._explain(error, inputs, buffers)
             raise
         finally:
-            _scratches.append(scratch)
-        result = outputs = None  # what they hold is not kept by the kernel
-        for array in inputs:
-            # References: the list, this variable, and the argument of the count itself.
-            if getrefcount(array) > 3 and array is not None:
-                self._report_kept(inputs)
+            _workspaces.append(workspace)
+        for array in (*inputs, *buffers) if buffers else inputs:
+            # References: the list, this variable, and the argument of the count itself; the tuple's
+            # where there is one.
+            if getrefcount(array) > 3 + bool(buffers) and array is not None:
+                self._report_kept([*inputs, *buffers])
                 break
 
-    # In these two, which run at each call, statuses are looked at before `check` is called.
-    def _read_inputs(self, context: int, scratch: _Scratch, inputs: list[Any]) -> None:
-        api, words, at = self.api, scratch.words, scratch.addresses
-        for index, dtype in enumerate(self.input_dtypes):
-            if dtype is None:
-                inputs.append(None)
-                continue
-            if status := api.KernelContext_GetInput(context, index, at[_VALUE]):
-                api.check(status)
-            value = words[_VALUE]
-            if status := api.GetTensorElementTypeAndShapeDataReference(value, at[_TYPE], at[_DIMS], at[_RANK]):
-                api.check(status)
-            shape = arrays.dims_at(words[_DIMS], words[_RANK])
-            if dtype is STRING:
-                inputs.append(self.strings.read(value, shape))
-                continue
-            if status := api.GetTensorMutableData(value, at[_DATA]):
-                api.check(status)
-            inputs.append(arrays.view(words[_DATA], shape, dtype))
-
-    def _write_outputs(self, context: int, scratch: _Scratch, outputs: Sequence[Any]) -> None:
-        api, words, at = self.api, scratch.words, scratch.addresses
+    def _run(self, context: c_void_p, workspace: Workspace, inputs: list[Any], buffers: list[Any]) -> None:
+        op, signature = self.op, self.signature
+        shapes = None if op.shape_function is None else self._shapes_for(inputs)
+        if shapes is not None and self._takes_buffers and None not in itertools.chain(*shapes):
+            self._add_buffers(context, workspace, shapes, buffers)
+            out = tuple(buffers) if signature.returns_tuple else buffers[0]
+            result = op.kernels["cpu"](*inputs, **self.attributes, out=out)
+            del out
+        else:
+            result = op.kernels["cpu"](*inputs, **self.attributes)
+        if shapes is None and type(result) is np.ndarray and result.dtype is self._only_dtype:
+            workspace.write(context, 0, result)
+            return
+        outputs = kernel.check_outputs(signature, self.output_dtypes, result)
         if len(outputs) != self.output_count:
             raise OutputError(
-                f"{self.signature.qualified_name} returned {len(outputs)} arrays; the model's node has "
+                f"{signature.qualified_name} returned {len(outputs)} arrays; the model's node has "
                 f"{self.output_count} outputs"
             )
+        if shapes is not None:
+            kernel.check_shapes(signature, shapes, outputs, inputs)
         for index, output in enumerate(outputs):
-            shape = output.shape
-            for axis, dim in enumerate(shape, _SHAPE):
-                words[axis] = dim
-            if status := api.KernelContext_GetOutput(context, index, at[_SHAPE], len(shape), at[_VALUE]):
-                api.check(status)
-            value = words[_VALUE]
-            if not value:  # the model does not use this output
-                continue
-            if output.dtype is STRING:
-                self.strings.write(value, output)
-            elif output.size:
-                if status := api.GetTensorMutableData(value, at[_DATA]):
-                    api.check(status)
-                arrays.copy_to(words[_DATA], output)
+            if not buffers or output is not buffers[index]:
+                workspace.write(context, index, output)
+
+    def _shapes_for(self, inputs: list[Any]) -> Sequence[tuple[int | None, ...]]:
+        """The output shapes that the op's shape function gives for these inputs."""
+        key = (self.op.shape_function, *[None if array is None else array.shape for array in inputs])
+        shapes = self._shapes.get(key)
+        if shapes is None:
+            if len(self._shapes) >= _MAX_SHAPES:
+                self._shapes.clear()
+            shapes = self._shapes[key] = self.op.output_shapes(inputs, self.attributes)
+        return shapes
+
+    def _add_buffers(
+        self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]], buffers: list[Any]
+    ) -> None:
+        """Append ONNX Runtime's own output buffers, or other memory for outputs that the model does not use."""
+        for index, shape in enumerate(shapes):
+            dtype = self.output_dtypes[index]
+            buffer = workspace.output(context, index, shape, dtype)
+            buffers.append(np.empty(shape, dtype) if buffer is None else buffer)
 
     def _where(self, inputs: Sequence[Any] = ()) -> str:
         declared = self.signature.parameters(len(inputs)) if inputs else ()
@@ -168,7 +164,7 @@ class KernelNode:
         node = f"node {self.name!r}" if self.name else "a node without a name"
         return f"in {node} ({self.signature.qualified_name})" + (f", inputs {described}" if inputs else "")
 
-    def _explain(self, error: BaseException, inputs: Sequence[Any]) -> None:
+    def _explain(self, error: BaseException, inputs: Sequence[Any], buffers: Sequence[Any]) -> None:
         note = self._where(inputs) if len(inputs) == len(self.input_dtypes) else self._where()
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
@@ -177,14 +173,14 @@ class KernelNode:
         while step:
             frames.append(step.tb_frame)
             step = step.tb_next
-        arrays.detach([array for array in inputs if array is not None], frames)
+        arrays.detach([array for array in (*inputs, *buffers) if array is not None], frames)
 
-    def _report_kept(self, inputs: Sequence[Any]) -> None:
-        arrays.detach([array for array in inputs if array is not None])
+    def _report_kept(self, handed: Sequence[Any]) -> None:
+        arrays.detach([array for array in handed if array is not None])
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self.signature.qualified_name} kept an input array (or a view of one) that is valid during its "
+                f"{self.signature.qualified_name} kept an array that it was handed (or a view of one), valid during its "
                 f"call only; it now has a copy. Keep a copy instead: x.copy() ({self.op.location})",
                 KeptArrayWarning,
                 stacklevel=2,

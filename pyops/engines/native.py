@@ -10,7 +10,7 @@ import ctypes
 import itertools
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from ctypes import addressof, c_void_p
 from typing import Any
@@ -165,9 +165,9 @@ def arm() -> None:
 
 
 # What ONNX Runtime's pointers stand for: hosted ops by the address of their structure, kernel
-# nodes by a number of ours.
+# nodes (their `compute`) by a number of ours.
 _hosted: dict[int, HostedOp] = {}
-_nodes: dict[int, KernelNode] = {}
+_computes: dict[int, Callable[[int], None]] = {}
 _numbers = itertools.count(1)
 
 
@@ -177,15 +177,11 @@ def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | Non
         if _interrupts:
             raise _interrupts.pop()
         number = next(_numbers)
-        _nodes[number] = KernelNode(api, info, _hosted[hosted_op])
+        _computes[number] = KernelNode(api, info, _hosted[hosted_op]).compute
         c_void_p.from_address(out).value = number
     except BaseException as error:
         return _report(error)
     return None
-
-
-def _compute(number: int, context: int) -> None:
-    _nodes[number].compute(context)
 
 
 def _report(error: BaseException) -> int:
@@ -197,7 +193,7 @@ def _report(error: BaseException) -> int:
 
 
 _interrupts: list[BaseException] = []
-_compute_guard = Guard(_compute, _report)
+_compute_guard = Guard(_computes, _report)
 
 
 def _input_characteristic(hosted_op: int, index: int) -> int:
@@ -213,7 +209,7 @@ def _input_homogeneity(hosted_op: int) -> int:
     return int(_hosted[hosted_op].op.signature.inputs[-1].homogeneous)
 
 
-_CALLBACKS = {
+_CALLBACKS: dict[str, Any] = {
     "GetName": lambda op: _hosted[op].name_address,
     "GetExecutionProviderType": lambda op: None,
     "GetInputType": lambda op, index: _hosted[op].input_types[index],
@@ -221,7 +217,7 @@ _CALLBACKS = {
     "GetOutputType": lambda op, index: _hosted[op].output_types[index],
     "GetOutputTypeCount": lambda op: len(_hosted[op].output_types),
     # The bound method is C code, so that no interrupt can be raised in this callback either.
-    "KernelDestroy": _nodes.pop,
+    "KernelDestroy": _computes.pop,
     "GetInputCharacteristic": _input_characteristic,
     "GetOutputCharacteristic": _output_characteristic,
     "GetInputMemoryType": lambda op, index: 0,

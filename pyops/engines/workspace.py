@@ -1,0 +1,114 @@
+"""What one call of a kernel needs to reach its tensors: places for results, and memory seen before."""
+
+from __future__ import annotations
+
+from ctypes import Array, byref, c_int, c_int64, c_size_t, c_void_p
+from typing import Any
+
+import numpy as np
+
+from .. import arrays
+from ..errors import InputError
+from ..types import STRING, DType, from_ort
+from .c_api import Api
+
+_MAX_KEPT = 64
+_STRING = 8  # ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING
+
+
+class Workspace:
+    """Reads inputs and allocates outputs of one call at a time.
+
+    Pointers go from ONNX Runtime and back to it in ctypes objects that are made once, so that a
+    call makes none. ONNX Runtime's arena gives the same addresses again and again: shapes and
+    memory views are kept by address and dimensions. Arrays are made anew each time, since a kernel
+    may change theirs.
+    """
+
+    __slots__ = ("_api", "_data", "_dims", "_memories", "_rank", "_references", "_shapes", "_type", "_value")
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._value, self._type, self._dims = c_void_p(), c_int(), c_void_p()
+        self._rank, self._data = c_size_t(), c_void_p()
+        self._references = tuple(map(byref, (self._value, self._type, self._dims, self._rank, self._data)))
+        self._memories: dict[Any, tuple[Any, ...]] = {}
+        self._shapes: dict[tuple[int, ...], Array[c_int64]] = {}
+
+    # Statuses are looked at before `check` is called: these run for every tensor of every call.
+    def input(self, context: c_void_p, index: int) -> Any:
+        """The input at `index` of an ``OrtKernelContext*``, as `read` gives it."""
+        if status := self._api.KernelContext_GetInput(context, index, self._references[0]):
+            self._api.check(status)
+        return self.read(self._value)
+
+    def read(self, value: c_void_p) -> Any:
+        """A tensor's ``OrtValue*`` as a read-only array on its memory; strings as a copy."""
+        api, data = self._api, self._data
+        _, at_type, at_dims, at_rank, at_data = self._references
+        if status := api.GetTensorElementTypeAndShapeDataReference(value, at_type, at_dims, at_rank):
+            api.check(status)
+        rank, code = self._rank.value, self._type.value
+        dims = arrays.bytes_at(self._dims, 8 * rank) if rank else b""
+        if code == _STRING:
+            return arrays.StringTensors(api).read(value.value or 0, arrays.unpack_dims(dims))
+        if status := api.GetTensorMutableData(value, at_data):
+            api.check(status)
+        key = (data.value, dims, code)
+        known = self._memories.get(key)
+        if known is None:
+            shape, dtype = arrays.unpack_dims(dims), _dtype(code)
+            known = self._remember(key, shape, dtype, arrays.memory(data, shape, dtype, writeable=False))
+        return np.ndarray(*known)
+
+    def output(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
+        """ONNX Runtime's buffer for the output at `index` as an array to write to; None where it is not used."""
+        if not self._allocate(context, index, shape):
+            return None
+        key = (self._data.value, shape, dtype)
+        known = self._memories.get(key)
+        if known is None:
+            known = self._remember(key, shape, dtype, arrays.memory(self._data, shape, dtype, writeable=True))
+        return np.ndarray(*known)
+
+    def write(self, context: c_void_p, index: int, array: np.ndarray[Any, Any]) -> None:
+        """Copy an array into the output at `index`."""
+        if array.dtype is STRING:
+            if self._allocate(context, index, array.shape, data=False):
+                arrays.StringTensors(self._api).write(self._value.value or 0, array)
+        elif array.nbytes <= arrays.SMALL:
+            if self._allocate(context, index, array.shape):
+                arrays.copy_bytes(self._data, array.tobytes(), array.nbytes)
+        else:
+            buffer = self.output(context, index, array.shape, array.dtype)
+            if buffer is not None:
+                buffer[...] = array
+
+    def _allocate(self, context: c_void_p, index: int, shape: tuple[int, ...], data: bool = True) -> bool:
+        """Find the output's memory; whether the model uses that output."""
+        api = self._api
+        dims = self._shapes.get(shape)
+        if dims is None:
+            if len(self._shapes) >= _MAX_KEPT:
+                self._shapes.clear()
+            dims = self._shapes[shape] = (c_int64 * len(shape))(*shape)
+        if status := api.KernelContext_GetOutput(context, index, dims, len(shape), self._references[0]):
+            api.check(status)
+        if not self._value:
+            return False
+        if data and (status := api.GetTensorMutableData(self._value, self._references[-1])):
+            api.check(status)
+        return True
+
+    def _remember(self, key: Any, shape: tuple[int, ...], dtype: DType, memory: Any) -> tuple[Any, ...]:
+        if len(self._memories) >= _MAX_KEPT:
+            self._memories.clear()
+        known = self._memories[key] = (shape, dtype, memory)
+        return known
+
+
+def _dtype(code: int) -> DType:
+    row = from_ort(code)
+    if row is None:
+        raise InputError(f"a tensor has element type {code} of ONNX Runtime, which NumPy lacks")
+    return row.dtype
