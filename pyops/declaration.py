@@ -199,14 +199,9 @@ class _Reader:
             return (Output("output", self.output(hint)),), hint
         if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
             return (Output("outputs", self.output(args[0]), variadic=True),), hint
-        if origin is tuple:
-            items = {f"output_{i}": arg for i, arg in enumerate(args)}
-        else:
-            items = self.fields(origin, args)
+        items = {f"output_{i}": arg for i, arg in enumerate(args)} if origin is tuple else self.fields(origin, args)
         if not items:
-            raise HintError(
-                "it is a tuple of nothing", "say what is in it, for example -> tuple[NDArray[np.float32], ...]"
-            )
+            raise HintError("it is a tuple of nothing", "say what is in it, for example -> tuple[NDArray[np.float32]]")
         outputs = []
         for name, item in items.items():
             with self.at(f"output {name!r} in the return type"):
@@ -221,11 +216,16 @@ class _Reader:
                 f"the fields of {origin.__qualname__} have no hints",
                 f"write class {origin.__name__}(NamedTuple), with a line such as values: NDArray[np.float32] for each",
             )
+        # A class from elsewhere knows nothing of the names around this declaration.
+        localns: Mapping[str, Any] = {}
+        globalns = None
+        if origin.__module__ == self.function.__module__:
+            localns, globalns = self.localns, getattr(inspect.unwrap(self.function), "__globals__", None)
         given = dict(zip(getattr(origin, "__parameters__", ()), args, strict=False))
         items = {}
         for name in names:
             with self.at(f"output {name!r} in the return type"):
-                items[name] = substitute(resolve(origin, name, self.localns), given)
+                items[name] = substitute(resolve(origin, name, localns, globalns), given)
         return items
 
     def output(self, hint: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import types
@@ -24,8 +25,15 @@ class HintError(Exception):
         self.problem, self.fix = problem, fix
 
 
-def resolve(annotated: Any, name: str, localns: Mapping[str, Any]) -> Any:
+def resolve(annotated: Any, name: str, localns: Mapping[str, Any], globalns: Mapping[str, Any] | None = None) -> Any:
     """The hint `name` of a function or class, with everything it refers to by name put in.
+
+    Parameters
+    ----------
+    localns : mapping
+        Names local to where it is defined; they win over global ones.
+    globalns : mapping, optional
+        Its module's names, unless they are to be found from `annotated`.
 
     Raises
     ------
@@ -33,15 +41,18 @@ def resolve(annotated: Any, name: str, localns: Mapping[str, Any]) -> Any:
         It refers to what is not there, or is no valid expression.
     """
     owner = inspect.unwrap(annotated)
-    module = sys.modules.get(annotated.__module__)
-    globalns = getattr(owner, "__globals__", None) or dict(vars(module) if module else {})
+    if globalns is None:
+        module = sys.modules.get(annotated.__module__)
+        globalns = getattr(owner, "__globals__", None) or (vars(module) if module else {})
     scope = {p.__name__: p for p in getattr(owner, "__type_params__", ())}
     if isinstance(owner, types.FunctionType):
-        scope |= {k: v for k, v in inspect.getclosurevars(owner).nonlocals.items() if k not in scope}
+        for variable, cell in zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # empty until the enclosing function assigns to it
+                scope.setdefault(variable, cell.cell_contents)
     # On its own, so that an error can say which hint it is about.
     alone = types.SimpleNamespace(__annotations__={name: annotated.__annotations__[name]})
     try:
-        return plain(typing.get_type_hints(alone, globalns, {**localns, **scope})[name])
+        return plain(typing.get_type_hints(alone, dict(globalns), {**localns, **scope})[name])
     except NameError as error:
         raise HintError(
             f"its hint names {error.name!r}, which is not defined where the operator is declared",

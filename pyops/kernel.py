@@ -12,7 +12,7 @@ import numpy as np
 
 from .errors import InputError, OutputError
 from .signature import Input, Signature
-from .types import STRING, DType, describe, dtype_name, element_type, spell_scalar
+from .types import STRING, DType, describe, dtype_name, element_type, holds_str, spell_scalar
 
 
 def split_arguments(
@@ -28,7 +28,10 @@ def split_arguments(
     """
     arrays = list(args)
     attributes = dict(kwargs)
-    attributes.pop("out", None)
+    if signature.takes_out and attributes.pop("out", None) is not None:
+        raise InputError(
+            f"{signature.qualified_name} got out=, which is for ONNX Runtime's own buffers; take what the call returns"
+        )
     for position, item in enumerate(signature.inputs):
         if item.name not in attributes or item.variadic:
             continue
@@ -48,8 +51,18 @@ def _as_array(signature: Signature, item: Input, value: Any) -> Any:
             f"{signature.qualified_name}: input {item.name!r} is {describe(value)}; pass an array, for example "
             f"np.asarray({item.name}, {spell_scalar(item.type.dtypes[0])})"
         )
-    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(
+            f"{signature.qualified_name}: input {item.name!r} is a masked array; ONNX has no masks, pass "
+            f"{item.name}.filled(...)"
+        )
+    if isinstance(value, np.ndarray) and value.dtype.kind in "UT":
         value = value.astype(STRING)
+    if isinstance(value, np.ndarray) and not holds_str(value):
+        raise InputError(
+            f"{signature.qualified_name}: input {item.name!r} is an object array that does not hold str alone; pass "
+            f"{item.name}.astype(str), or numbers as an array of numbers"
+        )
     return value
 
 
@@ -108,13 +121,21 @@ def call(
         One per output, each of its declared dtype.
     """
     dtypes = output_dtypes(signature, [None if array is None else array.dtype for array in arrays])
-    return check_outputs(signature, dtypes, function(*map(_read_only, arrays), **attributes))
+    outputs = check_outputs(signature, dtypes, function(*map(_read_only, arrays), **attributes))
+    owned = map(_own, outputs)
+    return type(outputs)(*owned) if hasattr(outputs, "_fields") else tuple(owned)
+
+
+def _own(output: Any) -> Any:
+    # A view of an input, which is the caller's own memory, is read-only like it.
+    return output.copy() if isinstance(output, np.ndarray) and not output.flags.writeable else output
 
 
 def _read_only(array: Any) -> Any:
     if not isinstance(array, np.ndarray):
         return array
-    view = array.view()
+    # As in a session, where kernels get plain arrays: np.matrix multiplies otherwise.
+    view = array.view(np.ndarray)
     view.flags.writeable = False
     return view
 
@@ -182,16 +203,21 @@ def _check_output(signature: Signature, index: int, dtype: DType, value: Any) ->
     declared = f"{signature.qualified_name}: {output.name!r} is declared {dtype_name(dtype)}"
     if isinstance(value, np.ma.MaskedArray):
         raise OutputError(f"{declared} and is a masked array; ONNX has no masks, return value.filled(...)")
-    if isinstance(value, np.generic):
+    if isinstance(value, (np.generic, np.ndarray)):
         value = np.asarray(value)
-    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        fix = "return an array" if value is None else f"return np.asarray(result, {spell_scalar(dtype)})"
+    # An array of NumPy or CuPy; torch and others have dtypes of their own.
+    if not isinstance(getattr(value, "dtype", None), np.dtype) or not hasattr(value, "shape"):
+        fix = f"return np.asarray(result, {spell_scalar(dtype)})"
+        if value is None:
+            fix = "return an array"
+        elif isinstance(value, tuple):
+            fix = "return one array, or declare -> tuple[...]"
         raise OutputError(f"{declared} and the kernel returned {describe(value)}; {fix}")
     if dtype is STRING:
         return _check_strings(declared, value)
     if value.dtype != dtype:
-        known = element_type(value.dtype) if isinstance(value.dtype, np.dtype) else None
-        hint = "" if known is None else f", or declare it NDArray[{spell_scalar(value.dtype)}]"
+        known = element_type(value.dtype)
+        hint = "" if known is None or known.dtype == dtype else f", or declare it NDArray[{spell_scalar(value.dtype)}]"
         raise OutputError(
             f"{declared} and the kernel returned {describe(value)}; return result.astype({spell_scalar(dtype)}){hint}"
         )
@@ -199,8 +225,8 @@ def _check_output(signature: Signature, index: int, dtype: DType, value: Any) ->
 
 
 def _check_strings(declared: str, value: Any) -> Any:
-    if value.dtype.kind == "U":
-        return value.astype(STRING)
+    if value.dtype.kind in "UT":
+        value = value.astype(STRING)
     if value.dtype != STRING:
         raise OutputError(f"{declared} and the kernel returned {describe(value)}; return an array of str")
     for item in value.flat:

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import registry
+from .builtin import ONNX_DOMAIN, is_builtin
 from .errors import InputError, ModelError
 from .op import Op
 from .signature import Signature
 
 if TYPE_CHECKING:
     import onnx
-
-ONNX_DOMAIN = "ai.onnx"
 
 _Key = tuple[str, str]
 
@@ -63,7 +62,7 @@ class Model:
             yield function, function.opset_import
 
     def with_domains(self, domains: Mapping[_Key, str]) -> Model:
-        """This model with the nodes of some operators moved to other domains."""
+        """The model with the nodes of some operators moved to other domains."""
         import onnx
 
         if self.proto is None:
@@ -121,7 +120,7 @@ def load(source: Any) -> Model:
                 "pass the path"
             ) from error
     raise ModelError(
-        f"expected a model's path, its bytes, an onnx.ModelProto or a torch ONNXProgram; got {type(source).__qualname__}"
+        f"expected a path, bytes, an onnx.ModelProto or a torch ONNXProgram; got {type(source).__qualname__}"
     )
 
 
@@ -162,17 +161,13 @@ class Resolution:
     problems: list[str] = field(default_factory=list)
 
 
-def resolve(
-    model: Model, adopted: Mapping[_Key, Op[..., Any]], is_known: Callable[[str, str], bool], shared: set[str]
-) -> Resolution:
+def resolve(model: Model, adopted: Mapping[_Key, Op[..., Any]], shared: set[str]) -> Resolution:
     """Find the declared op behind each node.
 
     Parameters
     ----------
     adopted : mapping
         Ops that others declared, by domain and name.
-    is_known : callable
-        Whether ONNX Runtime itself has an operator of this domain and name.
     shared : set of str
         Domains in which others may have operators beside the declared ones.
     """
@@ -188,18 +183,18 @@ def resolve(
         if op is not None:
             result.ops[key] = op
             result.problems += _misfits(node, op.signature)
-        elif key[0] in ours and not is_known(*key):
+        elif key[0] in ours and not is_builtin(*key):
             problem = describe_missing(*key, opset)
             missing[problem] = missing.get(problem, 0) + 1
     result.problems += [f"{text} ({count} node{'s'[: count > 1]})" for text, count in missing.items()]
     return result
 
 
-def unknown_operators(model: Model, is_known: Callable[[str, str], bool], resolution: Resolution) -> list[str]:
+def unknown_operators(model: Model, resolution: Resolution) -> list[str]:
     """One line for each operator that neither the model, nor ONNX Runtime, nor a declared op provides."""
     known = model.functions() | resolution.ops.keys()
     keys = {(_domain(node.domain), node.op_type): opset for node, opset in model.nodes()}
-    return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_known(*key)]
+    return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_builtin(*key)]
 
 
 def describe_missing(domain: str, name: str, opset: int) -> str:

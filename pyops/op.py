@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from . import kernel, pycustomopdef, registry, shapes
+from .builtin import DOMAINS, is_builtin
 from .declaration import check_kernel_parameters, read_signature
 from .errors import DeclarationError, MissingDependencyError, ShapeInferenceError
 from .signature import Signature
@@ -232,7 +233,7 @@ def _is_cupy(array: Any) -> bool:
 
 
 @overload
-def onnx_op(op_type: str, /, *, version: int = 1) -> Callable[[Callable[P, R]], Op[P, R]]: ...
+def onnx_op(op_type: str, /, *, version: int = 1, override: bool = False) -> Callable[[Callable[P, R]], Op[P, R]]: ...
 @overload
 def onnx_op(
     *,
@@ -241,6 +242,7 @@ def onnx_op(
     outputs: Sequence[int] | None = None,
     attrs: Mapping[str, int] | Sequence[str] | None = None,
     version: int = 1,
+    override: bool = False,
 ) -> Callable[[Callable[P, R]], Op[P, R]]: ...
 def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
     """Decorator: declare a Python function as an ONNX operator.
@@ -255,6 +257,8 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         ``"domain::Name"``.
     version : int
         The opset version of the domain from which on this declaration is meant.
+    override : bool
+        Take the place of an operator that ONNX Runtime has itself.
     inputs, outputs, attrs
         As in onnxruntime-extensions; see `pyops.pycustomopdef.read_signature`.
 
@@ -291,6 +295,12 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
             '@onnx_op("domain::Name", version=1)'
         )
 
+    override = kwargs.pop("override", False)
+    unknown = set(kwargs) - ({"version"} if args else {"op_type", "inputs", "outputs", "attrs", "version"})
+    if unknown:
+        form = '"domain::Name", version=1' if args else "op_type=..., inputs=..., outputs=..., attrs=..."
+        raise DeclarationError(f"onnx_op got an unknown argument {min(unknown)!r}; its form is @onnx_op({form})")
+
     def declare(function: Callable[P, R]) -> Op[P, R]:
         kernel_function: Callable[..., Any] = function
         if args:
@@ -298,14 +308,11 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         else:
             signature = pycustomopdef.read_signature(function, **kwargs)
             kernel_function = pycustomopdef.as_kernel(function, signature)
+        if not override and signature.domain in DOMAINS and is_builtin(signature.domain, signature.name):
+            raise DeclarationError(
+                f"{signature.qualified_name} is an operator of ONNX Runtime's own; to take its place, write "
+                f'@onnx_op("{signature.qualified_name}", override=True)'
+            )
         return cast("Op[P, R]", registry.declare(Op(signature, kernel_function)))
 
-    unknown = set(kwargs) - ({"version"} if args else {"op_type", "inputs", "outputs", "attrs", "version"})
-    if unknown:
-        form = (
-            '@onnx_op("domain::Name", version=1)'
-            if args
-            else "@onnx_op(op_type=..., inputs=..., outputs=..., attrs=...)"
-        )
-        raise DeclarationError(f"onnx_op got an unknown argument {min(unknown)!r}; its form is {form}")
     return declare

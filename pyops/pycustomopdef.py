@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .declaration import check_version, split_op_type
-from .errors import DeclarationError
+from .errors import DeclarationError, InputError
 from .signature import Attribute, AttributeKind, Input, Output, Signature, TypeParameter
 from .types import from_onnx
 
@@ -71,23 +72,22 @@ def read_signature(
     DeclarationError
         Anything wrong with the declaration.
     """
-    op_type = op_type or function.__name__
-    if "::" not in op_type:
-        op_type = f"{DEFAULT_DOMAIN}::{op_type}"
-    domain, name = split_op_type(op_type)
-    check_version(version, op_type)
-    parameters = inspect.signature(function).parameters
+    given: Any = op_type or getattr(function, "__name__", "")
+    qualified: Any = f"{DEFAULT_DOMAIN}::{given}" if isinstance(given, str) and "::" not in given else given
+    domain, name = split_op_type(qualified)
+    check_version(version, qualified)
+    parameters = _parameters(function, qualified)
     positional = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     codes = {"inputs": inputs, "outputs": outputs}
     tensors = {
         which: [
-            _tensor_type(op_type, which, i, code)
-            for i, code in enumerate([PyCustomOpDef.dt_float] if listed is None else listed)
+            _tensor_type(qualified, which, i, code)
+            for i, code in enumerate([PyCustomOpDef.dt_float] if listed is None else _list(qualified, which, listed))
         ]
         for which, listed in codes.items()
     }
     if not tensors["outputs"]:
-        raise DeclarationError(f"{op_type}: outputs is empty; an operator has at least one output")
+        raise DeclarationError(f"{qualified}: outputs is empty; an operator has at least one output")
     names = positional + [f"input_{i}" for i in range(len(positional), len(tensors["inputs"]))]
     signature = Signature(
         domain,
@@ -95,7 +95,7 @@ def read_signature(
         version,
         tuple(Input(name, type) for name, type in zip(names, tensors["inputs"], strict=False)),
         tuple(Output(f"output_{i}", type) for i, type in enumerate(tensors["outputs"])),
-        tuple(_attributes(op_type, attrs, parameters)),
+        tuple(_attributes(qualified, attrs, parameters)),
         returns_tuple=len(tensors["outputs"]) > 1,
     )
     _check_callable(function, signature)
@@ -112,13 +112,28 @@ def as_kernel(function: Callable[..., Any], signature: Signature) -> Callable[..
         present = {name: value for name, value in attributes.items() if value is not None}
         return function(*(np.array(array) for array in arrays), **present)
 
-    kernel.__dict__.update(__wrapped__=function, __name__=function.__name__, __doc__=function.__doc__)
-    kernel.__qualname__ = function.__qualname__
+    functools.update_wrapper(kernel, function)
+    kernel.__name__ = getattr(function, "__name__", signature.name)
     return kernel
 
 
+def _parameters(function: Any, op_type: str) -> Mapping[str, inspect.Parameter]:
+    if not callable(function) or isinstance(function, type):
+        raise DeclarationError(f"{op_type}: {function!r} is not a function; put @onnx_op on a function")
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:  # NumPy's ufuncs, among others, have no signature that Python could read
+        return inspect.signature(lambda *inputs, **attributes: None).parameters
+
+
+def _list(op_type: str, which: str, listed: Any) -> Sequence[Any]:
+    if isinstance(listed, (list, tuple)):
+        return listed
+    raise DeclarationError(f"{op_type}: {which} is {listed!r}; write a list, such as [PyCustomOpDef.dt_float]")
+
+
 def _tensor_type(op_type: str, which: str, index: int, code: Any) -> TypeParameter:
-    row = from_onnx(int(code))
+    row = from_onnx(code) if isinstance(code, int) else None
     if row is None:
         raise DeclarationError(
             f"{op_type}: {which}[{index}] is {code!r}; expected a type code such as PyCustomOpDef.dt_float"
@@ -129,13 +144,15 @@ def _tensor_type(op_type: str, which: str, index: int, code: Any) -> TypeParamet
 def _attributes(
     op_type: str, attrs: Mapping[str, int] | Sequence[str] | None, parameters: Mapping[str, inspect.Parameter]
 ) -> list[Attribute]:
-    kinds = dict.fromkeys(attrs or (), PyCustomOpDef.dt_string)
-    if isinstance(attrs, Mapping):
-        kinds = dict(attrs)
+    if not isinstance(attrs or (), (Mapping, list, tuple)):
+        raise DeclarationError(
+            f"{op_type}: attrs is {attrs!r}; write a dict, such as {{'axis': PyCustomOpDef.dt_int64}}"
+        )
+    kinds = dict(attrs) if isinstance(attrs, Mapping) else dict.fromkeys(attrs or (), PyCustomOpDef.dt_string)
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     attributes = []
     for name, code in kinds.items():
-        kind = _ATTRIBUTE_KINDS.get(int(code))
+        kind = _ATTRIBUTE_KINDS.get(code) if isinstance(code, int) else None
         if kind is None:
             raise DeclarationError(
                 f"{op_type}: attribute {name!r} has type code {code!r}; ONNX attributes are dt_int64, dt_float or "
@@ -145,16 +162,26 @@ def _attributes(
         has_default = parameter is not None and parameter.default is not parameter.empty
         attribute = Attribute(name, kind, required=not (has_default or (parameter is None and takes_any)))
         if has_default and parameter is not None and parameter.default is not None:
-            attribute = Attribute(name, kind, False, attribute.convert(parameter.default))
+            try:
+                attribute = Attribute(name, kind, False, attribute.convert(parameter.default))
+            except InputError as error:
+                raise DeclarationError(
+                    f"{op_type}: the default does not fit: {error}; change the default, or the type code in attrs"
+                ) from None
         attributes.append(attribute)
     return attributes
 
 
 def _check_callable(function: Callable[..., Any], signature: Signature) -> None:
     try:
-        inspect.signature(function).bind(*signature.inputs, **{a.name: None for a in signature.attributes})
+        bind = inspect.signature(function).bind
+    except ValueError:
+        return
+    try:
+        bind(*signature.inputs, **{a.name: None for a in signature.attributes})
     except TypeError as error:
+        name = getattr(function, "__qualname__", repr(function))
         raise DeclarationError(
-            f"{signature.qualified_name}: {function.__qualname__} cannot be called with the {len(signature.inputs)} "
+            f"{signature.qualified_name}: {name} cannot be called with the {len(signature.inputs)} "
             f"declared inputs and its attributes ({error}); make inputs=[...] and attrs=[...] match its parameters"
         ) from None

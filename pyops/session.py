@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +12,6 @@ from .errors import MissingDependencyError
 
 try:
     import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 except ImportError as error:
     raise MissingDependencyError(
         'sessions need ONNX Runtime, which is not installed: pip install "onnx-pyops[cpu]", or "onnx-pyops[cuda]" on '
@@ -62,7 +60,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
     ) -> None:
         source = model.load(path_or_bytes)
         adopted, taken = adoption.adopted_ops(), adoption.taken_domains()
-        resolution = model.resolve(source, adopted, _is_builtin, taken)
+        resolution = model.resolve(source, adopted, taken)
         if resolution.problems:
             raise ModelError(_listing("the model and the declared ops disagree", resolution.problems))
         _check_providers(providers)
@@ -198,21 +196,18 @@ def _check_providers(providers: Any) -> None:
         )
 
 
-@functools.cache
-def _builtin_operators() -> frozenset[tuple[str, str]]:
-    return frozenset((schema.domain or model.ONNX_DOMAIN, schema.name) for schema in bindings.get_all_operator_schema())
-
-
-def _is_builtin(domain: str, name: str) -> bool:
-    return (domain, name) in _builtin_operators()
-
-
 def _explained(error: Exception, source: model.Model, resolution: model.Resolution) -> BaseException:
-    """ONNX Runtime's refusal of a model, with the operators that nobody provides, if that is why."""
-    unknown = model.unknown_operators(source, _is_builtin, resolution)
-    if not unknown:
+    """ONNX Runtime's refusal of a model, with the operators that it is about, where that can be told."""
+    lines = model.unknown_operators(source, resolution)
+    for op in resolution.ops.values():
+        if op.name in str(error):
+            missing = ", ".join(native.unsupported_types(op.signature))
+            lines.append(
+                f"{op.signature} is declared" + (f"; custom operators cannot have {missing}" if missing else "")
+            )
+    if not lines:
         return error
-    explained = ModelError(_listing(f"ONNX Runtime refuses the model ({error})", unknown))
+    explained = ModelError(_listing(f"ONNX Runtime refuses the model ({error})", lines))
     explained.__cause__ = error
     return explained
 

@@ -6,7 +6,7 @@ input as a `Spec`, whose dimensions are ints where they are known, and symbols w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +73,7 @@ class SymbolicDim:
             "can test isinstance(dim, int) first, and return pyops.shapes.new_dim() otherwise"
         )
 
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = _unknown  # type: ignore[assignment]
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = _unknown
 
 
 class RuntimeDim(SymbolicDim):
@@ -86,6 +86,17 @@ class RuntimeDim(SymbolicDim):
         return self is other
 
     __hash__ = object.__hash__
+
+
+def _dim(dim: Dim) -> Dim:
+    if isinstance(dim, (bool, np.bool_, float, np.floating, str)) or dim is None:
+        fix = {float: "divide with //", str: "take symbols from the inputs' shapes"}.get(type(dim), "use an int")
+        raise ShapeInferenceError(f"a dimension is {dim!r}; {fix}, or pyops.shapes.new_dim() where it is not known")
+    if isinstance(dim, np.integer):  # as from np.prod
+        dim = int(dim)
+    if isinstance(dim, int) and dim < 0:
+        raise ShapeInferenceError(f"a dimension is {dim}; sizes start at 0, and -1 has no meaning here")
+    return dim
 
 
 def _term(dim: Dim) -> str:
@@ -112,13 +123,25 @@ class Spec:
     shape: tuple[Dim, ...]
     dtype: DType
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(map(_dim, self.shape)))
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
     @property
     def ndim(self) -> int:
         """The number of dimensions."""
         return len(self.shape)
 
     def like(self, shape: Sequence[Dim] | None = None, dtype: Any = None) -> Spec:
-        """This spec with another shape, another dtype, or both."""
+        """A copy of this spec with another shape, another dtype, or both.
+
+        Raises
+        ------
+        ShapeInferenceError
+            The shape is no sequence of dimensions.
+        """
+        if shape is not None and (not isinstance(shape, Iterable) or isinstance(shape, str)):
+            raise ShapeInferenceError(f"like() got shape={shape!r}; a shape is a tuple, such as (n, 3)")
         return Spec(
             self.shape if shape is None else tuple(shape),
             self.dtype if dtype is None else np.dtype(dtype),

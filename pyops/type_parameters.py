@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .hints import HintError, is_array, scalar_of, spell, union_members
+from .hints import HintError, is_array, plain, scalar_of, spell, union_members
 from .signature import TypeParameter
 from .types import DType, element_type, expand, spell_scalar
 
@@ -45,7 +45,7 @@ def is_abstract(hint: Any) -> bool:
 
 
 def _variable_dtypes(variable: TypeVar) -> tuple[DType, ...]:
-    members = variable.__constraints__ or union_members(variable.__bound__)
+    members = variable.__constraints__ or union_members(plain(variable.__bound__))
     if members == (None,):
         raise HintError(
             f"the TypeVar {variable.__name__} allows any type",
@@ -53,7 +53,7 @@ def _variable_dtypes(variable: TypeVar) -> tuple[DType, ...]:
         )
     try:
         # A dict keeps the order in which they are written, and each one once.
-        return tuple(dict.fromkeys(dtype for member in members for dtype in _dtypes(member)))
+        return tuple(dict.fromkeys(dtype for member in members for dtype in _dtypes(plain(member))))
     except HintError as mistake:
         raise HintError(f"in the TypeVar {variable.__name__}, {mistake.problem}", mistake.fix) from None
 
@@ -78,7 +78,7 @@ def _numpy_name(scalar: type[Any]) -> str:
 def _no_tensor(hint: Any) -> HintError:
     if hint is np.ndarray:
         return _says_no_type("np.ndarray")
-    members = hint.__constraints__ if isinstance(hint, TypeVar) else union_members(hint)
+    members = tuple(map(plain, hint.__constraints__ if isinstance(hint, TypeVar) else union_members(hint)))
     if len(members) > 1 and all(map(is_array, members)):
         variable = _variable([scalar_of(member) for member in members])
         return HintError(f"{spell(hint)} is no tensor type", f"put the types inside: {variable} and NDArray[T]")
@@ -90,7 +90,7 @@ def _no_tensor(hint: Any) -> HintError:
 
 def _says_no_type(spelled: str) -> HintError:
     return HintError(
-        f"{spelled} says no element type", "write NDArray[np.float32], or NDArray[np.generic] for all types"
+        f"{spelled} says no element type", "write NDArray[np.float32], or NDArray[np.generic] for an input of any type"
     )
 
 

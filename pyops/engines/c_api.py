@@ -38,8 +38,13 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "GetStringTensorDataLength": (53, (c_void_p, c_void_p)),
     "GetStringTensorContent": (54, (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t)),
     "CastTypeInfoToTensorInfo": (55, (c_void_p, c_void_p)),
+    "CreateTensorTypeAndShapeInfo": (57, (c_void_p,)),
+    "SetDimensions": (59, (c_void_p, c_void_p, c_size_t)),
     "GetTensorElementType": (60, (c_void_p, c_void_p)),
     "AllocatorFree": (76, (c_void_p, c_void_p)),
+    "GetDimensionsCount": (61, (c_void_p, c_void_p)),
+    "GetDimensions": (62, (c_void_p, c_void_p, c_size_t)),
+    "GetSymbolicDimensions": (63, (c_void_p, c_void_p, c_size_t)),
     "GetAllocatorWithDefaultOptions": (78, (c_void_p,)),
     "KernelInfoGetAttribute_float": (85, (c_void_p, c_char_p, c_void_p)),
     "KernelInfoGetAttribute_int64": (86, (c_void_p, c_char_p, c_void_p)),
@@ -49,6 +54,7 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "ReleaseStatus": (93, (c_void_p,)),
     "ReleaseValue": (96, (c_void_p,)),
     "ReleaseTypeInfo": (98, (c_void_p,)),
+    "ReleaseTensorTypeAndShapeInfo": (99, (c_void_p,)),
     "ReleaseCustomOpDomain": (101, (c_void_p,)),
     "KernelInfoGetAttributeArray_float": (162, (c_void_p, c_char_p, c_void_p, c_void_p)),
     "KernelInfoGetAttributeArray_int64": (163, (c_void_p, c_char_p, c_void_p, c_void_p)),
@@ -60,6 +66,12 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "GetSessionConfigEntry": (238, (c_void_p, c_char_p, c_void_p, c_void_p)),
     "KernelInfo_GetNodeName": (244, (c_void_p, c_void_p, c_void_p)),
     "GetResizedStringTensorElementBuffer": (252, (c_void_p, c_size_t, c_size_t, c_void_p)),
+    "ShapeInferContext_GetInputCount": (267, (c_void_p, c_void_p)),
+    "ShapeInferContext_GetInputTypeShape": (268, (c_void_p, c_size_t, c_void_p)),
+    "ShapeInferContext_GetAttribute": (269, (c_void_p, c_char_p, c_void_p)),
+    "ShapeInferContext_SetOutputTypeShape": (270, (c_void_p, c_size_t, c_void_p)),
+    "SetSymbolicDimensions": (271, (c_void_p, c_void_p, c_size_t)),
+    "ReadOpAttr": (272, (c_void_p, c_int, c_void_p, c_size_t, c_void_p)),
     "GetTensorElementTypeAndShapeDataReference": (414, _UNCHECKED),
     "KernelInfoGetAttributeArray_string": (417, (c_void_p, c_char_p, c_void_p, c_void_p, c_void_p)),
 }
@@ -76,9 +88,7 @@ class Api:
         for name, (slot, parameters) in _FUNCTIONS.items():
             address = c_void_p.from_address(table + slot * ctypes.sizeof(c_void_p)).value
             if address is None:
-                raise EngineError(
-                    f"this ONNX Runtime has no {name} in its C API; pyops needs onnxruntime 1.25 or later"
-                )
+                raise EngineError(f"this ONNX Runtime's C API lacks {name}; pyops needs onnxruntime 1.25 or later")
             setattr(self, name, PYFUNCTYPE(c_void_p, *parameters)(address))
 
     def __getattr__(self, name: str) -> Any:
@@ -178,6 +188,7 @@ PROTOTYPES = {
     "GetVariadicOutputHomogeneity": PYFUNCTYPE(_INT, _POINTER),
     "CreateKernelV2": PYFUNCTYPE(_POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
     "KernelComputeV2": PYFUNCTYPE(_POINTER, Pair),
+    "InferOutputShapeFn": PYFUNCTYPE(_POINTER, Pair),
     "GetStartVersion": PYFUNCTYPE(_INT, _POINTER),
     "GetEndVersion": PYFUNCTYPE(_INT, _POINTER),
 }

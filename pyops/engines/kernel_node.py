@@ -81,7 +81,7 @@ class KernelNode:
             api.ReleaseTypeInfo(type_info.value)
         row = from_ort(code.value)
         if row is None:
-            raise InputError(f"input {index} has element type {code.value} of ONNX Runtime, which kernels cannot get")
+            raise InputError(f"input {index} has element type {code.value} of ONNX Runtime, which NumPy lacks")
         return row.dtype
 
     def compute(self, context: int) -> None:

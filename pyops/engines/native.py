@@ -10,18 +10,22 @@ import ctypes
 import itertools
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from ctypes import addressof, c_void_p
 from typing import Any
 
+import numpy as np
+
 from .. import failures
 from ..op import Op
-from ..signature import Input, Output, TypeParameter
-from ..types import DType, element_type
+from ..signature import Input, Output, Signature, TypeParameter
+from ..types import DType, dtype_name, element_type
 from .c_api import API_VERSION, PROTOTYPES, Api, OrtCustomOp, api_from_table, load, session_options_pointer
 from .guard import Guard, checkpoint
 from .kernel_node import KernelNode
+from .shape_inference import infer_output_shapes
 
 AnyOp = Op[..., Any]
 
@@ -50,8 +54,14 @@ class HostedOp:
         self._name = ctypes.create_string_buffer(op.name.encode())
         self._inactive_name = ctypes.create_string_buffer(f"_inactive_{self.address:x}".encode())
 
+    def infer_output_shapes(self, context: int) -> None:
+        """Answer ONNX Runtime's shape inference for one node."""
+        if self.op.shape_function is not None:
+            infer_output_shapes(api_from_table(_table()), self.op, context)
+
     @property
     def name_address(self) -> int:
+        """Where the name that ONNX Runtime is told lies."""
         return addressof(self._name if self.active else self._inactive_name)
 
 
@@ -65,6 +75,12 @@ def host(op: AnyOp) -> list[HostedOp]:
     if not all(map(_ort_code, fixed)):
         return []
     return [HostedOp(op, dict(zip(deciding, choice, strict=True))) for choice in itertools.product(*supported)]
+
+
+def unsupported_types(signature: Signature) -> list[str]:
+    """Names of the declared element types that ONNX Runtime's custom operators lack."""
+    dtypes = dict.fromkeys(dtype for parameter in signature.type_parameters for dtype in parameter.dtypes)
+    return [dtype_name(dtype) for dtype in dtypes if not _ort_code(dtype)]
 
 
 def _ort_code(dtype: DType) -> int | None:
@@ -105,6 +121,7 @@ class Registration:
         hosted = host(op)
         for item in hosted:
             _hosted[item.address] = item
+            _infers[item.address] = item.infer_output_shapes
             api.check(api.CustomOpDomain_Add(self._domain(api, domain), item.address))
         return hosted
 
@@ -125,7 +142,7 @@ class Registration:
             api.ReleaseCustomOpDomain(pointer)
         for hosted in self._hosted.values():
             for item in hosted:
-                del _hosted[item.address]
+                del _hosted[item.address], _infers[item.address]
 
 
 _registrations_lock = threading.Lock()
@@ -162,17 +179,20 @@ def registered(options: Any, ops: Iterable[tuple[str, AnyOp]]) -> Iterator[None]
 def arm() -> None:
     """Guard this thread's kernel calls against interrupts from now on."""
     _compute_guard.arm()
+    _infer_guard.arm()
 
 
 # What ONNX Runtime's pointers stand for: hosted ops by the address of their structure, kernel
 # nodes (their `compute`) by a number of ours.
 _hosted: dict[int, HostedOp] = {}
+_infers: dict[int, Callable[[int], None]] = {}
 _computes: dict[int, Callable[[int], None]] = {}
 _numbers = itertools.count(1)
 
 
 def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | None:
     api = api_from_table(table)
+    _tables.append(table)
     try:
         if _interrupts:
             raise _interrupts.pop()
@@ -192,8 +212,34 @@ def _report(error: BaseException) -> int:
         return api.status(f"{type(error).__name__}, whose message cannot be had: {type(second).__name__}")
 
 
+def _table() -> int:
+    """The ``OrtApi*`` of ONNX Runtime itself, for callbacks that it passes none.
+
+    What a shape inference context holds belongs to ONNX Runtime's own copy of protobuf, which the
+    second copy of the library must not touch. A kernel is told the table when it is created, and
+    where there has been none yet, a session of one node makes one.
+    """
+    if not _tables:
+        import onnx
+        import onnxruntime
+
+        types = (TypeParameter("tensor(float)", (np.dtype(np.float32),)),)
+        op = Op(Signature("pyops", "Probe", 1, (Input("x", *types),), (Output("y", *types),)), lambda x: x)
+        options = onnxruntime.SessionOptions()
+        with registered(options, [("pyops", op)]):
+            model = onnx.parser.parse_model(_PROBE)
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return _tables[0]
+
+
+_PROBE = """
+<ir_version: 8, opset_import: ["" : 17, "pyops" : 1]>
+probe (float[1] x) => (float[1] y) { y = pyops.Probe(x) }
+"""
+_tables: deque[int] = deque(maxlen=1)
 _interrupts: list[BaseException] = []
 _compute_guard = Guard(_computes, _report)
+_infer_guard = Guard(_infers, _report)
 
 
 def _input_characteristic(hosted_op: int, index: int) -> int:
@@ -227,6 +273,7 @@ _CALLBACKS: dict[str, Any] = {
     "GetVariadicOutputHomogeneity": lambda op: 1,
     "CreateKernelV2": checkpoint(_create_kernel, _interrupts.append),
     "KernelComputeV2": _compute_guard.callback,
+    "InferOutputShapeFn": _infer_guard.callback,
     "GetStartVersion": lambda op: _hosted[op].op.version,
     "GetEndVersion": lambda op: _LATEST,
 }
