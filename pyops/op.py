@@ -46,7 +46,7 @@ class Op(Generic[P, R]):
 
     def redefine(self, function: Callable[P, R]) -> None:
         """Replace the kernels by `function` and forget the shape function."""
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
         self.kernels = {"cpu": function}
         self.shape_function = None
 
@@ -105,7 +105,7 @@ class Op(Generic[P, R]):
             except ImportError as error:
                 raise MissingDependencyError(
                     f"the CUDA kernel of {self.signature.qualified_name} needs CuPy and onnxruntime-gpu; "
-                    'pip install "pyops[cuda]" on a machine with an NVIDIA GPU'
+                    'pip install "onnx-pyops[cuda]" on a machine with an NVIDIA GPU'
                 ) from error
         if device_type not in self.kernels:
             raise DeclarationError(

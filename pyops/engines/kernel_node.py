@@ -54,6 +54,7 @@ class KernelNode:
         # Set where the result can only be one array, which is most often the case and then quickly seen.
         single = len(self.output_dtypes) == 1 and not self.signature.returns_tuple
         self._only_dtype = self.output_dtypes[0] if single and STRING not in self.output_dtypes else None
+        self._lists = [a.name for a in self.signature.attributes if isinstance(self.attributes[a.name], list)]
         self._takes_buffers = self.signature.takes_out and STRING not in self.output_dtypes
         self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
         self._warned = False
@@ -115,15 +116,17 @@ class KernelNode:
                 break
 
     def _run(self, context: c_void_p, workspace: Workspace, inputs: list[Any], buffers: list[Any]) -> None:
-        op, signature = self.op, self.signature
+        op, signature, attributes = self.op, self.signature, self.attributes
+        if self._lists:  # the kernel may change its own
+            attributes = attributes | {name: list(attributes[name]) for name in self._lists}
         shapes = None if op.shape_function is None else self._shapes_for(inputs)
         if shapes is not None and self._takes_buffers and None not in itertools.chain(*shapes):
             self._add_buffers(context, workspace, shapes, buffers)
             out = tuple(buffers) if signature.returns_tuple else buffers[0]
-            result = op.kernels["cpu"](*inputs, **self.attributes, out=out)
+            result = op.kernels["cpu"](*inputs, **attributes, out=out)
             del out
         else:
-            result = op.kernels["cpu"](*inputs, **self.attributes)
+            result = op.kernels["cpu"](*inputs, **attributes)
         if shapes is None and type(result) is np.ndarray and result.dtype is self._only_dtype:
             workspace.write(context, 0, result)
             return

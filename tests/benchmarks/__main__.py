@@ -1,0 +1,185 @@
+"""What a call costs: ``python tests/benchmarks`` prints a Markdown table of ratios.
+
+Each row sums its inputs (y = x + 1 for a single one) in float32. Each figure is the median over
+rounds in which all contestants take turns, divided by that of ONNX Runtime's own operator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import platform
+import statistics
+import timeit
+from collections.abc import Callable
+from importlib.metadata import version
+
+import numpy as np
+import onnx
+import onnx.reference
+import onnxruntime
+import onnxruntime_extensions
+import torch
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+from rich.console import Console
+from rich.progress import track
+
+import pyops
+from pyops import onnx_op
+
+SIZES = (1, 10**3, 10**5, 10**6, 10**7)
+ROUNDS = 15
+SECONDS = 0.02  # per contestant and round
+LONGEST = 10**6  # elements at which onnx_op as shipped takes about a tenth of a second
+ONE = np.float32(1)
+
+Array = NDArray[np.float32]
+Call = Callable[[], object]
+
+
+@onnx_op("bench::Sum")
+def returning(*xs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Sum into an array of NumPy's."""
+    return add_up(*xs)
+
+
+@onnx_op("bench::SumOut")
+def writing(*xs: NDArray[np.float32], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    """Sum into the buffer of ONNX Runtime's."""
+    return add_up(*xs, out=out)
+
+
+@writing.register_shape_inference
+def _(*xs: pyops.shapes.Spec) -> pyops.shapes.Spec:
+    return xs[0]
+
+
+def add_up(*xs: Array, out: Array | None = None) -> Array:
+    """Sum arrays, or add 1 to a single one."""
+    if len(xs) == 1:
+        return np.add(xs[0], ONE, out=out)
+    total = np.add(xs[0], xs[1], out=out)
+    for x in xs[2:]:
+        np.add(total, x, out=total)
+    return total
+
+
+def model(op_type: str, domain: str, count: int) -> onnx.ModelProto:
+    """A model of one node with `count` inputs, or of ONNX's own ``Add`` of 1."""
+    names = [f"x{i}" for i in range(count)]
+    single = domain == "" and count == 1
+    node = helper.make_node("Add" if single else op_type, [*names, "one"] if single else names, ["y"], domain=domain)
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in names]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])
+    constants = [helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])] if single else []
+    graph = helper.make_graph([node], "sum", inputs, [output], constants)
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("bench", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def options(threads: int) -> onnxruntime.SessionOptions:
+    """Session options with a number of threads per operator."""
+    made = onnxruntime.SessionOptions()
+    made.intra_op_num_threads = threads
+    return made
+
+
+@functools.cache
+def declare_shipped(count: int) -> None:
+    """Declare the sum with onnxruntime-extensions' own ``onnx_op``."""
+    code = onnxruntime_extensions.PyCustomOpDef
+    op_type, inputs = f"shipped{count}::Sum", [code.dt_float] * count
+    onnxruntime_extensions.onnx_op(op_type=op_type, inputs=inputs, outputs=[code.dt_float])(lambda *xs: add_up(*xs))
+
+
+def shipped(count: int, threads: int) -> onnxruntime.InferenceSession:
+    """A session in which onnxruntime-extensions' own ``onnx_op`` sums."""
+    declare_shipped(count)
+    made = options(threads)
+    made.register_custom_ops_library(onnxruntime_extensions.get_library_path())
+    proto = model("Sum", f"shipped{count}", count)
+    proto.opset_import.append(helper.make_opsetid(f"shipped{count}", 1))
+    return onnxruntime.InferenceSession(proto.SerializeToString(), made)
+
+
+@functools.cache
+def torch_op(count: int) -> Callable[..., torch.Tensor]:
+    """A plain ``torch.library.custom_op`` around the same NumPy function."""
+    parameters = ", ".join(f"Tensor x{i}" for i in range(count))
+
+    def kernel(*xs: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(add_up(*(x.numpy() for x in xs)))
+
+    return torch.library.custom_op(f"bench::sum{count}", kernel, mutates_args=(), schema=f"({parameters}) -> Tensor")
+
+
+@functools.cache
+def contestants(count: int, threads: int) -> Callable[[list[Array]], dict[str, Call]]:
+    """Sessions made once; the result gives, for some inputs, a call per contestant."""
+    builtin = onnxruntime.InferenceSession(model("Sum", "", count).SerializeToString(), options(threads))
+    ours = pyops.InferenceSession(model("Sum", "bench", count), options(threads))
+    ours_out = pyops.InferenceSession(model("SumOut", "bench", count), options(threads))
+    extensions = shipped(count, threads)
+    in_torch = torch_op(count)
+    reference = onnx.reference.ReferenceEvaluator(model("Sum", "", count))
+
+    def calls(xs: list[Array]) -> dict[str, Call]:
+        feed = {f"x{i}": x for i, x in enumerate(xs)}
+        tensors = [torch.from_numpy(x) for x in xs]
+        made: dict[str, Call] = {
+            "ONNX Runtime": lambda: builtin.run(None, feed),
+            "pyops": lambda: ours.run(None, feed),
+            "pyops, `out=`": lambda: ours_out.run(None, feed),
+            "NumPy alone": lambda: add_up(*xs),
+            "`torch.library`": lambda: in_torch(*tensors),
+            "ReferenceEvaluator": lambda: reference.run(None, feed),
+        }
+        if xs[0].size <= LONGEST:
+            made["`onnx_op` as shipped"] = lambda: extensions.run(None, feed)
+        return made
+
+    return calls
+
+
+def medians(calls: dict[str, Call]) -> dict[str, float]:
+    """Seconds per call, the median over rounds."""
+    numbers = {}
+    for name, call in calls.items():
+        call()
+        numbers[name] = max(1, round(SECONDS / max(timeit.timeit(call, number=1), 1e-6)))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            times[name].append(timeit.timeit(call, number=numbers[name]) / numbers[name])
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python tests/benchmarks", description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="elements per input")
+    parser.add_argument("--inputs", type=int, nargs="+", default=(1, 2, 8), help="inputs of the operator")
+    parser.add_argument("--threads", type=int, nargs="+", default=(1, 2, 4), help="intra_op_num_threads")
+    arguments = parser.parse_args()
+    rows = [(i, t, n) for i in arguments.inputs for t in arguments.threads for n in arguments.sizes]
+    header: list[str] = []
+    for inputs, threads, size in track(rows, "measuring", console=Console(stderr=True)):
+        xs = [np.random.default_rng(i).random(size, np.float32) for i in range(inputs)]
+        measured = medians(contestants(inputs, threads)(xs))
+        if not header:
+            header = list(measured)
+            packages = ", ".join(
+                f"{p} {version(p)}" for p in ("onnxruntime", "onnxruntime-extensions", "numpy", "torch")
+            )
+            print(f"Python {platform.python_version()}, {packages}, {platform.machine()}\n")
+            print(f"| inputs | threads | elements | {' | '.join(header)} |\n|{'---|' * (len(header) + 3)}")
+        base = measured["ONNX Runtime"]
+        cells = [f"{base * 1e6:.1f} µs"] + [
+            f"{measured[name] / base:.2f}" if name in measured else "-" for name in header[1:]
+        ]
+        print(f"| {inputs} | {threads} | {size:,} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What onnx_op may stand on, and the arguments it takes itself."""
+
+import functools
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pyops import errors, onnx_op
+
+F32 = NDArray[np.float32]
+ONE = np.ones(1, np.float32)
+
+
+def scaled(x: F32, *, n: int = 2) -> F32:
+    return x * np.float32(n)
+
+
+async def later(x: F32) -> F32:
+    return x
+
+
+def yields(x: F32) -> Iterator[F32]:
+    yield x
+
+
+async def yields_later(x: F32) -> AsyncIterator[F32]:
+    yield x
+
+
+class Callable:
+    offset = np.float32(1)
+
+    def __call__(self, x: F32) -> F32:
+        return x
+
+    def method(self, x: F32) -> F32:
+        return x + self.offset
+
+
+def test_a_function_wrapped_with_functools_wraps_is_read_through():
+    @functools.wraps(scaled)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return scaled(*args, **kwargs) + np.float32(1)
+
+    op = onnx_op("tests::Wrapped")(wrapper)
+    assert [attribute.name for attribute in op.signature.attributes] == ["n"]
+    assert op(ONE, n=3).tolist() == [4]
+
+
+def test_a_bound_method_is_an_operator_of_its_other_parameters():
+    op = onnx_op("tests::Bound")(Callable().method)
+    assert [item.name for item in op.signature.inputs] == ["x"]
+    assert op(ONE).tolist() == [2]
+
+
+@pytest.mark.parametrize("decorate", [lambda f: onnx_op("tests::Static")(staticmethod(f)), onnx_op("tests::Static")])
+def test_a_static_method_is_an_operator(decorate):
+    assert decorate(scaled)(ONE).tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("thing", "fragment"),
+    [
+        (functools.partial(scaled, n=2), "has no signature with hints; write a function with def that calls it"),
+        (Callable(), "has no signature with hints; write a function with def that calls it"),
+        (Callable, "Callable is a class; put @onnx_op on a function"),
+        (np.add, "has no signature with hints; write a function with def that calls it"),
+        (len, "has no signature with hints; write a function with def that calls it"),
+        (3, "3 is not a function; put @onnx_op on a function"),
+        (classmethod(scaled), "is not a function; put @onnx_op on a function, under @staticmethod in a class"),
+        (later, "later is an async function, and a kernel is called once and returns; write def"),
+        (yields_later, "yields_later is an async function"),
+        (yields, "yields yields, and a kernel is called once and returns; return what it computes"),
+        (lambda x: x, "parameter 'x' of <lambda>: it has no type hint; annotate it"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) or type(value).__name__,
+)
+def test_what_is_no_function_with_hints_is_refused_with_the_fix(thing, fragment):
+    with pytest.raises(errors.DeclarationError, match=r"^tests::Refused") as raised:
+        onnx_op("tests::Refused")(thing)
+    assert fragment in str(raised.value)
+
+
+@pytest.mark.parametrize("op_type", ["AddRound", "a::b::c", "::X", "a::", "a b::X", "a::X y", "a::X\n", "a::1", "", 3])
+def test_a_name_that_is_not_domain_and_name_is_refused(op_type):
+    with pytest.raises(errors.DeclarationError, match=r'write @onnx_op\("domain::Name"\)'):
+        onnx_op(op_type)(scaled)
+
+
+@pytest.mark.parametrize("op_type", ["com.example::Gelu", "my-lib.v2::X_1", "_a::_b"])
+def test_a_domain_may_have_dots_and_dashes(op_type):
+    assert onnx_op(op_type)(scaled).signature.qualified_name == op_type
+
+
+@pytest.mark.parametrize("version", [0, -1, "1", 1.0, True, None])
+def test_a_version_that_is_no_opset_version_is_refused(version):
+    with pytest.raises(errors.DeclarationError, match=rf"version is {version!r}; an opset version is an int from 1 on"):
+        onnx_op("tests::Versioned", version=version)(scaled)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "fragment"),
+    [
+        ((scaled,), {}, "onnx_op needs the operator's name; write @onnx_op"),
+        (("a::X", 2), {}, "takes the operator's name alone"),
+        (("a::X",), {"domain": "b"}, "unknown argument 'domain'; its form is @onnx_op(\"domain::Name\", version=1)"),
+        (("a::X",), {"inputs": []}, "unknown argument 'inputs'"),
+        ((), {"domain": "b"}, "unknown argument 'domain'; its form is @onnx_op(op_type=..., inputs=..."),
+    ],
+)
+def test_arguments_that_onnx_op_does_not_have_are_refused(args, kwargs, fragment):
+    with pytest.raises(errors.DeclarationError) as raised:
+        onnx_op(*args, **kwargs)
+    assert fragment in str(raised.value)
+
+
+def test_an_op_keeps_its_functions_name_and_documentation():
+    @onnx_op("tests::Documented")
+    def documented(x: F32) -> F32:
+        """Give x back."""
+        return x
+
+    assert (documented.__name__, documented.__doc__) == ("documented", "Give x back.")
+    assert repr(documented) == "<Op tests::Documented(x: float32) -> float32>"
+    assert __file__ in documented.location

@@ -1,0 +1,54 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.models import (
+    assert_same,
+    make_plain_session,
+    make_session,
+    run_plain,
+    sample_cases,
+    sample_feed,
+    sample_model,
+)
+from tests.op_db import DTYPES, SAMPLES, Sample
+
+over_the_table = pytest.mark.parametrize(("sample", "engine"), sample_cases())
+
+
+@over_the_table
+def test_a_session_gives_what_the_plain_call_gives(sample: Sample, engine: str) -> None:
+    session = make_session(sample_model(sample), engine)
+    assert_same(session.run(None, sample_feed(sample)), sample.expected())
+
+
+@over_the_table
+def test_a_session_of_onnxruntime_gives_what_the_plain_call_gives(sample: Sample, engine: str) -> None:
+    session = make_plain_session(sample_model(sample), engine)
+    assert_same(run_plain(session, sample_feed(sample)), sample.expected())
+
+
+@over_the_table
+def test_a_model_may_leave_all_shapes_open(sample: Sample, engine: str) -> None:
+    session = make_session(sample_model(sample, dynamic=True), engine)
+    for _ in range(2):
+        assert_same(session.run(None, sample_feed(sample)), sample.expected())
+
+
+def test_one_session_takes_one_shape_after_another() -> None:
+    sample = next(sample for sample in SAMPLES if sample.id == "Reverse-float32")
+    session = make_session(sample_model(sample, dynamic=True))
+    for shape in [(2, 3), (0, 3), (1,), (70, 80), (2, 2, 2), (2, 3)]:
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        assert_same(session.run(None, {"x0": x}), [sample.op(x)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+def test_every_element_type_is_in_the_table(dtype: Any) -> None:
+    assert any(array is not None and array.dtype == dtype for sample in SAMPLES for array in sample.inputs)
+
+
+def test_samples_have_names_of_their_own() -> None:
+    names = [sample.id for sample in SAMPLES]
+    assert len(set(names)) == len(names)

@@ -1,0 +1,181 @@
+"""What an InferenceSession takes as a model, and what goes in and out of `run`."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import helper
+
+import pyops
+from pyops import onnx_op
+
+from tests.models import assert_same, chain, make_model
+
+F32 = NDArray[np.float32]
+X = np.arange(3, dtype=np.float32)
+FOREIGN = [getattr(ml_dtypes, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")]
+
+
+@pytest.fixture(autouse=True)
+def plus() -> None:
+    @onnx_op("tests::Plus")
+    def plus(x: F32, y: F32 | None = None) -> F32:
+        return x + 1 if y is None else x + y
+
+
+def save(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    onnx.save_model(chain("tests::Plus"), path)
+    return path
+
+
+SOURCES = {
+    "path": lambda tmp_path: str(save(tmp_path)),
+    "pathlib": save,
+    "bytes": lambda tmp_path: chain("tests::Plus").SerializeToString(),
+    "bytearray": lambda tmp_path: bytearray(chain("tests::Plus").SerializeToString()),
+    "model-proto": lambda tmp_path: chain("tests::Plus"),
+    "object-with-model-proto": lambda tmp_path: SimpleNamespace(model_proto=chain("tests::Plus")),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
+def test_a_session_takes_a_model_in_every_form(source: Any, tmp_path: Path) -> None:
+    session = pyops.InferenceSession(source(tmp_path))
+    assert isinstance(session, onnxruntime.InferenceSession)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], X + 1)
+
+
+def test_a_session_does_not_change_the_model_proto_it_is_given() -> None:
+    model = chain("tests::Plus")
+    before = model.SerializeToString()
+    pyops.InferenceSession(model)
+    assert model.SerializeToString() == before
+
+
+@pytest.mark.parametrize("folder_is_current", [True, False])
+def test_a_session_finds_external_data_beside_the_model(
+    folder_is_current: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = np.arange(2000, dtype=np.float32)
+    model = make_model(
+        [helper.make_node("Plus", ["x", "w"], ["y"], domain="tests")],
+        [("x", np.float32, None)],
+        [("y", np.float32, None)],
+        {"tests": 1},
+        {"w": weights},
+    )
+    onnx.save_model(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    assert (tmp_path / "m.data").stat().st_size == weights.nbytes
+    if folder_is_current:
+        monkeypatch.chdir(tmp_path)
+    session = pyops.InferenceSession("m.onnx" if folder_is_current else tmp_path / "m.onnx")
+    np.testing.assert_array_equal(session.run(None, {"x": weights})[0], weights * 2)
+
+
+def test_a_path_that_does_not_exist_is_a_file_not_found_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no model file .*absent\.onnx"):
+        pyops.InferenceSession(tmp_path / "absent.onnx")
+
+
+@pytest.mark.parametrize("source", [None, 3, {"x": 1}], ids=repr)
+def test_anything_else_is_an_error_that_says_what_is_taken(source: Any) -> None:
+    with pytest.raises(pyops.errors.ModelError, match=r"model's path, its bytes, an onnx\.ModelProto.*got"):
+        pyops.InferenceSession(source)
+
+
+@pytest.mark.parametrize("source", [b"", b"no model at all"])
+def test_bytes_that_are_no_model_are_refused_by_onnxruntime(source: bytes) -> None:
+    with pytest.raises(Exception, match="ONNXRuntimeError|No graph|Model"):
+        pyops.InferenceSession(source)
+
+
+def test_options_and_providers_are_passed_on() -> None:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = pyops.InferenceSession(chain("tests::Plus"), options, providers=["CPUExecutionProvider"])
+    assert session.get_session_options().intra_op_num_threads == 1
+    assert session.get_providers() == ["CPUExecutionProvider"]
+
+
+def test_the_cuda_provider_is_a_missing_dependency_where_onnxruntime_has_none() -> None:
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this onnxruntime has CUDA")
+    with pytest.raises(pyops.errors.MissingDependencyError, match=r'pip install "onnx-pyops\[cuda\]"'):
+        pyops.InferenceSession(chain("tests::Plus"), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+
+
+def test_options_that_are_none_are_an_error_that_says_what_is_expected() -> None:
+    with pytest.raises(pyops.errors.EngineError, match=r"expected an onnxruntime\.SessionOptions, got dict"):
+        pyops.register_custom_ops({})
+
+
+def foreign_model(dtype: Any) -> onnx.ModelProto:
+    @onnx_op("tests::Swap")
+    def swap(x: NDArray[dtype], y: F32) -> tuple[F32, NDArray[dtype]]:
+        return y + 1, x[::-1]
+
+    node = helper.make_node("Swap", ["x", "y"], ["a", "b"], domain="tests")
+    return make_model(
+        [node],
+        [("x", dtype, None), ("y", np.float32, None)],
+        [("a", np.float32, None), ("b", dtype, None)],
+        {"tests": 1},
+    )
+
+
+@pytest.mark.parametrize("dtype", FOREIGN, ids=lambda dtype: dtype.__name__)
+def test_run_takes_and_gives_arrays_of_ml_dtypes(dtype: Any) -> None:
+    session = pyops.InferenceSession(foreign_model(dtype))
+    x = np.array([[1, 2], [3, 4]], dtype)
+    assert_same(session.run(None, {"x": x, "y": X}), [X + 1, x[::-1]])
+    assert_same(session.run(["b"], {"x": x, "y": X}), [x[::-1]])
+    transposed, every_second = x.T, np.arange(6, dtype=np.float32)[::2]
+    assert_same(session.run(None, {"x": transposed, "y": every_second}), [every_second + 1, x.T[::-1]])
+    scalar_free = np.empty((0, 3), dtype)
+    assert_same(session.run(None, {"x": scalar_free, "y": X}), [X + 1, scalar_free])
+
+
+def test_results_of_ml_dtypes_are_the_caller_s_own() -> None:
+    session = pyops.InferenceSession(foreign_model(ml_dtypes.bfloat16))
+    first = session.run(["b"], {"x": np.arange(3).astype(ml_dtypes.bfloat16), "y": X})[0]
+    session.run(["b"], {"x": np.zeros(3, ml_dtypes.bfloat16), "y": X})
+    first += 1
+    np.testing.assert_array_equal(first.astype(np.float32), [3, 2, 1])
+
+
+def test_an_absent_feed_is_an_error_that_names_it_with_ml_dtypes_too() -> None:
+    session = pyops.InferenceSession(foreign_model(ml_dtypes.bfloat16))
+    with pytest.raises(Exception, match="y"):
+        session.run(None, {"x": np.zeros(3, ml_dtypes.bfloat16)})
+
+
+def test_strings_and_ml_dtypes_go_together() -> None:
+    @onnx_op("tests::Name")
+    def name(x: NDArray[ml_dtypes.bfloat16], names: NDArray[np.str_]) -> NDArray[np.str_]:
+        return np.array([f"{n}={v}" for n, v in zip(names, x, strict=True)], object)
+
+    node = helper.make_node("Name", ["x", "names"], ["y"], domain="tests")
+    model = make_model(
+        [node],
+        [("x", ml_dtypes.bfloat16, None), ("names", np.object_, None)],
+        [("y", np.object_, None)],
+        {"tests": 1},
+    )
+    feed = {"x": np.array([1, 2], ml_dtypes.bfloat16), "names": np.array(["a", "b"], object)}
+    assert pyops.InferenceSession(model).run(None, feed)[0].tolist() == ["a=1", "b=2"]
+
+
+def test_run_takes_an_ort_value_as_onnxruntime_does() -> None:
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(X)
+    for model, feed in (
+        (chain("tests::Plus"), {"x": value}),
+        (foreign_model(ml_dtypes.bfloat16), {"x": np.zeros(1, ml_dtypes.bfloat16), "y": value}),
+    ):
+        np.testing.assert_array_equal(pyops.InferenceSession(model).run(None, feed)[0], X + 1)

@@ -1,0 +1,230 @@
+"""Second kernels and shape functions: how they are registered, and what a shape function may say."""
+
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from pyops import errors, onnx_op
+from pyops.shapes import Spec, SymbolicDim, broadcast, new_dim
+
+T = TypeVar("T", np.float32, np.float64)
+F32 = NDArray[np.float32]
+N, M = SymbolicDim("n"), SymbolicDim("m")
+
+
+@pytest.fixture
+def op():
+    @onnx_op("tests::Shaped")
+    def shaped(x: NDArray[T], y: NDArray[T] | None = None, *, n: int = 1) -> NDArray[T]:
+        return x
+
+    return shaped
+
+
+def spec(*shape, dtype=np.float32):
+    return Spec(shape, np.dtype(dtype))
+
+
+@pytest.mark.parametrize("device", ["gpu", "CUDA", "", None])
+def test_an_unknown_device_type_is_refused(op, device):
+    with pytest.raises(errors.DeclarationError, match=r"register_kernel got .*; expected 'cpu' or 'cuda'"):
+        op.register_kernel(device)
+
+
+def test_a_registered_kernel_is_given_back_and_used(op):
+    def other(x, y=None, *, n=1):
+        return x * np.float32(n)
+
+    assert op.register_kernel("cpu")(other) is other
+    assert op(np.ones(1, np.float32), n=3).tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: None,
+        lambda x: x,
+        lambda x, y, *, n=1: x,
+        lambda x, y=None: x,
+        lambda x, y=None, *, n=1, more: x,
+        lambda x, y, z, *, n: x,
+        3,
+    ],
+    ids=["nothing", "no optional", "optional without a default", "no attribute", "one more", "third input", "int"],
+)
+def test_a_function_that_cannot_be_called_like_the_declared_one_is_refused(op, function):
+    for register in (op.register_kernel("cuda"), op.register_shape_inference):
+        with pytest.raises(
+            errors.DeclarationError, match=r"cannot be called like the declared function .*tests::Shaped"
+        ):
+            register(function)
+
+
+def test_a_function_for_a_variadic_input_takes_more_than_one():
+    @onnx_op("tests::Variadic")
+    def variadic(*xs: F32) -> F32:
+        return xs[0]
+
+    with pytest.raises(errors.DeclarationError, match="cannot be called like the declared function"):
+        variadic.register_shape_inference(lambda x: x)
+
+
+def test_a_shape_function_gets_specs_and_converted_attributes(op):
+    seen = []
+
+    @op.register_shape_inference
+    def _(x, y=None, *, n=1):
+        seen.append((x, y, n))
+        return x.like(shape=(*x.shape, n))
+
+    assert op.infer_shapes(spec(2, N), n=np.int64(3)) == (spec(2, N, 3),)
+    assert op.infer_shapes(spec(2), None) == (spec(2, 1),)
+    assert seen == [(spec(2, N), None, 3), (spec(2), None, 1)]
+
+
+def test_without_a_shape_function_the_error_says_how_to_register_one(op):
+    with pytest.raises(errors.ShapeInferenceError, match=r"register one with @shaped\.register_shape_inference"):
+        op.infer_shapes(spec(2))
+
+
+@pytest.mark.parametrize(
+    ("result", "fragment"),
+    [
+        ((2, 3), "returned 2 specs; 1 outputs are declared"),
+        (None, "returned None; return an input's spec, or spec.like(shape=..., dtype=...)"),
+        (((2, 3),), "returned tuple; return an input's spec"),
+        (spec(2, dtype=np.float64), "gives dtype float64, the declaration float32; return spec.like(dtype=np.float32)"),
+        ((), "returned 0 specs; 1 outputs are declared"),
+    ],
+    ids=str,
+)
+def test_a_shape_function_that_says_something_else_is_refused(op, result, fragment):
+    op.register_shape_inference(lambda x, y=None, *, n=1: result)
+    with pytest.raises(errors.ShapeInferenceError) as raised:
+        op.infer_shapes(spec(2))
+    assert fragment in str(raised.value)
+
+
+def test_inputs_of_a_shape_function_are_checked_like_those_of_a_call(op):
+    op.register_shape_inference(lambda x, y=None, *, n=1: x)
+    with pytest.raises(errors.InputError, match="input 'x' is int64"):
+        op.infer_shapes(spec(2, dtype=np.int64))
+
+
+def test_a_plain_call_holds_the_result_against_the_shape_function(op):
+    op.register_shape_inference(lambda x, y=None, *, n=1: x.like(shape=(n, new_dim())))
+    assert op(np.ones((3, 7), np.float32), n=3).shape == (3, 7)
+    with pytest.raises(errors.OutputError, match=r"returned shapes \[3, 7\] and the shape function gives \[4, \?\]"):
+        op(np.ones((3, 7), np.float32), n=4)
+
+
+SHAPES = hnp.mutually_broadcastable_shapes(num_shapes=3, max_dims=4)
+
+
+@given(SHAPES)
+def test_broadcast_is_numpys(shapes):
+    assert broadcast(*[spec(*shape) for shape in shapes.input_shapes]) == shapes.result_shape
+
+
+@given(st.lists(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3), min_size=1, max_size=3))
+def test_broadcast_refuses_what_numpy_refuses(shapes):
+    try:
+        expected = np.broadcast_shapes(*shapes)
+    except ValueError:
+        with pytest.raises(errors.ShapeInferenceError, match="do not broadcast"):
+            broadcast(*[spec(*shape) for shape in shapes])
+    else:
+        assert broadcast(*[spec(*shape) for shape in shapes]) == expected
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [([(N, 1), (3,)], (N, 3)), ([(N,), (N,)], (N,)), ([(N,), (4,)], (4,)), ([(1,), (N,)], (N,)), ([(), (N,)], (N,))],
+)
+def test_broadcast_keeps_symbols_where_it_can(shapes, expected):
+    assert broadcast(*[spec(*shape) for shape in shapes]) == expected
+
+
+def test_two_different_symbols_broadcast_to_a_dimension_known_at_run_time():
+    (dim,) = broadcast(spec(N), spec(M))
+    assert dim not in (N, M)
+
+
+@pytest.mark.parametrize(
+    ("dim", "text"),
+    [
+        (2 * N, "2*n"),
+        (N * 2 + 1, "(n*2)+1"),
+        (N + M, "n+m"),
+        (10 - N, "10-n"),
+        (N // 2, "n//2"),
+        (N % 2, "n%2"),
+        (N + 0, "n"),
+        (0 + N, "n"),
+        (N * 1, "n"),
+        (N // 1, "n"),
+    ],
+)
+def test_arithmetic_on_symbols_gives_expressions(dim, text):
+    assert isinstance(dim, SymbolicDim)
+    assert str(dim) == text
+
+
+@given(st.integers(1, 50), st.integers(1, 9), st.sampled_from(["+", "-", "*", "//", "%"]))
+def test_an_expression_means_what_python_means_by_it(size, number, operator):
+    for text in (f"n {operator} {number}", f"({number} * n) {operator} {number}", f"(n + n) {operator} {number}"):
+        expression = str(eval(text, {"n": N}))
+        assert eval(expression, {"n": size}) == eval(text, {"n": size})
+
+
+def test_what_is_known_of_a_symbol_is_said():
+    assert N - N == N * 0 == N % 1 == 0
+    assert SymbolicDim("n") == N != M
+    assert len({N, SymbolicDim("n")}) == 1
+
+
+@pytest.mark.parametrize(
+    "question",
+    [lambda: N > 1, lambda: N <= M, lambda: bool(N), lambda: int(N), lambda: range(N), lambda: new_dim() > 0],
+)
+def test_asking_a_symbol_for_its_size_says_what_to_do(question):
+    with pytest.raises(errors.ShapeInferenceError, match=r"known at run time only; .*isinstance\(dim, int\)"):
+        question()
+
+
+def test_a_run_time_dimension_equals_nothing_but_itself():
+    dim = new_dim()
+    assert dim == dim
+    assert dim != new_dim()
+    assert (dim - dim, str(dim + 1), dim + 1 == dim + 1) == (0, "?", False)
+
+
+def test_a_spec_is_spelled_like_an_array():
+    assert str(spec(2, N, 3 * N)) == "float32[2, n, 3*n]"
+    assert spec(2, 3).ndim == 2
+
+
+def test_numpys_integers_are_dimensions():
+    assert spec(2, 3).like(shape=[np.prod((2, 3))]) == spec(6)
+    assert isinstance(spec(2).like(shape=(np.int64(6),)).shape[0], int)
+
+
+@pytest.mark.parametrize(
+    ("shape", "fragment"),
+    [
+        ((2.0,), "a dimension is 2.0; divide with //"),
+        ((-1,), "a dimension is -1; sizes start at 0, and -1 has no meaning here"),
+        ((None,), "a dimension is None; use an int, or pyops.shapes.new_dim() where it is not known"),
+        (("n",), "a dimension is 'n'; take symbols from the inputs' shapes"),
+        (3, "like() got shape=3; a shape is a tuple"),
+    ],
+)
+def test_what_is_no_shape_is_refused_with_the_fix(shape, fragment):
+    with pytest.raises(errors.ShapeInferenceError) as raised:
+        spec(2).like(shape=shape)
+    assert fragment in str(raised.value)
