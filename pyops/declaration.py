@@ -11,12 +11,12 @@ import re
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .attribute_hints import ATTRIBUTE_HINTS, read_attribute
 from .errors import DeclarationError
-from .hints import HintError, resolve, spell, strip_none, substitute
+from .hints import HintError, resolve, spell, split_variadic, strip_none, substitute
 from .signature import Attribute, Input, Output, Signature, TypeParameter
 from .type_parameters import is_abstract, type_parameter
 
@@ -67,6 +67,37 @@ def check_version(version: Any, op_type: str) -> None:
     """Refuse what cannot be an opset version."""
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise DeclarationError(f"{op_type}: version is {version!r}; an opset version is an int from 1 on")
+
+
+def with_may_inplace(signature: Signature, names: Mapping[str, str]) -> Signature:
+    """A signature in which ONNX Runtime may give outputs the memory of inputs.
+
+    Parameters
+    ----------
+    names : mapping of str to str
+        Output name to input name.
+
+    Raises
+    ------
+    DeclarationError
+        There is no such output or input, or their types differ.
+    """
+    outputs = {item.name: (position, item.type) for position, item in enumerate(signature.outputs)}
+    inputs = {item.name: (position, item.type) for position, item in enumerate(signature.inputs)}
+    pairs = []
+    for output, input in names.items():
+        for name, known, kind in ((output, outputs, "output"), (input, inputs, "input")):
+            if name not in known:
+                raise DeclarationError(
+                    f"{signature.qualified_name}: may_inplace names the {kind} {name!r}; there are: {', '.join(known)}"
+                )
+        if outputs[output][1] != inputs[input][1]:
+            raise DeclarationError(
+                f"{signature.qualified_name}: output {output!r} is {outputs[output][1]} and input {input!r} is "
+                f"{inputs[input][1]}; only equal types can share memory, leave it out of may_inplace"
+            )
+        pairs.append((outputs[output][0], inputs[input][0]))
+    return replace(signature, may_inplace=tuple(pairs))
 
 
 def check_function(function: Any, op_type: str) -> None:
@@ -197,15 +228,20 @@ class _Reader:
         origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
         if origin is not tuple and not (isinstance(origin, type) and issubclass(origin, tuple)):
             return (Output("output", self.output(hint)),), hint
-        if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
-            return (Output("outputs", self.output(args[0]), variadic=True),), hint
+        rest = None
+        if origin is tuple:
+            args, rest = split_variadic(args)
         items = {f"output_{i}": arg for i, arg in enumerate(args)} if origin is tuple else self.fields(origin, args)
-        if not items:
+        if not items and rest is None:
             raise HintError("it is a tuple of nothing", "say what is in it, for example -> tuple[NDArray[np.float32]]")
         outputs = []
         for name, item in items.items():
             with self.at(f"output {name!r} in the return type"):
                 outputs.append(Output(name, self.output(item)))
+        if rest is not None:
+            abstract = is_abstract(rest)
+            types = type_parameter(rest, "T_outputs") if abstract else self.output(rest)
+            return (*outputs, Output("outputs", types, variadic=True, homogeneous=not abstract)), hint
         return tuple(outputs), tuple[tuple(items.values())]  # type: ignore[misc]
 
     def fields(self, origin: Any, args: tuple[Any, ...]) -> dict[str, Any]:
@@ -252,7 +288,7 @@ class _Reader:
             if known.setdefault(type.name, type) != type:
                 raise HintError(f"two type variables are named {type.name}", "give one of them another name")
         for output in outputs:
-            if len(output.type.dtypes) > 1 and output.type not in [item.type for item in inputs]:
+            if output.homogeneous and len(output.type.dtypes) > 1 and output.type not in [item.type for item in inputs]:
                 raise HintError(
                     f"no input is of type {output.type.name}, so that nothing tells which of its types comes out",
                     "annotate an input with it, or return one type",

@@ -95,6 +95,19 @@ def strip_none(hint: Any) -> tuple[Any, bool]:
     return hint, False
 
 
+def split_variadic(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
+    """``tuple[A, *tuple[B, ...]]`` as ``((A,), B)``, and a tuple without a variadic end as ``(args, None)``."""
+    if len(args) == 2 and args[1] is Ellipsis:
+        return (), args[0]
+    last = args[-1] if args else None
+    if typing.get_origin(last) is typing.Unpack:
+        last = typing.get_args(last)[0]
+    inner = typing.get_args(last)
+    if typing.get_origin(last) is tuple and len(inner) == 2 and inner[1] is Ellipsis:
+        return args[:-1], inner[0]
+    return args, None
+
+
 def union_members(hint: Any) -> tuple[Any, ...]:
     """What a union is of; the hint alone where it is none."""
     return typing.get_args(hint) if _is_union(hint) else (hint,)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .errors import InputError, OutputError
-from .signature import Input, Signature
+from .signature import Input, Output, Signature
 from .types import STRING, DType, describe, dtype_name, element_type, holds_str, spell_scalar
 
 
@@ -66,8 +66,10 @@ def _as_array(signature: Signature, item: Input, value: Any) -> Any:
     return value
 
 
-def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple[DType, ...]:
+def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple[DType | None, ...]:
     """The dtype of each declared output, given those of the actual inputs (None: absent).
+
+    It is None for outputs of types that may differ from each other.
 
     Raises
     ------
@@ -93,8 +95,11 @@ def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple
                 f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)} and {first!r} is "
                 f"{dtype_name(known)}; both are declared {item.type.name}, which is one type per call"
             )
-    dtypes = []
+    dtypes: list[DType | None] = []
     for output in signature.outputs:
+        if not output.homogeneous:
+            dtypes.append(None)
+            continue
         if len(output.type.dtypes) > 1 and output.type.name not in bound:
             raise InputError(
                 f"{signature.qualified_name}: no input that is present tells the type of output {output.name!r}"
@@ -140,7 +145,7 @@ def _read_only(array: Any) -> Any:
     return view
 
 
-def check_outputs(signature: Signature, dtypes: Sequence[DType], result: Any) -> tuple[Any, ...]:
+def check_outputs(signature: Signature, dtypes: Sequence[DType | None], result: Any) -> tuple[Any, ...]:
     """What a kernel returned, as one array per output.
 
     Raises
@@ -196,10 +201,12 @@ def _spell_shapes(shapes: Sequence[tuple[int | None, ...]]) -> str:
     return ", ".join("[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]" for shape in shapes)
 
 
-def _check_output(signature: Signature, index: int, dtype: DType, value: Any) -> Any:
+def _check_output(signature: Signature, index: int, dtype: DType | None, value: Any) -> Any:
+    output = signature.outputs[min(index, len(signature.outputs) - 1)]
+    if dtype is None:
+        dtype = _own_dtype(output, value)
     if type(value) is np.ndarray and value.dtype == dtype and dtype is not STRING:
         return value
-    output = signature.outputs[min(index, len(signature.outputs) - 1)]
     declared = f"{signature.qualified_name}: {output.name!r} is declared {dtype_name(dtype)}"
     if isinstance(value, np.ma.MaskedArray):
         raise OutputError(f"{declared} and is a masked array; ONNX has no masks, return value.filled(...)")
@@ -222,6 +229,12 @@ def _check_output(signature: Signature, index: int, dtype: DType, value: Any) ->
             f"{declared} and the kernel returned {describe(value)}; return result.astype({spell_scalar(dtype)}){hint}"
         )
     return value
+
+
+def _own_dtype(output: Output, value: Any) -> DType:
+    """What an output that may have any of several types is held against: its own, if it is among them."""
+    row = element_type(value.dtype) if isinstance(getattr(value, "dtype", None), np.dtype) else None
+    return row.dtype if row and row.dtype in output.type.dtypes else output.type.dtypes[0]
 
 
 def _check_strings(declared: str, value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from . import kernel, pycustomopdef, registry, shapes
 from .builtin import DOMAINS, is_builtin
-from .declaration import check_kernel_parameters, read_signature
+from .declaration import check_kernel_parameters, read_signature, with_may_inplace
 from .errors import DeclarationError, MissingDependencyError, ShapeInferenceError
 from .signature import Signature
 from .types import describe, spell_scalar
@@ -191,7 +191,7 @@ class Op(Generic[P, R]):
                     f"the shape function of {name} returned {describe(spec)}; return an input's spec, or "
                     "spec.like(shape=..., dtype=...)"
                 )
-            if spec.dtype != dtype:
+            if dtype is not None and spec.dtype != dtype:
                 raise ShapeInferenceError(
                     f"the shape function of {name} gives dtype {spec.dtype}, the declaration {dtype}; "
                     f"return spec.like(dtype={spell_scalar(dtype)})"
@@ -259,6 +259,9 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         The opset version of the domain from which on this declaration is meant.
     override : bool
         Take the place of an operator that ONNX Runtime has itself.
+    may_inplace : mapping of str to str, optional
+        Output name to input name: ONNX Runtime may give the output that input's memory. The kernel
+        must not read the input once it has begun to write its `out`.
     inputs, outputs, attrs
         As in onnxruntime-extensions; see `pyops.pycustomopdef.read_signature`.
 
@@ -296,7 +299,9 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         )
 
     override = kwargs.pop("override", False)
-    unknown = set(kwargs) - ({"version"} if args else {"op_type", "inputs", "outputs", "attrs", "version"})
+    unknown = set(kwargs) - (
+        {"version", "may_inplace"} if args else {"op_type", "inputs", "outputs", "attrs", "version"}
+    )
     if unknown:
         form = '"domain::Name", version=1' if args else "op_type=..., inputs=..., outputs=..., attrs=..."
         raise DeclarationError(f"onnx_op got an unknown argument {min(unknown)!r}; its form is @onnx_op({form})")
@@ -305,6 +310,7 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         kernel_function: Callable[..., Any] = function
         if args:
             signature = read_signature(function, args[0], kwargs.get("version", 1), localns)
+            signature = with_may_inplace(signature, kwargs.get("may_inplace") or {})
         else:
             signature = pycustomopdef.read_signature(function, **kwargs)
             kernel_function = pycustomopdef.as_kernel(function, signature)

@@ -72,11 +72,12 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """An output: one tensor, or any number of one element type (variadic, last)."""
+    """An output: one tensor, or any number (variadic, last), homogeneous as for inputs."""
 
     name: str
     type: TypeParameter
     variadic: bool = False
+    homogeneous: bool = True
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,8 @@ class Signature:
     ----------
     takes_out : bool
         The kernel accepts ONNX Runtime's own output buffers as the keyword `out`.
+    may_inplace : tuple of (int, int)
+        Positions of an output and of the input whose memory ONNX Runtime may give it.
     """
 
     domain: str
@@ -228,6 +231,7 @@ class Signature:
     takes_out: bool = False
     # A tuple is returned where one is annotated, even with a single output in it.
     returns_tuple: bool = False
+    may_inplace: tuple[tuple[int, int], ...] = ()
 
     @property
     def qualified_name(self) -> str:

@@ -62,6 +62,7 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "KernelInfo_GetOutputCount": (231, (c_void_p, c_void_p)),
     "KernelInfo_GetInputName": (232, (c_void_p, c_size_t, c_void_p, c_void_p)),
     "KernelInfo_GetInputTypeInfo": (234, (c_void_p, c_size_t, c_void_p)),
+    "KernelInfo_GetOutputTypeInfo": (235, (c_void_p, c_size_t, c_void_p)),
     "KernelInfoGetAttribute_tensor": (236, (c_void_p, c_char_p, c_void_p, c_void_p)),
     "GetSessionConfigEntry": (238, (c_void_p, c_char_p, c_void_p, c_void_p)),
     "KernelInfo_GetNodeName": (244, (c_void_p, c_void_p, c_void_p)),
@@ -80,8 +81,8 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
 class Api:
     """One ``OrtApi`` table; each function is an attribute under its C name.
 
-    Pointers are plain ints, output parameters addresses, but for `_UNCHECKED` ones. PYFUNCTYPE keeps the GIL: none of these
-    calls takes long, and none calls back.
+    Pointers are plain ints, output parameters addresses, but for `_UNCHECKED` ones. PYFUNCTYPE keeps
+    the GIL: none of these calls takes long, and none calls back.
     """
 
     def __init__(self, table: int) -> None:
@@ -191,6 +192,8 @@ PROTOTYPES = {
     "InferOutputShapeFn": PYFUNCTYPE(_POINTER, Pair),
     "GetStartVersion": PYFUNCTYPE(_INT, _POINTER),
     "GetEndVersion": PYFUNCTYPE(_INT, _POINTER),
+    "GetMayInplace": PYFUNCTYPE(_SIZE, _POINTER, _POINTER),
+    "ReleaseMayInplace": PYFUNCTYPE(None, _POINTER, _POINTER),
 }
 
 

@@ -7,13 +7,14 @@ per op and choice of element types. ONNX Runtime makes a `Kernel` of it for each
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from ctypes import addressof, c_void_p
+from ctypes import addressof, c_int, c_void_p
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,8 @@ class HostedOp:
         self.active = True
         self.input_types = [_code(item, choice) for item in op.signature.inputs]
         self.output_types = [_code(item, choice) for item in op.signature.outputs]
-        self.struct = OrtCustomOp(version=API_VERSION, **_callback_addresses)
+        in_place = _in_place_callbacks(op.signature.may_inplace) if op.signature.may_inplace else {}
+        self.struct = OrtCustomOp(version=API_VERSION, **_callback_addresses, **in_place)
         self.address = addressof(self.struct)
         self._name = ctypes.create_string_buffer(op.name.encode())
         self._inactive_name = ctypes.create_string_buffer(f"_inactive_{self.address:x}".encode())
@@ -69,7 +71,8 @@ def host(op: AnyOp) -> list[HostedOp]:
     """One `HostedOp` per choice of the type parameters that an output has."""
     # A parameter that no output has needs no choice: ONNX Runtime lets any type in there, and
     # the kernel node checks it when it is made.
-    deciding = [p for p in dict.fromkeys(item.type for item in op.signature.outputs) if len(p.dtypes) > 1]
+    types = dict.fromkeys(item.type for item in op.signature.outputs if item.homogeneous)
+    deciding = [parameter for parameter in types if len(parameter.dtypes) > 1]
     supported = [[dtype for dtype in parameter.dtypes if _ort_code(dtype)] for parameter in deciding]
     fixed = [p.dtypes[0] for p in op.signature.type_parameters if len(p.dtypes) == 1]
     if not all(map(_ort_code, fixed)):
@@ -251,10 +254,6 @@ def _output_characteristic(hosted_op: int, index: int) -> int:
     return _VARIADIC if _hosted[hosted_op].op.signature.outputs[index].variadic else _REQUIRED
 
 
-def _input_homogeneity(hosted_op: int) -> int:
-    return int(_hosted[hosted_op].op.signature.inputs[-1].homogeneous)
-
-
 _CALLBACKS: dict[str, Any] = {
     "GetName": lambda op: _hosted[op].name_address,
     "GetExecutionProviderType": lambda op: None,
@@ -268,15 +267,29 @@ _CALLBACKS: dict[str, Any] = {
     "GetOutputCharacteristic": _output_characteristic,
     "GetInputMemoryType": lambda op, index: 0,
     "GetVariadicInputMinArity": lambda op: 0,
-    "GetVariadicInputHomogeneity": _input_homogeneity,
+    "GetVariadicInputHomogeneity": lambda op: int(_hosted[op].op.signature.inputs[-1].homogeneous),
     "GetVariadicOutputMinArity": lambda op: 0,
-    "GetVariadicOutputHomogeneity": lambda op: 1,
+    "GetVariadicOutputHomogeneity": lambda op: int(_hosted[op].op.signature.outputs[-1].homogeneous),
     "CreateKernelV2": checkpoint(_create_kernel, _interrupts.append),
     "KernelComputeV2": _compute_guard.callback,
     "InferOutputShapeFn": _infer_guard.callback,
     "GetStartVersion": lambda op: _hosted[op].op.version,
     "GetEndVersion": lambda op: _LATEST,
 }
+
+
+@functools.cache
+def _in_place_callbacks(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
+    # ONNX Runtime asks these without saying for which op: one pair of callbacks per answer.
+    outputs, inputs = ((c_int * len(pairs))(*column) for column in zip(*pairs, strict=True))
+
+    def get(at_inputs: int, at_outputs: int) -> int:
+        c_void_p.from_address(at_inputs).value = addressof(inputs)
+        c_void_p.from_address(at_outputs).value = addressof(outputs)
+        return len(pairs)
+
+    functions = {"GetMayInplace": get, "ReleaseMayInplace": lambda at_inputs, at_outputs: None}
+    return {name: _immortal(PROTOTYPES[name](function)) for name, function in functions.items()}
 
 
 def _immortal(callback: Any) -> int:

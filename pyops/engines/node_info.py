@@ -1,0 +1,99 @@
+"""What ONNX Runtime tells of a node when it creates the kernel for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import addressof, c_int, c_size_t, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+from .. import kernel
+from ..errors import InputError, PyopsError
+from ..signature import Signature
+from ..types import DType, describe, from_ort
+from .attributes import read_attributes, read_text
+from .c_api import Api
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """A node of a session.
+
+    Attributes
+    ----------
+    attributes : dict
+        As the kernel gets them, defaults included.
+    input_dtypes : tuple
+        One per input of the node, None where it is absent.
+    output_dtypes : tuple
+        One per output of the node.
+    """
+
+    name: str
+    signature: Signature
+    attributes: dict[str, Any]
+    input_dtypes: tuple[DType | None, ...]
+    output_dtypes: tuple[DType, ...]
+
+    def describe(self, arrays: list[Any]) -> str:
+        """The node and its inputs, for messages."""
+        declared = self.signature.parameters(len(arrays)) if arrays else ()
+        inputs = ", ".join(f"{item.name}: {describe(array)}" for item, array in zip(declared, arrays, strict=True))
+        return _where(self.name, self.signature) + (f", inputs {inputs}" if inputs else "")
+
+
+def read_node_info(api: Api, info: int, signature: Signature) -> NodeInfo:
+    """Read an ``OrtKernelInfo*``, which lives no longer than the creation of the kernel.
+
+    Raises
+    ------
+    InputError
+        The node's attributes or input types do not match the declaration.
+    """
+    name = read_text(api, lambda out, size: api.KernelInfo_GetNodeName(info, out, size))
+    try:
+        attributes = read_attributes(api, info, signature)
+        input_count = _count(api, api.KernelInfo_GetInputCount, info)
+        inputs = tuple(_input_dtype(api, info, index) for index in range(input_count))
+        declared = kernel.output_dtypes(signature, inputs)
+    except PyopsError as error:
+        error.add_note(_where(name, signature))
+        raise
+    output_count = _count(api, api.KernelInfo_GetOutputCount, info)
+    outputs = [
+        declared[min(index, len(declared) - 1)] or _dtype(api, api.KernelInfo_GetOutputTypeInfo, info, index)
+        for index in range(output_count)
+    ]
+    return NodeInfo(name, signature, attributes, inputs, tuple(outputs))
+
+
+def _where(name: str, signature: Signature) -> str:
+    return f"in {f'node {name!r}' if name else 'a node without a name'} ({signature.qualified_name})"
+
+
+def _count(api: Api, function: Callable[[int, int], int | None], info: int) -> int:
+    count = c_size_t()
+    api.check(function(info, addressof(count)))
+    return count.value
+
+
+def _input_dtype(api: Api, info: int, index: int) -> DType | None:
+    if not read_text(api, lambda out, size: api.KernelInfo_GetInputName(info, index, out, size)):
+        return None
+    return _dtype(api, api.KernelInfo_GetInputTypeInfo, info, index)
+
+
+def _dtype(api: Api, function: Callable[[int, int, int], int | None], info: int, index: int) -> DType:
+    type_info, tensor_info, code = c_void_p(), c_void_p(), c_int()
+    api.check(function(info, index, addressof(type_info)))
+    try:
+        api.check(api.CastTypeInfoToTensorInfo(type_info.value, addressof(tensor_info)))
+        if not tensor_info.value:
+            raise InputError(f"number {index} is no tensor; custom operators have tensors only")
+        api.check(api.GetTensorElementType(tensor_info.value, addressof(code)))
+    finally:
+        api.ReleaseTypeInfo(type_info.value)
+    row = from_ort(code.value)
+    if row is None:
+        raise InputError(f"tensor {index} has element type {code.value} of ONNX Runtime, which NumPy lacks")
+    return row.dtype
