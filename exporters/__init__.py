@@ -1,1 +1,23 @@
-"""x"""
+"""PyTorch models to ONNX, with operators of any domain."""
+
+from .custom_op import custom_op
+from .dynamo import export
+from .errors import ExportError
+from .nodes import opset
+from .program import Program
+from .report import OutputReport, Report
+from .translations import translate, translation_table
+from .verify import verify
+
+__all__ = [
+    "ExportError",
+    "OutputReport",
+    "Program",
+    "Report",
+    "custom_op",
+    "export",
+    "opset",
+    "translate",
+    "translation_table",
+    "verify",
+]

@@ -71,7 +71,8 @@ class ImageClassifier(torch.nn.Module):
         x = torch.nn.functional.max_pool2d(torch.relu(self.conv1(x)), 2)
         x = torch.nn.functional.max_pool2d(torch.relu(self.conv2(x)), 2)
         x = torch.relu(self.fc1(torch.flatten(x, 1)))
-        return self.fc2(x)
+        scores: torch.Tensor = self.fc2(x)
+        return scores
 
 
 def run(out: Path | None = None) -> None:

@@ -65,17 +65,19 @@ def detach(arrays: Iterable[np.ndarray[Any, Any]], roots: Iterable[Any] | None =
 
 def _rests_on(array: np.ndarray[Any, Any], owned: dict[int, Any]) -> bool:
     base = array.base
-    while isinstance(base, np.ndarray):
+    while base is not None:
         if id(base) in owned:
             return True
-        base = base.base
+        # Behind a memoryview stands its object, and behind what as_strided puts between, its base.
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
     return False
 
 
 def _own(array: np.ndarray[Any, Any]) -> None:
     # Restoring a pickled state is the one way NumPy has to give an array other memory in place.
-    state: Any = (1, array.shape, array.dtype, False, array.tobytes())
-    array.__setstate__(state)
+    # Subclasses have states of their own.
+    state: Any = (1, array.shape, array.dtype, False, np.asarray(array).tobytes())
+    np.ndarray.__setstate__(array, state)
 
 
 def _arrays(roots: Iterable[Any]) -> Iterator[np.ndarray[Any, Any]]:

@@ -221,6 +221,12 @@ def _misfits(node: onnx.NodeProto, signature: Signature) -> Iterator[str]:
         inputs = list(node.input)
         while inputs and not inputs[-1]:
             inputs.pop()
+        singles = len(signature.inputs) - 1
+        if signature.inputs and signature.inputs[-1].variadic and len(node.input) < singles:
+            raise InputError(
+                f"it has {len(node.input)} inputs; before a variadic one ONNX wants an empty name for each absent "
+                f"optional one, {singles} at least"
+            )
         for item, name in zip(signature.parameters(len(inputs)), inputs, strict=True):
             if not name and not item.optional:
                 raise InputError(f"input {item.name!r} is absent; {signature} requires it")

@@ -3,15 +3,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.models import (
-    assert_same,
-    make_plain_session,
-    make_session,
-    run_plain,
-    sample_cases,
-    sample_feed,
-    sample_model,
-)
+from tests.engines import make_plain_session, make_session, run_plain, sample_cases
+from tests.models import assert_same, sample_feed, sample_model
 from tests.op_db import DTYPES, SAMPLES, Sample
 
 over_the_table = pytest.mark.parametrize(("sample", "engine"), sample_cases())

@@ -39,6 +39,7 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "GetStringTensorContent": (54, (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t)),
     "CastTypeInfoToTensorInfo": (55, (c_void_p, c_void_p)),
     "CreateTensorTypeAndShapeInfo": (57, (c_void_p,)),
+    "SetTensorElementType": (58, (c_void_p, c_int)),
     "SetDimensions": (59, (c_void_p, c_void_p, c_size_t)),
     "GetTensorElementType": (60, (c_void_p, c_void_p)),
     "AllocatorFree": (76, (c_void_p, c_void_p)),

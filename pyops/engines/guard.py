@@ -95,6 +95,8 @@ class Guard:
                                     attributes["resume"] = nested
                                     try:
                                         targets[call.first](call.second)
+                                    except GeneratorExit as caught:  # the kernel's own, not this generator's
+                                        error = caught
                                     finally:
                                         attributes["resume"] = own
                             except GeneratorExit:

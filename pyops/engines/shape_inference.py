@@ -13,7 +13,7 @@ from ..errors import ShapeInferenceError
 from ..op import Op
 from ..shapes import RuntimeDim, Spec, SymbolicDim
 from ..signature import AttributeKind
-from ..types import from_ort
+from ..types import element_type, from_ort
 from .c_api import Api
 
 # OrtOpAttrType of the C API, and what an element is read as.
@@ -107,7 +107,8 @@ def _set_output(api: Api, context: int, index: int, spec: Spec) -> None:
     try:
         sizes = [int(dim) if isinstance(dim, (int, np.integer)) else -1 for dim in spec.shape]
         names = [b"" if size >= 0 else _name(dim) for size, dim in zip(sizes, spec.shape, strict=True)]
-        rank = len(sizes)
+        rank, row = len(sizes), element_type(spec.dtype)
+        api.check(api.SetTensorElementType(info.value, (row and row.ort) or 0))
         api.check(api.SetDimensions(info.value, addressof((c_int64 * rank)(*sizes)), rank))
         api.check(api.SetSymbolicDimensions(info.value, addressof((c_char_p * rank)(*names)), rank))
         api.check(api.ShapeInferContext_SetOutputTypeShape(context, index, info.value))

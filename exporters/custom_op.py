@@ -1,0 +1,182 @@
+"""An Op as an operator of torch.library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from pyops import kernel
+from pyops.errors import InputError
+from pyops.op import DEVICE_TYPES, Op
+from pyops.shapes import RuntimeDim, Spec
+from pyops.signature import Signature
+
+from . import translations
+from ._torch_private import CustomOpDef
+from .errors import ExportError
+from .nodes import emit, symbolic_message
+from .tensors import as_array, as_tensor, cupy, numpy_dtype, torch_dtype
+from .torch_schema import check_name, torch_schema
+
+
+def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
+    """Register an Op as a torch operator that runs, traces and exports.
+
+    Its CPU and CUDA implementations are the Op's kernels, on the tensors' own memory; its fake is
+    the Op's shape function; its ONNX translation is one node of the Op. Whatever replaces a kernel
+    of the Op later takes effect at once. The same name may be registered again, for this Op or
+    another.
+
+    Parameters
+    ----------
+    op : Op
+        With a shape function.
+    name : str
+        ``"ns::name"``, under which torch knows it: ``torch.ops.ns.name``.
+
+    Returns
+    -------
+    torch.library.CustomOpDef
+        Called like the Op, with tensors; a variadic input is one list of tensors, and attributes
+        are keywords. It returns contiguous tensors in memory of their own. A backward
+        formula is registered on it with ``register_autograd``.
+
+    Raises
+    ------
+    ExportError
+        The name or the Op cannot be torch's, or the Op has no shape function.
+    InputError, OutputError
+        By the calls, as for the plain call of the Op.
+
+    Examples
+    --------
+    >>> import exporters, numpy as np, pyops, torch
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("mylibrary::Halve")
+    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x / np.float32(2)
+    >>> @halve.register_shape_inference
+    ... def _(x):
+    ...     return x
+    >>> torch_halve = exporters.custom_op(halve, "mylibrary::halve")
+    >>> torch_halve(torch.tensor([3.0]))
+    tensor([1.5000])
+    """
+    if not isinstance(op, Op):
+        raise ExportError(f"custom_op got {op!r}; pass an operator declared with @pyops.onnx_op")
+    check_name(name)
+    signature = op.signature
+    if op.shape_function is None:
+        raise ExportError(
+            f"{signature.qualified_name} has no shape function, without which torch cannot trace it; register one "
+            f"with @{op.__name__}.register_shape_inference before exporters.custom_op"
+        )
+    schema = torch_schema(signature)
+    try:
+        registered = torch.library.custom_op(name, _implementation(op), mutates_args=(), schema=schema)
+    except (RuntimeError, ValueError, AttributeError, NotImplementedError) as error:
+        raise ExportError(f"torch refuses {name!r} with the schema {schema}: {error}; choose another name") from error
+    registered.register_fake(_fake(op))
+    translations.register(name, lambda *args, **kwargs: emit(op, _flat(signature, args), kwargs))
+    return registered
+
+
+def _implementation(op: Op[..., Any]) -> Callable[..., Any]:
+    signature = op.signature
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        tensors = _flat(signature, args)
+        device = _device(signature, tensors)
+        if device.type not in DEVICE_TYPES:
+            raise InputError(
+                f"{signature.qualified_name} got tensors on {device}; move them to cpu or cuda with .to(...)"
+            )
+        function = op.kernel(device.type)
+        given = {name: value for name, value in kwargs.items() if value is not None}
+        with _current_stream(device):
+            arrays, attributes = kernel.split_arguments(
+                signature, [None if tensor is None else as_array(tensor) for tensor in tensors], given
+            )
+            outputs = kernel.call(signature, function, arrays, attributes)
+            return _returned(signature, [as_tensor(output, device) for output in outputs])
+
+    return run
+
+
+def _fake(op: Op[..., Any]) -> Callable[..., Any]:
+    signature = op.signature
+
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        tensors = _flat(signature, args)
+        device = _device(signature, tensors)
+        specs = [None if item is None else Spec(tuple(item.shape), numpy_dtype(item.dtype)) for item in tensors]
+        sizes: dict[RuntimeDim, Any] = {}
+        return _returned(
+            signature,
+            [
+                torch.empty([_size(dim, sizes) for dim in spec.shape], dtype=torch_dtype(spec.dtype), device=device)
+                for spec in op.infer_shapes(*specs, **_constants(signature, kwargs))
+            ],
+        )
+
+    return fake
+
+
+def _flat(signature: Signature, args: Sequence[Any]) -> list[Any]:
+    """One tensor (or None) per input: the list of a variadic input taken apart."""
+    if signature.inputs and signature.inputs[-1].variadic:
+        return [*args[:-1], *args[-1]]
+    return list(args)
+
+
+def _device(signature: Signature, tensors: Sequence[torch.Tensor | None]) -> torch.device:
+    devices = {tensor.device for tensor in tensors if tensor is not None}
+    if len(devices) > 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise InputError(f"{signature.qualified_name} got tensors on {names}; move them to one device with .to(...)")
+    return devices.pop() if devices else torch.device("cpu")
+
+
+@contextmanager
+def _current_stream(device: torch.device) -> Iterator[None]:
+    """CuPy on torch's current stream of a CUDA device, so that neither waits for the other."""
+    with ExitStack() as stack:
+        if device.type == "cuda":
+            stream = torch.cuda.current_stream(device)
+            stack.enter_context(cupy().cuda.Device(stream.device_index))
+            stack.enter_context(cupy().cuda.ExternalStream(stream.cuda_stream, stream.device_index))
+        yield
+
+
+def _constants(signature: Signature, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes for the shape function: torch's symbolic numbers made constants."""
+    return {name: _constant(signature, name, value) for name, value in attributes.items() if value is not None}
+
+
+def _constant(signature: Signature, name: str, value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_constant(signature, name, item) for item in value]
+    if not isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return value
+    if torch.onnx.is_in_onnx_export():
+        raise ExportError(symbolic_message(signature.qualified_name, name))
+    # torch.compile then guards on the value, and compiles again for another.
+    return int(value) if isinstance(value, torch.SymInt) else float(value)
+
+
+def _size(dim: Any, sizes: dict[RuntimeDim, Any]) -> Any:
+    """A dimension as torch takes it; one run-time dimension is one size."""
+    if not isinstance(dim, RuntimeDim):
+        return dim
+    if dim not in sizes:
+        sizes[dim] = torch.library.get_ctx().new_dynamic_size()
+    return sizes[dim]
+
+
+def _returned(signature: Signature, tensors: list[torch.Tensor]) -> Any:
+    if signature.outputs[-1].variadic:
+        return tensors
+    return tuple(tensors) if len(tensors) > 1 else tensors[0]

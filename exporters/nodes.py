@@ -1,0 +1,245 @@
+"""Nodes of any domain, emitted into the model that is being exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+import torch
+from onnxscript import values
+
+from pyops import kernel, registry
+from pyops.errors import InputError
+from pyops.op import Op
+from pyops.shapes import Spec, SymbolicDim
+from pyops.signature import Attribute, AttributeKind, Input, Output, Signature, TypeParameter
+from pyops.types import ELEMENT_TYPES, from_onnx
+
+from .errors import ExportError
+from .schema import attribute_proto, op_schema
+
+Emitted = dict[tuple[str, str], set[int]]
+"""The versions in which each ``(domain, name)`` was emitted."""
+
+_emitted: ContextVar[Emitted | None] = ContextVar("emitted", default=None)
+
+
+@contextmanager
+def recorded() -> Iterator[Emitted]:
+    """Record which operators are emitted inside the ``with`` block."""
+    emitted: Emitted = {}
+    token = _emitted.set(emitted)
+    try:
+        yield emitted
+    finally:
+        _emitted.reset(token)
+
+
+class Opset:
+    """The operators of one domain; made by `opset`."""
+
+    def __init__(self, domain: str, version: int) -> None:
+        self.domain = domain
+        self.version = version
+
+    def __repr__(self) -> str:
+        return f"opset({self.domain!r}, {self.version})"
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(f"{self!r} has no operator {name!r}")
+
+        def emit_node(*inputs: Any, _outputs: int | None = None, **attributes: Any) -> Any:
+            declared = registry.find(self.domain, name, self.version)
+            if declared is not None:
+                return emit(declared, inputs, attributes, _outputs)
+            if _outputs is None and onnx.defs.has(name, self.version, self.domain):
+                _require_export(f"{self!r}.{name}")
+                return getattr(values.Opset(self.domain, self.version), name)(*inputs, **attributes)
+            if not self.domain:
+                raise ExportError(f"ONNX has no operator {name} in opset {self.version}")
+            return _emit_undeclared(self, name, inputs, attributes, 1 if _outputs is None else _outputs)
+
+        return emit_node
+
+
+def opset(domain: str, version: int = 1) -> Opset:
+    """The operators of a domain, to be called inside a translation.
+
+    Parameters
+    ----------
+    domain : str
+        Any domain; ``""`` is ONNX's own.
+    version : int
+        The opset version that the model imports for it.
+
+    Returns
+    -------
+    Opset
+        Each attribute emits a node: ``opset("com.microsoft").Gelu(x)``. Its arguments are the
+        inputs (None where one is absent), its keywords the attributes, and ``_outputs`` the number
+        of outputs where no schema tells (1 unless given). An operator that is declared with
+        pyops, or that onnx knows, is checked against its declaration. The call returns the output,
+        or a sequence of them where there are several.
+
+    Raises
+    ------
+    ExportError
+        By the calls: outside an export, or for a value that an attribute cannot hold.
+    InputError
+        By the calls: arguments that do not match the declaration of a declared operator.
+
+    Examples
+    --------
+    >>> import exporters
+    >>> @exporters.translate("aten::gelu")
+    ... def gelu(x, *, approximate="none"):
+    ...     return exporters.opset("com.microsoft").Gelu(x)
+    """
+    return Opset("" if domain == "ai.onnx" else domain, version)
+
+
+def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: int | None = None) -> Any:
+    """Emit one node of a declared operator.
+
+    Parameters
+    ----------
+    inputs : sequence
+        Values of the graph and Python numbers, None where an input is absent.
+    attributes : mapping
+        None stands for an attribute that is not given. Every other one is written onto the node,
+        defaults included, so that the model does not change its meaning with the declaration.
+    outputs : int, optional
+        The number of outputs of an operator that has any number of them; otherwise the shape
+        function tells.
+
+    Raises
+    ------
+    ExportError
+        The op was redeclared with another signature, or an attribute's value is only known when
+        the model runs.
+    InputError
+        The arguments do not match the declaration.
+    """
+    signature = op.signature
+    if registry.versions(op.domain, op.name).get(op.version, op) is not op:
+        raise ExportError(
+            f"{signature.qualified_name} was declared again with another signature since it was registered "
+            "with the exporter; run exporters.custom_op(...) or exporters.translate(...) for it again"
+        )
+    given = {name: value for name, value in attributes.items() if value is not None}
+    for name, value in given.items():
+        _refuse_symbolic(signature.qualified_name, name, value)
+    converted = signature.convert_attributes(given)
+    _check_inputs(signature, inputs)
+    if signature.outputs[-1].variadic and outputs is None:
+        outputs = len(op.infer_shapes(*map(_spec, inputs), **given))
+    protos = [
+        attribute_proto(item, converted[item.name]) for item in signature.attributes if converted[item.name] is not None
+    ]
+    return _emit(op_schema(signature, inputs=len(inputs), outputs=outputs), inputs, protos)
+
+
+def _emit_undeclared(
+    opset: Opset, name: str, inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: int
+) -> Any:
+    """Emit a node of an operator of which nothing is known: all types allowed, attributes as given."""
+    every = tuple(row.dtype for row in ELEMENT_TYPES)
+    declared, protos = [], []
+    for key, value in attributes.items():
+        if value is None:
+            continue
+        _refuse_symbolic(f"{opset.domain}::{name}", key, value)
+        attribute = Attribute(key, _kind(f"{opset.domain}::{name}", key, value))
+        declared.append(attribute)
+        protos.append(attribute_proto(attribute, attribute.convert(value)))
+    signature = Signature(
+        opset.domain,
+        name,
+        opset.version,
+        tuple(Input(f"input_{i}", TypeParameter(f"T{i}", every), optional=True) for i in range(len(inputs))),
+        tuple(Output(f"output_{i}", TypeParameter(f"U{i}", every)) for i in range(outputs)),
+        tuple(declared),
+    )
+    return _emit(op_schema(signature), inputs, protos)
+
+
+def _emit(schema: onnx.defs.OpSchema, inputs: Sequence[Any], attributes: Iterable[onnx.AttributeProto]) -> Any:
+    _require_export(f"{schema.domain}::{schema.name}")
+    emitted = _emitted.get()
+    if emitted is not None:
+        emitted.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    node = values.Op(values.Opset(schema.domain, schema.since_version), schema.name, schema)
+    return node(*inputs, **{proto.name: onnx_ir.serde.deserialize_attribute(proto) for proto in attributes})
+
+
+def _require_export(name: str) -> None:
+    if not torch.onnx.is_in_onnx_export():
+        raise ExportError(
+            f"{name} was called outside an export; it emits a node of the model that is being exported, so call it "
+            "in a function registered with exporters.translate, and export with exporters.export"
+        )
+
+
+def _check_inputs(signature: Signature, inputs: Sequence[Any]) -> None:
+    """Check the number of inputs, and their types where all are known."""
+    declared = list(signature.parameters(len(inputs)))
+    for item, value in zip(declared, inputs, strict=True):
+        if value is None and not item.optional:
+            raise InputError(f"{signature.qualified_name}: input {item.name!r} is None; it is not optional")
+    if all(value is None or _dtype(value) is not None for value in inputs):
+        kernel.output_dtypes(signature, [None if value is None else _dtype(value) for value in inputs])
+
+
+def _dtype(value: Any) -> np.dtype[Any] | None:
+    if not isinstance(value, onnx_ir.Value) or value.dtype is None:
+        return None
+    row = from_onnx(value.dtype.value)
+    return row.dtype if row else None
+
+
+def _spec(value: Any) -> Spec | None:
+    if value is None:
+        return None
+    dtype = _dtype(value)
+    if dtype is None or value.shape is None:
+        raise ExportError("the number of outputs depends on an input whose shape is not known; pass _outputs")
+    return Spec(tuple(dim if isinstance(dim, int) else SymbolicDim(str(dim)) for dim in value.shape), dtype)
+
+
+def _refuse_symbolic(op_name: str, name: str, value: Any) -> None:
+    items = value if isinstance(value, (list, tuple)) else [value]
+    if any(isinstance(item, onnx_ir.Value) for item in items):
+        raise ExportError(symbolic_message(op_name, name))
+
+
+def symbolic_message(op_name: str, name: str) -> str:
+    """Why a value that is only known when the model runs cannot be an attribute, and what to do."""
+    return (
+        f"{op_name}: attribute {name!r} is computed in the model, from a size or from data, and an attribute is a "
+        f"constant; make {name} an input (a parameter before the `*`: {name}: NDArray[np.int64], for example), and "
+        "pass it as a tensor, or export with that size fixed"
+    )
+
+
+def _kind(op_name: str, name: str, value: Any) -> AttributeKind:
+    """The attribute kind that a Python value has by itself."""
+    scalars = {int: AttributeKind.INT, float: AttributeKind.FLOAT, str: AttributeKind.STRING}
+    lists = {int: AttributeKind.INTS, float: AttributeKind.FLOATS, str: AttributeKind.STRINGS}
+    for scalar in scalars:
+        if isinstance(value, scalar):
+            return scalars[scalar]
+        numbers = (int, float) if scalar is float else (scalar,)
+        if isinstance(value, (list, tuple)) and value and all(isinstance(item, numbers) for item in value):
+            return lists[scalar]
+    if isinstance(value, np.ndarray):
+        return AttributeKind.TENSOR
+    raise ExportError(
+        f"{op_name}: attribute {name!r} is {value!r}; expected int, float, bool, str, a list of one of them that is "
+        "not empty, or an np.ndarray"
+    )

@@ -1,0 +1,164 @@
+"""How far apart two results are, and a table that says so."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from pyops.types import DType, describe, dtype_name
+
+Array = np.ndarray[Any, Any]
+
+# The relative and absolute tolerances of torch.testing.assert_close; other dtypes must be equal.
+_TOLERANCES: dict[DType, tuple[float, float]] = {
+    np.dtype(np.float16): (1e-3, 1e-5),
+    np.dtype(ml_dtypes.bfloat16): (1.6e-2, 1e-5),
+    np.dtype(np.float32): (1.3e-6, 1e-5),
+    np.dtype(np.float64): (1e-7, 1e-7),
+}
+
+
+@dataclass(frozen=True)
+class OutputReport:
+    """One output of one sample.
+
+    Attributes
+    ----------
+    sample : int
+        Which of the samples, from 0.
+    name : str
+        The output's name in the model.
+    dtype : numpy.dtype
+        What torch computed; `shape` likewise.
+    shape : tuple of int
+    absolute, relative : float
+        The largest differences. NaN equals NaN; where one of the two is NaN they are NaN.
+    rtol, atol : float
+        Allowed is ``atol + rtol * abs(torch's)``.
+    ok : bool
+    problem : str
+        What is wrong beyond a difference in value: another dtype or shape. Empty otherwise.
+    """
+
+    sample: int
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    absolute: float
+    relative: float
+    rtol: float
+    atol: float
+    ok: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Torch against ONNX Runtime, output by output.
+
+    Attributes
+    ----------
+    outputs : tuple of OutputReport
+        By sample, then in the order of the model's outputs.
+    samples : int
+        How many argument tuples were compared.
+    """
+
+    outputs: tuple[OutputReport, ...]
+    samples: int = 1
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output is within its tolerance."""
+        return all(output.ok for output in self.outputs)
+
+    def __str__(self) -> str:
+        rows = self._rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([self._summary(), *lines])
+
+    def _repr_html_(self) -> str:
+        header, *rows = ([html.escape(cell) for cell in row] for row in self._rows())
+        head = "".join(f"<th>{cell}</th>" for cell in header)
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+        return f"<p>{self._summary()}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _summary(self) -> str:
+        wrong = sum(not output.ok for output in self.outputs)
+        verdict = "agree" if self.ok else f"differ in {wrong} of {len(self.outputs)} outputs"
+        return f"torch and ONNX Runtime {verdict}"
+
+    def _rows(self) -> list[list[str]]:
+        header = ["output", "dtype", "shape", "max abs", "max rel", "allowed", "ok"]
+        rows = [header, *map(_row, self.outputs)]
+        if self.samples == 1:
+            return rows
+        return [["sample", *header], *([str(item.sample), *_row(item)] for item in self.outputs)]
+
+
+def _row(output: OutputReport) -> list[str]:
+    allowed = f"{output.atol:g} + {output.rtol:g} rel" if output.rtol else "equal"
+    return [
+        output.name,
+        dtype_name(output.dtype),
+        str(list(output.shape)),
+        f"{output.absolute:.3g}",
+        f"{output.relative:.3g}",
+        allowed,
+        "yes" if output.ok else f"NO: {output.problem}" if output.problem else "NO",
+    ]
+
+
+def compare(
+    sample: int, names: Sequence[str], expected: Sequence[Array], actual: Sequence[Array]
+) -> list[OutputReport]:
+    """Compare the outputs of one sample; an output that only one side has is not ok."""
+    reports = [_compare(sample, *item) for item in zip(names, expected, actual, strict=False)]
+    for index in range(len(reports), max(len(expected), len(actual))):
+        one = expected[index] if index < len(expected) else actual[index]
+        side = "torch" if index < len(expected) else "ONNX Runtime"
+        name = names[index] if index < len(names) else f"output {index}"
+        reports.append(_failed(sample, name, one, f"only {side} has this output"))
+    return reports
+
+
+def _compare(sample: int, name: str, expected: Array, actual: Array) -> OutputReport:
+    if expected.dtype != actual.dtype or expected.shape != actual.shape:
+        return _failed(sample, name, expected, f"ONNX Runtime gives {describe(actual)}")
+    rtol, atol = _TOLERANCES.get(expected.dtype, (0.0, 0.0))
+    with np.errstate(all="ignore"):
+        difference, magnitude = _difference(expected, actual), np.abs(expected.astype(np.float64))
+        close = (difference == 0) | ((difference <= atol + rtol * magnitude) & (difference < np.inf))
+        relative = np.where(difference == 0, 0.0, difference / magnitude)
+    return OutputReport(
+        sample,
+        name,
+        expected.dtype,
+        expected.shape,
+        float(difference.max(initial=0.0)),
+        float(relative.max(initial=0.0)),
+        rtol,
+        atol,
+        bool(close.all()),
+    )
+
+
+def _difference(expected: Array, actual: Array) -> Array:
+    """Absolute differences in float64: 0 where both are the same infinity or both are NaN."""
+    if expected.dtype.kind in "iu":
+        # Modulo 2**64 the difference of the larger and the smaller is exact.
+        larger, smaller = np.maximum(expected, actual), np.minimum(expected, actual)
+        return (larger.astype(np.uint64) - smaller.astype(np.uint64)).astype(np.float64)
+    ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    return np.asarray(np.where(same, 0.0, np.abs(ours - theirs)))
+
+
+def _failed(sample: int, name: str, array: Array, problem: str) -> OutputReport:
+    return OutputReport(sample, name, array.dtype, array.shape, np.nan, np.nan, 0.0, 0.0, False, problem)

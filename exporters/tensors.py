@@ -1,0 +1,124 @@
+"""Torch tensors as arrays of NumPy or CuPy on the same memory, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from pyops.errors import InputError, MissingDependencyError, OutputError
+from pyops.types import DType, dtype_name
+
+TORCH_DTYPES: dict[DType, torch.dtype] = {
+    np.dtype(np.float16): torch.float16,
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float64): torch.float64,
+    np.dtype(np.int8): torch.int8,
+    np.dtype(np.int16): torch.int16,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.int64): torch.int64,
+    np.dtype(np.uint8): torch.uint8,
+    np.dtype(np.uint16): torch.uint16,
+    np.dtype(np.uint32): torch.uint32,
+    np.dtype(np.uint64): torch.uint64,
+    np.dtype(np.bool_): torch.bool,
+    np.dtype(np.complex64): torch.complex64,
+    np.dtype(np.complex128): torch.complex128,
+    np.dtype(ml_dtypes.bfloat16): torch.bfloat16,
+    np.dtype(ml_dtypes.float8_e4m3fn): torch.float8_e4m3fn,
+    np.dtype(ml_dtypes.float8_e4m3fnuz): torch.float8_e4m3fnuz,
+    np.dtype(ml_dtypes.float8_e5m2): torch.float8_e5m2,
+    np.dtype(ml_dtypes.float8_e5m2fnuz): torch.float8_e5m2fnuz,
+}
+"""Torch's dtype for each NumPy dtype that torch has too."""
+
+_NUMPY_DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
+
+# Neither Tensor.numpy nor every CuPy takes these, so that they pass as integers of their size.
+_AS_BITS = {1: torch.uint8, 2: torch.int16}
+_BIT_VIEWED = {torch.bool, torch.bfloat16} | {dtype for dtype in _NUMPY_DTYPES if "float8" in str(dtype)}
+
+
+def numpy_dtype(dtype: torch.dtype) -> DType:
+    """NumPy's dtype for one of torch's.
+
+    Raises
+    ------
+    InputError
+        ONNX has no such element type (quantized types, complex32).
+    """
+    if dtype not in _NUMPY_DTYPES:
+        known = ", ".join(str(known).removeprefix("torch.") for known in _NUMPY_DTYPES)
+        raise InputError(f"a tensor of {dtype} cannot reach an ONNX operator; convert it to one of {known}")
+    return _NUMPY_DTYPES[dtype]
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """Torch's dtype for one of NumPy's.
+
+    Raises
+    ------
+    OutputError
+        Torch has no such dtype (strings, int4).
+    """
+    if dtype not in TORCH_DTYPES:
+        raise OutputError(f"torch has no tensors of {dtype_name(dtype)}")
+    return TORCH_DTYPES[dtype]
+
+
+def as_array(tensor: torch.Tensor) -> Any:
+    """A NumPy (CPU) or CuPy (CUDA) array on the tensor's own memory.
+
+    A conjugate or negative view of torch is resolved first, which copies; strides stay as they are.
+
+    Raises
+    ------
+    InputError
+        The tensor's dtype has no such array.
+    MissingDependencyError
+        CuPy is not installed.
+    """
+    dtype = numpy_dtype(tensor.dtype)
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.dtype in _BIT_VIEWED:
+        plain = plain.view(_AS_BITS[dtype.itemsize])
+    if tensor.device.type == "cpu":
+        return plain.numpy().view(dtype)
+    return cupy().from_dlpack(plain).view(dtype)
+
+
+def as_tensor(array: Any, device: torch.device) -> torch.Tensor:
+    """A contiguous tensor with a copy of a NumPy or CuPy array, in memory of torch's own.
+
+    The copy keeps what a kernel returned (its input, a constant of its own) from being the
+    memory that torch code writes to later.
+
+    Raises
+    ------
+    OutputError
+        Torch has no such dtype, or the array is NumPy's where CuPy's is due.
+    """
+    if device.type == "cuda" and isinstance(array, np.ndarray):
+        raise OutputError("a CUDA kernel returned a NumPy array; return a CuPy array, for example cupy.asarray(result)")
+    tensor = torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=device)
+    as_array(tensor)[...] = array
+    return tensor
+
+
+def cupy() -> Any:
+    """The CuPy module.
+
+    Raises
+    ------
+    MissingDependencyError
+        It is not installed.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        raise MissingDependencyError(
+            "operators on CUDA tensors need CuPy; pip install cupy-cuda13x (or the one for your CUDA)"
+        ) from error
+    return cupy

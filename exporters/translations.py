@@ -1,0 +1,165 @@
+"""Which ONNX nodes a torch operator becomes: the translations that are registered."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import onnxscript
+
+from pyops.op import Op
+
+from ._torch_private import is_mutable, qualified_name, schema_arguments, spell
+from .errors import ExportError
+from .op_translation import op_translation
+from .torch_ops import find_overload, overloads
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# By the overload's name: registering a torch operator again makes another OpOverload object of it.
+_translations: dict[str, Callable[..., Any]] = {}
+
+
+@overload
+def translate(torch_op: str, function: None = None) -> Callable[[F], F]: ...
+@overload
+def translate(torch_op: str, function: F) -> F: ...
+def translate(torch_op: str, function: Any = None) -> Any:
+    """Register how `export` translates a torch operator to ONNX; a decorator where no function is given.
+
+    Parameters
+    ----------
+    torch_op : str
+        ``"ns::name.overload"`` for one overload, ``"ns::name"`` for every overload that the function
+        can take. A later registration replaces an earlier one.
+    function : callable or Op, optional
+        - A Python function. It gets the arguments that the exported graph has: graph values for
+          tensors, constants for the rest, none that equals torch's default. It returns what the
+          nodes return that it emits through `opset`, one value per output.
+        - An ``@onnxscript.script()`` function, with a return annotation.
+        - An `Op`: its inputs are torch's tensors in order, its attributes torch's other arguments
+          of the same names.
+
+    Returns
+    -------
+    callable or Op
+        The function as given.
+
+    Raises
+    ------
+    ExportError
+        Torch has no such operator, it writes to its arguments, or the function cannot take what
+        torch passes.
+
+    Examples
+    --------
+    >>> import exporters
+    >>> @exporters.translate("aten::gelu")
+    ... def gelu(x, *, approximate="none"):
+    ...     return exporters.opset("com.microsoft").Gelu(x)
+    """
+    targets = overloads(torch_op)
+    functional = [target for target in targets if not is_mutable(target)]
+    if not functional:
+        raise ExportError(
+            f"{torch_op} writes to its arguments, and an exported graph has no such operator left; "
+            "translate the one that returns its result"
+        )
+    if function is None:
+        return lambda decorated: translate(torch_op, decorated)
+    found: dict[str, Callable[..., Any]] = {}
+    problems = []
+    for target in functional:
+        try:
+            found[qualified_name(target)] = _translation(target, function)
+        except ExportError as error:
+            problems.append(str(error))
+    if not found:
+        raise ExportError("\n".join(problems))
+    _translations.update(found)
+    return function
+
+
+def register(torch_op: str, translation: Callable[..., Any]) -> None:
+    """Enter the translation of one overload, unchecked."""
+    _translations[torch_op] = translation
+
+
+def translation_table() -> dict[OpOverload, Callable[..., Any]]:
+    """Every registered translation, for people who call ``torch.onnx.export`` themselves.
+
+    Returns
+    -------
+    dict
+        OpOverload to callable, as ``torch.onnx.export(custom_translation_table=...)`` takes it.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> program = torch.onnx.export(  # doctest: +SKIP
+    ...     model, (x,), dynamo=True, custom_translation_table=exporters.translation_table()
+    ... )
+    """
+    found = {find_overload(name): translation for name, translation in _translations.items()}
+    return {target: translation for target, translation in found.items() if target is not None}
+
+
+def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
+    if isinstance(function, Op):
+        return op_translation(target, function)
+    if not callable(function):
+        raise ExportError(
+            f"{qualified_name(target)}: a translation is a function, an @onnxscript.script function or an Op, not "
+            f"{function!r}"
+        )
+    parameters = inspect.signature(function)
+    if isinstance(function, onnxscript.OnnxFunction) and parameters.return_annotation is parameters.empty:
+        raise ExportError(
+            f"{qualified_name(target)}: torch's exporter needs a return annotation on the onnxscript function "
+            f"{function.name}; write def {function.name}(...) -> onnxscript.FLOAT[...]:"
+        )
+    _check_parameters(target, function, parameters)
+
+    # Bound here because onnxscript drops arguments that its function does not take, without a word.
+    def translation(*args: Any, **kwargs: Any) -> Any:
+        try:
+            parameters.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ExportError(
+                f"{qualified_name(target)}: the model passes what {_spell(function, parameters)} does not take "
+                f"({error}); give it the parameters of {spell(target)}"
+            ) from None
+        return function(*args, **kwargs)
+
+    return translation
+
+
+def _check_parameters(target: OpOverload, function: Any, parameters: inspect.Signature) -> None:
+    """Check that the function can be called with the arguments that torch always passes."""
+    arguments = schema_arguments(target)
+    required = [item for item in arguments if not item.has_default]
+    positional = [item for item in required if not item.keyword_only]
+    problem = ""
+    try:
+        parameters.bind(*positional, **{item.name: None for item in required if item.keyword_only})
+    except TypeError as error:
+        problem = f"{error}; torch leaves out arguments that equal their defaults"
+    for index, item in enumerate(arguments):
+        name = item.name if item.keyword_only else next(iter(list(parameters.parameters)[index : index + 1]), "")
+        default = parameters.parameters[name].default if name in parameters.parameters else inspect.Parameter.empty
+        # None is how a function asks whether it was given; any other default would be a wrong number.
+        if item.has_default and default not in (inspect.Parameter.empty, None) and default != item.default:
+            problem = f"{name} defaults to {default!r} and torch's to {item.default!r}, which torch leaves out"
+    if problem:
+        raise ExportError(
+            f"{_spell(function, parameters)} cannot translate {spell(target)}: {problem}; "
+            "give it torch's parameters and defaults"
+        )
+
+
+def _spell(function: Any, parameters: inspect.Signature) -> str:
+    return f"{getattr(function, '__name__', type(function).__name__)}{parameters}"

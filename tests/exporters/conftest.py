@@ -1,0 +1,35 @@
+"""What the exporter tests share: torch modules made of one function."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.forward = function
+
+
+@pytest.fixture
+def model() -> Callable[[Callable[..., Any]], torch.nn.Module]:
+    """A function as a module in evaluation mode."""
+    return lambda function: Model(function).eval()
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _quiet_exporter():
+    # The exporter logs that torchvision is absent each time.
+    logger = logging.getLogger("torch.onnx")
+    previous = logger.level
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(previous)

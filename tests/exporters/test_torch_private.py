@@ -1,0 +1,53 @@
+"""The private interfaces of torch that the exporters use; where one of these fails, torch changed it."""
+
+import pytest
+import torch
+
+from exporters import _torch_private
+from exporters.errors import ExportError
+
+
+def test_schemas():
+    gelu = torch.ops.aten.gelu.default
+    assert _torch_private.qualified_name(gelu) == "aten::gelu"
+    assert _torch_private.qualified_name(torch.ops.aten.add.Tensor) == "aten::add.Tensor"
+    assert _torch_private.spell(gelu) == 'aten::gelu(Tensor self, *, str approximate="none") -> Tensor'
+    first, second = _torch_private.schema_arguments(gelu)
+    assert (first.name, first.type, first.keyword_only, first.has_default) == ("self", "Tensor", False, False)
+    assert (second.name, second.keyword_only, second.has_default, second.default) == ("approximate", True, True, "none")
+    assert _torch_private.schema_returns(torch.ops.aten.unbind.int) == ("List[Tensor]",)
+
+
+def test_tensor_lists():
+    stack = _torch_private.schema_arguments(torch.ops.aten.stack.default)
+    assert [(item.is_tensor, item.is_tensor_list) for item in stack] == [(True, True), (False, False)]
+    clamp = _torch_private.schema_arguments(torch.ops.aten.clamp.Tensor)
+    assert [(item.is_tensor, item.is_tensor_list) for item in clamp] == [(True, False)] * 3
+
+
+def test_mutation():
+    assert _torch_private.is_mutable(torch.ops.aten.relu_.default)
+    assert not _torch_private.is_mutable(torch.ops.aten.relu.default)
+
+
+def test_operator_names():
+    assert {"aten::gelu", "aten::add"} <= _torch_private.operator_names()
+
+
+def test_trees():
+    x, y = torch.ones(1), torch.zeros(1)
+    assert _torch_private.flatten(({"b": x, "a": [y, None]}, 3)) == [x, y, None, 3]
+    (copied, number) = _torch_private.clone_tensors((x, 3))
+    assert (torch.equal(copied, x), copied is x, number) == (True, False, 3)
+
+
+def test_custom_op_def():
+    op = torch.library.custom_op(
+        "torch_private::identity", lambda x: x.clone(), mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    assert isinstance(op, _torch_private.CustomOpDef)
+
+
+def test_a_missing_interface_says_so():
+    with pytest.raises(ExportError, match=r"does not have the private interface OpOverload._schema .*use torch 2.13"):
+        _torch_private.spell(object())

@@ -1,0 +1,316 @@
+"""Existing torch operators translated to nodes of any domain."""
+
+from typing import TypeVar
+
+import numpy as np
+import onnxscript
+import pytest
+import torch
+from numpy.typing import NDArray
+from onnxscript import FLOAT
+from onnxscript import opset18 as op18
+
+import exporters
+from exporters import translations
+from pyops import onnx_op
+from pyops.errors import InputError
+
+T = TypeVar("T", np.float32, np.float64)
+
+
+@pytest.fixture(autouse=True)
+def _own_registrations(monkeypatch):
+    monkeypatch.setattr(translations, "_translations", {})
+
+
+def export(module, args, **arguments):
+    return exporters.export(module, args, verbose=False, **arguments)
+
+
+def op_types(program):
+    return [(node.domain, node.op_type) for node in program.model_proto.graph.node]
+
+
+def declare(function, op_type):
+    op = onnx_op(op_type)(function)
+    op.register_shape_inference(lambda x, *args, **kwargs: x)
+    return op
+
+
+@pytest.fixture
+def inverse():
+    def inverse(x: NDArray[T]) -> NDArray[T]:
+        return np.linalg.inv(x)
+
+    return declare(inverse, "translate::Inverse")
+
+
+def test_a_python_function(model):
+    @exporters.translate("aten::gelu")
+    def gelu(x, *, approximate="none"):
+        seen.append(approximate)
+        return exporters.opset("com.microsoft", 1).Gelu(x)
+
+    seen: list[str] = []
+    x = torch.randn(3, 4)
+    net = model(lambda x: torch.nn.functional.gelu(x))
+    program = export(net, (x,))
+    assert op_types(program) == [("com.microsoft", "Gelu")]
+    assert program.model.opset_imports["com.microsoft"] == 1
+    assert exporters.verify(net, (x,), program).ok
+    export(model(lambda x: torch.nn.functional.gelu(x, approximate="tanh")), (x,))
+    assert seen == ["none", "tanh"]
+
+
+def test_called_directly(model):
+    def gelu(x, *, approximate="none"):
+        return exporters.opset("com.microsoft").Gelu(x)
+
+    assert exporters.translate("aten::gelu", gelu) is gelu
+    assert op_types(export(model(lambda x: torch.nn.functional.gelu(x)), (torch.ones(2),))) == [
+        ("com.microsoft", "Gelu")
+    ]
+
+
+def test_an_onnxscript_function(model):
+    @onnxscript.script(default_opset=op18)
+    def leaky_relu(x: FLOAT[...], negative_slope: float = 0.01) -> FLOAT[...]:
+        return op18.LeakyRelu(x, alpha=negative_slope)
+
+    exporters.translate("aten::leaky_relu", leaky_relu)
+    x = torch.randn(5)
+    for net in (model(lambda x: torch.nn.functional.leaky_relu(x, 0.3)), model(torch.nn.functional.leaky_relu)):
+        program = export(net, (x,))
+        assert op_types(program) == [("", "LeakyRelu")]
+        assert exporters.verify(net, (x,), program).ok
+
+
+def test_an_onnxscript_function_drops_nothing(model):
+    @onnxscript.script(default_opset=op18)
+    def relu(x: FLOAT[...]) -> FLOAT[...]:
+        return op18.Relu(x)
+
+    exporters.translate("aten::leaky_relu", relu)
+    with pytest.raises(exporters.ExportError, match=r"aten::leaky_relu: the model passes what relu\(.*does not take"):
+        export(model(lambda x: torch.nn.functional.leaky_relu(x, 0.3)), (torch.ones(2),))
+
+
+@pytest.mark.parametrize("function", [torch.linalg.inv, torch.inverse])
+def test_an_op(model, inverse, function):
+    exporters.translate("aten::linalg_inv", inverse)
+    net = model(lambda A: function(A) + 1)
+    x = torch.tensor([[2.0, 1.0], [0.0, 4.0]])
+    program = export(net, (x,))
+    assert op_types(program) == [("translate", "Inverse"), ("", "Add")]
+    assert exporters.verify(net, (x,), program).ok
+
+
+def test_an_op_with_attributes_takes_torchs_defaults(model):
+    def leaky(x: NDArray[np.float32], *, negative_slope: float = 0.5) -> NDArray[np.float32]:
+        return np.where(x > 0, x, x * np.float32(negative_slope))
+
+    exporters.translate("aten::leaky_relu", declare(leaky, "translate::Leaky"))
+    x = torch.tensor([-1.0, 2.0])
+    for slope, net in [
+        (0.01, model(lambda x: torch.nn.functional.leaky_relu(x))),
+        (0.3, model(lambda x: torch.nn.functional.leaky_relu(x, 0.3))),
+    ]:
+        (node,) = export(net, (x,)).model_proto.graph.node
+        assert [item.f for item in node.attribute] == [np.float32(slope)]
+
+
+def test_an_op_without_one_of_torchs_arguments(model):
+    def gelu(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+
+    exporters.translate("aten::gelu", declare(gelu, "translate::PlainGelu"))
+    x = torch.ones(2)
+    assert op_types(export(model(lambda x: torch.nn.functional.gelu(x)), (x,))) == [("translate", "PlainGelu")]
+    with pytest.raises(exporters.ExportError, match=r"the model passes approximate='tanh'.*declare an attribute"):
+        export(model(lambda x: torch.nn.functional.gelu(x, approximate="tanh")), (x,))
+
+
+def test_an_op_with_a_list_of_tensors(model):
+    def stack(*xs: NDArray[np.float32], dim: int = 0) -> NDArray[np.float32]:
+        return np.stack(xs, dim)
+
+    op = onnx_op("translate::Stack")(stack)
+    exporters.translate("aten::stack", op)
+    net = model(lambda x, y: torch.stack([x, y, x], 1))
+    args = (torch.ones(2), torch.zeros(2))
+    program = export(net, args)
+    assert op_types(program) == [("translate", "Stack")]
+    assert exporters.verify(net, args, program).ok
+
+
+def test_an_op_of_other_dtypes_says_so(model, inverse):
+    exporters.translate("aten::neg", inverse)
+    with pytest.raises(InputError, match=r"input 'x' is float16; declared is T"):
+        export(model(lambda x: -x), (torch.eye(2).half(),))
+
+
+def test_a_declared_op_in_a_function(model, inverse):
+    @exporters.translate("aten::linalg_inv")
+    def inv(A):
+        return exporters.opset("translate").Inverse(exporters.opset("", 18).Neg(A))
+
+    x = torch.tensor([[2.0, 0.0], [0.0, 4.0]])
+    program = export(model(lambda x: torch.linalg.inv(x)), (x,))
+    assert op_types(program) == [("", "Neg"), ("translate", "Inverse")]
+    assert program(x)[0].diagonal().tolist() == [-0.5, -0.25]
+
+
+def test_a_declared_op_is_checked(model, inverse):
+    x = torch.eye(2)
+
+    @exporters.translate("aten::linalg_inv")
+    def wrong_attribute(A):
+        return exporters.opset("translate").Inverse(A, decimals=1)
+
+    with pytest.raises(InputError, match=r"unknown attribute 'decimals'; translate::Inverse"):
+        export(model(lambda x: torch.linalg.inv(x)), (x,))
+
+    @exporters.translate("aten::linalg_inv")
+    def wrong_count(A):
+        return exporters.opset("translate").Inverse(A, A)
+
+    with pytest.raises(InputError, match=r"got 2 inputs; translate::Inverse.* takes 1"):
+        export(model(lambda x: torch.linalg.inv(x)), (x,))
+
+
+def test_an_undeclared_op(model):
+    @exporters.translate("aten::lgamma")
+    def lgamma(x):
+        nodes = exporters.opset("somebody.else", 3)
+        first, _ = nodes.Gamma(
+            x,
+            None,
+            x,
+            i=1,
+            f=0.5,
+            s="a",
+            b=True,
+            ints=[1],
+            floats=[1, 0.5],
+            strings=["x"],
+            t=np.eye(2),
+            no=None,
+            _outputs=2,
+        )
+        return first
+
+    program = export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
+    (node,) = program.model_proto.graph.node
+    assert (node.domain, node.op_type, list(node.input), len(node.output)) == (
+        "somebody.else",
+        "Gamma",
+        ["x", "", "x"],
+        2,
+    )
+    assert {item.name: item.type for item in node.attribute} == {
+        "i": 2, "f": 1, "s": 3, "b": 2, "ints": 7, "floats": 6, "strings": 8, "t": 4
+    }  # fmt: skip
+    assert program.model.opset_imports["somebody.else"] == 3
+
+
+def test_an_undeclared_op_with_an_attribute_of_no_kind(model):
+    exporters.translate("aten::lgamma", lambda x: exporters.opset("somebody").Gamma(x, axes=[]))
+    with pytest.raises(exporters.ExportError, match=r"somebody::Gamma: attribute 'axes' is \[\]; expected int"):
+        export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
+    exporters.translate("aten::lgamma", lambda x: exporters.opset("somebody").Gamma(x, axes=x))
+    with pytest.raises(exporters.ExportError, match="attribute 'axes' is computed in the model"):
+        export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
+
+
+def test_one_overload_and_all_of_them():
+    exporters.translate("aten::add.Tensor", lambda x, y, *, alpha=1: x)
+    assert set(exporters.translation_table()) == {torch.ops.aten.add.Tensor}
+    exporters.translate("aten::gelu", lambda x, *, approximate="none": x)
+    assert torch.ops.aten.gelu.default in exporters.translation_table()
+    assert torch.ops.aten.gelu.out not in exporters.translation_table()
+
+    exporters.translate("aten::sum", lambda x, dim=None, keepdim=False, *, dtype=None: x)
+    table = exporters.translation_table()
+    assert {torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList} <= set(table)
+
+
+def test_later_registrations_win(model):
+    exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("a").One(x))
+    exporters.translate("aten::gelu.default", lambda x, *, approximate="none": exporters.opset("a").Two(x))
+    program = export(model(lambda x: torch.nn.functional.gelu(x)), (torch.ones(2),))
+    assert op_types(program) == [("a", "Two")]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gelu", r"'gelu' is not the name of a torch operator; write a str like \"aten::gelu\""),
+        (torch.ops.aten.gelu.default, "is not the name of a torch operator"),
+        ("aten::gelo", "torch has no operator aten::gelo; near matches: .*aten::gelu"),
+        ("mine::gelu", r"no operator mine::gelu; near matches: .*aten::gelu"),
+        ("mine::nothing_like_it", r"no operator mine::nothing_like_it; for an operator of your own, register it first"),
+        ("aten::gelu.Tensor", r"aten::gelu has no overload 'Tensor'; it has default, out"),
+        ("aten::relu_", r"aten::relu_ writes to its arguments"),
+    ],
+)
+def test_names(name, message):
+    with pytest.raises(exporters.ExportError, match=message):
+        exporters.translate(name)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda: None, r"cannot translate aten::gelu\(.*too many positional arguments"),
+        (lambda x, approximate: None, r"missing a required argument: 'approximate'; torch leaves out arguments"),
+        (lambda x, *, approximate="tanh": None, r"approximate defaults to 'tanh' and torch's to 'none'"),
+        ("gelu", r"a translation is a function, an @onnxscript.script function or an Op, not 'gelu'"),
+    ],
+)
+def test_functions_that_do_not_match(function, message):
+    with pytest.raises(exporters.ExportError, match=message):
+        exporters.translate("aten::gelu", function)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("aten::linalg_solve", r"torch has 2 tensors \(A, B\), Inverse 1 inputs"),
+        ("aten::linalg_eigh", r"torch returns \(Tensor, Tensor\), Inverse 1 outputs"),
+        ("aten::stack", r"tensors is a list of tensors, which only a variadic input \(\*xs\) takes"),
+        ("aten::fill.Scalar", r"torch always passes value, and Inverse has no attribute of that name"),
+        ("aten::randn_like.generator", r"torch always passes generator"),
+    ],
+)
+def test_ops_that_do_not_match(inverse, name, message):
+    with pytest.raises(exporters.ExportError, match=message):
+        exporters.translate(name, inverse)
+
+
+def test_an_op_with_an_attribute_torch_lacks():
+    def scale(x: NDArray[np.float32], *, factor: float) -> NDArray[np.float32]:
+        return x
+
+    with pytest.raises(exporters.ExportError, match="torch has no argument 'factor' for the required attribute"):
+        exporters.translate("aten::relu", declare(scale, "translate::Scale"))
+
+
+def test_an_onnxscript_function_without_return_annotation():
+    @onnxscript.script(default_opset=op18)
+    def relu(x):
+        return op18.Relu(x)
+
+    with pytest.raises(exporters.ExportError, match=r"needs a return annotation on the onnxscript function relu"):
+        exporters.translate("aten::relu", relu)
+
+
+def test_nodes_outside_an_export(inverse):
+    for call in (exporters.opset("translate").Inverse, exporters.opset("other").Gamma, exporters.opset("", 18).Relu):
+        with pytest.raises(exporters.ExportError, match="was called outside an export"):
+            call(None if call is exporters.opset else np.eye(2))
+
+
+def test_an_operator_onnx_lacks(model):
+    exporters.translate("aten::lgamma", lambda x: exporters.opset("", 18).Lgamma(x))
+    with pytest.raises(exporters.ExportError, match="ONNX has no operator Lgamma in opset 18"):
+        export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))

@@ -1,0 +1,53 @@
+"""Scripts run in a process of their own, for what may end a process."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pyops
+
+TIMEOUT = 30
+
+PREAMBLE = """
+import gc, os, signal, sys, threading, warnings
+import numpy as np, onnxruntime, pyops
+from numpy.typing import NDArray
+from pyops import onnx_op
+from tests.models import chain, make_model
+
+F32, I64, Str = NDArray[np.float32], NDArray[np.int64], NDArray[np.str_]
+x = np.arange(3, dtype=np.float32)
+
+def attempt(function, *args):
+    try:
+        result = function(*args)
+        print([array.tolist() for array in result] if isinstance(result, list) else result)
+    except BaseException as error:
+        print(type(error).__name__, *str(error).splitlines()[:1])
+"""
+
+
+def run_script(script: str | tuple[str, ...], expected: str, code: int = 0) -> str:
+    """Run a script, given in one piece or several, and check its exit code and exactly what it prints.
+
+    What it prints to stderr is returned.
+    """
+    pieces = (script,) if isinstance(script, str) else script
+    paths = [str(Path(pyops.__file__).parents[1]), str(Path(__file__).parents[1])]
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", "\n".join([PREAMBLE, *map(textwrap.dedent, pieces)])],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        # A shell that runs the tests in the background ignores SIGINT, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    )
+    story = f"exit code {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"
+    assert done.returncode == code, story
+    assert done.stdout.splitlines() == textwrap.dedent(expected).strip().splitlines(), story
+    assert "Exception ignored" not in done.stderr, story
+    return done.stderr

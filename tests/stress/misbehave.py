@@ -1,0 +1,207 @@
+"""Ten thousand ill-behaved kernels, or sessions and redeclarations, in one process.
+
+``python tests/stress/misbehave.py kernels|sessions`` prints how resident memory grew between the
+1,000th and the last, and ends with an error where a failure was anything but an exception that names
+the op.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+import pyops
+from pyops import onnx_op
+
+COUNT = 10_000
+WARM = 1_000
+NAMES = [f"Bad{number}" for number in range(8)]
+kept: list[object] = []
+
+
+class Surprise(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no message either")
+
+
+def raises(x, out):
+    raise random.choice([ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, MemoryError, Surprise])
+
+
+def keeps(x, out):
+    kept.append(random.choice([x, x[:1], {"x": x}, (x, [x[1:]]), memoryview(x)]))
+    del kept[:-4]
+    return x + 1
+
+
+def writes(x, out):
+    x[...] = 0
+    return x
+
+
+def reshapes(x, out):
+    x.shape = (1, *x.shape)
+    return x[0] + 1
+
+
+def recurses(x, out):
+    return recurses(x, out)
+
+
+def exits(x, out):
+    sys.exit(3)
+
+
+def leaves_out(x, out):
+    return np.zeros(x.shape[0] + 1, np.float32)
+
+
+def returns(value):
+    return lambda x, out: value(x) if callable(value) else value
+
+
+def right(x, out):
+    return np.add(x, np.float32(1), out=out)
+
+
+BEHAVIOURS = [
+    raises,
+    keeps,
+    writes,
+    reshapes,
+    recurses,
+    exits,
+    leaves_out,
+    right,
+    *map(
+        returns,
+        [
+            None,
+            3.5,
+            "text",
+            [1.0],
+            (),
+            lambda x: [x],
+            lambda x: (x, x),
+            lambda x: x.astype(np.float64),
+            lambda x: x.view(np.int32),
+            lambda x: x.astype(np.int64),
+            lambda x: x.astype(object),
+            lambda x: x.astype(str),
+            lambda x: x.astype(complex),
+            lambda x: x.astype(">f4"),
+            lambda x: np.ma.masked_array(x, x > 0),
+            lambda x: x[:-1],
+            lambda x: x[None],
+            lambda x: x,
+            lambda x: x[::-1],
+            lambda x: np.broadcast_to(np.float32(1), (2,) * 40)[..., 0] if False else np.zeros((1,) * 60, np.float32),
+            lambda x: np.lib.stride_tricks.as_strided(x, (4,), (0,)),
+            lambda x: type("Odd", (), {"dtype": np.dtype("f4"), "shape": (4,)})(),
+        ],
+    ),
+]
+
+
+def declare(name: str) -> None:
+    """Redeclare an op with one of several signatures."""
+    with_out, behave = random.random() < 0.5, random.choice(BEHAVIOURS)
+
+    def kernel(x: NDArray[np.float32], *, k: int = 0) -> NDArray[np.float32]:
+        return behave(x, None)
+
+    def kernel_out(
+        x: NDArray[np.float32], *, k: int = 0, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        return behave(x, out)
+
+    op = onnx_op(f"fuzz::{name}")(kernel_out if with_out else kernel)
+    if with_out:
+        op.register_shape_inference(lambda x, *, k=0: x)
+
+
+def model(name: str) -> bytes:
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "fuzz" : 1]>
+    g (float[n] x) => (float[m] y) {{ a = Relu(x)  b = fuzz.{name} <k = 1> (a)  y = Relu(b) }}"""
+    return onnx.parser.parse_model(text).SerializeToString()
+
+
+MODELS = {name: model(name) for name in NAMES}
+
+
+def resident() -> int:
+    """Bytes of resident memory."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def one_kernel(session: pyops.InferenceSession) -> None:
+    x = np.arange(4, dtype=np.float32)
+    try:
+        (y,) = session.run(None, {"x": x})
+    except BaseException as error:
+        notes = " ".join(getattr(error, "__notes__", ()))
+        if "fuzz::Bad" not in notes:
+            raise AssertionError(f"{type(error).__name__} does not name the op: {notes!r}") from error
+    else:
+        assert y.dtype == np.float32
+    assert x.tolist() == [0, 1, 2, 3]
+
+
+def kernels() -> None:
+    """Redeclare and run, from random threads, with a session for several runs each."""
+    sessions: dict[str, pyops.InferenceSession] = {}
+    lock = threading.Lock()
+
+    def step(number: int) -> None:
+        name = random.choice(NAMES)
+        with lock:
+            if number % 3 == 0:
+                declare(name)
+            if name not in sessions or number % 7 == 0:
+                sessions[name] = pyops.InferenceSession(MODELS[name])
+            session = sessions[name]
+        one_kernel(session)
+
+    with ThreadPoolExecutor(8) as pool:
+        for name in NAMES:
+            declare(name)
+        list(pool.map(step, range(WARM)))
+        before = resident()
+        for start in range(WARM, COUNT, WARM):
+            list(pool.map(step, range(start, start + WARM)))
+    report(before)
+
+
+def sessions() -> None:
+    """Redeclare and make a session, again and again."""
+    for number in range(COUNT):
+        name = random.choice(NAMES)
+        declare(name)
+        session = pyops.InferenceSession(MODELS[name])
+        if number % 10 == 0:
+            one_kernel(session)
+        if number == WARM:
+            before = resident()
+    report(before)
+
+
+def report(before: int) -> None:
+    after = resident()
+    print(f"{COUNT} {sys.argv[1]}: {before / 2**20:.1f} MiB to {after / 2**20:.1f} MiB, {after / before - 1:+.1%}")
+
+
+if __name__ == "__main__":
+    random.seed(0)
+    warnings.simplefilter("ignore", pyops.errors.KeptArrayWarning)
+    {"kernels": kernels, "sessions": sessions}[sys.argv[1]]()
