@@ -6,7 +6,9 @@ import ctypes
 import gc
 import math
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -43,24 +45,21 @@ def memory(address: ctypes.c_void_p, shape: tuple[int, ...], dtype: DType, *, wr
     return _memory_view(address, size, _WRITE if writeable else _READ) if size else (bytearray() if writeable else b"")
 
 
-def detach(arrays: Iterable[np.ndarray[Any, Any]], roots: Iterable[Any] | None = None) -> None:
-    """Give arrays made by `view`, and the arrays derived from them, memory of their own, in place.
+def detach(arrays: Iterable[np.ndarray[Any, Any]], roots: Iterable[Any]) -> None:
+    """Give arrays made of `memory`, and the arrays derived from them, memory of their own, in place.
 
     Parameters
     ----------
     arrays : iterable of numpy.ndarray
-        What `view` returned; still on valid memory.
-    roots : iterable, optional
-        Objects to search for derived arrays; unless given, everything the garbage collector knows.
+        Still on valid memory.
+    roots : iterable
+        Functions and frames from which derived arrays are searched, nearest first.
     """
     owned = {id(array): array for array in arrays if array.base is not None}
-    if not owned:
-        return
-    for derived in list(_arrays(gc.get_objects() if roots is None else roots)):
-        if id(derived) not in owned and _rests_on(derived, owned):
-            _own(derived)
-    for array in owned.values():
-        _own(array)
+    if owned:
+        derived = [array for array in _arrays(roots) if id(array) not in owned and _rests_on(array, owned)]
+        for array in (*derived, *owned.values()):
+            _own(array)
 
 
 def _rests_on(array: np.ndarray[Any, Any], owned: dict[int, Any]) -> bool:
@@ -81,16 +80,21 @@ def _own(array: np.ndarray[Any, Any]) -> None:
 
 
 def _arrays(roots: Iterable[Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """The arrays that `roots` refer to, directly or through containers the collector does not track."""
+    """The arrays that objects refer to, directly or through others."""
+    # Not all objects that the garbage collector knows: some of them other threads are just making.
     seen: set[int] = set()
-    pending = list(roots)
-    while pending:
-        for item in gc.get_referents(pending.pop()):
+    pending = deque(roots)
+    while pending and len(seen) < _MOST_SEARCHED:
+        for item in gc.get_referents(pending.popleft()):
             if isinstance(item, np.ndarray):
                 yield item
-            elif type(item) in (dict, list, tuple, set) and id(item) not in seen:
+            elif id(item) not in seen and not isinstance(item, _UNSEARCHED):
                 seen.add(id(item))
                 pending.append(item)
+
+
+_UNSEARCHED = (str, bytes, int, float, type, ModuleType, CodeType)
+_MOST_SEARCHED = 10_000
 
 
 class StringTensors:

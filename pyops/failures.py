@@ -32,8 +32,9 @@ def put_down(error: BaseException) -> str:
         _waiting[number] = _last = error
         while len(_waiting) > _KEPT:
             _waiting.popitem(last=False)
-    text = "".join(traceback.format_exception(error))
-    return f"{type(error).__name__}: {error} [pyops exception {number}]\n{text}"
+    # Unlike str(), these stand an exception whose __str__ raises.
+    headline = traceback.format_exception_only(error)[0].strip()
+    return f"{headline} [pyops exception {number}]\n{''.join(traceback.format_exception(error))}"
 
 
 def _from_kernel(step: TracebackType | None) -> TracebackType | None:

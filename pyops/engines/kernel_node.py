@@ -139,7 +139,7 @@ class KernelNode:
         arrays.detach([array for array in (*inputs, *buffers) if array is not None], frames)
 
     def _report_kept(self, handed: Sequence[Any]) -> None:
-        arrays.detach([array for array in handed if array is not None])
+        arrays.detach([array for array in handed if array is not None], [self._op.kernels["cpu"]])
         if not self._warned:
             self._warned = True
             warnings.warn(

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 import pyops
 from pyops import onnx_op
 
-COUNT = 10_000
-WARM = 1_000
+COUNT = int(os.environ.get("COUNT", 10_000))
+WARM = COUNT // 10
 NAMES = [f"Bad{number}" for number in range(8)]
 kept: list[object] = []
 
@@ -180,6 +180,7 @@ def kernels() -> None:
         before = resident()
         for start in range(WARM, COUNT, WARM):
             list(pool.map(step, range(start, start + WARM)))
+            print(start, f"{resident() / 2**20:.1f}", flush=True)
     report(before)
 
 
