@@ -55,7 +55,7 @@ class Argument:
 
 def qualified_name(overload: torch._ops.OpOverload) -> str:
     """``ns::name.overload``, or ``ns::name`` of the default overload."""
-    return _guarded("OpOverload.name", lambda: str(overload.name()))  # type: ignore[no-untyped-call]
+    return _guarded("OpOverload.name", lambda: str(overload.name()))
 
 
 def schema_arguments(overload: torch._ops.OpOverload) -> tuple[Argument, ...]:

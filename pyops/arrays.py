@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import math
 import struct
-from collections import deque
-from collections.abc import Iterable, Iterator
-from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -43,58 +39,6 @@ def memory(address: ctypes.c_void_p, shape: tuple[int, ...], dtype: DType, *, wr
     size = math.prod(shape) * dtype.itemsize
     # A tensor without elements has no address that could be looked at.
     return _memory_view(address, size, _WRITE if writeable else _READ) if size else (bytearray() if writeable else b"")
-
-
-def detach(arrays: Iterable[np.ndarray[Any, Any]], roots: Iterable[Any]) -> None:
-    """Give arrays made of `memory`, and the arrays derived from them, memory of their own, in place.
-
-    Parameters
-    ----------
-    arrays : iterable of numpy.ndarray
-        Still on valid memory.
-    roots : iterable
-        Functions and frames from which derived arrays are searched, nearest first.
-    """
-    owned = {id(array): array for array in arrays if array.base is not None}
-    if owned:
-        derived = [array for array in _arrays(roots) if id(array) not in owned and _rests_on(array, owned)]
-        for array in (*derived, *owned.values()):
-            _own(array)
-
-
-def _rests_on(array: np.ndarray[Any, Any], owned: dict[int, Any]) -> bool:
-    base = array.base
-    while base is not None:
-        if id(base) in owned:
-            return True
-        # Behind a memoryview stands its object, and behind what as_strided puts between, its base.
-        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
-    return False
-
-
-def _own(array: np.ndarray[Any, Any]) -> None:
-    # Restoring a pickled state is the one way NumPy has to give an array other memory in place.
-    # Subclasses have states of their own.
-    state: Any = (1, array.shape, array.dtype, False, np.asarray(array).tobytes())
-    np.ndarray.__setstate__(array, state)
-
-
-def _arrays(roots: Iterable[Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """The arrays that objects refer to, directly or through others."""
-    # Not all objects that the garbage collector knows: some of them other threads are just making.
-    seen: set[int] = set()
-    pending = deque(roots)
-    while pending and len(seen) < _MOST_SEARCHED:
-        for item in gc.get_referents(pending.popleft()):
-            if isinstance(item, np.ndarray):
-                yield item
-            elif id(item) not in seen and not isinstance(item, _UNSEARCHED):
-                seen.add(id(item))
-                pending.append(item)
-
-
-_UNSEARCHED = (str, bytes, int, float, type, ModuleType, CodeType)
-_MOST_SEARCHED = 10_000
 
 
 class StringTensors:

@@ -6,35 +6,47 @@ and the session picks the exception up again.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import threading
 import traceback
-from collections import OrderedDict
 from types import TracebackType
 
-_MARK = re.compile(r"\[pyops exception (\d+)\]")
+# What ONNX Runtime puts before a status message. The kernel's own text may hold other marks.
+_MARK = re.compile(r"(?:Status Message|during initialization): \[pyops exception (\d+)\]")
 # Sessions that are not ours never pick their exceptions up; the oldest make room.
-_KEPT = 16
+_KEPT = 64
 
 _lock = threading.Lock()
 _numbers = itertools.count(1)
-_waiting: OrderedDict[int, BaseException] = OrderedDict()
+waiting: dict[int, BaseException] = {}
 _last: BaseException | None = None
 
 
 def put_down(error: BaseException) -> str:
-    """Keep an exception, and return the message that stands for it: its traceback and its number."""
+    """Keep an exception, and return the message that stands for it: a number, and its traceback."""
+    with contextlib.suppress(Exception):  # an exception may forbid that it is changed
+        error.__traceback__ = _from_kernel(error.__traceback__)
+    number = next(_numbers)
     global _last
-    error.__traceback__ = _from_kernel(error.__traceback__)
     with _lock:
-        number = next(_numbers)
-        _waiting[number] = _last = error
-        while len(_waiting) > _KEPT:
-            _waiting.popitem(last=False)
+        waiting[number] = _last = error
+        while len(waiting) > _KEPT:
+            del waiting[min(waiting)]
     # Unlike str(), these stand an exception whose __str__ raises.
     headline = traceback.format_exception_only(error)[0].strip()
-    return f"{headline} [pyops exception {number}]\n{''.join(traceback.format_exception(error))}"
+    return f"{_mark(number)} {headline}\n{''.join(traceback.format_exception(error))}"
+
+
+def reserve() -> tuple[int, str]:
+    """A number for an exception yet to come, and the message that will stand for it."""
+    number = next(_numbers)
+    return number, f"{_mark(number)} an exception whose text could not be put together"
+
+
+def _mark(number: int) -> str:
+    return f"[pyops exception {number}]"
 
 
 def _from_kernel(step: TracebackType | None) -> TracebackType | None:
@@ -51,7 +63,7 @@ def pick_up(message: str) -> BaseException | None:
     if match is None:
         return None
     with _lock:
-        return _waiting.pop(int(match[1]), None)
+        return waiting.pop(int(match[1]), None)
 
 
 def last_exception() -> BaseException | None:

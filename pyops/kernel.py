@@ -238,10 +238,10 @@ def _own_dtype(output: Output, value: Any) -> DType:
 
 
 def _check_strings(declared: str, value: Any) -> Any:
-    if value.dtype.kind in "UT":
-        value = value.astype(STRING)
-    if value.dtype != STRING:
+    if value.dtype.kind not in "UT" and value.dtype != STRING:
         raise OutputError(f"{declared} and the kernel returned {describe(value)}; return an array of str")
+    if value.dtype is not STRING:  # a pickled dtype, or one with metadata, is equal and not the same
+        value = value.astype(STRING)
     for item in value.flat:
         if not isinstance(item, str):
             raise OutputError(f"{declared} and the kernel returned an array that holds {describe(item)}; return str")

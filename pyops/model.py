@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from .builtin import ONNX_DOMAIN, is_builtin
 from .errors import InputError, ModelError
 from .op import Op
 from .signature import Signature
+from .types import dtype_name, from_type_str
 
 if TYPE_CHECKING:
     import onnx
@@ -197,6 +199,27 @@ def unknown_operators(model: Model, resolution: Resolution) -> list[str]:
     return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_builtin(*key)]
 
 
+def mistyped_inputs(model: Model, resolution: Resolution, refusal: str) -> list[str]:
+    """What an op declares for the input whose type ONNX Runtime refuses, if that is what it says."""
+    refused = _MISTYPED.search(refusal)
+    if refused is None:
+        return []
+    lines: dict[str, None] = {}
+    for node, _ in model.nodes():
+        op = resolution.ops.get((_domain(node.domain), node.op_type))
+        if op is None or node.op_type != refused["op"] or refused["value"] not in node.input:
+            continue
+        for item, value in zip(op.signature.parameters(len(node.input)), node.input, strict=True):
+            if value == refused["value"]:
+                row = from_type_str(refused["type"])
+                given = dtype_name(row.dtype) if row else refused["type"]
+                lines[f"{op.signature.qualified_name}: input {item.name!r} is {given}; declared is {item.type}"] = None
+    return list(lines)
+
+
+_MISTYPED = re.compile(r"Type '(?P<type>[^']*)' of input parameter \((?P<value>[^)]*)\) of operator \((?P<op>[^)]*)\)")
+
+
 def describe_missing(domain: str, name: str, opset: int) -> str:
     """What to say of an operator that is not declared: the version that is, or the nearest name."""
     wanted = f"{domain}::{name}"
@@ -206,9 +229,10 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "
             f"export it with that version, or declare the op with version={opset}"
         )
-    declared = [op.signature.qualified_name for op in registry.latest()]
-    elsewhere = [other for other in declared if other.partition("::")[2] == name]
-    nearest = elsewhere or difflib.get_close_matches(wanted, declared, n=1, cutoff=0.7)
+    declared = [op.signature for op in registry.latest()]
+    elsewhere = [signature.qualified_name for signature in declared if signature.name == name]
+    beside = difflib.get_close_matches(name, [signature.name for signature in declared if signature.domain == domain])
+    nearest = elsewhere or [f"{domain}::{near}" for near in beside]
     if nearest:
         return f"{wanted} is not declared; did you mean {nearest[0]}?"
     return f"{wanted} is not declared; import the module that declares it before creating the session"
@@ -221,17 +245,16 @@ def _misfits(node: onnx.NodeProto, signature: Signature) -> Iterator[str]:
         inputs = list(node.input)
         while inputs and not inputs[-1]:
             inputs.pop()
+        for item, name in zip(signature.parameters(len(inputs)), inputs, strict=True):
+            if not name and not item.optional:
+                raise InputError(f"input {item.name!r} is absent; {signature} requires it")
         singles = len(signature.inputs) - 1
         if signature.inputs and signature.inputs[-1].variadic and len(node.input) < singles:
             raise InputError(
                 f"it has {len(node.input)} inputs; before a variadic one ONNX wants an empty name for each absent "
                 f"optional one, {singles} at least"
             )
-        for item, name in zip(signature.parameters(len(inputs)), inputs, strict=True):
-            if not name and not item.optional:
-                raise InputError(f"input {item.name!r} is absent; {signature} requires it")
-        fewest = len(signature.outputs) - signature.outputs[-1].variadic
-        if len(node.output) < fewest or (len(node.output) > fewest and not signature.outputs[-1].variadic):
+        if len(node.output) > len(signature.outputs) and not signature.outputs[-1].variadic:
             raise InputError(f"it has {len(node.output)} outputs; {signature} has {len(signature.outputs)}")
         signature.convert_attributes(_attributes(node, signature))
     except InputError as error:

@@ -23,7 +23,9 @@ FOREIGN_TYPES = {row.type_str for row in ELEMENT_TYPES if row.dtype.type.__modul
 
 
 def from_array(array: Any) -> Any:
-    """An ``OrtValue`` that holds `array`, for as long as the array lives."""
+    """An ``OrtValue`` that holds `array`, for as long as the array lives; itself, if it is one already."""
+    if isinstance(array, onnxruntime.OrtValue):
+        return array
     array = np.ascontiguousarray(array).reshape(np.shape(array))
     row = element_type(array.dtype)
     if row is not None and row.type_str in FOREIGN_TYPES:

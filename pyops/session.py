@@ -37,7 +37,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
     path_or_bytes : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
         The model.
     sess_options : onnxruntime.SessionOptions, optional
-        May hold custom-op libraries of others. The declared ops are added to it.
+        May hold custom-op libraries of others, and be used for several sessions.
     providers, provider_options, **kwargs
         As for ``onnxruntime.InferenceSession``.
 
@@ -152,7 +152,7 @@ def register_custom_ops(options: Any) -> Any:
     EngineError
         `options` is no SessionOptions, or ONNX Runtime cannot host Python kernels here.
     """
-    with native.registered(options, [(op.domain, op) for op in registry.latest()]):
+    with native.registered(options, [(op.domain, op) for op in registry.latest()], keep=True):
         return options
 
 
@@ -199,7 +199,8 @@ def _check_providers(providers: Any) -> None:
 def _explained(error: Exception, source: model.Model, resolution: model.Resolution) -> BaseException:
     """ONNX Runtime's refusal of a model, with the operators that it is about, where that can be told."""
     lines = model.unknown_operators(source, resolution)
-    for op in resolution.ops.values():
+    lines += model.mistyped_inputs(source, resolution, str(error))
+    for op in resolution.ops.values() if not lines else ():
         if op.name in str(error):
             missing = ", ".join(native.unsupported_types(op.signature))
             lines.append(

@@ -78,6 +78,7 @@ STRING: DType = np.dtype(np.object_)
 
 _BY_DTYPE = {row.dtype: row for row in ELEMENT_TYPES}
 _BY_ONNX = {row.onnx: row for row in ELEMENT_TYPES}
+_BY_TYPE_STR = {row.type_str: row for row in ELEMENT_TYPES}
 _BY_ORT = {row.ort: row for row in ELEMENT_TYPES if row.ort is not None}
 
 
@@ -103,6 +104,11 @@ def holds_str(array: np.ndarray[Any, Any]) -> bool:
 def from_onnx(code: int) -> ElementType | None:
     """The element type with this ``onnx.TensorProto.DataType``."""
     return _BY_ONNX.get(code)
+
+
+def from_type_str(type_str: str) -> ElementType | None:
+    """The element type of ``"tensor(float16)"``."""
+    return _BY_TYPE_STR.get(type_str)
 
 
 def from_ort(code: int) -> ElementType | None:

@@ -2,6 +2,8 @@
 
 import sys
 import traceback
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,6 @@ from onnx import helper
 
 import pyops
 from pyops import onnx_op
-
 from tests.models import chain, make_model
 
 F32 = NDArray[np.float32]
@@ -133,17 +134,40 @@ def test_an_exception_keeps_its_own_cause_and_context() -> None:
 def test_every_way_to_run_raises_the_exception_as_itself(way: str, session: pyops.InferenceSession) -> None:
     current[:] = [OwnError(1, detail=way)]
     value = onnxruntime.OrtValue.ortvalue_from_numpy(X)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_output("y")
+    run: dict[str, Callable[[], Any]] = {
+        "run": lambda: session.run(["y"], {"x": X}, onnxruntime.RunOptions()),
+        "ort_values": lambda: session.run_with_ort_values(None, {"x": value}),
+        "iobinding": lambda: session.run_with_iobinding(binding),
+    }
     with pytest.raises(OwnError) as caught:
-        if way == "run":
-            session.run(["y"], {"x": X}, onnxruntime.RunOptions())
-        elif way == "ort_values":
-            session.run_with_ort_values(None, {"x": value})
-        else:
-            binding = session.io_binding()
-            binding.bind_ortvalue_input("x", value)
-            binding.bind_output("y")
-            session.run_with_iobinding(binding)
+        run[way]()
     assert caught.value.detail == way
+
+
+def test_a_kernel_of_strings_raises_its_exception_as_itself() -> None:
+    @onnx_op("tests::Words")
+    def words(x: NDArray[np.str_]) -> NDArray[np.str_]:
+        raise LookupError("no such word")
+
+    error = raised_by(pyops.InferenceSession(chain("tests::Words", dtype=np.object_)), {"x": np.array(["a"], object)})
+    assert repr(error) == "LookupError('no such word')"
+
+
+def test_a_dead_weak_proxy_within_reach_of_the_kernel_does_not_take_the_exception_s_place() -> None:
+    class Gone:
+        pass
+
+    held = [weakref.proxy(Gone())]
+
+    @onnx_op("tests::Proxy")
+    def proxy(x: F32) -> F32:
+        local = held
+        raise LookupError(len(local))
+
+    assert repr(raised_by(pyops.InferenceSession(chain("tests::Proxy")))) == "LookupError(1)"
 
 
 def test_the_session_works_on_after_an_exception(session: pyops.InferenceSession) -> None:
@@ -200,7 +224,7 @@ def test_an_exception_while_the_session_is_created_is_raised_as_itself() -> None
         {"tests": 1},
         {"c": X},
     )
-    with pytest.raises(ValueError, match="^not yet") as caught:
+    with pytest.raises(ValueError, match=r"^not yet") as caught:
         pyops.InferenceSession(model).run(None, {"x": X})
     assert caught.value.__context__ is None
 

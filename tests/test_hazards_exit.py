@@ -40,20 +40,6 @@ ENDINGS = {
         f"{ONE}\n{ONE}\n{ONE}",
         0,
     ),
-    "a-run-in-a-finalizer": (
-        """
-        class Last:
-            def __init__(self):
-                self.session, self.x, self.attempt = session, x, attempt
-
-            def __del__(self):
-                self.attempt(self.session.run, None, {"x": self.x})
-
-        last = Last()
-        """,
-        f"{ONE}\n{ONE}\n{ONE}",
-        0,
-    ),
     "a-session-made-in-a-thread": (
         """
         def work():

@@ -120,9 +120,9 @@ def test_a_storm_of_interrupts_leaves_runs_right_or_interrupted(session: str, no
                 return None
 
         signal.signal(signal.SIGINT, interrupt)
-        storm = Storm(signal.SIGINT, 0.002)
+        storm = Storm(signal.SIGINT, 0.0005)
         right = 0
-        for _ in range(400 if {nodes} else 2000):
+        for _ in range(400 if {nodes} else 6000):
             result = under_fire(work)
             assert result is None or (result[0] == 3).all()
             right += result is not None
@@ -155,8 +155,8 @@ def test_a_storm_of_signals_while_sessions_are_created_leaves_them_right_or_inte
                 return None
 
         signal.signal(signal.{number}, interrupt)
-        storm = Storm(signal.{number}, 0.002)
-        for _ in range(150):
+        storm = Storm(signal.{number}, 0.001)
+        for _ in range(500):
             session = under_fire(work)
             if session is not None:
                 assert (session.run(None, {{"x": x}})[0] == x + 20).all()

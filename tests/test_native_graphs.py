@@ -8,7 +8,6 @@ from onnx import ModelProto, helper
 
 import pyops
 from pyops import onnx_op
-
 from tests.models import FLOAT, chain, make_model, opset_imports, value_info
 
 F32 = NDArray[np.float32]

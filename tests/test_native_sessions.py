@@ -11,7 +11,6 @@ from onnx import helper
 
 import pyops
 from pyops import onnx_op
-
 from tests.models import chain, make_model
 
 F32 = NDArray[np.float32]
@@ -119,7 +118,7 @@ def test_other_operators_of_com_microsoft_still_work_beside_a_declared_one() -> 
 
 @pytest.mark.parametrize(("domain", "name"), [("com.microsoft", "Gelu"), ("", "Relu")])
 def test_a_declared_op_takes_precedence_over_a_built_in_one(domain: str, name: str) -> None:
-    @onnx_op(f"{domain or 'ai.onnx'}::{name}")
+    @onnx_op(f"{domain or 'ai.onnx'}::{name}", override=True)
     def op(x: F32) -> F32:
         return x + 1000
 

@@ -14,7 +14,6 @@ from onnx import helper
 
 import pyops
 from pyops import onnx_op
-
 from tests.models import assert_same, chain, make_model
 
 F32 = NDArray[np.float32]
@@ -86,13 +85,13 @@ def test_a_path_that_does_not_exist_is_a_file_not_found_error_that_names_it(tmp_
 
 @pytest.mark.parametrize("source", [None, 3, {"x": 1}], ids=repr)
 def test_anything_else_is_an_error_that_says_what_is_taken(source: Any) -> None:
-    with pytest.raises(pyops.errors.ModelError, match=r"model's path, its bytes, an onnx\.ModelProto.*got"):
+    with pytest.raises(pyops.errors.ModelError, match=r"path.*bytes.*onnx\.ModelProto.*ONNXProgram; got"):
         pyops.InferenceSession(source)
 
 
 @pytest.mark.parametrize("source", [b"", b"no model at all"])
 def test_bytes_that_are_no_model_are_refused_by_onnxruntime(source: bytes) -> None:
-    with pytest.raises(Exception, match="ONNXRuntimeError|No graph|Model"):
+    with pytest.raises(Exception, match=r"ONNXRuntimeError|No graph|Model"):
         pyops.InferenceSession(source)
 
 
@@ -159,7 +158,7 @@ def test_an_absent_feed_is_an_error_that_names_it_with_ml_dtypes_too() -> None:
 def test_strings_and_ml_dtypes_go_together() -> None:
     @onnx_op("tests::Name")
     def name(x: NDArray[ml_dtypes.bfloat16], names: NDArray[np.str_]) -> NDArray[np.str_]:
-        return np.array([f"{n}={v}" for n, v in zip(names, x, strict=True)], object)
+        return np.array([f"{n}={float(v)}" for n, v in zip(names, x, strict=True)], object)
 
     node = helper.make_node("Name", ["x", "names"], ["y"], domain="tests")
     model = make_model(
@@ -169,7 +168,7 @@ def test_strings_and_ml_dtypes_go_together() -> None:
         {"tests": 1},
     )
     feed = {"x": np.array([1, 2], ml_dtypes.bfloat16), "names": np.array(["a", "b"], object)}
-    assert pyops.InferenceSession(model).run(None, feed)[0].tolist() == ["a=1", "b=2"]
+    assert pyops.InferenceSession(model).run(None, feed)[0].tolist() == ["a=1.0", "b=2.0"]
 
 
 def test_run_takes_an_ort_value_as_onnxruntime_does() -> None:

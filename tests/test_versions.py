@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-
 from tests.models import chain
 
 F32 = NDArray[np.float32]

@@ -13,26 +13,37 @@ interrupts, and use a plain function.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 from .c_api import Pair
 
-Report = Callable[[BaseException], int]
+
+class Reporter(Protocol):
+    """Makes statuses of exceptions."""
+
+    def report(self, error: BaseException) -> int:
+        """An ``OrtStatus*`` that stands for an exception; may raise, and is then called again."""
+
+    def spares(self) -> Sequence[tuple[int, int]]:
+        """Each an ``OrtStatus*`` for later, and its number."""
+
+    @property
+    def slots(self) -> MutableMapping[int, BaseException]:
+        """By number, the exceptions that spare statuses have come to stand for."""
 
 
 class Guard:
-    """A callback of two pointers that returns a status: None, or what `report` makes of an exception.
+    """A callback of two pointers that returns a status: None, or what a reporter makes of an exception.
 
     Parameters
     ----------
     targets : mapping
         The first pointer, an int, chooses what is called with the second; it may raise anything.
-    report : callable
-        Takes the exception and returns an ``OrtStatus*``.
 
     Attributes
     ----------
@@ -40,12 +51,12 @@ class Guard:
         For ctypes, with a `Pair` as its only parameter.
     """
 
-    def __init__(self, targets: Mapping[int, Callable[[int], None]], report: Report) -> None:
+    def __init__(self, targets: Mapping[int, Callable[[int], None]], reporter: Reporter) -> None:
         def unguarded(call: Pair) -> int | None:
             try:
                 targets[call.first](call.second)
             except BaseException as error:
-                return report(error)
+                return reporter.report(error)
             return None
 
         class Callback(threading.local):
@@ -56,7 +67,7 @@ class Guard:
 
         self.callback = Callback()
         self._targets = targets
-        self._report = report
+        self._reporter = reporter
 
     def arm(self) -> None:
         """Guard this thread's calls from now on."""
@@ -70,15 +81,18 @@ class Guard:
         return generator.send
 
     def _serve(self) -> Generator[int | None, Any, None]:
-        targets, report = self._targets, self._report
+        targets, reporter = self._targets, self._reporter
         # This thread's attributes of the callback, which is faster to write to than the callback.
         attributes = self.callback.__dict__
         own = yield None
+        slots = reporter.slots
+        spares, used = reporter.spares(), 0
         nested = None
         status: int | None = None
         error: BaseException | None = None
+        failed = 0
         # Each level catches what is raised while the one inside handles an exception, where a
-        # loop's jump is an instant like any other.
+        # loop's jump is an instant like any other. The first exception is the one that counts.
         while True:
             try:
                 while True:
@@ -87,9 +101,19 @@ class Guard:
                             try:
                                 while True:
                                     if error is not None:
-                                        status, error = report(error), None
+                                        if failed < _ATTEMPTS:
+                                            failed += 1
+                                            status = reporter.report(error)
+                                        else:  # so near the recursion limit, say, that no text can be made
+                                            status, number = spares[used]
+                                            slots[number] = error
+                                            used += 1
+                                        error, failed = None, 0
                                     call = yield status
                                     status = None
+                                    if used > len(spares) // 2:
+                                        with contextlib.suppress(RecursionError):
+                                            spares, used = reporter.spares(), 0
                                     if nested is None:
                                         nested = self._start()
                                     attributes["resume"] = nested
@@ -102,15 +126,18 @@ class Guard:
                             except GeneratorExit:
                                 raise
                             except BaseException as caught:
-                                error = caught
+                                error = error or caught
                     except GeneratorExit:
                         raise
                     except BaseException as caught:
-                        error = caught
+                        error = error or caught
             except GeneratorExit:
                 raise
             except BaseException as caught:
-                error = caught
+                error = error or caught
+
+
+_ATTEMPTS = 8
 
 
 def checkpoint(function: Callable[..., Any], interrupted: Callable[[BaseException], None]) -> Callable[..., Any]:

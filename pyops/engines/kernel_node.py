@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import arrays, kernel
+from .. import failures, kernel
+from ..detaching import detach
 from ..errors import KeptArrayWarning, OutputError
 from ..types import STRING
 from .c_api import Api
@@ -49,7 +51,7 @@ class KernelNode:
         self._lists = [name for name, value in node.attributes.items() if isinstance(value, list)]
         self._takes_buffers = node.signature.takes_out and STRING not in node.output_dtypes
         self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
-        self._warned = False
+        self._hands_copies = False
 
     def compute(self, context: int) -> None:
         """Run the kernel on the inputs of an ``OrtKernelContext*`` and fill its outputs.
@@ -62,37 +64,40 @@ class KernelNode:
             Whatever the kernel raises, with a note that names the node and its inputs.
         """
         workspace = _workspaces.pop() if _workspaces else Workspace(self._api)
-        inputs: list[Any] = []
-        buffers: list[Any] = []
+        handed: list[Any] = []
         try:
             pointer = c_void_p(context)
             for index, dtype in enumerate(self._node.input_dtypes):
-                inputs.append(None if dtype is None else workspace.input(pointer, index))
-            self._run(pointer, workspace, inputs, buffers)
+                handed.append(None if dtype is None else workspace.input(pointer, index))
+            self._run(pointer, workspace, handed)
         except BaseException as error:
-            self._explain(error, inputs, buffers)
+            self._explain(error, handed)
             raise
         finally:
             _workspaces.append(workspace)
-        for array in (*inputs, *buffers) if buffers else inputs:
-            # References: the list, this variable, and the argument of the count itself; the tuple's
-            # where there is one.
-            if getrefcount(array) > 3 + bool(buffers) and array is not None:
-                self._report_kept([*inputs, *buffers])
+        for array in handed:
+            # References: the list, this variable, and the argument of the count itself.
+            if getrefcount(array) > 3 and array is not None and not self._hands_copies:
+                del array
+                self._report_kept(handed)
                 break
 
-    def _run(self, context: c_void_p, workspace: Workspace, inputs: list[Any], buffers: list[Any]) -> None:
+    def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
         op, signature, attributes = self._op, self._signature, self._node.attributes
         if self._lists:  # the kernel may change its own
             attributes = attributes | {name: list(attributes[name]) for name in self._lists}
-        shapes = None if op.shape_function is None else self._shapes_for(inputs)
+        if self._hands_copies:
+            handed[:] = map(_read_only_copy, handed)
+        shapes = None if op.shape_function is None else self._shapes_for(handed)
+        buffers: list[Any] = []
         if shapes is not None and self._takes_buffers and None not in itertools.chain(*shapes):
-            self._add_buffers(context, workspace, shapes, buffers)
+            buffers = self._buffers(context, workspace, shapes)
+            inputs = len(handed)
+            handed += buffers
             out = tuple(buffers) if signature.returns_tuple else buffers[0]
-            result = op.kernels["cpu"](*inputs, **attributes, out=out)
-            del out
+            result = op.kernels["cpu"](*handed[:inputs], **attributes, out=out)
         else:
-            result = op.kernels["cpu"](*inputs, **attributes)
+            result = op.kernels["cpu"](*handed, **attributes)
         if shapes is None and type(result) is np.ndarray and result.dtype is self._only_dtype:
             workspace.write(context, 0, result)
             return
@@ -100,11 +105,11 @@ class KernelNode:
         if len(outputs) != len(self._node.output_dtypes):
             raise OutputError(
                 f"{signature.qualified_name} returned {len(outputs)} arrays; the model's node has "
-                f"{len(self._node.output_dtypes)} outputs"
+                f"{self._node.output_count} outputs"
             )
         if shapes is not None:
-            kernel.check_shapes(signature, shapes, outputs, inputs)
-        for index, output in enumerate(outputs):
+            kernel.check_shapes(signature, shapes, outputs, handed[: len(self._node.input_dtypes)])
+        for index, output in enumerate(outputs[: self._node.output_count]):
             if not buffers or output is not buffers[index]:
                 workspace.write(context, index, output)
 
@@ -118,33 +123,41 @@ class KernelNode:
             shapes = self._shapes[key] = self._op.output_shapes(inputs, self._node.attributes)
         return shapes
 
-    def _add_buffers(
-        self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]], buffers: list[Any]
-    ) -> None:
-        """Append ONNX Runtime's own output buffers, or other memory for outputs that the model does not use."""
-        for index, shape in enumerate(shapes):
-            dtype = self._node.output_dtypes[index]
-            buffer = workspace.output(context, index, shape, dtype)
+    def _buffers(self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """ONNX Runtime's own output buffers, or other memory for outputs that the model does not use."""
+        buffers = []
+        for index, (shape, dtype) in enumerate(zip(shapes, self._node.output_dtypes, strict=True)):
+            used = index < self._node.output_count
+            buffer = workspace.output(context, index, shape, dtype) if used else None
             buffers.append(np.empty(shape, dtype) if buffer is None else buffer)
+        return buffers
 
-    def _explain(self, error: BaseException, inputs: list[Any], buffers: list[Any]) -> None:
+    def _explain(self, error: BaseException, handed: list[Any]) -> None:
+        inputs = handed[: len(self._node.input_dtypes)]
         note = self._node.describe(inputs if len(inputs) == len(self._node.input_dtypes) else [])
-        if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
-        frames = []
-        step = error.__traceback__
-        while step:
-            frames.append(step.tb_frame)
-            step = step.tb_next
-        arrays.detach([array for array in (*inputs, *buffers) if array is not None], frames)
+        del inputs
+        detach(handed, error.__traceback__)
+        with contextlib.suppress(Exception):  # an exception may forbid that it is changed
+            if note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
 
-    def _report_kept(self, handed: Sequence[Any]) -> None:
-        arrays.detach([array for array in handed if array is not None], [self._op.kernels["cpu"]])
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{self._signature.qualified_name} kept an array that it was handed, or a view of one, which is valid "
-                f"during its call only; it now has a copy. Keep a copy instead: x.copy() ({self._op.location})",
-                KeptArrayWarning,
-                stacklevel=2,
-            )
+    def _report_kept(self, handed: list[Any]) -> None:
+        # A kernel that caught an exception of a session that it ran is still in that one's frames.
+        last = failures.last_exception()
+        if not detach(handed, last.__traceback__ if last else None):
+            return
+        # Searching for what was kept takes long; from now on there is nothing that must not be.
+        self._hands_copies, self._takes_buffers = True, False
+        warnings.warn(
+            f"{self._signature.qualified_name} kept an array that it was handed, or a view of one, which is valid "
+            f"during its call only; it now has a copy. Keep a copy instead: x.copy() ({self._op.location})",
+            KeptArrayWarning,
+            stacklevel=2,
+        )
+
+
+def _read_only_copy(array: Any) -> Any:
+    if array is not None:
+        array = array.copy()
+        array.flags.writeable = False
+    return array

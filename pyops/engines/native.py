@@ -12,14 +12,16 @@ import itertools
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from ctypes import addressof, c_int, c_void_p
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 from .. import failures
+from ..errors import EngineError
 from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from ..types import DType, dtype_name, element_type
@@ -105,19 +107,31 @@ class Registration:
     """
 
     def __init__(self, options: Any) -> None:
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
+        self._kept: set[tuple[str, int]] = set()
         self._options_pointer = session_options_pointer(options)
         self._domains: dict[str, int] = {}
         self._hosted: dict[tuple[str, int], list[HostedOp]] = {}
 
-    def update(self, ops: Iterable[tuple[str, AnyOp]]) -> None:
-        """Make new sessions of these options see exactly these ops, each in the domain beside it."""
-        wanted = {(domain, id(op)): op for domain, op in ops}
+    @contextmanager
+    def showing(self, ops: Iterable[tuple[str, AnyOp]], keep: bool) -> Iterator[None]:
+        """Within it, new sessions see exactly these ops; afterwards those that are kept."""
+        with self._lock:
+            wanted = {(domain, id(op)): op for domain, op in ops}
+            for key in wanted.keys() - self._hosted.keys():
+                self._hosted[key] = self._add(key[0], wanted[key])
+            if keep:
+                self._kept = set(wanted)
+            self._activate(wanted.keys())
+            try:
+                yield
+            finally:
+                self._activate(self._kept)
+
+    def _activate(self, keys: Collection[tuple[str, int]]) -> None:
         for key, hosted in self._hosted.items():
             for item in hosted:
-                item.active = key in wanted
-        for key in wanted.keys() - self._hosted.keys():
-            self._hosted[key] = self._add(key[0], wanted[key])
+                item.active = key in keys
 
     def _add(self, domain: str, op: AnyOp) -> list[HostedOp]:
         api = load()
@@ -153,29 +167,30 @@ _registrations: weakref.WeakKeyDictionary[Any, Registration] = weakref.WeakKeyDi
 
 
 @contextmanager
-def registered(options: Any, ops: Iterable[tuple[str, AnyOp]]) -> Iterator[None]:
+def registered(options: Any, ops: Iterable[tuple[str, AnyOp]], *, keep: bool = False) -> Iterator[None]:
     """Within it, sessions created from `options` see exactly these ops, each in the domain beside it.
-
-    They stay registered afterwards, until the next time.
 
     Parameters
     ----------
     options : onnxruntime.SessionOptions
         Keeps what it has from elsewhere (other custom-op libraries).
+    keep : bool
+        Sessions created afterwards see them too.
 
     Raises
     ------
     EngineError
-        ONNX Runtime cannot host Python kernels here.
+        ONNX Runtime cannot host Python kernels here, or `options` are none.
     """
     arm()
+    if not isinstance(options, onnxruntime.SessionOptions):
+        raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
     with _registrations_lock:
         registration = _registrations.get(options)
         if registration is None:
             registration = _registrations[options] = Registration(options)
             weakref.finalize(options, registration.release).atexit = False
-    with registration.lock:
-        registration.update(ops)
+    with registration.showing(ops, keep):
         yield
 
 
@@ -203,16 +218,24 @@ def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | Non
         _computes[number] = KernelNode(api, info, _hosted[hosted_op]).compute
         c_void_p.from_address(out).value = number
     except BaseException as error:
-        return _report(error)
+        return _Reporter().report(error)
     return None
 
 
-def _report(error: BaseException) -> int:
-    api = load()
-    try:
-        return api.status(failures.put_down(error))
-    except BaseException as second:  # an exception whose own __str__ raises, or another interrupt
-        return api.status(f"{type(error).__name__}, whose message cannot be had: {type(second).__name__}")
+_SPARES = 32
+
+
+class _Reporter:
+    """Statuses whose messages stand for exceptions that `failures` keeps."""
+
+    def report(self, error: BaseException) -> int:
+        return load().status(failures.put_down(error))
+
+    def spares(self) -> list[tuple[int, int]]:
+        reserved = [failures.reserve() for _ in range(_SPARES)]
+        return [(load().status(message), number) for number, message in reserved]
+
+    slots = failures.waiting
 
 
 def _table() -> int:
@@ -224,7 +247,6 @@ def _table() -> int:
     """
     if not _tables:
         import onnx
-        import onnxruntime
 
         types = (TypeParameter("tensor(float)", (np.dtype(np.float32),)),)
         op = Op(Signature("pyops", "Probe", 1, (Input("x", *types),), (Output("y", *types),)), lambda x: x)
@@ -241,8 +263,8 @@ probe (float[1] x) => (float[1] y) { y = pyops.Probe(x) }
 """
 _tables: deque[int] = deque(maxlen=1)
 _interrupts: list[BaseException] = []
-_compute_guard = Guard(_computes, _report)
-_infer_guard = Guard(_infers, _report)
+_compute_guard = Guard(_computes, _Reporter())
+_infer_guard = Guard(_infers, _Reporter())
 
 
 def _input_characteristic(hosted_op: int, index: int) -> int:
@@ -251,7 +273,8 @@ def _input_characteristic(hosted_op: int, index: int) -> int:
 
 
 def _output_characteristic(hosted_op: int, index: int) -> int:
-    return _VARIADIC if _hosted[hosted_op].op.signature.outputs[index].variadic else _REQUIRED
+    # A model need not name the outputs that it does not use.
+    return _VARIADIC if _hosted[hosted_op].op.signature.outputs[index].variadic else _OPTIONAL
 
 
 _CALLBACKS: dict[str, Any] = {

@@ -26,7 +26,9 @@ class NodeInfo:
     input_dtypes : tuple
         One per input of the node, None where it is absent.
     output_dtypes : tuple
-        One per output of the node.
+        One per output of the kernel.
+    output_count : int
+        How many of them the node has; the model need not use the last ones.
     """
 
     name: str
@@ -34,6 +36,7 @@ class NodeInfo:
     attributes: dict[str, Any]
     input_dtypes: tuple[DType | None, ...]
     output_dtypes: tuple[DType, ...]
+    output_count: int
 
     def describe(self, arrays: list[Any]) -> str:
         """The node and its inputs, for messages."""
@@ -62,9 +65,9 @@ def read_node_info(api: Api, info: int, signature: Signature) -> NodeInfo:
     output_count = _count(api, api.KernelInfo_GetOutputCount, info)
     outputs = [
         declared[min(index, len(declared) - 1)] or _dtype(api, api.KernelInfo_GetOutputTypeInfo, info, index)
-        for index in range(output_count)
+        for index in range(max(output_count, len(declared) - signature.outputs[-1].variadic))
     ]
-    return NodeInfo(name, signature, attributes, inputs, tuple(outputs))
+    return NodeInfo(name, signature, attributes, inputs, tuple(outputs), output_count)
 
 
 def _where(name: str, signature: Signature) -> str:

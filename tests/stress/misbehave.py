@@ -35,7 +35,9 @@ class Surprise(Exception):
 
 
 def raises(x, out):
-    raise random.choice([ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, MemoryError, Surprise])
+    raise random.choice(
+        [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, MemoryError, Surprise]
+    )
 
 
 def keeps(x, out):

@@ -1,0 +1,165 @@
+"""Gives arrays on ONNX Runtime's memory, which a kernel still holds, memory of their own.
+
+The arrays that a kernel was handed are known. Those that it derived from them (slices, reshapes) are
+searched: in the frames of its exception, if there is one, and where references are left that those do
+not explain, everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import operator
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, filterfalse
+from sys import getrefcount
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+Array = np.ndarray[Any, Any]
+
+_CONTAINERS = (dict, list, set, tuple)
+_searching = threading.Lock()
+
+
+def detach(arrays: Sequence[Array | None], traceback: TracebackType | None = None) -> bool:
+    """Give arrays, and those derived from them, copies of their elements, in place.
+
+    Parameters
+    ----------
+    arrays : sequence of numpy.ndarray or None
+        What a kernel was handed; still on valid memory. Nothing but this sequence, the kernel and
+        its exception may refer to them.
+    traceback : traceback, optional
+        Of the exception that the kernel raised.
+
+    Returns
+    -------
+    bool
+        Whether anything but the exception's frames refers to them.
+    """
+    held: dict[int, Any] = {id(array): array for array in arrays if _is_view(array)}
+    local = [item for frame in _frames(traceback) for item in gc.get_referents(frame)]
+    _own(_derived(local, held))
+    # References: the sequence, `held`, this variable and the argument of the count.
+    kept = any(getrefcount(array) - _count(array, local, arrays) > 4 for array in held.values())
+    local.clear()
+    if kept:
+        # One search at a time: they would search each other's lists of everything.
+        with _searching:
+            _own(_derived(_everything(), held))
+    _own(held.values())
+    # What the search cannot reach (in C, say) still looks at memory that is there for as long as the
+    # running sessions and what they were fed are.
+    runs = _runs_in_progress() if kept else []
+    for array in held.values():
+        weakref.finalize(array, runs.clear).atexit = False
+    return kept
+
+
+def _is_view(array: Any) -> bool:
+    # Strings are no memory of ONNX Runtime's, nor are the buffers of outputs that no one uses.
+    return isinstance(array, np.ndarray) and isinstance(array.base, memoryview)
+
+
+def _count(array: Array, local: list[Any], arrays: Sequence[Array | None]) -> int:
+    """The references to an array from frames, and from the list of what these refer to."""
+    direct = sum(item is array for item in local)
+    lists = (item for item in local if type(item) in (list, tuple) and item is not arrays)
+    return 2 * direct + sum(inner is array for item in lists for inner in item)
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
+    while traceback:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
+def _own(arrays: Iterable[Array]) -> None:
+    for array in list(arrays):
+        # Restoring a pickled state is the one way NumPy has to give an array other memory in place.
+        # Subclasses have states of their own.
+        state: Any = (1, array.shape, array.dtype, False, np.asarray(array).tobytes())
+        np.ndarray.__setstate__(array, state)
+
+
+def _derived(items: Iterable[Any], held: dict[int, Array]) -> Iterator[Array]:
+    """The arrays that rest on held ones, among items and in the containers that these are."""
+    seen: set[int] = set()
+    pending = [iter(items)]
+    while pending:
+        try:
+            item = next(pending[-1])
+        except StopIteration:
+            pending.pop()
+            continue
+        kind = type(item)  # unlike isinstance, this runs no code of the object's
+        if issubclass(kind, np.ndarray):
+            if id(item) not in held and _rests_on(item.base, held):
+                yield item
+            elif item.dtype == object and id(item) not in seen:
+                seen.add(id(item))
+                pending.append(iter(item.ravel().tolist()))
+        elif kind is memoryview:
+            if _rests_on(item, held):
+                _release(item)
+        elif kind in _CONTAINERS and id(item) not in seen:
+            seen.add(id(item))
+            pending.append(iter(gc.get_referents(item)))
+
+
+def _rests_on(base: Any, held: dict[int, Array]) -> bool:
+    while base is not None and id(base) not in held:
+        if isinstance(base, memoryview):
+            base = _exporter(base)
+        elif isinstance(base, np.ndarray):
+            base = base.base
+        else:  # what np.lib.stride_tricks puts between
+            base = getattr(base, "__dict__", {}).get("base")
+    return base is not None
+
+
+def _exporter(view: memoryview) -> Any:
+    try:
+        return view.obj
+    except ValueError:  # it is released
+        return None
+
+
+def _release(view: memoryview) -> None:
+    # Its memory cannot be exchanged; a released one raises instead of showing other values.
+    with contextlib.suppress(BufferError):  # an array was made of it, and gets memory of its own
+        view.release()
+
+
+def _everything() -> Iterator[Any]:
+    """What all objects and all running frames refer to, but for containers that are found on the way."""
+    # In one call of C code, since CPython resizes a tuple that it is just making, in another thread,
+    # only while nobody else refers to it.
+    objects = list(filterfalse(tuple.__instancecheck__, chain.from_iterable(map(operator.call, [gc.get_objects]))))
+    for item in objects:
+        yield from gc.get_referents(item)
+    for frame in sys._current_frames().values():
+        step: FrameType | None = frame
+        while step is not None:
+            yield from step.f_locals.values()  # the collector does not look into running frames
+            step = step.f_back
+
+
+def _runs_in_progress() -> list[Any]:
+    """The sessions that are running, and their feeds, from the stacks of all threads."""
+    found = []
+    for frame in sys._current_frames().values():
+        step: FrameType | None = frame
+        while step is not None:
+            names = step.f_code.co_varnames
+            if "input_feed" in names and isinstance(step.f_locals.get("self"), onnxruntime.InferenceSession):
+                found += [step.f_locals["self"], step.f_locals["input_feed"]]
+            step = step.f_back
+    return found
