@@ -1,8 +1,6 @@
 """Functions that were decorated with onnxruntime-extensions' own ``onnx_op``, hosted as Ops.
 
-They stay registered there too. Where a session's options hold onnxruntime-extensions' library, its
-domains are taken, since ONNX Runtime refuses a domain that is registered twice; the session then
-hosts the nodes concerned in a domain of their own.
+They stay registered there too.
 """
 
 from __future__ import annotations
@@ -12,24 +10,30 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .errors import DeclarationError
 from .op import Op
 from .pycustomopdef import DEFAULT_DOMAIN, as_kernel, read_signature
 
-_HOSTING_PREFIX = "pyops.hosted."
 # Where onnxruntime-extensions has operators of its own, written in C++.
 _BUILTIN_DOMAINS = {DEFAULT_DOMAIN, "com.microsoft.extensions"}
 
-_ops: weakref.WeakKeyDictionary[Any, Op[..., Any]] = weakref.WeakKeyDictionary()
+_ops: weakref.WeakKeyDictionary[Any, Op[..., Any] | DeclarationError] = weakref.WeakKeyDictionary()
 
 
-def adopted_ops() -> dict[tuple[str, str], Op[..., Any]]:
-    """The functions declared with onnxruntime-extensions, by domain and name; a later one wins."""
+def adopted_ops() -> dict[tuple[str, str], Op[..., Any] | DeclarationError]:
+    """The functions declared with onnxruntime-extensions, by domain and name; a later one wins.
+
+    One that cannot be adopted is the reason for it, which a model that needs it gets to hear.
+    """
     found = {}
     for definition in _definitions():
         if definition not in _ops:
-            _ops[definition] = _adopt(definition)
-        op = _ops[definition]
-        found[op.domain, op.name] = op
+            try:
+                _ops[definition] = _adopt(definition)
+            except DeclarationError as error:
+                _ops[definition] = error
+        domain, _, name = str(definition.op_type).rpartition("::")
+        found[domain or DEFAULT_DOMAIN, name] = _ops[definition]
     return found
 
 
@@ -38,11 +42,6 @@ def taken_domains() -> set[str]:
     if "onnxruntime_extensions" not in sys.modules:
         return set()
     return _BUILTIN_DOMAINS | {domain for domain, _ in adopted_ops()}
-
-
-def hosting_domain(domain: str) -> str:
-    """Where to host operators of a taken domain."""
-    return _HOSTING_PREFIX + domain
 
 
 def _definitions() -> list[Any]:

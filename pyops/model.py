@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import registry
 from .builtin import ONNX_DOMAIN, is_builtin
-from .errors import InputError, ModelError
+from .errors import DeclarationError, InputError, ModelError
+from .hosting import Host, declared_name
 from .op import Op
 from .signature import Signature
 from .types import dtype_name, from_type_str
@@ -63,25 +64,27 @@ class Model:
         for function in self.proto.functions:
             yield function, function.opset_import
 
-    def with_domains(self, domains: Mapping[_Key, str]) -> Model:
-        """The model with the nodes of some operators moved to other domains."""
+    def renamed(self, hosts: Mapping[_Key, Host]) -> Model:
+        """The model with the nodes of some operators under the domain and op type that host them."""
         import onnx
 
-        if self.proto is None:
+        if self.proto is None or all((host.domain, host.name) == key for key, host in hosts.items()):
             return self
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
-        moved = Model(b"", proto, self.folder)
-        for container, imports in moved._containers():
-            added = set()
+        model = Model(b"", proto, self.folder)
+        for container, imports in model._containers():
+            added: dict[str, int] = {}
             for node in _nodes(container):
-                domain = domains.get((_domain(node.domain), node.op_type))
-                if domain is not None:
-                    node.domain = domain
-                    added.add(domain)
-            imports.extend(onnx.helper.make_opsetid(domain, 1) for domain in sorted(added))
-        moved.source = proto.SerializeToString()
-        return moved
+                host = hosts.get((_domain(node.domain), node.op_type))
+                if host is not None:
+                    if host.domain != _domain(node.domain):
+                        added[host.domain] = max(host.op.version, added.get(host.domain, 1))
+                        node.domain = host.domain
+                    node.op_type = host.name
+            imports.extend(onnx.helper.make_opsetid(*item) for item in sorted(added.items()))
+        model.source = proto.SerializeToString()
+        return model
 
 
 def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
@@ -163,13 +166,13 @@ class Resolution:
     problems: list[str] = field(default_factory=list)
 
 
-def resolve(model: Model, adopted: Mapping[_Key, Op[..., Any]], shared: set[str]) -> Resolution:
+def resolve(model: Model, adopted: Mapping[_Key, Op[..., Any] | DeclarationError], shared: set[str]) -> Resolution:
     """Find the declared op behind each node.
 
     Parameters
     ----------
     adopted : mapping
-        Ops that others declared, by domain and name.
+        Ops that others declared, by domain and name, or why they cannot be hosted.
     shared : set of str
         Domains in which others may have operators beside the declared ones.
     """
@@ -182,7 +185,9 @@ def resolve(model: Model, adopted: Mapping[_Key, Op[..., Any]], shared: set[str]
         if key in functions:
             continue
         op = registry.find(*key, opset) or adopted.get(key)
-        if op is not None:
+        if isinstance(op, DeclarationError):
+            result.problems.append(str(op))
+        elif op is not None:
             result.ops[key] = op
             result.problems += _misfits(node, op.signature)
         elif key[0] in ours and not is_builtin(*key):
@@ -207,7 +212,7 @@ def mistyped_inputs(model: Model, resolution: Resolution, refusal: str) -> list[
     lines: dict[str, None] = {}
     for node, _ in model.nodes():
         op = resolution.ops.get((_domain(node.domain), node.op_type))
-        if op is None or node.op_type != refused["op"] or refused["value"] not in node.input:
+        if op is None or node.op_type != declared_name(refused["op"]) or refused["value"] not in node.input:
             continue
         for item, value in zip(op.signature.parameters(len(node.input)), node.input, strict=True):
             if value == refused["value"]:

@@ -14,6 +14,7 @@ import onnx
 import onnxruntime
 
 from .engines import native
+from .hosting import Host
 from .op import Op
 from .signature import Input, Output, Signature, TypeParameter
 from .types import ELEMENT_TYPES, STRING, element_type, from_onnx
@@ -57,7 +58,7 @@ def _string_session() -> Any:
     op = Op(signature, look_up)
     model = onnx.parser.parse_model(_STRING_MODEL).SerializeToString()
     options = onnxruntime.SessionOptions()
-    with native.registered(options, [(op.domain, op)]):
+    with native.registered(options, [Host(op.domain, op.name, op)]):
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +19,7 @@ except ImportError as error:
         "a machine with an NVIDIA GPU (not both: they overwrite each other's files)"
     ) from error
 
-from . import adoption, failures, model, ort_values, registry
+from . import adoption, failures, hosting, model, ort_values, registry
 from .engines import native
 from .errors import ModelError
 
@@ -65,18 +66,17 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             raise ModelError(_listing("the model and the declared ops disagree", resolution.problems))
         _check_providers(providers)
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
-        moved = {key: adoption.hosting_domain(key[0]) for key in resolution.ops if key[0] in taken}
-        if moved:
-            if source.folder is not None:
-                options.add_session_config_entry("session.model_external_initializers_file_folder_path", source.folder)
-            source = source.with_domains(moved)
-        hosted = [(moved.get(key, key[0]), op) for key, op in resolution.ops.items()]
-        if source.proto is None:
-            hosted = [(op.domain, op) for op in registry.latest() if op.domain not in taken]
+        hosts = {key: hosting.host(op, taken) for key, op in resolution.ops.items()}
+        renamed = source.renamed(hosts)
+        if renamed is not source and source.folder is not None:
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", source.folder)
+        hosted = list(hosts.values())
+        if source.proto is None:  # a model in ORT format, whose nodes nobody reads or renames
+            hosted = [hosting.Host(op.domain, op.name, op) for op in registry.latest() if op.domain not in taken]
         failure: BaseException | None = None
         with native.registered(options, hosted), _interrupts_deferred():
             try:
-                super().__init__(source.source, options, providers, provider_options, **kwargs)
+                super().__init__(renamed.source, options, providers, provider_options, **kwargs)
             except Exception as error:
                 failure = failures.pick_up(str(error)) or _explained(error, source, resolution)
         if failure is not None:
@@ -152,7 +152,15 @@ def register_custom_ops(options: Any) -> Any:
     EngineError
         `options` is no SessionOptions, or ONNX Runtime cannot host Python kernels here.
     """
-    with native.registered(options, [(op.domain, op) for op in registry.latest()], keep=True):
+    hosts = [hosting.host(op, taken=set()) for op in registry.latest()]
+    mistaken = [host.op.signature.qualified_name for host in hosts if hosting.is_mistaken(host.op)]
+    if mistaken:
+        warnings.warn(
+            f"left out: {', '.join(mistaken)}, which ONNX Runtime's optimizers take for the ONNX operators of these "
+            "names; run them in a pyops.InferenceSession, or name them otherwise",
+            stacklevel=2,
+        )
+    with native.registered(options, [host for host in hosts if not hosting.is_mistaken(host.op)], keep=True):
         return options
 
 

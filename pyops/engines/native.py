@@ -22,6 +22,7 @@ import onnxruntime
 
 from .. import failures
 from ..errors import EngineError
+from ..hosting import Host
 from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from ..types import DType, dtype_name, element_type
@@ -31,6 +32,7 @@ from .kernel_node import KernelNode
 from .shape_inference import infer_output_shapes
 
 AnyOp = Op[..., Any]
+_Key = tuple[str, str, int]
 
 _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristic
 _ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
@@ -47,7 +49,7 @@ class HostedOp:
         domain; one that is not active goes by a name that no model uses.
     """
 
-    def __init__(self, op: AnyOp, choice: dict[TypeParameter, DType]) -> None:
+    def __init__(self, op: AnyOp, name: str, choice: dict[TypeParameter, DType]) -> None:
         self.op = op
         self.active = True
         self.input_types = [_code(item, choice) for item in op.signature.inputs]
@@ -55,7 +57,7 @@ class HostedOp:
         in_place = _in_place_callbacks(op.signature.may_inplace) if op.signature.may_inplace else {}
         self.struct = OrtCustomOp(version=API_VERSION, **_callback_addresses, **in_place)
         self.address = addressof(self.struct)
-        self._name = ctypes.create_string_buffer(op.name.encode())
+        self._name = ctypes.create_string_buffer(name.encode())
         self._inactive_name = ctypes.create_string_buffer(f"_inactive_{self.address:x}".encode())
 
     def infer_output_shapes(self, context: int) -> None:
@@ -69,7 +71,7 @@ class HostedOp:
         return addressof(self._name if self.active else self._inactive_name)
 
 
-def host(op: AnyOp) -> list[HostedOp]:
+def hosted_ops(op: AnyOp, name: str) -> list[HostedOp]:
     """One `HostedOp` per choice of the type parameters that an output has."""
     # A parameter that no output has needs no choice: ONNX Runtime lets any type in there, and
     # the kernel node checks it when it is made.
@@ -79,7 +81,7 @@ def host(op: AnyOp) -> list[HostedOp]:
     fixed = [p.dtypes[0] for p in op.signature.type_parameters if len(p.dtypes) == 1]
     if not all(map(_ort_code, fixed)):
         return []
-    return [HostedOp(op, dict(zip(deciding, choice, strict=True))) for choice in itertools.product(*supported)]
+    return [HostedOp(op, name, dict(zip(deciding, choice, strict=True))) for choice in itertools.product(*supported)]
 
 
 def unsupported_types(signature: Signature) -> list[str]:
@@ -108,18 +110,18 @@ class Registration:
 
     def __init__(self, options: Any) -> None:
         self._lock = threading.RLock()
-        self._kept: set[tuple[str, int]] = set()
+        self._kept: set[_Key] = set()
         self._options_pointer = session_options_pointer(options)
         self._domains: dict[str, int] = {}
-        self._hosted: dict[tuple[str, int], list[HostedOp]] = {}
+        self._hosted: dict[_Key, list[HostedOp]] = {}
 
     @contextmanager
-    def showing(self, ops: Iterable[tuple[str, AnyOp]], keep: bool) -> Iterator[None]:
+    def showing(self, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
         """Within it, new sessions see exactly these ops; afterwards those that are kept."""
         with self._lock:
-            wanted = {(domain, id(op)): op for domain, op in ops}
+            wanted = {(host.domain, host.name, id(host.op)): host for host in hosts}
             for key in wanted.keys() - self._hosted.keys():
-                self._hosted[key] = self._add(key[0], wanted[key])
+                self._hosted[key] = self._add(wanted[key])
             if keep:
                 self._kept = set(wanted)
             self._activate(wanted.keys())
@@ -128,18 +130,18 @@ class Registration:
             finally:
                 self._activate(self._kept)
 
-    def _activate(self, keys: Collection[tuple[str, int]]) -> None:
+    def _activate(self, keys: Collection[_Key]) -> None:
         for key, hosted in self._hosted.items():
             for item in hosted:
                 item.active = key in keys
 
-    def _add(self, domain: str, op: AnyOp) -> list[HostedOp]:
+    def _add(self, host: Host) -> list[HostedOp]:
         api = load()
-        hosted = host(op)
+        hosted = hosted_ops(host.op, host.name)
         for item in hosted:
             _hosted[item.address] = item
             _infers[item.address] = item.infer_output_shapes
-            api.check(api.CustomOpDomain_Add(self._domain(api, domain), item.address))
+            api.check(api.CustomOpDomain_Add(self._domain(api, host.domain), item.address))
         return hosted
 
     def _domain(self, api: Api, name: str) -> int:
@@ -167,8 +169,8 @@ _registrations: weakref.WeakKeyDictionary[Any, Registration] = weakref.WeakKeyDi
 
 
 @contextmanager
-def registered(options: Any, ops: Iterable[tuple[str, AnyOp]], *, keep: bool = False) -> Iterator[None]:
-    """Within it, sessions created from `options` see exactly these ops, each in the domain beside it.
+def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> Iterator[None]:
+    """Within it, sessions created from `options` see exactly these ops.
 
     Parameters
     ----------
@@ -190,7 +192,7 @@ def registered(options: Any, ops: Iterable[tuple[str, AnyOp]], *, keep: bool = F
         if registration is None:
             registration = _registrations[options] = Registration(options)
             weakref.finalize(options, registration.release).atexit = False
-    with registration.showing(ops, keep):
+    with registration.showing(hosts, keep):
         yield
 
 
@@ -251,7 +253,7 @@ def _table() -> int:
         types = (TypeParameter("tensor(float)", (np.dtype(np.float32),)),)
         op = Op(Signature("pyops", "Probe", 1, (Input("x", *types),), (Output("y", *types),)), lambda x: x)
         options = onnxruntime.SessionOptions()
-        with registered(options, [("pyops", op)]):
+        with registered(options, [Host(op.domain, op.name, op)]):
             model = onnx.parser.parse_model(_PROBE)
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return _tables[0]

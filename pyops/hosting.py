@@ -1,0 +1,46 @@
+"""Under which domain and op type a session hosts an op: its own, unless those are not free.
+
+The model is changed accordingly before ONNX Runtime sees it. Two things are in the way: where a
+session's options hold onnxruntime-extensions' library, its domains are taken, since ONNX Runtime
+refuses a domain that is registered twice; and ONNX Runtime's optimizers take an operator that is
+called like one of ONNX's for that one, whatever its domain.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .builtin import DOMAINS, ONNX_DOMAIN, is_builtin
+from .op import Op
+
+_PREFIX = "pyops"
+
+
+class Host(NamedTuple):
+    """An op, and the domain and op type that ONNX Runtime knows it by."""
+
+    domain: str
+    name: str
+    op: Op[..., Any]
+
+
+def host(op: Op[..., Any], taken: set[str]) -> Host:
+    """Where to host an op.
+
+    Parameters
+    ----------
+    taken : set of str
+        Domains that another library may register.
+    """
+    domain = f"{_PREFIX}.hosted.{op.domain}" if op.domain in taken else op.domain
+    return Host(domain, f"{_PREFIX}_{op.name}" if is_mistaken(op) else op.name, op)
+
+
+def is_mistaken(op: Op[..., Any]) -> bool:
+    """Whether ONNX Runtime's optimizers would take the op for one of ONNX's."""
+    return op.domain not in DOMAINS and is_builtin(ONNX_DOMAIN, op.name)
+
+
+def declared_name(name: str) -> str:
+    """The op type behind one that ONNX Runtime knows."""
+    return name.removeprefix(f"{_PREFIX}_")
