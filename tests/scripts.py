@@ -12,7 +12,7 @@ TIMEOUT = 30
 
 PREAMBLE = """
 import gc, os, signal, sys, threading, warnings
-import numpy as np, onnxruntime, pyops
+import numpy as np, onnx, onnxruntime, pyops
 from numpy.typing import NDArray
 from pyops import onnx_op
 from tests.models import chain, make_model

@@ -19,7 +19,7 @@ class Moments(NamedTuple):
     count: NDArray[np.int64]
 
 
-@onnx_op("tests::Add")
+@onnx_op("tests::AddUp")
 def add(x: NDArray[T], y: NDArray[T]) -> NDArray[T]:
     return x + y
 
@@ -51,7 +51,7 @@ def test_a_type_parameter_takes_each_of_its_types(dtype):
 
 def test_a_dtype_that_is_not_declared_is_refused():
     with pytest.raises(
-        errors.InputError, match=r"tests::Add: input 'x' is int64; declared is T \(one of float32, float64\)"
+        errors.InputError, match=r"tests::AddUp: input 'x' is int64; declared is T \(one of float32, float64\)"
     ):
         add(np.ones(2, np.int64), np.ones(2, np.int64))
 
@@ -110,7 +110,7 @@ def test_an_input_that_is_not_optional_may_not_be_none():
 
 
 def test_an_input_given_twice_is_refused():
-    with pytest.raises(errors.InputError, match="tests::Add got input 'x' twice"):
+    with pytest.raises(errors.InputError, match="tests::AddUp got input 'x' twice"):
         add(ONE, ONE, x=ONE)
 
 

@@ -30,14 +30,14 @@ NAMES = [f"Bad{number}" for number in range(8)]
 kept: list[object] = []
 
 
-class Surprise(Exception):
+class SurpriseError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no message either")
 
 
 def raises(x, out):
     raise random.choice(
-        [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, MemoryError, Surprise]
+        [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, MemoryError, SurpriseError]
     )
 
 

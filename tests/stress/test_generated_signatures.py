@@ -26,9 +26,12 @@ from pyops.types import element_type
 pytestmark = pytest.mark.stress
 
 SCALARS = {
-    name: getattr(np, name)
-    for name in "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ str_".split()
-} | {name: getattr(ml_dtypes, name) for name in "bfloat16 float8_e4m3fn float8_e5m2".split()}
+    **{f"float{bits}": getattr(np, f"float{bits}") for bits in (16, 32, 64)},
+    **{f"{sign}int{bits}": getattr(np, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    **{name: getattr(ml_dtypes, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")},
+    "bool_": np.bool_,
+    "str_": np.str_,
+}
 SHAPES = st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
