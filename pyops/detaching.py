@@ -14,7 +14,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, filterfalse
+from itertools import chain, compress, repeat, tee
 from sys import getrefcount
 from types import FrameType, TracebackType
 from typing import Any
@@ -69,10 +69,10 @@ def _is_view(array: Any) -> bool:
 
 
 def _count(array: Array, local: list[Any], arrays: Sequence[Array | None]) -> int:
-    """The references to an array from frames, and from the list of what these refer to."""
+    """The references to an array from frames, from containers in them, and from the list of what frames refer to."""
     direct = sum(item is array for item in local)
-    lists = (item for item in local if type(item) in (list, tuple) and item is not arrays)
-    return 2 * direct + sum(inner is array for item in lists for inner in item)
+    containers = (item for item in local if type(item) in _CONTAINERS and item is not arrays)
+    return 2 * direct + sum(inner is array for item in containers for inner in gc.get_referents(item))
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
@@ -142,7 +142,8 @@ def _everything() -> Iterator[Any]:
     """What all objects and all running frames refer to, but for containers that are found on the way."""
     # In one call of C code, since CPython resizes a tuple that it is just making, in another thread,
     # only while nobody else refers to it.
-    objects = list(filterfalse(tuple.__instancecheck__, chain.from_iterable(map(operator.call, [gc.get_objects]))))
+    once, again = tee(chain.from_iterable(map(operator.call, [gc.get_objects])))
+    objects = list(compress(once, map(operator.is_not, map(type, again), repeat(tuple))))
     for item in objects:
         yield from gc.get_referents(item)
     for frame in sys._current_frames().values():

@@ -197,7 +197,26 @@ def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> It
 
 
 def arm() -> None:
-    """Guard this thread's kernel calls against interrupts from now on."""
+    """Guard this thread's kernel calls against interrupts from now on.
+
+    Raises
+    ------
+    RecursionError
+        So near the recursion limit that a callback could not even be entered.
+    """
+    _descend()
+
+
+# As deep as ctypes and a guard go below `session.run` before the guard catches what is raised.
+def _descend() -> None:
+    _descend_further()
+
+
+def _descend_further() -> None:
+    _descend_to_the_end()
+
+
+def _descend_to_the_end() -> None:
     _compute_guard.arm()
     _infer_guard.arm()
 

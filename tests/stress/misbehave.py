@@ -14,6 +14,7 @@ import random
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from pyops import onnx_op
 COUNT = 10_000
 WARM = 1_000
 NAMES = [f"Bad{number}" for number in range(8)]
+Behaviour = Callable[..., object]
 kept: list[object] = []
 
 
@@ -116,9 +118,9 @@ BEHAVIOURS = [
 ]
 
 
-def declare(name: str) -> None:
+def declare(name: str, behave: Behaviour) -> None:
     """Redeclare an op with one of several signatures."""
-    with_out, behave = random.random() < 0.5, random.choice(BEHAVIOURS)
+    with_out = random.random() < 0.5
 
     def kernel(x: NDArray[np.float32], *, k: int = 0) -> NDArray[np.float32]:
         return behave(x, None)
@@ -171,7 +173,7 @@ def kernels() -> None:
         name = random.choice(NAMES)
         with lock:
             if number % 3 == 0:
-                declare(name)
+                declare(name, random.choice(BEHAVIOURS))
             if name not in sessions or number % 7 == 0:
                 sessions[name] = pyops.InferenceSession(MODELS[name])
             session = sessions[name]
@@ -179,7 +181,7 @@ def kernels() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         for name in NAMES:
-            declare(name)
+            declare(name, right)
         list(pool.map(step, range(WARM)))
         before = resident()
         for start in range(WARM, COUNT, WARM):
@@ -188,13 +190,11 @@ def kernels() -> None:
 
 
 def sessions() -> None:
-    """Redeclare and make a session, again and again."""
+    """Redeclare, make a session and run it, again and again."""
     for number in range(COUNT):
         name = random.choice(NAMES)
-        declare(name)
-        session = pyops.InferenceSession(MODELS[name])
-        if number % 10 == 0:
-            one_kernel(session)
+        declare(name, right)
+        one_kernel(pyops.InferenceSession(MODELS[name]))
         if number == WARM:
             before = resident()
     report(before)
