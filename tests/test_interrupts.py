@@ -121,17 +121,15 @@ def test_a_storm_of_interrupts_leaves_runs_right_or_interrupted(session: str, no
 
         signal.signal(signal.SIGINT, interrupt)
         storm = Storm(signal.SIGINT, 0.0005)
-        right = 0
         for _ in range(400 if {nodes} else 6000):
             result = under_fire(work)
             assert result is None or (result[0] == 3).all()
-            right += result is not None
         storm.stop.set()
         storm.join()
-        print(hits > 10, right > 10)
+        print(hits > 10)
         print((session.run(None, {{"x": big}})[0] == 3).all())
     """
-    run_script((TOOLS, script), "True True\nTrue")
+    run_script((TOOLS, script), "True\nTrue")
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGUSR1"])

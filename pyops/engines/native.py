@@ -26,8 +26,8 @@ from ..hosting import Host
 from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from ..types import DType, dtype_name, element_type
-from .c_api import API_VERSION, PROTOTYPES, Api, OrtCustomOp, api_from_table, load, session_options_pointer
-from .guard import Guard, checkpoint
+from .c_api import API_VERSION, PROTOTYPES, Api, OrtCustomOp, Pair, api_from_table, load, session_options_pointer
+from .guard import Guard, answering, checkpoint
 from .kernel_node import KernelNode
 from .shape_inference import infer_output_shapes
 
@@ -288,37 +288,45 @@ _compute_guard = Guard(_computes, _Reporter())
 _infer_guard = Guard(_infers, _Reporter())
 
 
-def _input_characteristic(hosted_op: int, index: int) -> int:
-    item = _hosted[hosted_op].op.signature.inputs[index]
+def _signature(hosted_op: int) -> Signature:
+    return _hosted[hosted_op].op.signature
+
+
+def _input_characteristic(asked: Pair) -> int:
+    item = _signature(asked.first).inputs[asked.second or 0]
     return _VARIADIC if item.variadic else _OPTIONAL if item.optional else _REQUIRED
 
 
-def _output_characteristic(hosted_op: int, index: int) -> int:
+def _output_characteristic(asked: Pair) -> int:
     # A model need not name the outputs that it does not use.
-    return _VARIADIC if _hosted[hosted_op].op.signature.outputs[index].variadic else _OPTIONAL
+    return _VARIADIC if _signature(asked.first).outputs[asked.second or 0].variadic else _OPTIONAL
 
 
-_CALLBACKS: dict[str, Any] = {
+# What ONNX Runtime asks of a hosted op, by its address, or by that and the position of a tensor;
+# a position of 0 is None to ctypes.
+_ANSWERS: dict[str, Callable[[Any], int | None]] = {
     "GetName": lambda op: _hosted[op].name_address,
     "GetExecutionProviderType": lambda op: None,
-    "GetInputType": lambda op, index: _hosted[op].input_types[index],
+    "GetInputType": lambda asked: _hosted[asked.first].input_types[asked.second or 0],
     "GetInputTypeCount": lambda op: len(_hosted[op].input_types),
-    "GetOutputType": lambda op, index: _hosted[op].output_types[index],
+    "GetOutputType": lambda asked: _hosted[asked.first].output_types[asked.second or 0],
     "GetOutputTypeCount": lambda op: len(_hosted[op].output_types),
-    # The bound method is C code, so that no interrupt can be raised in this callback either.
-    "KernelDestroy": _computes.pop,
     "GetInputCharacteristic": _input_characteristic,
     "GetOutputCharacteristic": _output_characteristic,
-    "GetInputMemoryType": lambda op, index: 0,
+    "GetInputMemoryType": lambda asked: 0,
     "GetVariadicInputMinArity": lambda op: 0,
-    "GetVariadicInputHomogeneity": lambda op: int(_hosted[op].op.signature.inputs[-1].homogeneous),
+    "GetVariadicInputHomogeneity": lambda op: int(_signature(op).inputs[-1].homogeneous),
     "GetVariadicOutputMinArity": lambda op: 0,
-    "GetVariadicOutputHomogeneity": lambda op: int(_hosted[op].op.signature.outputs[-1].homogeneous),
+    "GetVariadicOutputHomogeneity": lambda op: int(_signature(op).outputs[-1].homogeneous),
+    "GetStartVersion": lambda op: _hosted[op].op.version,
+    "GetEndVersion": lambda op: _LATEST,
+}
+_CALLBACKS: dict[str, Any] = {name: answering(answer, _interrupts.append) for name, answer in _ANSWERS.items()} | {
+    # The bound method is C code, so that no interrupt can be raised in this callback either.
+    "KernelDestroy": _computes.pop,
     "CreateKernelV2": checkpoint(_create_kernel, _interrupts.append),
     "KernelComputeV2": _compute_guard.callback,
     "InferOutputShapeFn": _infer_guard.callback,
-    "GetStartVersion": lambda op: _hosted[op].op.version,
-    "GetEndVersion": lambda op: _LATEST,
 }
 
 
