@@ -21,6 +21,7 @@ except ImportError as error:
 
 from . import adoption, failures, hosting, model, ort_values, registry
 from .engines import native
+from .engines.hosted_op import unsupported_types
 from .errors import ModelError
 
 _FATAL = 4
@@ -219,7 +220,7 @@ def _explained(error: Exception, source: model.Model, resolution: model.Resoluti
     lines += model.mistyped_inputs(source, resolution, str(error))
     for op in resolution.ops.values() if not lines else ():
         if op.name in str(error):
-            missing = ", ".join(native.unsupported_types(op.signature))
+            missing = ", ".join(unsupported_types(op.signature))
             lines.append(
                 f"{op.signature} is declared" + (f"; custom operators cannot have {missing}" if missing else "")
             )

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from ctypes import c_void_p
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,9 @@ from ..detaching import detach
 from ..errors import KeptArrayWarning, OutputError
 from ..types import STRING
 from .c_api import Api
+from .hosted_op import HostedOp
 from .node_info import read_node_info
 from .workspace import Workspace
-
-if TYPE_CHECKING:
-    from .native import HostedOp
 
 _MAX_SHAPES = 256
 

@@ -1,0 +1,143 @@
+"""An op as ONNX Runtime's C API describes it: an ``OrtCustomOp``, and the answers to what it asks of one."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from ctypes import addressof, c_int, c_void_p
+from typing import Any
+
+from ..op import Op
+from ..signature import Input, Output, Signature, TypeParameter
+from ..types import DType, dtype_name, element_type
+from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp, Pair
+
+AnyOp = Op[..., Any]
+
+_REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristic
+_ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
+_LATEST = 2**31 - 1
+
+
+class HostedOp:
+    """An Op with one choice of its type parameters, as ONNX Runtime's C structure.
+
+    Attributes
+    ----------
+    active : bool
+        Whether new sessions see it. ONNX Runtime offers no way to take an operator out of a
+        domain; one that is not active goes by a name that no model uses.
+    """
+
+    def __init__(self, op: AnyOp, name: str, choice: dict[TypeParameter, DType], callbacks: Mapping[str, int]) -> None:
+        self.op = op
+        self.active = True
+        self.input_types = [_code(item, choice) for item in op.signature.inputs]
+        self.output_types = [_code(item, choice) for item in op.signature.outputs]
+        in_place = _in_place_callbacks(op.signature.may_inplace) if op.signature.may_inplace else {}
+        self.struct = OrtCustomOp(version=API_VERSION, **callbacks, **in_place)
+        self.address = addressof(self.struct)
+        self._name = ctypes.create_string_buffer(name.encode())
+        self._inactive_name = ctypes.create_string_buffer(f"_inactive_{self.address:x}".encode())
+
+    @property
+    def name_address(self) -> int:
+        """Where the name that ONNX Runtime is told lies."""
+        return addressof(self._name if self.active else self._inactive_name)
+
+
+def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int]) -> list[HostedOp]:
+    """One `HostedOp` per choice of the type parameters that an output has."""
+    # A parameter that no output has needs no choice: ONNX Runtime lets any type in there, and
+    # the kernel node checks it when it is made.
+    types = dict.fromkeys(item.type for item in op.signature.outputs if item.homogeneous)
+    deciding = [parameter for parameter in types if len(parameter.dtypes) > 1]
+    supported = [[dtype for dtype in parameter.dtypes if _ort_code(dtype)] for parameter in deciding]
+    fixed = [p.dtypes[0] for p in op.signature.type_parameters if len(p.dtypes) == 1]
+    if not all(map(_ort_code, fixed)):
+        return []
+    return [
+        HostedOp(op, name, dict(zip(deciding, choice, strict=True)), callbacks)
+        for choice in itertools.product(*supported)
+    ]
+
+
+def unsupported_types(signature: Signature) -> list[str]:
+    """Names of the declared element types that ONNX Runtime's custom operators lack."""
+    dtypes = dict.fromkeys(dtype for parameter in signature.type_parameters for dtype in parameter.dtypes)
+    return [dtype_name(dtype) for dtype in dtypes if not _ort_code(dtype)]
+
+
+def _ort_code(dtype: DType) -> int | None:
+    row = element_type(dtype)
+    return row.ort if row else None
+
+
+def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
+    if item.type in choice:
+        return _ort_code(choice[item.type]) or _ANY_TYPE
+    return (_ort_code(item.type.dtypes[0]) or _ANY_TYPE) if len(item.type.dtypes) == 1 else _ANY_TYPE
+
+
+hosted: dict[int, HostedOp] = {}
+"""By the address of their structures, which is how ONNX Runtime refers to them."""
+
+
+def _signature(hosted_op: int) -> Signature:
+    return hosted[hosted_op].op.signature
+
+
+def _input_characteristic(asked: Pair) -> int:
+    item = _signature(asked.first).inputs[asked.second or 0]
+    return _VARIADIC if item.variadic else _OPTIONAL if item.optional else _REQUIRED
+
+
+def _output_characteristic(asked: Pair) -> int:
+    # A model need not name the outputs that it does not use.
+    return _VARIADIC if _signature(asked.first).outputs[asked.second or 0].variadic else _OPTIONAL
+
+
+ANSWERS: dict[str, Callable[[Any], int | None]] = {
+    "GetName": lambda op: hosted[op].name_address,
+    "GetExecutionProviderType": lambda op: None,
+    "GetInputType": lambda asked: hosted[asked.first].input_types[asked.second or 0],
+    "GetInputTypeCount": lambda op: len(hosted[op].input_types),
+    "GetOutputType": lambda asked: hosted[asked.first].output_types[asked.second or 0],
+    "GetOutputTypeCount": lambda op: len(hosted[op].output_types),
+    "GetInputCharacteristic": _input_characteristic,
+    "GetOutputCharacteristic": _output_characteristic,
+    "GetInputMemoryType": lambda asked: 0,
+    "GetVariadicInputMinArity": lambda op: 0,
+    "GetVariadicInputHomogeneity": lambda op: int(_signature(op).inputs[-1].homogeneous),
+    "GetVariadicOutputMinArity": lambda op: 0,
+    "GetVariadicOutputHomogeneity": lambda op: int(_signature(op).outputs[-1].homogeneous),
+    "GetStartVersion": lambda op: hosted[op].op.version,
+    "GetEndVersion": lambda op: _LATEST,
+}
+"""What ONNX Runtime asks of a hosted op by its address, or by that and the position of a tensor.
+
+A position of 0 is None to ctypes.
+"""
+
+
+@functools.cache
+def _in_place_callbacks(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
+    # ONNX Runtime asks these without saying for which op: one pair of callbacks per answer.
+    outputs, inputs = ((c_int * len(pairs))(*column) for column in zip(*pairs, strict=True))
+
+    def get(at_inputs: int, at_outputs: int) -> int:
+        c_void_p.from_address(at_inputs).value = addressof(inputs)
+        c_void_p.from_address(at_outputs).value = addressof(outputs)
+        return len(pairs)
+
+    functions = {"GetMayInplace": get, "ReleaseMayInplace": lambda at_inputs, at_outputs: None}
+    return {name: immortal(PROTOTYPES[name](function)) for name, function in functions.items()}
+
+
+def immortal(callback: Any) -> int:
+    """The address of a ctypes callback that is never freed."""
+    # ONNX Runtime may call back while the interpreter takes its modules apart: never freed.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
+    return ctypes.cast(callback, c_void_p).value or 0
