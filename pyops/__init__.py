@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import errors, shapes
+from .decorator import onnx_op
 from .failures import last_exception
-from .op import Op, onnx_op
+from .op import Op
 from .pycustomopdef import PyCustomOpDef
 
 if TYPE_CHECKING:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .op import Op
+from .op import Op
 
 _lock = threading.Lock()
 _ops: dict[tuple[str, str], dict[int, Op[..., Any]]] = {}

@@ -1,0 +1,108 @@
+"""The decorator that declares an op."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from . import pycustomopdef, registry
+from .builtin import DOMAINS, is_builtin
+from .declaration import read_signature, with_may_inplace
+from .errors import DeclarationError
+from .op import Op
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def onnx_op(op_type: str, /, *, version: int = 1, override: bool = False) -> Callable[[Callable[P, R]], Op[P, R]]: ...
+@overload
+def onnx_op(
+    *,
+    op_type: str | None = None,
+    inputs: Sequence[int] | None = None,
+    outputs: Sequence[int] | None = None,
+    attrs: Mapping[str, int] | Sequence[str] | None = None,
+    version: int = 1,
+    override: bool = False,
+) -> Callable[[Callable[P, R]], Op[P, R]]: ...
+def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
+    """Decorator: declare a Python function as an ONNX operator.
+
+    Two forms: ``@onnx_op("domain::Name", version=1)``, where the function's hints are the
+    declaration, and that of onnxruntime-extensions, ``@onnx_op(op_type=..., inputs=[...],
+    outputs=[...], attrs={...})``, where lists of type codes are.
+
+    Parameters
+    ----------
+    op_type : str
+        ``"domain::Name"``.
+    version : int
+        The opset version of the domain from which on this declaration is meant.
+    override : bool
+        Take the place of an operator that ONNX Runtime has itself.
+    may_inplace : mapping of str to str, optional
+        Output name to input name: ONNX Runtime may give the output that input's memory. The kernel
+        must not read the input once it has begun to write its `out`.
+    inputs, outputs, attrs
+        As in onnxruntime-extensions; see `pyops.pycustomopdef.read_signature`.
+
+    Returns
+    -------
+    callable
+        Takes the function and returns its `Op`. An op of the same domain, name and version is
+        replaced; where its signature is equal, it is the same object with a new body.
+
+    Raises
+    ------
+    DeclarationError
+        Anything wrong with the declaration, when it is made.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpy.typing import NDArray
+    >>> @onnx_op("mylibrary::Halve")
+    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x / np.float32(2)
+    >>> halve(np.array([3.0], np.float32))
+    array([1.5], dtype=float32)
+    """
+    # Hints may use names that are local to the function in which the op is declared.
+    frame = inspect.currentframe()
+    caller = frame.f_back if frame else None
+    localns = dict(caller.f_locals) if caller else {}
+    if args and callable(args[0]):
+        raise DeclarationError('onnx_op needs the operator\'s name; write @onnx_op("domain::Name")')
+    if len(args) > 1:
+        raise DeclarationError(
+            f"onnx_op got {len(args)} positional arguments; it takes the operator's name alone: "
+            '@onnx_op("domain::Name", version=1)'
+        )
+
+    override = kwargs.pop("override", False)
+    unknown = set(kwargs) - (
+        {"version", "may_inplace"} if args else {"op_type", "inputs", "outputs", "attrs", "version"}
+    )
+    if unknown:
+        form = '"domain::Name", version=1' if args else "op_type=..., inputs=..., outputs=..., attrs=..."
+        raise DeclarationError(f"onnx_op got an unknown argument {min(unknown)!r}; its form is @onnx_op({form})")
+
+    def declare(function: Callable[P, R]) -> Op[P, R]:
+        kernel_function: Callable[..., Any] = function
+        if args:
+            signature = read_signature(function, args[0], kwargs.get("version", 1), localns)
+            signature = with_may_inplace(signature, kwargs.get("may_inplace") or {})
+        else:
+            signature = pycustomopdef.read_signature(function, **kwargs)
+            kernel_function = pycustomopdef.as_kernel(function, signature)
+        if not override and signature.domain in DOMAINS and is_builtin(signature.domain, signature.name):
+            raise DeclarationError(
+                f"{signature.qualified_name} is an operator of ONNX Runtime's own; to take its place, write "
+                f'@onnx_op("{signature.qualified_name}", override=True)'
+            )
+        return cast("Op[P, R]", registry.declare(Op(signature, kernel_function)))
+
+    return declare
