@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch._library.custom_ops import CustomOpDef
+from torch.fx import operator_schemas
 from torch.utils import _pytree
 
 from .errors import ExportError
@@ -21,6 +22,7 @@ __all__ = [
     "CustomOpDef",
     "clone_tensors",
     "flatten",
+    "forget_schema",
     "is_mutable",
     "operator_names",
     "qualified_name",
@@ -82,6 +84,14 @@ def is_mutable(overload: torch._ops.OpOverload) -> bool:
 def spell(overload: torch._ops.OpOverload) -> str:
     """The schema as torch writes it: ``aten::gelu(Tensor self, *, str approximate="none") -> Tensor``."""
     return _guarded("OpOverload._schema", lambda: str(overload._schema))
+
+
+def forget_schema(name: str) -> None:
+    """Drop what torch remembers of the schema of ``ns::name``, which it does not when that is replaced."""
+    _guarded(
+        "torch.fx.operator_schemas._SCHEMA_TO_SIGNATURE_CACHE",
+        lambda: operator_schemas._SCHEMA_TO_SIGNATURE_CACHE.pop((name, ""), None),
+    )
 
 
 def operator_names() -> set[str]:

@@ -15,7 +15,7 @@ from pyops.shapes import RuntimeDim, Spec
 from pyops.signature import Signature
 
 from . import translations
-from ._torch_private import CustomOpDef
+from ._torch_private import CustomOpDef, forget_schema
 from .errors import ExportError
 from .nodes import emit, symbolic_message
 from .tensors import as_array, as_tensor, cupy, numpy_dtype, torch_dtype
@@ -79,6 +79,7 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
         registered = torch.library.custom_op(name, _implementation(op), mutates_args=(), schema=schema)
     except (RuntimeError, ValueError, AttributeError, NotImplementedError) as error:
         raise ExportError(f"torch refuses {name!r} with the schema {schema}: {error}; choose another name") from error
+    forget_schema(name)
     registered.register_fake(_fake(op))
     translations.register(name, lambda *args, **kwargs: emit(op, _flat(signature, args), kwargs))
     return registered

@@ -123,6 +123,10 @@ def scalar_of(hint: Any) -> Any:
     for arg in typing.get_args(hint):
         if typing.get_origin(arg) is np.dtype:
             scalar = typing.get_args(arg)[0]
+            # np.floating[Any], as type checkers know it: its precision is a type argument.
+            origin = typing.get_origin(scalar)
+            if isinstance(origin, type) and issubclass(origin, np.generic):
+                scalar = origin
             return None if scalar is _UNSAID else scalar
     return None
 

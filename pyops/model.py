@@ -64,11 +64,15 @@ class Model:
         for function in self.proto.functions:
             yield function, function.opset_import
 
-    def renamed(self, hosts: Mapping[_Key, Host]) -> Model:
-        """The model with the nodes of some operators under the domain and op type that host them."""
+    def hosted(self, hosts: Mapping[_Key, Host]) -> Model:
+        """The model as ONNX Runtime can take it: nodes under the domains and op types that host them.
+
+        Before a variadic input ONNX Runtime wants a name for each optional one, an empty name where
+        it is absent; exporters leave out those at the end.
+        """
         import onnx
 
-        if self.proto is None or all((host.domain, host.name) == key for key, host in hosts.items()):
+        if self.proto is None or not any(_changes(node, hosts) for node, _ in self.nodes()):
             return self
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
@@ -82,9 +86,21 @@ class Model:
                         added[host.domain] = max(host.op.version, added.get(host.domain, 1))
                         node.domain = host.domain
                     node.op_type = host.name
+                    node.input.extend([""] * _missing_names(node, host))
             imports.extend(onnx.helper.make_opsetid(*item) for item in sorted(added.items()))
         model.source = proto.SerializeToString()
         return model
+
+
+def _changes(node: onnx.NodeProto, hosts: Mapping[_Key, Host]) -> bool:
+    key = (_domain(node.domain), node.op_type)
+    host = hosts.get(key)
+    return host is not None and ((host.domain, host.name) != key or _missing_names(node, host) > 0)
+
+
+def _missing_names(node: onnx.NodeProto, host: Host) -> int:
+    inputs = host.op.signature.inputs
+    return max(0, len(inputs) - 1 - len(node.input)) if inputs and inputs[-1].variadic else 0
 
 
 def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
@@ -253,12 +269,6 @@ def _misfits(node: onnx.NodeProto, signature: Signature) -> Iterator[str]:
         for item, name in zip(signature.parameters(len(inputs)), inputs, strict=True):
             if not name and not item.optional:
                 raise InputError(f"input {item.name!r} is absent; {signature} requires it")
-        singles = len(signature.inputs) - 1
-        if signature.inputs and signature.inputs[-1].variadic and len(node.input) < singles:
-            raise InputError(
-                f"it has {len(node.input)} inputs; before a variadic one ONNX wants an empty name for each absent "
-                f"optional one, {singles} at least"
-            )
         if len(node.output) > len(signature.outputs) and not signature.outputs[-1].variadic:
             raise InputError(f"it has {len(node.output)} outputs; {signature} has {len(signature.outputs)}")
         signature.convert_attributes(_attributes(node, signature))

@@ -68,8 +68,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         _check_providers(providers)
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
         hosts = {key: hosting.host(op, taken) for key, op in resolution.ops.items()}
-        renamed = source.renamed(hosts)
-        if renamed is not source and source.folder is not None:
+        changed = source.hosted(hosts)
+        if changed is not source and source.folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", source.folder)
         hosted = list(hosts.values())
         if source.proto is None:  # a model in ORT format, whose nodes nobody reads or renames
@@ -77,7 +77,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         failure: BaseException | None = None
         with native.registered(options, hosted), _interrupts_deferred():
             try:
-                super().__init__(renamed.source, options, providers, provider_options, **kwargs)
+                super().__init__(changed.source, options, providers, provider_options, **kwargs)
             except Exception as error:
                 failure = failures.pick_up(str(error)) or _explained(error, source, resolution)
         if failure is not None:
@@ -218,9 +218,9 @@ def _explained(error: Exception, source: model.Model, resolution: model.Resoluti
     """ONNX Runtime's refusal of a model, with the operators that it is about, where that can be told."""
     lines = model.unknown_operators(source, resolution)
     lines += model.mistyped_inputs(source, resolution, str(error))
-    for op in resolution.ops.values() if not lines else ():
-        if op.name in str(error):
-            missing = ", ".join(unsupported_types(op.signature))
+    for op in resolution.ops.values():
+        missing = ", ".join(unsupported_types(op.signature))
+        if op.name in str(error) and (missing or not lines):
             lines.append(
                 f"{op.signature} is declared" + (f"; custom operators cannot have {missing}" if missing else "")
             )

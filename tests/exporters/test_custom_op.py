@@ -304,8 +304,9 @@ def test_registering_again_replaces(torch_add_round):
     def scaled(x: NDArray[np.float32], y: NDArray[np.float32], *, by: float) -> NDArray[np.float32]:
         return (x + y) * np.float32(by)
 
-    again = exporters.custom_op(declare(scaled, "customop::AddRound"), "customop::add_round")
     x = torch.ones(2)
+    torch.library.opcheck(torch_add_round, (x,))
+    again = exporters.custom_op(declare(scaled, "customop::AddRound"), "customop::add_round")
     assert again(x, x, by=3).tolist() == [6, 6]
     assert torch.ops.customop.add_round(x, x, by=3).tolist() == [6, 6]
     torch.library.opcheck(again, (x, x), {"by": 3})

@@ -30,6 +30,18 @@ def test_mutation():
     assert not _torch_private.is_mutable(torch.ops.aten.relu.default)
 
 
+def test_remembered_schemas():
+    torch.library.custom_op(
+        "torch_private::changed", lambda x: x.clone(), mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    op = torch.ops.torch_private.changed.default
+    cache = torch.fx.operator_schemas._SCHEMA_TO_SIGNATURE_CACHE
+    torch.fx.operator_schemas._torchscript_schema_to_signature(op._schema)
+    assert ("torch_private::changed", "") in cache
+    _torch_private.forget_schema("torch_private::changed")
+    assert ("torch_private::changed", "") not in cache
+
+
 def test_operator_names():
     assert {"aten::gelu", "aten::add"} <= _torch_private.operator_names()
 

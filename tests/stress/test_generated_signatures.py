@@ -134,8 +134,7 @@ def spelled(value: Any) -> Any:
 
 def model_for(case: Case) -> onnx.ModelProto:
     names = ["" if value is None else f"i{index}" for index, value in enumerate(case.inputs)]
-    # Before a variadic input, absent ones keep their empty names.
-    while names and not names[-1] and "*rest" not in case.source:
+    while names and not names[-1]:
         names.pop()
     outputs = [f"o{index}" for index in range(len(case.outputs))]
     node = helper.make_node("Kernel", names, outputs, domain="generated")

@@ -1,0 +1,108 @@
+"""What ONNX Runtime knows of a session's shapes from shape functions, and that kernels keep to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+import pyops
+from pyops import onnx_op
+from pyops.errors import OutputError
+from pyops.shapes import broadcast, new_dim
+
+F32 = NDArray[np.float32]
+F16 = NDArray[np.float16]
+
+
+def session_for(text: str, make: Any = pyops.InferenceSession) -> Any:
+    model = f'<ir_version: 8, opset_import: ["" : 17, "inferred" : 1]> g {text}'
+    return make(onnx.parser.parse_model(model))
+
+
+def plain_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = pyops.register_custom_ops(onnxruntime.SessionOptions())
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+
+@pytest.mark.parametrize("make", [pyops.InferenceSession, plain_session])
+@pytest.mark.parametrize(
+    ("given", "inferred"),
+    [("2, 3", [6, 3]), ("batch, 3", ["batch*3", 3]), ("2, width", [6, "width"])],
+)
+def test_outputs_have_the_shapes_of_the_shape_function(make: Any, given: str, inferred: list[Any]) -> None:
+    @onnx_op("inferred::Repeat")
+    def repeat(x: F32, *, times: int, label: str = "none") -> F32:
+        return np.repeat(x, times, axis=0)
+
+    @repeat.register_shape_inference
+    def _(x: Any, *, times: int, label: str = "none") -> Any:
+        assert label == "é"
+        return x.like(shape=(x.shape[0] * times, *x.shape[1:]))
+
+    repeated = 'inferred.Repeat <times = 3, label = "é"> (x)'
+    for body in (f"y = {repeated}", f"t = {repeated}  y = Neg(t)"):
+        assert session_for(f"(float[{given}] x) => (y) {{ {body} }}", make).get_outputs()[0].shape == inferred
+
+
+def test_named_dimensions_survive_and_run_time_ones_get_names_of_their_own() -> None:
+    @onnx_op("inferred::Both")
+    def both(x: F32, y: F32) -> tuple[F32, F32]:
+        return x + y, np.unique(x)
+
+    @both.register_shape_inference
+    def _(x: Any, y: Any) -> Any:
+        return x.like(shape=broadcast(x, y)), x.like(shape=(new_dim(),))
+
+    session = session_for("(float[n, 1] x, float[3] y) => (a, b) { a, b = inferred.Both(x, y) }")
+    first, second = (item.shape for item in session.get_outputs())
+    assert first == ["n", 3]
+    assert isinstance(second[0], str)
+    assert second != ["n"]
+
+
+def test_other_element_types_are_inferred_too() -> None:
+    @onnx_op("inferred::Half")
+    def half(x: F32) -> F16:
+        return x.astype(np.float16)
+
+    @half.register_shape_inference
+    def _(x: Any) -> Any:
+        return x.like(dtype=np.float16)
+
+    session = session_for("(float[n] x) => (y) { y = inferred.Half(x) }")
+    assert (session.get_outputs()[0].type, session.get_outputs()[0].shape) == ("tensor(float16)", ["n"])
+
+
+def test_where_the_rank_is_not_known_nothing_is_inferred_and_the_op_runs() -> None:
+    @onnx_op("inferred::Twice")
+    def twice(x: F32) -> F32:
+        return x + x
+
+    @twice.register_shape_inference
+    def _(x: Any) -> Any:
+        return x
+
+    session = session_for("(float x_scalar, float[] x) => (float[] y) { y = inferred.Twice(x) }")
+    feed = {"x_scalar": np.zeros((), np.float32), "x": np.ones((2, 2), np.float32)}
+    assert session.run(["y"], feed)[0].tolist() == [[2, 2], [2, 2]]
+
+
+def test_a_kernel_that_disagrees_with_its_shape_function_is_an_error_that_shows_both() -> None:
+    @onnx_op("inferred::Wrong")
+    def wrong(x: F32) -> F32:
+        return x[:-1]
+
+    @wrong.register_shape_inference
+    def _(x: Any) -> Any:
+        return x
+
+    session = session_for("(float[n] x) => (float[m] y) { y = inferred.Wrong(x) }")
+    x = np.ones(3, np.float32)
+    for call in (lambda: session.run(None, {"x": x}), lambda: wrong(x)):
+        with pytest.raises(OutputError, match=r"inferred::Wrong.*float32\[3\].*\[2\].*\[3\]"):
+            call()

@@ -1,0 +1,127 @@
+"""``out=``: ONNX Runtime's own output buffers, in the hands of the kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+import pyops
+from pyops import onnx_op
+from pyops.errors import DeclarationError, KeptArrayWarning
+from pyops.shapes import new_dim
+
+F32 = NDArray[np.float32]
+X = np.arange(6, dtype=np.float32)
+
+
+def session_for(body: str, outputs: str = "float[m] y") -> pyops.InferenceSession:
+    text = f'<ir_version: 8, opset_import: ["" : 17, "out" : 1]> g (float[6] x) => ({outputs}) {{ {body} }}'
+    return pyops.InferenceSession(onnx.parser.parse_model(text))
+
+
+def test_the_kernel_gets_a_buffer_of_the_inferred_shape_and_what_it_writes_comes_out() -> None:
+    seen = []
+
+    @onnx_op("out::Double")
+    def double(x: F32, *, out: F32 | None = None) -> F32:
+        seen.append(out is not None and (out.shape, out.dtype, out.flags.writeable))
+        return np.multiply(x, 2, out=out)
+
+    @double.register_shape_inference
+    def _(x: Any) -> Any:
+        return x
+
+    assert session_for("y = out.Double(x)").run(None, {"x": X})[0].tolist() == (X * 2).tolist()
+    assert seen == [((6,), np.float32, True)]
+    assert double(X).tolist() == (X * 2).tolist()
+
+
+@pytest.mark.parametrize("shape", [None, "run time"])
+def test_where_the_shape_is_not_known_it_gets_none(shape: str | None) -> None:
+    seen = []
+
+    @onnx_op("out::Double")
+    def double(x: F32, *, out: F32 | None = None) -> F32:
+        seen.append(out)
+        return x * 2
+
+    if shape:
+        double.register_shape_inference(lambda x: x.like(shape=(new_dim(),)))
+    assert session_for("y = out.Double(x)").run(None, {"x": X})[0].tolist() == (X * 2).tolist()
+    assert seen == [None]
+
+
+def test_what_is_returned_and_is_not_out_is_copied() -> None:
+    @onnx_op("out::Ignore")
+    def ignore(x: F32, *, out: tuple[F32, F32] | None = None) -> tuple[F32, F32]:
+        assert out is not None
+        out[0][...] = 99
+        np.negative(x, out=out[1])
+        return x + 1, out[1]
+
+    ignore.register_shape_inference(lambda x: (x, x))
+    session = session_for("y, z = out.Ignore(x)", "float[a] y, float[b] z")
+    y, z = session.run(None, {"x": X})
+    assert (y.tolist(), z.tolist()) == ((X + 1).tolist(), (-X).tolist())
+
+
+def test_the_buffer_of_an_output_that_the_model_does_not_use_is_other_memory() -> None:
+    @onnx_op("out::Pair")
+    def pair(x: F32, *, out: tuple[F32, F32] | None = None) -> tuple[F32, F32]:
+        assert out is not None
+        out[0][...], out[1][...] = x, 7
+        return out
+
+    pair.register_shape_inference(lambda x: (x, x))
+    assert session_for("y = out.Pair(x)").run(None, {"x": X})[0].tolist() == X.tolist()
+
+
+def test_a_kept_buffer_is_detached_and_reported() -> None:
+    kept = []
+
+    @onnx_op("out::Keep")
+    def keep(x: F32, *, out: F32 | None = None) -> F32:
+        kept.append(out)
+        return np.add(x, 1, out=out)
+
+    keep.register_shape_inference(lambda x: x)
+    session = session_for("y = out.Keep(x)")
+    with pytest.warns(KeptArrayWarning, match="out::Keep"):
+        (y,) = session.run(None, {"x": X})
+    kept[0][...] = 0
+    assert y.tolist() == (X + 1).tolist()
+
+
+def test_an_op_that_may_work_in_place_gets_the_memory_of_its_input() -> None:
+    shared = []
+
+    @onnx_op("out::Grow", may_inplace={"output": "x"})
+    def grow(x: F32, *, out: F32 | None = None) -> F32:
+        shared.append(out is not None and np.shares_memory(x, out))
+        return np.add(x, 1, out=out)
+
+    grow.register_shape_inference(lambda x: x)
+    session = session_for("a = Neg(x)  b = out.Grow(a)  y = Neg(b)")
+    assert session.run(None, {"x": X})[0].tolist() == (X - 1).tolist()
+    assert shared == [True]
+
+
+def kernel(x: F32, y: NDArray[np.float64]) -> F32:
+    return x
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"z": "x"}, "the output 'z'; there are: output"),
+        ({"output": "z"}, "the input 'z'; there are: x, y"),
+        ({"output": "y"}, "output 'output' is float32 and input 'y' is float64"),
+    ],
+)
+def test_what_cannot_share_memory_is_a_declaration_error(names: dict[str, str], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        onnx_op("out::Bad", may_inplace=names)(kernel)
