@@ -1,8 +1,8 @@
 """ONNX Runtime's C API through ctypes: the functions and structures the native engine uses.
 
 Slots of ``OrtApi`` and fields of ``OrtCustomOp`` never move; ONNX Runtime only appends. API
-version 25 is the first with everything used here, so that every ONNX Runtime from 1.25 on gives
-the same table.
+version 25 is the first with everything used here, so that every later ONNX Runtime gives the same
+table.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 from ..errors import EngineError
 
 API_VERSION = 25
+# Older ones abort when a shape function knows of an output that the model does not use.
+OLDEST_MINOR = 28
 
 ORT_FAIL = 1
 
@@ -90,7 +92,7 @@ class Api:
         for name, (slot, parameters) in _FUNCTIONS.items():
             address = c_void_p.from_address(table + slot * ctypes.sizeof(c_void_p)).value
             if address is None:
-                raise EngineError(f"this ONNX Runtime's C API lacks {name}; pyops needs onnxruntime 1.25 or later")
+                raise EngineError(f"this ONNX Runtime's C API lacks {name}; pyops needs onnxruntime 1.28 or later")
             setattr(self, name, PYFUNCTYPE(c_void_p, *parameters)(address))
 
     def __getattr__(self, name: str) -> Any:
@@ -219,8 +221,8 @@ def load() -> Api:
             f"{sys.platform} on {platform.machine()}"
         )
     minor = int(__version__.split(".")[1])
-    if minor < API_VERSION:
-        raise EngineError(f"pyops needs onnxruntime 1.{API_VERSION} or later; {__version__} is installed")
+    if minor < OLDEST_MINOR:
+        raise EngineError(f"pyops needs onnxruntime 1.{OLDEST_MINOR} or later; {__version__} is installed")
     path = Path(bindings.__file__).with_name(f"libonnxruntime.so.{__version__}")
     try:
         library = ctypes.PyDLL(str(path))
