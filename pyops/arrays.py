@@ -7,6 +7,7 @@ import math
 import struct
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .types import STRING, DType
@@ -39,6 +40,25 @@ def memory(address: ctypes.c_void_p, shape: tuple[int, ...], dtype: DType, *, wr
     size = math.prod(shape) * dtype.itemsize
     # A tensor without elements has no address that could be looked at.
     return _memory_view(address, size, _WRITE if writeable else _READ) if size else (bytearray() if writeable else b"")
+
+
+def unpack(data: bytes, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    """A read-only array of 4-bit elements from bytes that hold two each, the lower bits first."""
+    pairs = np.frombuffer(data, np.uint8)
+    nibbles = np.stack([pairs & 15, pairs >> 4], axis=-1).ravel()[: math.prod(shape)].reshape(shape)
+    array = nibbles.view(dtype)
+    if dtype == np.dtype(ml_dtypes.int4):
+        array = np.asarray((nibbles.view(np.int8) ^ 8) - 8).astype(dtype)
+    array.flags.writeable = False
+    return array
+
+
+def pack(array: np.ndarray[Any, Any]) -> bytes:
+    """The elements of a 4-bit type as ONNX Runtime has them, two in a byte."""
+    nibbles = np.ascontiguousarray(array).ravel().view(np.uint8) & 15
+    if nibbles.size % 2:
+        nibbles = np.append(nibbles, np.uint8(0))
+    return (nibbles[::2] | nibbles[1::2] << 4).astype(np.uint8).tobytes()
 
 
 class StringTensors:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
+from onnx import helper
 
+from . import arrays
 from .engines import native
 from .hosting import Host
 from .op import Op
 from .signature import Input, Output, Signature, TypeParameter
-from .types import ELEMENT_TYPES, STRING, element_type, from_onnx
+from .types import ELEMENT_TYPES, ElementType, element_type, from_onnx, is_viewable
 
 # ONNX Runtime's names of the types whose dtype comes from ml_dtypes.
 FOREIGN_TYPES = {row.type_str for row in ELEMENT_TYPES if row.dtype.type.__module__ != "numpy"}
@@ -29,43 +32,44 @@ def from_array(array: Any) -> Any:
         return array
     array = np.ascontiguousarray(array).reshape(np.shape(array))
     row = element_type(array.dtype)
+    if row is not None and not is_viewable(row.dtype):
+        return _as_output(array.astype(row.dtype), row)
     if row is not None and row.type_str in FOREIGN_TYPES:
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, row.onnx)
-    return _from_strings(array) if array.dtype.kind in "OU" else onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
-def _from_strings(array: Any) -> Any:
-    # ONNX Runtime makes no OrtValue from strings, other than as the output of an operator.
+def _as_output(array: Any, row: ElementType) -> Any:
+    # ONNX Runtime's bindings make no OrtValue of strings and packed types, other than as the output
+    # of an operator.
     number = onnxruntime.OrtValue.ortvalue_from_numpy(np.array(id(array), np.int64))
-    _strings[id(array)] = array.astype(STRING)
+    _arrays[id(array)] = array
     try:
-        return _string_session().run_with_ort_values(None, {"x": number})[0]
+        return _session_of(row).run_with_ort_values(None, {"x": number})[0]
     finally:
-        del _strings[id(array)]
+        del _arrays[id(array)]
 
 
-_strings: dict[int, Any] = {}
+_arrays: dict[int, Any] = {}
 
 
 @functools.cache
-def _string_session() -> Any:
-    types = [TypeParameter(row.type_str, (row.dtype,)) for row in map(element_type, (np.int64, STRING)) if row]
-    signature = Signature("pyops", "Strings", 1, (Input("x", types[0]),), (Output("y", types[1]),))
+def _session_of(row: ElementType) -> Any:
+    int64 = TypeParameter("tensor(int64)", (np.dtype(np.int64),))
+    given = Output("y", TypeParameter(row.type_str, (row.dtype,)))
 
     def look_up(number: Any) -> Any:
-        return _strings[int(number)]
+        return _arrays[int(number)]
 
-    op = Op(signature, look_up)
-    model = onnx.parser.parse_model(_STRING_MODEL).SerializeToString()
+    op = Op(Signature("pyops", "Given", 1, (Input("x", int64),), (given,)), look_up)
+    node = helper.make_node("Given", ["x"], ["y"], domain="pyops")
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.INT64, [])
+    graph = helper.make_graph([node], "given", [x], [helper.make_tensor_value_info("y", row.onnx, None)])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("pyops", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=11).SerializeToString()
     options = onnxruntime.SessionOptions()
     with native.registered(options, [Host(op.domain, op.name, op)]):
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-_STRING_MODEL = """
-<ir_version: 8, opset_import: ["" : 17, "pyops" : 1]>
-strings (int64 x) => (string[] y) { y = pyops.Strings(x) }
-"""
 
 
 def to_array(value: Any) -> Any:
@@ -74,5 +78,9 @@ def to_array(value: Any) -> Any:
         return value.numpy()
     row = from_onnx(value.element_type())
     assert row is not None
+    shape = tuple(value.shape())
+    if row.packed:
+        packed = ctypes.string_at(value.data_ptr(), (math.prod(shape) + 1) // 2)
+        return arrays.unpack(packed, shape, row.dtype).copy()
     data = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
-    return np.frombuffer(bytearray(data), row.dtype).reshape(value.shape())
+    return np.frombuffer(bytearray(data), row.dtype).reshape(shape)

@@ -29,14 +29,16 @@ class ElementType:
         ``onnx.TensorProto.DataType``.
     ort : int or None
         ``ONNXTensorElementDataType`` of ONNX Runtime's C API; None where ONNX Runtime's
-        custom operators lack the type (complex), or where its elements are smaller than a
-        byte and cannot be viewed as NumPy arrays (int4 and the like).
+        custom operators lack the type (complex).
+    packed : bool
+        ONNX Runtime packs two elements into a byte, where NumPy has one in each.
     """
 
     name: str
     dtype: DType
     onnx: int
     ort: int | None
+    packed: bool = False
 
     @property
     def type_str(self) -> str:
@@ -44,8 +46,8 @@ class ElementType:
         return f"tensor({self.name})"
 
 
-def _row(name: str, scalar: type[Any], onnx: int, ort: int | None) -> ElementType:
-    return ElementType(name, np.dtype(scalar), onnx, ort)
+def _row(name: str, scalar: type[Any], onnx: int, ort: int | None, packed: bool = False) -> ElementType:
+    return ElementType(name, np.dtype(scalar), onnx, ort, packed)
 
 
 ELEMENT_TYPES: tuple[ElementType, ...] = (
@@ -69,9 +71,9 @@ ELEMENT_TYPES: tuple[ElementType, ...] = (
     _row("float8e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 18, 18),
     _row("float8e5m2", ml_dtypes.float8_e5m2, 19, 19),
     _row("float8e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 20, 20),
-    _row("uint4", ml_dtypes.uint4, 21, None),
-    _row("int4", ml_dtypes.int4, 22, None),
-    _row("float4e2m1", ml_dtypes.float4_e2m1fn, 23, None),
+    _row("uint4", ml_dtypes.uint4, 21, 21, packed=True),
+    _row("int4", ml_dtypes.int4, 22, 22, packed=True),
+    _row("float4e2m1", ml_dtypes.float4_e2m1fn, 23, 23, packed=True),
 )
 
 STRING: DType = np.dtype(np.object_)
@@ -145,6 +147,12 @@ def spell_scalar(dtype: Any) -> str:
     if scalar is np.object_:
         return "np.str_"
     return f"{'np' if scalar.__module__ == 'numpy' else scalar.__module__}.{scalar.__name__}"
+
+
+def is_viewable(dtype: DType) -> bool:
+    """Whether ONNX Runtime's memory of this type is an array's: neither strings nor packed."""
+    row = element_type(dtype)
+    return row is not None and row.dtype is not STRING and not row.packed
 
 
 def describe(value: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from .. import failures, kernel
 from ..detaching import detach
 from ..errors import KeptArrayWarning, OutputError
-from ..types import STRING
+from ..types import STRING, is_viewable
 from .c_api import Api
 from .hosted_op import HostedOp
 from .node_info import read_node_info
@@ -47,7 +47,7 @@ class KernelNode:
         single = len(node.output_dtypes) == 1 and not node.signature.returns_tuple
         self._only_dtype = node.output_dtypes[0] if single and STRING not in node.output_dtypes else None
         self._lists = [name for name, value in node.attributes.items() if isinstance(value, list)]
-        self._takes_buffers = node.signature.takes_out and STRING not in node.output_dtypes
+        self._takes_buffers = node.signature.takes_out and all(map(is_viewable, node.output_dtypes))
         self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
         self._hands_copies = False
 

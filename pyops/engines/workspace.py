@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from ctypes import Array, byref, c_int, c_int64, c_size_t, c_void_p
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 
 from .. import arrays
 from ..errors import InputError
-from ..types import STRING, DType, from_ort
+from ..types import ELEMENT_TYPES, STRING, DType, from_ort
 from .c_api import Api
 
 _MAX_KEPT = 64
 _STRING = 8  # ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING
+_PACKED = {row.ort for row in ELEMENT_TYPES if row.packed}
+_PACKED_NUMBERS = {row.dtype.num for row in ELEMENT_TYPES if row.packed}
 
 
 class Workspace:
@@ -54,6 +57,9 @@ class Workspace:
             return arrays.StringTensors(api).read(value.value or 0, arrays.unpack_dims(dims))
         if status := api.GetTensorMutableData(value, at_data):
             api.check(status)
+        if code in _PACKED:
+            shape = arrays.unpack_dims(dims)
+            return arrays.unpack(arrays.bytes_at(data, (math.prod(shape) + 1) // 2), shape, _dtype(code))
         key = (data.value, dims, code)
         known = self._memories.get(key)
         if known is None:
@@ -76,6 +82,10 @@ class Workspace:
         if array.dtype is STRING:
             if self._allocate(context, index, array.shape, data=False):
                 arrays.StringTensors(self._api).write(self._value.value or 0, array)
+        elif array.dtype.num in _PACKED_NUMBERS:
+            if self._allocate(context, index, array.shape) and array.size:
+                data = arrays.pack(array)
+                arrays.copy_bytes(self._data, data, len(data))
         elif array.nbytes <= arrays.SMALL:
             if self._allocate(context, index, array.shape):
                 arrays.copy_bytes(self._data, array.tobytes(), array.nbytes)

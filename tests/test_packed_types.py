@@ -1,0 +1,44 @@
+"""Four-bit types, of which ONNX Runtime packs two into a byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnx import helper
+
+import pyops
+from pyops import onnx_op
+from tests.models import make_model
+
+VALUES = {
+    ml_dtypes.int4: [-8, -1, 0, 7, 3],
+    ml_dtypes.uint4: [0, 15, 8, 7, 1],
+    ml_dtypes.float4_e2m1fn: [-6, -0.5, 0, 6, 1.5],
+}
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 2), (1,), (), (0, 3)])
+@pytest.mark.parametrize("scalar", VALUES, ids=lambda scalar: scalar.__name__)
+def test_they_go_in_and_out(scalar: Any, shape: tuple[int, ...]) -> None:
+    @onnx_op("packed::Reverse")
+    def reverse(x: NDArray[scalar]) -> tuple[NDArray[scalar], NDArray[np.float32]]:  # type: ignore[valid-type]
+        assert not x.flags.writeable
+        return x[::-1] if x.ndim else x, x.astype(np.float32)
+
+    x = np.resize(np.array(VALUES[scalar], np.float32).astype(scalar), shape)
+    model = make_model(
+        [helper.make_node("Reverse", ["x"], ["y", "z"], domain="packed")],
+        [("x", x.dtype, shape)],
+        [("y", x.dtype, None), ("z", np.float32, None)],
+        {"packed": 1},
+    )
+    model.ir_version = 11
+    model.opset_import[0].version = 23
+    y, z = pyops.InferenceSession(model).run(None, {"x": x})
+    assert (y.dtype, y.shape) == (x.dtype, shape)
+    assert y.astype(np.float32).tolist() == reverse(x)[0].astype(np.float32).tolist()
+    assert z.tolist() == x.astype(np.float32).tolist()
