@@ -47,12 +47,12 @@ def detach(arrays: Sequence[Array | None], traceback: TracebackType | None = Non
     held: dict[int, Any] = {id(array): array for array in arrays if _is_view(array)}
     local = [item for frame in _frames(traceback) for item in gc.get_referents(frame)]
     _own(_derived(local, held))
-    # References: the sequence, `held`, this variable and the argument of the count.
-    kept = any(getrefcount(array) - _count(array, local, arrays) > 4 for array in held.values())
-    local.clear()
-    if kept:
-        # One search at a time: they would search each other's lists of everything.
-        with _searching:
+    # One at a time: a search refers to everything, and would find the lists of another.
+    with _searching:
+        # References: the sequence, `held`, this variable and the argument of the count.
+        kept = any(getrefcount(array) - _count(array, local, arrays) > 4 for array in held.values())
+        local.clear()
+        if kept:
             _own(_derived(_everything(), held))
     _own(held.values())
     # What the search cannot reach (in C, say) still looks at memory that is there for as long as the
