@@ -53,7 +53,7 @@ def detach(arrays: Sequence[Array | None], traceback: TracebackType | None = Non
         kept = any(getrefcount(array) - _count(array, local, arrays) > 4 for array in held.values())
         local.clear()
         if kept:
-            _own(_derived(_everything(), held))
+            _own(_derived(_everything(), held, everything=True))
     _own(held.values())
     # What the search cannot reach (in C, say) still looks at memory that is there for as long as the
     # running sessions and what they were fed are.
@@ -89,8 +89,12 @@ def _own(arrays: Iterable[Array]) -> None:
         np.ndarray.__setstate__(array, state)
 
 
-def _derived(items: Iterable[Any], held: dict[int, Array]) -> Iterator[Array]:
-    """The arrays that rest on held ones, among items and in the containers that these are."""
+def _derived(items: Iterable[Any], held: dict[int, Array], everything: bool = False) -> Iterator[Array]:
+    """The arrays that rest on held ones, among items and in the containers that these are.
+
+    Where the items are those of everything, all containers are among their owners but for tuples and
+    those that the collector does not track.
+    """
     seen: set[int] = set()
     pending = [iter(items)]
     while pending:
@@ -110,6 +114,8 @@ def _derived(items: Iterable[Any], held: dict[int, Array]) -> Iterator[Array]:
             if _rests_on(item, held):
                 _release(item)
         elif kind in _CONTAINERS and id(item) not in seen:
+            if everything and kind is not tuple and gc.is_tracked(item):
+                continue
             seen.add(id(item))
             pending.append(iter(gc.get_referents(item)))
 
@@ -140,10 +146,16 @@ def _release(view: memoryview) -> None:
 
 def _everything() -> Iterator[Any]:
     """What all objects and all running frames refer to, but for containers that are found on the way."""
-    # In one call of C code, since CPython resizes a tuple that it is just making, in another thread,
-    # only while nobody else refers to it.
-    once, again = tee(chain.from_iterable(map(operator.call, [gc.get_objects])))
-    objects = list(compress(once, map(operator.is_not, map(type, again), repeat(tuple))))
+    # In one call of C code, and without a collection in it that might run other code: CPython
+    # resizes a tuple that another thread is just making only while nobody else refers to it.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        once, again = tee(chain.from_iterable(map(operator.call, [gc.get_objects])))
+        objects = list(compress(once, map(operator.is_not, map(type, again), repeat(tuple))))
+    finally:
+        if collecting:
+            gc.enable()
     for item in objects:
         yield from gc.get_referents(item)
     for frame in sys._current_frames().values():

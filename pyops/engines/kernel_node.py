@@ -43,6 +43,8 @@ class KernelNode:
         self._op = hosted.op
         self._node = node = read_node_info(api, info, hosted.op.signature)
         self._signature = node.signature
+        self._input_dtypes = node.input_dtypes
+        self._attributes = node.attributes
         # Set where the result can only be one array, which is most often the case and then quickly seen.
         single = len(node.output_dtypes) == 1 and not node.signature.returns_tuple
         self._only_dtype = node.output_dtypes[0] if single and STRING not in node.output_dtypes else None
@@ -65,7 +67,7 @@ class KernelNode:
         handed: list[Any] = []
         try:
             pointer = c_void_p(context)
-            for index, dtype in enumerate(self._node.input_dtypes):
+            for index, dtype in enumerate(self._input_dtypes):
                 handed.append(None if dtype is None else workspace.input(pointer, index))
             self._run(pointer, workspace, handed)
         except BaseException as error:
@@ -81,7 +83,7 @@ class KernelNode:
                 break
 
     def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
-        op, signature, attributes = self._op, self._signature, self._node.attributes
+        op, attributes = self._op, self._attributes
         if self._lists:  # the kernel may change its own
             attributes = attributes | {name: list(attributes[name]) for name in self._lists}
         if self._hands_copies:
@@ -92,21 +94,21 @@ class KernelNode:
             buffers = self._buffers(context, workspace, shapes)
             inputs = len(handed)
             handed += buffers
-            out = tuple(buffers) if signature.returns_tuple else buffers[0]
+            out = tuple(buffers) if self._signature.returns_tuple else buffers[0]
             result = op.kernels["cpu"](*handed[:inputs], **attributes, out=out)
         else:
             result = op.kernels["cpu"](*handed, **attributes)
         if shapes is None and type(result) is np.ndarray and result.dtype is self._only_dtype:
             workspace.write(context, 0, result)
             return
-        outputs = kernel.check_outputs(signature, self._node.output_dtypes, result)
+        outputs = kernel.check_outputs(self._signature, self._node.output_dtypes, result)
         if len(outputs) != len(self._node.output_dtypes):
             raise OutputError(
-                f"{signature.qualified_name} returned {len(outputs)} arrays; the model's node has "
+                f"{self._signature.qualified_name} returned {len(outputs)} arrays; the model's node has "
                 f"{self._node.output_count} outputs"
             )
         if shapes is not None:
-            kernel.check_shapes(signature, shapes, outputs, handed[: len(self._node.input_dtypes)])
+            kernel.check_shapes(self._signature, shapes, outputs, handed[: len(self._input_dtypes)])
         for index, output in enumerate(outputs[: self._node.output_count]):
             if not buffers or output is not buffers[index]:
                 workspace.write(context, index, output)
