@@ -151,7 +151,8 @@ def _everything() -> Iterator[Any]:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        once, again = tee(chain.from_iterable(map(operator.call, [gc.get_objects])))
+        # tee goes on referring to the last few dozen items that it gave.
+        once, again = tee(chain(chain.from_iterable(map(operator.call, [gc.get_objects])), repeat(None, 200)))
         objects = list(compress(once, map(operator.is_not, map(type, again), repeat(tuple))))
     finally:
         if collecting:
