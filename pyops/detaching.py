@@ -2,21 +2,20 @@
 
 The arrays that a kernel was handed are known. Those that it derived from them (slices, reshapes) are
 searched: in the frames of its exception, if there is one, and where references are left that those do
-not explain, everywhere.
+not explain, from the kernel outwards, where it can have put them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import operator
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, compress, repeat, tee
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from sys import getrefcount
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -25,10 +24,12 @@ import onnxruntime
 Array = np.ndarray[Any, Any]
 
 _CONTAINERS = (dict, list, set, tuple)
+_UNSEARCHED = {str, bytes, int, float, bool, CodeType, ModuleType}
+_MOST_SEARCHED = 50_000
 _searching = threading.Lock()
 
 
-def detach(arrays: Sequence[Array | None], traceback: TracebackType | None = None) -> bool:
+def detach(arrays: Sequence[Array | None], kernel: Callable[..., Any], traceback: TracebackType | None = None) -> bool:
     """Give arrays, and those derived from them, copies of their elements, in place.
 
     Parameters
@@ -36,6 +37,8 @@ def detach(arrays: Sequence[Array | None], traceback: TracebackType | None = Non
     arrays : sequence of numpy.ndarray or None
         What a kernel was handed; still on valid memory. Nothing but this sequence, the kernel and
         its exception may refer to them.
+    kernel : callable
+        The function that was called.
     traceback : traceback, optional
         Of the exception that the kernel raised.
 
@@ -47,13 +50,13 @@ def detach(arrays: Sequence[Array | None], traceback: TracebackType | None = Non
     held: dict[int, Any] = {id(array): array for array in arrays if _is_view(array)}
     local = [item for frame in _frames(traceback) for item in gc.get_referents(frame)]
     _own(_derived(local, held))
-    # One at a time: a search refers to everything, and would find the lists of another.
+    # One at a time: a search refers to what it finds, and another would take that for the kernel's doing.
     with _searching:
         # References: the sequence, `held`, this variable and the argument of the count.
         kept = any(getrefcount(array) - _count(array, local, arrays) > 4 for array in held.values())
         local.clear()
         if kept:
-            _own(_derived(_everything(), held, everything=True))
+            _own(_derived(_reachable([kernel, *_running_locals()]), held))
     _own(held.values())
     # What the search cannot reach (in C, say) still looks at memory that is there for as long as the
     # running sessions and what they were fed are.
@@ -89,12 +92,8 @@ def _own(arrays: Iterable[Array]) -> None:
         np.ndarray.__setstate__(array, state)
 
 
-def _derived(items: Iterable[Any], held: dict[int, Array], everything: bool = False) -> Iterator[Array]:
-    """The arrays that rest on held ones, among items and in the containers that these are.
-
-    Where the items are those of everything, all containers are among their owners but for tuples and
-    those that the collector does not track.
-    """
+def _derived(items: Iterable[Any], held: dict[int, Array]) -> Iterator[Array]:
+    """The arrays that rest on held ones, among items and in the containers that these are."""
     seen: set[int] = set()
     pending = [iter(items)]
     while pending:
@@ -114,8 +113,6 @@ def _derived(items: Iterable[Any], held: dict[int, Array], everything: bool = Fa
             if _rests_on(item, held):
                 _release(item)
         elif kind in _CONTAINERS and id(item) not in seen:
-            if everything and kind is not tuple and gc.is_tracked(item):
-                continue
             seen.add(id(item))
             pending.append(iter(gc.get_referents(item)))
 
@@ -144,25 +141,26 @@ def _release(view: memoryview) -> None:
         view.release()
 
 
-def _everything() -> Iterator[Any]:
-    """What all objects and all running frames refer to, but for containers that are found on the way."""
-    # In one call of C code, and without a collection in it that might run other code: CPython
-    # resizes a tuple that another thread is just making only while nobody else refers to it.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        # tee goes on referring to the last few dozen items that it gave.
-        once, again = tee(chain(chain.from_iterable(map(operator.call, [gc.get_objects])), repeat(None, 200)))
-        objects = list(compress(once, map(operator.is_not, map(type, again), repeat(tuple))))
-    finally:
-        if collecting:
-            gc.enable()
-    for item in objects:
-        yield from gc.get_referents(item)
+def _reachable(roots: Iterable[Any]) -> Iterator[Any]:
+    """What objects refer to, the nearest first."""
+    # Not all that the garbage collector knows: CPython resizes a tuple that another thread is just
+    # making only while nobody else refers to it.
+    seen: set[int] = set()
+    pending = deque(roots)
+    while pending and len(seen) < _MOST_SEARCHED:
+        for item in gc.get_referents(pending.popleft()):
+            yield item
+            if id(item) not in seen and type(item) not in _UNSEARCHED:
+                seen.add(id(item))
+                pending.append(item)
+
+
+def _running_locals() -> Iterator[dict[str, Any]]:
+    # The collector does not look into running frames.
     for frame in sys._current_frames().values():
         step: FrameType | None = frame
         while step is not None:
-            yield from step.f_locals.values()  # the collector does not look into running frames
+            yield step.f_locals
             step = step.f_back
 
 

@@ -51,7 +51,8 @@ class KernelNode:
         self._lists = [name for name, value in node.attributes.items() if isinstance(value, list)]
         self._takes_buffers = node.signature.takes_out and all(map(is_viewable, node.output_dtypes))
         self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
-        self._hands_copies = False
+        # A kernel that is known to keep what it is handed, and gets copies.
+        self._keeper: Any = None
 
     def compute(self, context: int) -> None:
         """Run the kernel on the inputs of an ``OrtKernelContext*`` and fill its outputs.
@@ -77,7 +78,7 @@ class KernelNode:
             _workspaces.append(workspace)
         for array in handed:
             # References: the list, this variable, and the argument of the count itself.
-            if getrefcount(array) > 3 and array is not None and not self._hands_copies:
+            if getrefcount(array) > 3 and array is not None and self._keeper is not self._op.kernels["cpu"]:
                 del array
                 self._report_kept(handed)
                 break
@@ -86,11 +87,11 @@ class KernelNode:
         op, attributes = self._op, self._attributes
         if self._lists:  # the kernel may change its own
             attributes = attributes | {name: list(attributes[name]) for name in self._lists}
-        if self._hands_copies:
+        if self._keeper is op.kernels["cpu"]:
             handed[:] = map(_read_only_copy, handed)
         shapes = None if op.shape_function is None else self._shapes_for(handed)
         buffers: list[Any] = []
-        if shapes is not None and self._takes_buffers and None not in itertools.chain(*shapes):
+        if shapes is not None and self._takes_buffers and self._keeper is None and None not in itertools.chain(*shapes):
             buffers = self._buffers(context, workspace, shapes)
             inputs = len(handed)
             handed += buffers
@@ -136,7 +137,7 @@ class KernelNode:
         inputs = handed[: len(self._node.input_dtypes)]
         note = self._node.describe(inputs if len(inputs) == len(self._node.input_dtypes) else [])
         del inputs
-        detach(handed, error.__traceback__)
+        detach(handed, self._op.kernels["cpu"], error.__traceback__)
         with contextlib.suppress(Exception):  # an exception may forbid that it is changed
             if note not in getattr(error, "__notes__", ()):
                 error.add_note(note)
@@ -144,10 +145,10 @@ class KernelNode:
     def _report_kept(self, handed: list[Any]) -> None:
         # A kernel that caught an exception of a session that it ran is still in that one's frames.
         last = failures.last_exception()
-        if not detach(handed, last.__traceback__ if last else None):
+        if not detach(handed, self._op.kernels["cpu"], last.__traceback__ if last else None):
             return
         # Searching for what was kept takes long; from now on there is nothing that must not be.
-        self._hands_copies, self._takes_buffers = True, False
+        self._keeper = self._op.kernels["cpu"]
         warnings.warn(
             f"{self._signature.qualified_name} kept an array that it was handed, or a view of one, which is valid "
             f"during its call only; it now has a copy. Keep a copy instead: x.copy() ({self._op.location})",
