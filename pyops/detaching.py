@@ -56,7 +56,8 @@ def detach(arrays: Sequence[Array | None], kernel: Callable[..., Any], traceback
         kept = any(getrefcount(array) - _count(array, local, arrays) > 4 for array in held.values())
         local.clear()
         if kept:
-            _own(_derived(_reachable([kernel, *_running_locals()]), held))
+            # The collector does not look into running frames.
+            _own(_derived(_reachable([kernel, *(frame.f_locals for frame in _stack())]), held))
     _own(held.values())
     # What the search cannot reach (in C, say) still looks at memory that is there for as long as the
     # running sessions and what they were fed are.
@@ -155,23 +156,19 @@ def _reachable(roots: Iterable[Any]) -> Iterator[Any]:
                 pending.append(item)
 
 
-def _running_locals() -> Iterator[dict[str, Any]]:
-    # The collector does not look into running frames.
-    for frame in sys._current_frames().values():
-        step: FrameType | None = frame
-        while step is not None:
-            yield step.f_locals
-            step = step.f_back
+def _stack() -> Iterator[FrameType]:
+    """The frames of this thread; those of others may change while one looks."""
+    step: FrameType | None = sys._getframe()
+    while step is not None:
+        yield step
+        step = step.f_back
 
 
 def _runs_in_progress() -> list[Any]:
-    """The sessions that are running, and their feeds, from the stacks of all threads."""
+    """The sessions that are running in this thread, and their feeds."""
     found = []
-    for frame in sys._current_frames().values():
-        step: FrameType | None = frame
-        while step is not None:
-            names = step.f_code.co_varnames
-            if "input_feed" in names and isinstance(step.f_locals.get("self"), onnxruntime.InferenceSession):
-                found += [step.f_locals["self"], step.f_locals["input_feed"]]
-            step = step.f_back
+    for frame in _stack():
+        names = frame.f_code.co_varnames
+        if "input_feed" in names and isinstance(frame.f_locals.get("self"), onnxruntime.InferenceSession):
+            found += [frame.f_locals["self"], frame.f_locals["input_feed"]]
     return found

@@ -15,10 +15,6 @@ KEPT = {
     # A memoryview's memory cannot be exchanged: it is released, and says so.
     "a-memoryview": ("kept.append(memoryview(x))", "released(kept[0])"),
     "an-array-on-its-buffer": ("kept.append(np.frombuffer(x, np.float32))", "kept[0][:3].tolist()"),
-    "a-view-in-a-thread": (
-        "kept.append(Reader(x[:])); kept[-1].start(); kept[-1].started.wait()",
-        "kept[0].read()",
-    ),
     "a-view-in-an-object-with-slots": ("kept.append(Slots(x[:]))", "kept[0].array[:3].tolist()"),
     "a-view-in-a-suspended-generator": (
         "kept.append(later(x[:])); next(kept[-1])",
@@ -27,22 +23,6 @@ KEPT = {
 }
 
 SCRIPT = """
-    class Reader(threading.Thread):
-        def __init__(self, array):
-            super().__init__()
-            self.arguments, self.started, self.go, self.values = [array], threading.Event(), threading.Event(), None
-
-        def run(self):
-            array = self.arguments.pop()
-            self.started.set()
-            self.go.wait()
-            self.values = array[:3].tolist()
-
-        def read(self):
-            self.go.set()
-            self.join()
-            return self.values
-
     class Slots:
         __slots__ = ("array",)
 
