@@ -63,7 +63,8 @@ def detach(arrays: Sequence[Array | None], kernel: Callable[..., Any], traceback
     # running sessions and what they were fed are.
     runs = _runs_in_progress() if kept else []
     for array in held.values():
-        weakref.finalize(array, runs.clear).atexit = False
+        # What is passed to a finalizer lives until it is called; it need not do anything.
+        weakref.finalize(array, id, runs).atexit = False
     return kept
 
 
