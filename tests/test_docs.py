@@ -1,0 +1,55 @@
+"""What the README and the pages in docs show is what a reader gets.
+
+The Python blocks of a page run one after the other in one process. A block after ``<!-- output -->`` is
+what the Python block before it prints, but for spaces; one after ``<!-- not run: why -->`` is not run.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+BLOCK = re.compile(r"(?:<!-- (output|not run: [^\n]+) -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
+SEPARATOR = "=== end of a block ==="
+RUN = """
+import json, sys
+names = {"__name__": "__main__"}
+for number, block in enumerate(json.load(sys.stdin), 1):
+    exec(compile(block, f"block {number}", "exec"), names)
+    print(%r, flush=True)
+"""
+
+
+def blocks(page: Path) -> list[tuple[str, str | None]]:
+    """Each Python block that is run, with what it is said to print."""
+    found: list[tuple[str, str | None]] = []
+    for mark, language, text in BLOCK.findall(page.read_text()):
+        if mark == "output":
+            found[-1] = (found[-1][0], text)
+        elif language == "python" and not mark:
+            found.append((text, None))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_run_and_print_what_the_page_says(page, tmp_path):
+    cells = blocks(page)
+    if not cells:
+        return
+    command = [sys.executable, "-c", RUN % SEPARATOR]
+    source = json.dumps([code for code, _ in cells])
+    done = subprocess.run(command, cwd=tmp_path, input=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    for (code, shown), printed in zip(cells, done.stdout.split(SEPARATOR), strict=False):
+        assert shown is None or printed.split() == shown.split(), f"{code}\nprints\n{printed}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_files_it_links_to_exist(page):
+    links = [link.partition("#")[0] for link in re.findall(r"\]\((.*?)\)", page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
