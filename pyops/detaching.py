@@ -24,7 +24,7 @@ import onnxruntime
 Array = np.ndarray[Any, Any]
 
 _CONTAINERS = (dict, list, set, tuple)
-_UNSEARCHED = {str, bytes, int, float, bool, CodeType, ModuleType}
+_UNSEARCHED = {str, bytes, int, float, bool, CodeType}
 _MOST_SEARCHED = 50_000
 _searching = threading.Lock()
 
@@ -56,8 +56,7 @@ def detach(arrays: Sequence[Array | None], kernel: Callable[..., Any], traceback
         kept = any(getrefcount(array) - _count(array, local, arrays) > 4 for array in held.values())
         local.clear()
         if kept:
-            # The collector does not look into running frames.
-            _own(_derived(_reachable([kernel, *(frame.f_locals for frame in _stack())]), held))
+            _own(_derived(_reachable([kernel, *(names for _, names in _running())]), held))
     _own(held.values())
     # What the search cannot reach (in C, say) still looks at memory that is there for as long as the
     # running sessions and what they were fed are.
@@ -144,32 +143,42 @@ def _release(view: memoryview) -> None:
 
 
 def _reachable(roots: Iterable[Any]) -> Iterator[Any]:
-    """What objects refer to, the nearest first."""
+    """What objects refer to, the nearest first, and what modules do last."""
     # Not all that the garbage collector knows: CPython resizes a tuple that another thread is just
     # making only while nobody else refers to it.
     seen: set[int] = set()
-    pending = deque(roots)
-    while pending and len(seen) < _MOST_SEARCHED:
-        for item in gc.get_referents(pending.popleft()):
+    pending, modules = deque(roots), deque[ModuleType]()
+    while (pending or modules) and len(seen) < _MOST_SEARCHED:
+        for item in gc.get_referents((pending or modules).popleft()):
             yield item
             if id(item) not in seen and type(item) not in _UNSEARCHED:
                 seen.add(id(item))
-                pending.append(item)
+                (modules if type(item) is ModuleType else pending).append(item)
 
 
-def _stack() -> Iterator[FrameType]:
-    """The frames of this thread; those of others may change while one looks."""
-    step: FrameType | None = sys._getframe()
-    while step is not None:
-        yield step
-        step = step.f_back
+def _running() -> list[tuple[FrameType, dict[str, Any]]]:
+    """The frames that run in all threads, and their local variables, which the collector does not look into."""
+    found = []
+    collects = gc.isenabled()
+    try:
+        # CPython 3.11 may collect garbage while it makes an object of a frame. Finalizers then let the
+        # frame's own thread go on, and what is made is an object of a frame that is gone.
+        gc.disable()
+        for frame in sys._current_frames().values():
+            step: FrameType | None = frame
+            while step is not None:
+                found.append((step, step.f_locals))
+                step = step.f_back
+    finally:
+        if collects:
+            gc.enable()
+    return found
 
 
 def _runs_in_progress() -> list[Any]:
-    """The sessions that are running in this thread, and their feeds."""
+    """The sessions that are running, and their feeds."""
     found = []
-    for frame in _stack():
-        names = frame.f_code.co_varnames
-        if "input_feed" in names and isinstance(frame.f_locals.get("self"), onnxruntime.InferenceSession):
-            found += [frame.f_locals["self"], frame.f_locals["input_feed"]]
+    for frame, names in _running():
+        if "input_feed" in frame.f_code.co_varnames and isinstance(names.get("self"), onnxruntime.InferenceSession):
+            found += [names["self"], names["input_feed"]]
     return found

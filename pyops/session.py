@@ -81,7 +81,10 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             except Exception as error:
                 failure = failures.pick_up(str(error)) or _explained(error, source, resolution)
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:  # or the exception and this frame would keep each other
+                del failure
         self._quiet_run: Any = None
         if options.log_severity_level == _UNSET:
             # The exception says all that ONNX Runtime would print.
@@ -120,7 +123,10 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             failure = failures.pick_up(str(error))
             if failure is None:
                 raise
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure
 
     def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
         feed = {name: ort_values.from_array(value) for name, value in input_feed.items()}
@@ -183,7 +189,10 @@ def _reraising(run: Callable[..., Any], *args: Any) -> Any:
         if failure is None:
             raise
     # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
-    raise failure
+    try:
+        raise failure
+    finally:
+        del failure
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """How a kernel's exception reaches the caller."""
 
+import gc
 import sys
 import traceback
 import weakref
@@ -239,3 +240,23 @@ def test_a_kernel_that_recurses_too_deep_raises_recursion_error() -> None:
 
     assert isinstance(raised_by(pyops.InferenceSession(chain("tests::Deep"))), RecursionError)
     assert sys.getrecursionlimit() > 100
+
+
+def test_an_exception_is_gone_when_the_caller_lets_it_go() -> None:
+    @onnx_op("exceptions::Fails")
+    def fails(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        raise LookupError("gone")
+
+    session = pyops.InferenceSession(chain("exceptions::Fails"))
+    gc.disable()
+    try:
+        errors = []
+        for _ in range(3):
+            with pytest.raises(LookupError) as caught:
+                session.run(None, {"x": np.ones(3, np.float32)})
+            errors.append(weakref.ref(caught.value))
+            del caught
+        # Only `last_exception` has one.
+        assert [error() for error in errors] == [None, None, pyops.last_exception()]
+    finally:
+        gc.enable()

@@ -20,6 +20,14 @@ KEPT = {
         "kept.append(later(x[:])); next(kept[-1])",
         "next(kept[0])[:3].tolist()",
     ),
+    "a-view-in-another-thread-s-local": (
+        "kept.append(Holder(x[:]))",
+        "kept[0].result()[:3].tolist()",
+    ),
+    "a-view-in-another-module": (
+        "kept.append(None); sys.modules['attic'].views.append(x[:])",
+        "attic.views[0][:3].tolist()",
+    ),
 }
 
 SCRIPT = """
@@ -32,6 +40,30 @@ SCRIPT = """
     def later(array):
         yield None
         yield array
+
+    class Holder:
+        # A thread that has an array in a local variable, and nowhere else.
+
+        def __init__(self, array):
+            self.arrays, self.taken, self.asked, self.answers = [array], threading.Event(), threading.Event(), []
+            self.thread = threading.Thread(target=self.hold, daemon=True)
+            self.thread.start()
+            self.taken.wait()
+
+        def hold(self):
+            array = self.arrays.pop()
+            self.taken.set()
+            self.asked.wait()
+            self.answers.append(array.copy())
+
+        def result(self):
+            self.asked.set()
+            self.thread.join()
+            return self.answers[0]
+
+    attic = type(sys)("attic")
+    attic.views = []
+    sys.modules["attic"] = attic
 
     def released(view):
         try:
