@@ -24,8 +24,8 @@ import onnxruntime
 Array = np.ndarray[Any, Any]
 
 _CONTAINERS = (dict, list, set, tuple)
-_UNSEARCHED = {str, bytes, int, float, bool, CodeType}
-_MOST_SEARCHED = 50_000
+_UNSEARCHED = {str, bytes, int, float, bool, CodeType, ModuleType}
+_MOST_SEARCHED = 20_000
 _searching = threading.Lock()
 
 
@@ -56,7 +56,7 @@ def detach(arrays: Sequence[Array | None], kernel: Callable[..., Any], traceback
         kept = any(getrefcount(array) - _count(array, local, arrays) > 4 for array in held.values())
         local.clear()
         if kept:
-            _own(_derived(_reachable([kernel, *(names for _, names in _running())]), held))
+            _own(_derived(_reachable([kernel, *(names for _, names in _running()), *_own_modules()]), held))
     _own(held.values())
     # What the search cannot reach (in C, say) still looks at memory that is there for as long as the
     # running sessions and what they were fed are.
@@ -143,17 +143,24 @@ def _release(view: memoryview) -> None:
 
 
 def _reachable(roots: Iterable[Any]) -> Iterator[Any]:
-    """What objects refer to, the nearest first, and what modules do last."""
+    """What objects refer to, the nearest first."""
     # Not all that the garbage collector knows: CPython resizes a tuple that another thread is just
     # making only while nobody else refers to it.
     seen: set[int] = set()
-    pending, modules = deque(roots), deque[ModuleType]()
-    while (pending or modules) and len(seen) < _MOST_SEARCHED:
-        for item in gc.get_referents((pending or modules).popleft()):
+    pending = deque(roots)
+    while pending and len(seen) < _MOST_SEARCHED:
+        for item in gc.get_referents(pending.popleft()):
             yield item
             if id(item) not in seen and type(item) not in _UNSEARCHED:
                 seen.add(id(item))
-                (modules if type(item) is ModuleType else pending).append(item)
+                pending.append(item)
+
+
+def _own_modules() -> list[dict[str, Any]]:
+    """What the modules hold that are not installed: they may be where a kernel puts things."""
+    installed = (sys.prefix, sys.base_prefix)
+    modules = [item for item in list(sys.modules.values()) if isinstance(item, ModuleType)]
+    return [vars(item) for item in modules if not str(getattr(item, "__file__", None)).startswith(installed)]
 
 
 def _running() -> list[tuple[FrameType, dict[str, Any]]]:

@@ -145,7 +145,7 @@ MODELS = {name: model(name) for name in NAMES}
 
 
 LIBC = ctypes.CDLL(None)
-M_ARENA_MAX = -8
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 
 
 def resident() -> int:
@@ -169,30 +169,30 @@ def one_kernel(session: pyops.InferenceSession) -> None:
 
 
 def kernels() -> None:
-    """Redeclare and run, from random threads, with a session for several runs each."""
+    """Redeclare an op, and run two at random, in eight threads, with a session for several declarations each."""
     sessions: dict[str, pyops.InferenceSession] = {}
     lock = threading.Lock()
 
     def step(number: int) -> None:
         name = random.choice(NAMES)
+        # The first thousand meet every behaviour, each in all threads at once.
+        turn = BEHAVIOURS[number * len(BEHAVIOURS) // WARM % len(BEHAVIOURS)]
         with lock:
+            declare(name, turn if number < WARM else random.choice(BEHAVIOURS))
             if number % 3 == 0:
-                # The first thousand meet every one, each in all threads at once.
-                turn = BEHAVIOURS[number * len(BEHAVIOURS) // WARM % len(BEHAVIOURS)]
-                declare(name, turn if number < WARM else random.choice(BEHAVIOURS))
-            if name not in sessions or number % 7 == 0:
                 sessions[name] = pyops.InferenceSession(MODELS[name])
-            session = sessions[name]
-        one_kernel(session)
+        for name in random.choices(NAMES, k=2):
+            one_kernel(sessions[name])
 
     def left_over() -> int:
-        sessions.clear()
+        for name in NAMES:
+            declare(name, right)
+            sessions[name] = pyops.InferenceSession(MODELS[name])
         kept.clear()
         return resident()
 
     with ThreadPoolExecutor(8) as pool:
-        for name in NAMES:
-            declare(name, right)
+        left_over()
         list(pool.map(step, range(WARM)))
         before = left_over()
         for start in range(WARM, COUNT, WARM):
@@ -218,7 +218,9 @@ def report(before: int, after: int) -> None:
 
 if __name__ == "__main__":
     random.seed(0)
-    # Else malloc has an arena for each thread, and how their blocks happen to lie is ten times what is to be seen.
+    # Else malloc has an arena for each thread and keeps large blocks in it: how those happen to lie
+    # is ten times what is to be seen.
     LIBC.mallopt(M_ARENA_MAX, 1)
+    LIBC.mallopt(M_MMAP_THRESHOLD, 64 * 1024)
     warnings.simplefilter("ignore", pyops.errors.KeptArrayWarning)
     {"kernels": kernels, "sessions": sessions}[sys.argv[1]]()
