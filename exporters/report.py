@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from pyops.tables import html_table, text_table
 from pyops.types import DType, describe, dtype_name
 
 Array = np.ndarray[Any, Any]
@@ -78,16 +78,10 @@ class Report:
         return all(output.ok for output in self.outputs)
 
     def __str__(self) -> str:
-        rows = self._rows()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([self._summary(), *lines])
+        return f"{self._summary()}\n{text_table(self._rows())}"
 
     def _repr_html_(self) -> str:
-        header, *rows = ([html.escape(cell) for cell in row] for row in self._rows())
-        head = "".join(f"<th>{cell}</th>" for cell in header)
-        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-        return f"<p>{self._summary()}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"<p>{self._summary()}</p>{html_table(self._rows())}"
 
     def _summary(self) -> str:
         wrong = sum(not output.ok for output in self.outputs)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import errors, shapes
 from .decorator import onnx_op
 from .failures import last_exception
+from .listing import ops
 from .op import Op
 from .pycustomopdef import PyCustomOpDef
 
 if TYPE_CHECKING:
+    from .engines.reference import reference_ops
     from .session import InferenceSession, register_custom_ops
 
 __all__ = [
@@ -20,19 +23,23 @@ __all__ = [
     "errors",
     "last_exception",
     "onnx_op",
+    "ops",
+    "reference_ops",
     "register_custom_ops",
     "shapes",
 ]
 
 __version__ = "0.1.0"
 
-# Declarations work without ONNX Runtime, and cost nothing of its import; these names need it.
-_LAZY = {"InferenceSession", "register_custom_ops"}
+# Declarations work without ONNX Runtime, and cost nothing of its import, nor of onnx's; these names need them.
+_LAZY = {
+    "InferenceSession": ".session",
+    "reference_ops": ".engines.reference",
+    "register_custom_ops": ".session",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import session
-
-    return getattr(session, name)
+    return getattr(importlib.import_module(_LAZY[name], __name__), name)

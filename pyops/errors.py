@@ -36,5 +36,13 @@ class MissingDependencyError(PyopsError, ImportError):
     """An optional dependency is needed and not installed; the message names the extra."""
 
 
+class PluginError(PyopsError, ImportError):
+    """An installed plug-in that is needed is broken; the message names its package."""
+
+
 class KeptArrayWarning(UserWarning):
     """A kernel kept an array that is valid during its call only."""
+
+
+class PluginWarning(UserWarning):
+    """An installed plug-in is broken, and it is not known whether it is needed."""

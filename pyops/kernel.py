@@ -172,6 +172,13 @@ def check_outputs(signature: Signature, dtypes: Sequence[DType | None], result: 
     return type(result)(*checked) if hasattr(result, "_fields") else tuple(checked)
 
 
+def miscounted(signature: Signature, outputs: Sequence[Any], count: int) -> OutputError:
+    """What to raise where a variadic op returned other than the `count` outputs that its node has."""
+    return OutputError(
+        f"{signature.qualified_name} returned {len(outputs)} arrays; the model's node has {count} outputs"
+    )
+
+
 def check_shapes(
     signature: Signature, shapes: Sequence[tuple[int | None, ...]], outputs: Sequence[Any], inputs: Sequence[Any]
 ) -> None:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import registry
+from . import plugins, registry
 from .builtin import ONNX_DOMAIN, is_builtin
-from .errors import DeclarationError, InputError, ModelError
+from .errors import DeclarationError, ModelError
 from .hosting import Host, declared_name
+from .node import misfits
 from .op import Op
-from .signature import Signature
 from .types import dtype_name, from_type_str
 
 if TYPE_CHECKING:
@@ -205,12 +205,20 @@ def resolve(model: Model, adopted: Mapping[_Key, Op[..., Any] | DeclarationError
             result.problems.append(str(op))
         elif op is not None:
             result.ops[key] = op
-            result.problems += _misfits(node, op.signature)
+            result.problems += misfits(node, op.signature)
         elif key[0] in ours and not is_builtin(*key):
             problem = describe_missing(*key, opset)
             missing[problem] = missing.get(problem, 0) + 1
     result.problems += [f"{text} ({count} node{'s'[: count > 1]})" for text, count in missing.items()]
     return result
+
+
+def undeclared_domains(model: Model) -> set[str]:
+    """The domains of the operators that neither the model, nor ONNX Runtime, nor a declared op provides."""
+    functions = model.functions()
+    keys = {(_domain(node.domain), node.op_type, opset) for node, opset in model.nodes()}
+    undeclared = {key[:2] for key in keys if registry.find(*key) is None} - functions
+    return {domain for domain, name in undeclared if not is_builtin(domain, name)}
 
 
 def unknown_operators(model: Model, resolution: Resolution) -> list[str]:
@@ -250,6 +258,11 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "
             f"export it with that version, or declare the op with version={opset}"
         )
+    if held_back := plugins.held_back(domain):
+        return (
+            f"{wanted} is not declared; {held_back} provides this domain, and {plugins.VARIABLE}=0 keeps it from "
+            "being imported"
+        )
     declared = [op.signature for op in registry.latest()]
     elsewhere = [signature.qualified_name for signature in declared if signature.name == name]
     beside = difflib.get_close_matches(name, [signature.name for signature in declared if signature.domain == domain])
@@ -257,45 +270,3 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
     if nearest:
         return f"{wanted} is not declared; did you mean {nearest[0]}?"
     return f"{wanted} is not declared; import the module that declares it before creating the session"
-
-
-def _misfits(node: onnx.NodeProto, signature: Signature) -> Iterator[str]:
-    """What of a node does not match its op's declaration."""
-    where = f"node {node.name!r}" if node.name else f"the node that gives {node.output[0]!r}"
-    try:
-        inputs = list(node.input)
-        while inputs and not inputs[-1]:
-            inputs.pop()
-        for item, name in zip(signature.parameters(len(inputs)), inputs, strict=True):
-            if not name and not item.optional:
-                raise InputError(f"input {item.name!r} is absent; {signature} requires it")
-        if len(node.output) > len(signature.outputs) and not signature.outputs[-1].variadic:
-            raise InputError(f"it has {len(node.output)} outputs; {signature} has {len(signature.outputs)}")
-        signature.convert_attributes(_attributes(node, signature))
-    except InputError as error:
-        yield f"{where} ({signature.qualified_name}): {error}"
-
-
-def _attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any]:
-    import onnx
-
-    values = {}
-    for proto in node.attribute:
-        declared = signature.attribute(proto.name)
-        if proto.ref_attr_name and declared is not None:  # set where the function is called
-            values[proto.name] = declared.default
-            continue
-        if declared is not None and proto.type != declared.kind.value:
-            kind = onnx.AttributeProto.AttributeType.Name(proto.type)
-            raise InputError(f"attribute {proto.name!r} is {kind} in the model; it is declared {declared.spelling}")
-        value = onnx.helper.get_attribute_value(proto)
-        if proto.type == onnx.AttributeProto.STRING:
-            value = value.decode()
-        elif proto.type == onnx.AttributeProto.STRINGS:
-            value = [item.decode() for item in value]
-            if any("\0" in item for item in value):
-                raise InputError(f"attribute {proto.name!r} holds a NUL character, at which ONNX Runtime cuts it off")
-        elif proto.type == onnx.AttributeProto.TENSOR:
-            value = onnx.numpy_helper.to_array(value)
-        values[proto.name] = value
-    return values

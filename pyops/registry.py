@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from .op import Op
 
 _lock = threading.Lock()
 _ops: dict[tuple[str, str], dict[int, Op[..., Any]]] = {}
+_this_thread = threading.local()
 
 
 def declare(op: Op[..., Any]) -> Op[..., Any]:
@@ -24,11 +27,24 @@ def declare(op: Op[..., Any]) -> Op[..., Any]:
     with _lock:
         versions = _ops.setdefault((op.domain, op.name), {})
         current = versions.get(op.version)
+        if current is not None and getattr(_this_thread, "adds_only", False):
+            return op
         if current is not None and current.signature == op.signature:
             current.redefine(op.kernels["cpu"])
             return current
         versions[op.version] = op
         return op
+
+
+@contextmanager
+def adding_only() -> Iterator[None]:
+    """Within it, this thread's declarations do not take the place of what is declared already."""
+    before = getattr(_this_thread, "adds_only", False)
+    _this_thread.adds_only = True
+    try:
+        yield
+    finally:
+        _this_thread.adds_only = before
 
 
 def versions(domain: str, name: str) -> dict[int, Op[..., Any]]:
@@ -38,8 +54,18 @@ def versions(domain: str, name: str) -> dict[int, Op[..., Any]]:
 
 def find(domain: str, name: str, opset: int) -> Op[..., Any] | None:
     """The op that a model importing `opset` of the domain means: the highest version not above it."""
-    candidates = [op for version, op in versions(domain, name).items() if version <= opset]
-    return max(candidates, key=lambda op: op.version, default=None)
+    return choose(versions(domain, name), opset)
+
+
+def choose(versions: Mapping[int, Op[..., Any]], opset: int) -> Op[..., Any] | None:
+    """Of an operator's versions, the highest that is not above `opset`."""
+    return max((op for op in versions.values() if op.version <= opset), key=lambda op: op.version, default=None)
+
+
+def all_versions() -> dict[tuple[str, str], dict[int, Op[..., Any]]]:
+    """Every declared op, by domain and name, and then by version."""
+    with _lock:
+        return {key: dict(versions) for key, versions in _ops.items()}
 
 
 def latest() -> list[Op[..., Any]]:

@@ -19,7 +19,7 @@ except ImportError as error:
         "a machine with an NVIDIA GPU (not both: they overwrite each other's files)"
     ) from error
 
-from . import adoption, failures, hosting, model, ort_values, registry
+from . import adoption, failures, hosting, model, ort_values, plugins, registry
 from .engines import native
 from .engines.hosted_op import unsupported_types
 from .errors import ModelError
@@ -48,6 +48,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
     ModelError
         The model and the declared ops disagree, or ONNX Runtime refuses the model for want of an
         operator; the message lists what is missing.
+    PluginError
+        An installed plug-in that the model needs is broken.
     MissingDependencyError
         The CUDA execution provider is asked for and not available.
     """
@@ -61,6 +63,9 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         source = model.load(path_or_bytes)
+        if source.proto is None:
+            plugins.import_all()
+        plugins.import_for(model.undeclared_domains(source))
         adopted, taken = adoption.adopted_ops(), adoption.taken_domains()
         resolution = model.resolve(source, adopted, taken)
         if resolution.problems:
@@ -148,7 +153,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
 
 def register_custom_ops(options: Any) -> Any:
-    """Add the declared ops to session options, for people who build their own session.
+    """Add the declared ops and those of installed plug-ins to session options, for people who build their own session.
 
     Of several versions of an op, sessions see the highest. There, ONNX Runtime's own error carries
     the text of a kernel's exception, and `pyops.last_exception` gives the exception itself.
@@ -168,6 +173,7 @@ def register_custom_ops(options: Any) -> Any:
     EngineError
         `options` is no SessionOptions, or ONNX Runtime cannot host Python kernels here.
     """
+    plugins.import_all()
     hosts = [hosting.host(op, taken=set()) for op in registry.latest()]
     mistaken = [host.op.signature.qualified_name for host in hosts if hosting.is_mistaken(host.op)]
     if mistaken:

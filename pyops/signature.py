@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
@@ -128,6 +128,12 @@ class Attribute:
             return scalar
         return f"tuple[{scalar}, ...]" if self.as_tuple else f"list[{scalar}]"
 
+    def __str__(self) -> str:
+        if self.required:
+            return f"{self.name}: {self.spelling}"
+        optional = " | None" if self.default is None else ""
+        return f"{self.name}: {self.spelling}{optional} = {_spell_value(self.default)}"
+
     def convert(self, value: Any) -> Any:
         """`value` as the kernel gets it on every road.
 
@@ -200,6 +206,14 @@ class Attribute:
         return InputError(
             f"attribute {self.name!r} is {value!r} ({describe(value)}); it is declared as {self.spelling}"
         )
+
+
+def _spell_value(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        text = ", ".join(map(_spell_value, value))
+        return f"[{text}]" if isinstance(value, list) else f"({text},)" if len(value) == 1 else f"({text})"
+    # The shortest number that is nearest to this float32.
+    return str(np.float32(value)) if isinstance(value, float) else repr(value)
 
 
 _SPELLING = {
@@ -290,12 +304,27 @@ class Signature:
         return values
 
     def __str__(self) -> str:
+        return f"{self.qualified_name}{self._spell(str)}"
+
+    @property
+    def brief(self) -> str:
+        """What it takes and returns, with the types of each type parameter said once, behind it."""
+        parameters = [parameter for parameter in self.type_parameters if len(parameter.dtypes) > 1]
+        text = self._spell(lambda type: type.name if type in parameters else str(type))
+        return "; ".join([text, *(f"{parameter.name}: {_some(parameter.dtypes)}" for parameter in parameters)])
+
+    def _spell(self, spell_type: Callable[[TypeParameter], str]) -> str:
         inputs = [
-            f"{'*' if item.variadic else ''}{item.name}: {item.type}{' | None' if item.optional else ''}"
+            f"{'*' if item.variadic else ''}{item.name}: {spell_type(item.type)}{' | None' if item.optional else ''}"
             for item in self.inputs
         ]
-        attributes = [f"{a.name}: {a.spelling}" + ("" if a.required else f" = {a.default!r}") for a in self.attributes]
+        attributes = [str(attribute) for attribute in self.attributes]
         if attributes:
             inputs.append("*")
-        outputs = ", ".join(f"{'*' if item.variadic else ''}{item.type}" for item in self.outputs)
-        return f"{self.qualified_name}({', '.join(inputs + attributes)}) -> {outputs}"
+        outputs = ", ".join(f"{'*' if item.variadic else ''}{spell_type(item.type)}" for item in self.outputs)
+        return f"({', '.join(inputs + attributes)}) -> {outputs}"
+
+
+def _some(dtypes: tuple[DType, ...]) -> str:
+    names = ", ".join(map(dtype_name, dtypes[:4]))
+    return names if len(dtypes) <= 4 else f"{names} and {len(dtypes) - 4} more"

@@ -1,23 +1,26 @@
 """The engines, and sessions in which each of them runs the ops."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
 import onnxruntime
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import pyops
 from pyops import ort_values
 from tests.op_db import SAMPLES
 
-ENGINES = ("native",)
+SESSION_ENGINES = ("native",)
+"""Those that host ops in sessions of ONNX Runtime."""
+ENGINES = (*SESSION_ENGINES, "reference")
 
 
-def sample_cases() -> list[Any]:
+def sample_cases(engines: Sequence[str] = ENGINES) -> list[Any]:
     """The table times the engines, as pytest's parameters."""
     cases = []
-    for engine in ENGINES:
+    for engine in engines:
         for sample in SAMPLES:
             reason = sample.expected_failures.get(engine)
             marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
@@ -25,8 +28,10 @@ def sample_cases() -> list[Any]:
     return cases
 
 
-def make_session(model: onnx.ModelProto, engine: str = "native", options: Any = None) -> onnxruntime.InferenceSession:
-    """A `pyops.InferenceSession` that hosts the ops by an engine."""
+def make_session(model: onnx.ModelProto, engine: str = "native", options: Any = None) -> Any:
+    """A `pyops.InferenceSession` that hosts the ops by an engine; ONNX's ReferenceEvaluator for ``reference``."""
+    if engine == "reference":
+        return ReferenceEvaluator(model, new_ops=pyops.reference_ops(model))
     assert engine == "native"
     return pyops.InferenceSession(model, options)
 

@@ -50,18 +50,20 @@ class HostedOp:
 
 def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int]) -> list[HostedOp]:
     """One `HostedOp` per choice of the type parameters that an output has."""
+    return [HostedOp(op, name, choice, callbacks) for choice in choices(op.signature)]
+
+
+def choices(signature: Signature) -> list[dict[TypeParameter, DType]]:
+    """Every choice of the type parameters that an output has; none if ONNX Runtime lacks a type that it needs."""
     # A parameter that no output has needs no choice: ONNX Runtime lets any type in there, and
     # the kernel node checks it when it is made.
-    types = dict.fromkeys(item.type for item in op.signature.outputs if item.homogeneous)
+    types = dict.fromkeys(item.type for item in signature.outputs if item.homogeneous)
     deciding = [parameter for parameter in types if len(parameter.dtypes) > 1]
     supported = [[dtype for dtype in parameter.dtypes if _ort_code(dtype)] for parameter in deciding]
-    fixed = [p.dtypes[0] for p in op.signature.type_parameters if len(p.dtypes) == 1]
+    fixed = [p.dtypes[0] for p in signature.type_parameters if len(p.dtypes) == 1]
     if not all(map(_ort_code, fixed)):
         return []
-    return [
-        HostedOp(op, name, dict(zip(deciding, choice, strict=True)), callbacks)
-        for choice in itertools.product(*supported)
-    ]
+    return [dict(zip(deciding, choice, strict=True)) for choice in itertools.product(*supported)]
 
 
 def unsupported_types(signature: Signature) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import failures, kernel
 from ..detaching import detach
-from ..errors import KeptArrayWarning, OutputError
+from ..errors import KeptArrayWarning
 from ..types import STRING, is_viewable
 from .c_api import Api
 from .hosted_op import HostedOp
@@ -104,10 +104,7 @@ class KernelNode:
             return
         outputs = kernel.check_outputs(self._signature, self._node.output_dtypes, result)
         if len(outputs) != len(self._node.output_dtypes):
-            raise OutputError(
-                f"{self._signature.qualified_name} returned {len(outputs)} arrays; the model's node has "
-                f"{self._node.output_count} outputs"
-            )
+            raise kernel.miscounted(self._signature, outputs, self._node.output_count)
         if shapes is not None:
             kernel.check_shapes(self._signature, shapes, outputs, handed[: len(self._input_dtypes)])
         for index, output in enumerate(outputs[: self._node.output_count]):

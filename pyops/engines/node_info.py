@@ -9,8 +9,9 @@ from typing import Any
 
 from .. import kernel
 from ..errors import InputError, PyopsError
+from ..node import describe_node
 from ..signature import Signature
-from ..types import DType, describe, from_ort
+from ..types import DType, from_ort
 from .attributes import read_attributes, read_text
 from .c_api import Api
 
@@ -40,9 +41,7 @@ class NodeInfo:
 
     def describe(self, arrays: list[Any]) -> str:
         """The node and its inputs, for messages."""
-        declared = self.signature.parameters(len(arrays)) if arrays else ()
-        inputs = ", ".join(f"{item.name}: {describe(array)}" for item, array in zip(declared, arrays, strict=True))
-        return _where(self.name, self.signature) + (f", inputs {inputs}" if inputs else "")
+        return describe_node(self.name, self.signature, arrays)
 
 
 def read_node_info(api: Api, info: int, signature: Signature) -> NodeInfo:
@@ -60,7 +59,7 @@ def read_node_info(api: Api, info: int, signature: Signature) -> NodeInfo:
         inputs = tuple(_input_dtype(api, info, index) for index in range(input_count))
         declared = kernel.output_dtypes(signature, inputs)
     except PyopsError as error:
-        error.add_note(_where(name, signature))
+        error.add_note(describe_node(name, signature))
         raise
     output_count = _count(api, api.KernelInfo_GetOutputCount, info)
     outputs = [
@@ -68,10 +67,6 @@ def read_node_info(api: Api, info: int, signature: Signature) -> NodeInfo:
         for index in range(max(output_count, len(declared) - signature.outputs[-1].variadic))
     ]
     return NodeInfo(name, signature, attributes, inputs, tuple(outputs), output_count)
-
-
-def _where(name: str, signature: Signature) -> str:
-    return f"in {f'node {name!r}' if name else 'a node without a name'} ({signature.qualified_name})"
 
 
 def _count(api: Api, function: Callable[[int, int], int | None], info: int) -> int:

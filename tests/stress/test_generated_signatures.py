@@ -1,4 +1,4 @@
-"""Signatures, inputs and attributes that hypothesis makes up give the same through a session and a plain call.
+"""Signatures, inputs and attributes that hypothesis makes up give the same through every engine and a plain call.
 
 Each kernel returns arrays that are a digest of everything it got, so that a difference in any value,
 dtype, shape, order or default shows.
@@ -22,6 +22,7 @@ from onnx import helper
 
 import pyops
 from pyops.types import element_type
+from tests.engines import ENGINES, make_session
 
 pytestmark = pytest.mark.stress
 
@@ -167,14 +168,15 @@ def attribute(name: str, value: Any, kind: str) -> onnx.AttributeProto:
     return helper.make_attribute(name, int(value) if isinstance(value, bool) else value)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=2500, deadline=None, suppress_health_check=list(HealthCheck))
-@given(cases())
-def test_a_session_and_the_plain_call_agree(case: Case):
+@given(case=cases())
+def test_an_engine_and_the_plain_call_agree(engine: str, case: Case):
     namespace = {"np": np, "NDArray": NDArray, "digest": digest_into(case.outputs), **SCALARS}
     exec(compile(case.source, "<generated>", "exec", dont_inherit=True), namespace)
     op = pyops.onnx_op("generated::Kernel")(namespace["kernel"])
     expected = op(*case.inputs, **case.attributes)
-    session = pyops.InferenceSession(model_for(case))
+    session = make_session(model_for(case), engine)
     feed = {f"i{index}": value for index, value in enumerate(case.inputs) if value is not None}
     for wanted, got in zip(expected, session.run(None, feed), strict=True):
         assert got.dtype == wanted.dtype

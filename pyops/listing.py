@@ -1,0 +1,112 @@
+"""What is declared, as a table."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from . import adoption, plugins, registry
+from .engines.c_api import load
+from .engines.hosted_op import choices
+from .errors import EngineError
+from .op import Op
+from .tables import html_table, text_table
+
+AnyOp = Op[..., Any]
+
+_HEADER = ("domain", "op type", "version", "devices", "engine", "source", "signature")
+
+
+def ops() -> OpTable:
+    """Every declared op, with those that were declared with onnxruntime-extensions' own ``onnx_op``.
+
+    Returns
+    -------
+    OpTable
+        By domain, name and version. Printed, and in a notebook, it is a table: domain, op type, version,
+        devices with a kernel of their own, the engine by which sessions host the op (``reference``: none can,
+        only ONNX's ReferenceEvaluator), source line and signature. Below it stand the plug-ins that are
+        installed and not imported.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpy.typing import NDArray
+    >>> import pyops
+    >>> @pyops.onnx_op("listing::Twice")
+    ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x + x
+    >>> [op.name for op in pyops.ops() if op.domain == "listing"]
+    ['Twice']
+    """
+    found = {(op.domain, op.name, op.version): op for op in adoption.adopted_ops().values() if isinstance(op, Op)}
+    for versions in registry.all_versions().values():
+        found |= {(op.domain, op.name, op.version): op for op in versions.values()}
+    return OpTable((found[key] for key in sorted(found)), _notes())
+
+
+def _notes() -> list[str]:
+    notes = [
+        f"{domain}::{name} cannot be hosted: {error}"
+        for (domain, name), error in adoption.adopted_ops().items()
+        if not isinstance(error, Op)
+    ]
+    how = "when a model needs it" if plugins.is_enabled() else f"not while {plugins.VARIABLE}=0"
+    return notes + [
+        f"{plugin.name}: provided by {plugins.package(plugin)}, to be imported {how}"
+        for plugin in plugins.not_imported()
+    ]
+
+
+class OpTable(Sequence[AnyOp]):
+    """Ops, readable in a terminal and in a notebook.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        What is known of ops that are not in it.
+    """
+
+    def __init__(self, ops: Iterable[AnyOp], notes: Iterable[str] = ()) -> None:
+        self._ops = tuple(ops)
+        self.notes = tuple(notes)
+
+    @overload
+    def __getitem__(self, index: int) -> AnyOp: ...
+    @overload
+    def __getitem__(self, index: slice) -> OpTable: ...
+    def __getitem__(self, index: int | slice) -> AnyOp | OpTable:
+        return OpTable(self._ops[index]) if isinstance(index, slice) else self._ops[index]
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+    def __repr__(self) -> str:
+        table = text_table([_HEADER, *map(_row, self._ops)]) if self._ops else "no ops are declared"
+        return "\n".join([table, *self.notes])
+
+    def _repr_html_(self) -> str:
+        table = html_table([_HEADER, *map(_row, self._ops)]) if self._ops else "<p>no ops are declared</p>"
+        return "".join([table, *(f"<p>{html.escape(note)}</p>" for note in self.notes)])
+
+
+def _row(op: AnyOp) -> tuple[str, ...]:
+    devices = ", ".join(op.kernels)
+    return op.domain, op.name, str(op.version), devices, _engine(op), _source(op), op.signature.brief
+
+
+def _source(op: AnyOp) -> str:
+    path, _, line = op.location.rpartition(":")
+    if Path(path).is_relative_to(Path.cwd()):
+        path = str(Path(path).relative_to(Path.cwd()))
+    return f"{path}:{line}" if path else op.location
+
+
+def _engine(op: AnyOp) -> str:
+    try:
+        load()
+    except (ImportError, EngineError):
+        return "reference"
+    return "native" if choices(op.signature) else "reference"

@@ -1,0 +1,78 @@
+"""A model's node, held against the declaration of its op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .errors import InputError
+from .signature import Signature
+from .types import describe
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def misfits(node: onnx.NodeProto, signature: Signature) -> Iterator[str]:
+    """What of a node does not match its op's declaration."""
+    where = f"node {node.name!r}" if node.name else f"the node that gives {node.output[0]!r}"
+    try:
+        inputs = list(node.input)
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        for item, name in zip(signature.parameters(len(inputs)), inputs, strict=True):
+            if not name and not item.optional:
+                raise InputError(f"input {item.name!r} is absent; {signature} requires it")
+        if len(node.output) > len(signature.outputs) and not signature.outputs[-1].variadic:
+            raise InputError(f"it has {len(node.output)} outputs; {signature} has {len(signature.outputs)}")
+        linked = linked_attributes(node)
+        unlinked = replace(signature, attributes=tuple(a for a in signature.attributes if a.name not in linked))
+        unknown = {name: None for name in linked if signature.attribute(name) is None}
+        unlinked.convert_attributes(read_attributes(node, signature) | unknown)
+    except InputError as error:
+        yield f"{where} ({signature.qualified_name}): {error}"
+
+
+def linked_attributes(node: onnx.NodeProto) -> dict[str, str]:
+    """The attributes whose values are those of attributes of the function that the node is in."""
+    return {proto.name: proto.ref_attr_name for proto in node.attribute if proto.ref_attr_name}
+
+
+def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any]:
+    """The attributes that the node has itself.
+
+    Raises
+    ------
+    InputError
+        One is of another type than declared.
+    """
+    import onnx
+
+    values = {}
+    for proto in node.attribute:
+        if proto.ref_attr_name:
+            continue
+        declared = signature.attribute(proto.name)
+        if declared is not None and proto.type != declared.kind.value:
+            kind = onnx.AttributeProto.AttributeType.Name(proto.type)
+            raise InputError(f"attribute {proto.name!r} is {kind} in the model; it is declared {declared.spelling}")
+        value = onnx.helper.get_attribute_value(proto)
+        if proto.type == onnx.AttributeProto.STRING:
+            value = value.decode()
+        elif proto.type == onnx.AttributeProto.STRINGS:
+            value = [item.decode() for item in value]
+            if any("\0" in item for item in value):
+                raise InputError(f"attribute {proto.name!r} holds a NUL character, at which ONNX Runtime cuts it off")
+        elif proto.type == onnx.AttributeProto.TENSOR:
+            value = onnx.numpy_helper.to_array(value)
+        values[proto.name] = value
+    return values
+
+
+def describe_node(name: str, signature: Signature, arrays: Sequence[Any] = ()) -> str:
+    """A node, and its inputs where they are given, for the note that an exception gets."""
+    where = f"in {f'node {name!r}' if name else 'a node without a name'} ({signature.qualified_name})"
+    declared = signature.parameters(len(arrays)) if arrays else ()
+    inputs = ", ".join(f"{item.name}: {describe(array)}" for item, array in zip(declared, arrays, strict=True))
+    return f"{where}, inputs {inputs}" if inputs else where

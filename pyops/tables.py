@@ -1,0 +1,21 @@
+"""Tables for a terminal and for a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in aligned columns; the first one is the header."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def html_table(rows: Sequence[Sequence[str]]) -> str:
+    """The same as an HTML table; the cells are escaped."""
+    header, *body = ([html.escape(cell) for cell in row] for row in rows)
+    head = "".join(f"<th>{cell}</th>" for cell in header)
+    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
