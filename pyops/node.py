@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -76,3 +77,10 @@ def describe_node(name: str, signature: Signature, arrays: Sequence[Any] = ()) -
     declared = signature.parameters(len(arrays)) if arrays else ()
     inputs = ", ".join(f"{item.name}: {describe(array)}" for item, array in zip(declared, arrays, strict=True))
     return f"{where}, inputs {inputs}" if inputs else where
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Give an exception a note that it does not have yet, if it lets itself be changed."""
+    with contextlib.suppress(Exception):
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)

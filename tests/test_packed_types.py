@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper
 
-import pyops
 from pyops import onnx_op
+from tests.engines import ENGINES, make_session
 from tests.models import make_model
 
 VALUES = {
@@ -23,7 +23,8 @@ VALUES = {
 
 @pytest.mark.parametrize("shape", [(5,), (2, 2), (1,), (), (0, 3)])
 @pytest.mark.parametrize("scalar", VALUES, ids=lambda scalar: scalar.__name__)
-def test_they_go_in_and_out(scalar: Any, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_they_go_in_and_out(engine: str, scalar: Any, shape: tuple[int, ...]) -> None:
     @onnx_op("packed::Reverse")
     def reverse(x: NDArray[scalar]) -> tuple[NDArray[scalar], NDArray[np.float32]]:  # type: ignore[valid-type]
         assert not x.flags.writeable
@@ -38,7 +39,7 @@ def test_they_go_in_and_out(scalar: Any, shape: tuple[int, ...]) -> None:
     )
     model.ir_version = 11
     model.opset_import[0].version = 23
-    y, z = pyops.InferenceSession(model).run(None, {"x": x})
+    y, z = make_session(model, engine).run(None, {"x": x})
     assert (y.dtype, y.shape) == (x.dtype, shape)
     assert y.astype(np.float32).tolist() == reverse(x)[0].astype(np.float32).tolist()
     assert z.tolist() == x.astype(np.float32).tolist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import warnings
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from .. import failures, kernel
 from ..detaching import detach
 from ..errors import KeptArrayWarning
+from ..node import add_note
 from ..types import STRING, is_viewable
 from .c_api import Api
 from .hosted_op import HostedOp
@@ -135,9 +135,7 @@ class KernelNode:
         note = self._node.describe(inputs if len(inputs) == len(self._node.input_dtypes) else [])
         del inputs
         detach(handed, self._op.kernels["cpu"], error.__traceback__)
-        with contextlib.suppress(Exception):  # an exception may forbid that it is changed
-            if note not in getattr(error, "__notes__", ()):
-                error.add_note(note)
+        add_note(error, note)
 
     def _report_kept(self, handed: list[Any]) -> None:
         # A kernel that caught an exception of a session that it ran is still in that one's frames.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, ClassVar
 
 import onnx
@@ -11,7 +10,7 @@ from onnx.reference.op_run import OpRun
 from .. import adoption, kernel, model, plugins, registry
 from ..builtin import ONNX_DOMAIN
 from ..errors import ModelError
-from ..node import describe_node, linked_attributes, misfits, read_attributes
+from ..node import add_note, describe_node, linked_attributes, misfits, read_attributes
 from ..op import Op
 
 AnyOp = Op[..., Any]
@@ -97,8 +96,7 @@ class ReferenceNode(OpRun):
         try:
             outputs = self._outputs(arrays, self._attributes(linked))
         except BaseException as error:
-            with contextlib.suppress(Exception):  # an exception may forbid that it is changed
-                error.add_note(describe_node(self.onnx_node.name, self._op.signature, arrays))
+            add_note(error, describe_node(self.onnx_node.name, self._op.signature, arrays))
             raise
         return tuple(value if name else None for name, value in zip(self.onnx_node.output, outputs, strict=False))
 
