@@ -53,11 +53,8 @@ def _notes() -> list[str]:
         for (domain, name), error in adoption.adopted_ops().items()
         if not isinstance(error, Op)
     ]
-    how = "when a model needs it" if plugins.is_enabled() else f"not while {plugins.VARIABLE}=0"
-    return notes + [
-        f"{plugin.name}: provided by {plugins.package(plugin)}, to be imported {how}"
-        for plugin in plugins.not_imported()
-    ]
+    how = "to be imported when a model needs it" if plugins.is_enabled() else f"not imported while {plugins.VARIABLE}=0"
+    return notes + [f"{plugin.name}: provided by {plugins.package(plugin)}, {how}" for plugin in plugins.not_imported()]
 
 
 class OpTable(Sequence[AnyOp]):

@@ -1,0 +1,138 @@
+"""`pyops.ops()`: what is declared, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import ml_dtypes
+import numpy as np
+import onnxruntime_extensions
+import pytest
+from numpy.typing import NDArray
+
+import pyops
+from pyops import Op, onnx_op, registry
+
+T = TypeVar("T", np.float16, np.float32)
+Many = TypeVar("Many", np.int8, np.int16, np.int32, np.int64, np.uint8, ml_dtypes.bfloat16)
+F32, C64 = NDArray[np.float32], NDArray[np.complex64]
+
+
+@pytest.fixture(autouse=True)
+def nothing_declared() -> None:
+    registry._ops.clear()
+
+
+def declare(domain: str = "listing", name: str = "Scale", version: int = 1) -> Op[..., Any]:
+    @onnx_op(f"{domain}::{name}", version=version)
+    def scale(x: NDArray[T], *rest: NDArray[Many], by: float = 0.1, mode: Literal["a", "<b>"] = "<b>") -> NDArray[T]:
+        return x
+
+    return scale
+
+
+def listed() -> list[Op[..., Any]]:
+    """What is declared with pyops; other tests may have used onnxruntime-extensions."""
+    return [op for op in pyops.ops() if op.domain.startswith("listing")]
+
+
+def cells(op: Op[..., Any]) -> dict[str, str]:
+    """The row of an op by its header."""
+    rows = Rows()
+    rows.feed(pyops.ops()._repr_html_())
+    header, *body = rows.rows
+    return next(row for row in (dict(zip(header, row, strict=True)) for row in body) if row["op type"] == op.name)
+
+
+class Rows(HTMLParser):
+    """The texts in a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td"):
+            self.rows[-1].append("")
+        else:
+            assert tag in ("table", "thead", "tbody", "p"), f"<{tag}> is not escaped"
+
+    def handle_data(self, data: str) -> None:
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+def test_it_is_a_sequence_of_ops_by_domain_name_and_version() -> None:
+    second, last, first = declare(version=2), declare("listing.more"), declare(version=1)
+    other = declare(name="Other")
+    found = pyops.ops()
+    assert isinstance(found, Sequence)
+    assert listed() == [other, first, second, last]
+    assert found[len(found) - 1] in found
+    assert list(found[:2]) == list(found)[:2]
+
+
+def test_it_stays_what_it_was_when_more_is_declared() -> None:
+    declare()
+    before = pyops.ops()
+    declare(name="Another")
+    assert len(pyops.ops()) == len(before) + 1
+
+
+def test_a_row_says_all_of_an_op() -> None:
+    op = declare(version=3)
+    op.register_kernel("cuda")(lambda x, *rest, by, mode: x)
+    line = inspect.getsourcelines(declare)[1] + 1
+    source = Path(__file__)
+    shown = source.relative_to(Path.cwd()) if source.is_relative_to(Path.cwd()) else source
+    assert cells(op) == {
+        "domain": "listing",
+        "op type": "Scale",
+        "version": "3",
+        "devices": "cpu, cuda",
+        "engine": "native",
+        "source": f"{shown}:{line}",
+        "signature": "(x: T, *rest: Many, *, by: float = 0.1, mode: Literal['a', '<b>'] = '<b>') -> T; "
+        "T: float16, float32; Many: int8, int16, int32, int64 and 2 more",
+    }
+
+
+def test_the_terminal_shows_the_same_in_columns() -> None:
+    op = declare()
+    header, *rows = repr(pyops.ops()).splitlines()
+    row = next(row for row in rows if row.startswith("listing"))
+    for name, cell in cells(op).items():
+        assert row[header.index(name) :].startswith(cell)
+
+
+def test_an_op_that_no_session_can_host_says_so() -> None:
+    @onnx_op("listing::Conjugate")
+    def conjugate(x: C64) -> C64:
+        return x.conj()
+
+    assert cells(conjugate)["engine"] == "reference"
+
+
+def test_functions_declared_with_onnxruntime_extensions_are_listed() -> None:
+    code = onnxruntime_extensions.PyCustomOpDef.dt_float
+
+    @onnxruntime_extensions.onnx_op(op_type="listing.adopted::Third", inputs=[code], outputs=[code])
+    def third(x):
+        return x / np.float32(3)
+
+    (op,) = listed()
+    assert (op.domain, op.name) == ("listing.adopted", "Third")
+    assert "test_listing.py:" in cells(op)["source"]
+
+
+def test_nothing_declared_is_said() -> None:
+    from pyops.listing import OpTable
+
+    assert repr(OpTable([])) == "no ops are declared"
+    assert OpTable([], ["a <note>"])._repr_html_() == "<p>no ops are declared</p><p>a &lt;note&gt;</p>"
