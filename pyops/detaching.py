@@ -174,7 +174,8 @@ def _running() -> list[tuple[FrameType, dict[str, Any]]]:
         for frame in sys._current_frames().values():
             step: FrameType | None = frame
             while step is not None:
-                found.append((step, step.f_locals))
+                # From CPython 3.13 on, what `f_locals` gives refers to the frame, and by it to everything.
+                found.append((step, dict(step.f_locals)))
                 step = step.f_back
     finally:
         if collects:

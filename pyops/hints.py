@@ -74,7 +74,8 @@ def plain(hint: Any) -> Any:
     opened = tuple(map(plain, args))
     if all(new is old for new, old in zip(opened, args, strict=True)):
         return hint
-    return (Union if _is_union(hint) else origin)[opened]
+    # typing.Unpack takes no tuple, not even of one.
+    return (Union if _is_union(hint) else origin)[opened if len(opened) > 1 else opened[0]]
 
 
 def substitute(hint: Any, given: Mapping[Any, Any]) -> Any:

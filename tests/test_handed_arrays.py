@@ -66,6 +66,7 @@ def test_strings_empty_and_scalar_inputs_are_read_only() -> None:
     assert flags == [False] * 6
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")
 def test_an_array_of_one_call_is_not_that_of_the_next() -> None:
     def kernel(x: Any) -> Any:
         assert x.shape == (COUNT,)

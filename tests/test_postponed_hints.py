@@ -122,8 +122,8 @@ def test_postponed_annotations_resolve(tmp_path):
     module = load(tmp_path / "postponed_hints.py", POSTPONED)
     assert str(module.global_names.signature) == (
         "postponed::Global(x: T (one of float32, float64), y: bfloat16, z: string | None, "
-        "*xs: T_xs (one of float16, float32, float64), *, n: int, mode: Literal['a', 'b'] = 'a', scale: float = None, "
-        "table: np.ndarray = None) -> T (one of float32, float64), int64"
+        "*xs: T_xs (one of float16, float32, float64), *, n: int, mode: Literal['a', 'b'] = 'a', "
+        "scale: float | None = None, table: np.ndarray | None = None) -> T (one of float32, float64), int64"
     )
     assert isinstance(module.global_names(np.ones(3, np.float32), np.ones(1, ml_dtypes.bfloat16), n=1), module.Split)
 

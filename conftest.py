@@ -1,0 +1,29 @@
+"""Leaves out what needs torch where torch is not installed, and says so."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+NEED_TORCH = ("exporters", "notebooks", "tests/exporters", "tests/test_demo.py")
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the paths above."""
+    left_out = any(collection_path.is_relative_to(config.rootpath / path) for path in NEED_TORCH)
+    return True if left_out and not HAS_TORCH else None
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say how many files are left out."""
+    if HAS_TORCH:
+        return []
+    files = [file for path in NEED_TORCH for file in _files(config.rootpath / path)]
+    return [f"torch is not installed, {len(files)} files are left out: {', '.join(NEED_TORCH)}"]
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else [*path.glob("**/*.py"), *path.glob("**/*.ipynb")]
