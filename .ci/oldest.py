@@ -1,0 +1,12 @@
+"""Prints, as constraints for pip, the oldest version of each package that pyproject.toml admits for the core."""
+
+import re
+import tomllib
+from pathlib import Path
+
+project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+extras = project["optional-dependencies"]
+for requirement in project["dependencies"] + extras["cpu"] + extras["test"]:
+    # What only runs the tests may be as new as it is.
+    if re.match("numpy|ml-dtypes|onnx(?!-pyops)", requirement):
+        print(requirement.replace(">=", "=="))
