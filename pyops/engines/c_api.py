@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import platform
 import sys
 from ctypes import PYFUNCTYPE, c_char_p, c_int, c_size_t, c_uint32, c_void_p
@@ -142,6 +143,17 @@ class Pair(ctypes.Structure):
     _fields_ = (("first", c_void_p), ("second", c_void_p))
 
 
+class Question(ctypes.Structure):
+    """What ONNX Runtime asks of an op about one of its tensors; as an index, the tensor's position.
+
+    Of two words, as `Pair` is. It gives its position without running a bytecode.
+    """
+
+    _fields_ = (("op", c_void_p), ("position", c_size_t))
+
+    __index__ = property(operator.attrgetter("position.__index__"))
+
+
 class OrtCustomOp(ctypes.Structure):
     """``OrtCustomOp`` of API version 25; a null pointer where a callback is not used."""
 
@@ -175,26 +187,27 @@ class OrtCustomOp(ctypes.Structure):
     )
 
 
+# Those without parameters ignore theirs, which come in registers that nobody need read.
 PROTOTYPES = {
     "GetName": PYFUNCTYPE(_POINTER, _POINTER),
-    "GetExecutionProviderType": PYFUNCTYPE(_POINTER, _POINTER),
-    "GetInputType": PYFUNCTYPE(_INT, Pair),
-    "GetInputTypeCount": PYFUNCTYPE(_SIZE, _POINTER),
-    "GetOutputType": PYFUNCTYPE(_INT, Pair),
-    "GetOutputTypeCount": PYFUNCTYPE(_SIZE, _POINTER),
+    "GetExecutionProviderType": PYFUNCTYPE(_POINTER),
+    "GetInputType": PYFUNCTYPE(_INT, Question),
+    "GetInputTypeCount": PYFUNCTYPE(_SIZE),
+    "GetOutputType": PYFUNCTYPE(_INT, Question),
+    "GetOutputTypeCount": PYFUNCTYPE(_SIZE),
     "KernelDestroy": PYFUNCTYPE(None, _POINTER),
-    "GetInputCharacteristic": PYFUNCTYPE(_INT, Pair),
-    "GetOutputCharacteristic": PYFUNCTYPE(_INT, Pair),
-    "GetInputMemoryType": PYFUNCTYPE(_INT, Pair),
-    "GetVariadicInputMinArity": PYFUNCTYPE(_INT, _POINTER),
-    "GetVariadicInputHomogeneity": PYFUNCTYPE(_INT, _POINTER),
-    "GetVariadicOutputMinArity": PYFUNCTYPE(_INT, _POINTER),
-    "GetVariadicOutputHomogeneity": PYFUNCTYPE(_INT, _POINTER),
+    "GetInputCharacteristic": PYFUNCTYPE(_INT, Question),
+    "GetOutputCharacteristic": PYFUNCTYPE(_INT, Question),
+    "GetInputMemoryType": PYFUNCTYPE(_INT),
+    "GetVariadicInputMinArity": PYFUNCTYPE(_INT),
+    "GetVariadicInputHomogeneity": PYFUNCTYPE(_INT),
+    "GetVariadicOutputMinArity": PYFUNCTYPE(_INT),
+    "GetVariadicOutputHomogeneity": PYFUNCTYPE(_INT),
     "CreateKernelV2": PYFUNCTYPE(_POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
     "KernelComputeV2": PYFUNCTYPE(_POINTER, Pair),
     "InferOutputShapeFn": PYFUNCTYPE(_POINTER, Pair),
-    "GetStartVersion": PYFUNCTYPE(_INT, _POINTER),
-    "GetEndVersion": PYFUNCTYPE(_INT, _POINTER),
+    "GetStartVersion": PYFUNCTYPE(_INT),
+    "GetEndVersion": PYFUNCTYPE(_INT),
     "GetMayInplace": PYFUNCTYPE(_SIZE, _POINTER, _POINTER),
     "ReleaseMayInplace": PYFUNCTYPE(None, _POINTER, _POINTER),
 }

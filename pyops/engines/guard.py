@@ -140,45 +140,6 @@ class Guard:
 _ATTEMPTS = 8
 
 
-def answering(
-    function: Callable[[Any], int | None], interrupted: Callable[[BaseException], None]
-) -> Callable[..., Any]:
-    """`function` as a callback of one parameter whose answer is given whatever interrupts it.
-
-    `interrupted` is told of interrupts; `function`, which must raise nothing itself, is asked again.
-    """
-
-    def serve() -> Generator[int | None, Any, None]:
-        asked = answer = None
-        while True:
-            try:
-                while True:
-                    try:
-                        while True:
-                            if asked is not None:
-                                answer, asked = function(asked), None
-                            asked = yield answer
-                    except GeneratorExit:
-                        raise
-                    except BaseException as caught:
-                        interrupted(caught)
-            except GeneratorExit:
-                raise
-            except BaseException as caught:
-                interrupted(caught)
-
-    class Callback(threading.local):
-        resume: Any = staticmethod(function)
-        __call__ = property(operator.attrgetter("resume"))
-
-    callback = Callback()
-    if threading.current_thread() is threading.main_thread():
-        generator = serve()
-        next(generator)
-        callback.resume = generator.send
-    return callback
-
-
 def checkpoint(function: Callable[..., Any], interrupted: Callable[[BaseException], None]) -> Callable[..., Any]:
     """`function` as a callback of any parameters before which pending interrupts are taken.
 

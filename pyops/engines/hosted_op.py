@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Mapping, Sequence
 from ctypes import addressof, c_int, c_void_p
 from typing import Any
 
 from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from ..types import DType, dtype_name, element_type
-from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp, Pair
+from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp
 
 AnyOp = Op[..., Any]
 
@@ -22,30 +23,29 @@ _LATEST = 2**31 - 1
 
 
 class HostedOp:
-    """An Op with one choice of its type parameters, as ONNX Runtime's C structure.
-
-    Attributes
-    ----------
-    active : bool
-        Whether new sessions see it. ONNX Runtime offers no way to take an operator out of a
-        domain; one that is not active goes by a name that no model uses.
-    """
+    """An Op with one choice of its type parameters, as ONNX Runtime's C structure."""
 
     def __init__(self, op: AnyOp, name: str, choice: dict[TypeParameter, DType], callbacks: Mapping[str, int]) -> None:
         self.op = op
-        self.active = True
-        self.input_types = [_code(item, choice) for item in op.signature.inputs]
-        self.output_types = [_code(item, choice) for item in op.signature.outputs]
-        in_place = _in_place_callbacks(op.signature.may_inplace) if op.signature.may_inplace else {}
-        self.struct = OrtCustomOp(version=API_VERSION, **callbacks, **in_place)
+        signature = op.signature
+        input_types = [_code(item, choice) for item in signature.inputs]
+        output_types = [_code(item, choice) for item in signature.outputs]
+        answers = _answers(signature, input_types, output_types)
+        in_place = _in_place_callbacks(signature.may_inplace) if signature.may_inplace else {}
+        self.struct = OrtCustomOp(version=API_VERSION, **callbacks, **answers, **in_place)
         self.address = addressof(self.struct)
         self._name = ctypes.create_string_buffer(name.encode())
         self._inactive_name = ctypes.create_string_buffer(f"_inactive_{self.address:x}".encode())
+        weakref.finalize(self, _names.pop, self.address).atexit = False
+        self.activate(True)
 
-    @property
-    def name_address(self) -> int:
-        """Where the name that ONNX Runtime is told lies."""
-        return addressof(self._name if self.active else self._inactive_name)
+    def activate(self, active: bool) -> None:
+        """Choose whether new sessions see it.
+
+        ONNX Runtime offers no way to take an operator out of a domain; one that is not active goes by
+        a name that no model uses.
+        """
+        _names[self.address] = addressof(self._name if active else self._inactive_name)
 
 
 def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int]) -> list[HostedOp]:
@@ -87,41 +87,47 @@ hosted: dict[int, HostedOp] = {}
 """By the address of their structures, which is how ONNX Runtime refers to them."""
 
 
-def _signature(hosted_op: int) -> Signature:
-    return hosted[hosted_op].op.signature
+# What ONNX Runtime asks of an op is answered by C code alone: a Python function would raise a pending
+# interrupt at its first bytecode, and there is no way to report one in place of a number. The callbacks
+# are as many as there are different answers.
 
 
-def _input_characteristic(asked: Pair) -> int:
-    item = _signature(asked.first).inputs[asked.second or 0]
-    return _VARIADIC if item.variadic else _OPTIONAL if item.optional else _REQUIRED
+def _answers(signature: Signature, input_types: Sequence[int], output_types: Sequence[int]) -> dict[str, int]:
+    """The addresses of the callbacks that describe an op."""
+    constants = {
+        "GetInputTypeCount": len(input_types),
+        "GetOutputTypeCount": len(output_types),
+        "GetExecutionProviderType": None,
+        "GetInputMemoryType": 0,
+        "GetVariadicInputMinArity": 0,
+        "GetVariadicInputHomogeneity": int(not signature.inputs or signature.inputs[-1].homogeneous),
+        "GetVariadicOutputMinArity": 0,
+        "GetVariadicOutputHomogeneity": int(signature.outputs[-1].homogeneous),
+        "GetStartVersion": signature.version,
+        "GetEndVersion": _LATEST,
+    }
+    by_position = {
+        "GetInputType": tuple(input_types),
+        "GetOutputType": tuple(output_types),
+        "GetInputCharacteristic": tuple(
+            _VARIADIC if item.variadic else _OPTIONAL if item.optional else _REQUIRED for item in signature.inputs
+        ),
+        # A model need not name the outputs that it does not use.
+        "GetOutputCharacteristic": tuple(_VARIADIC if item.variadic else _OPTIONAL for item in signature.outputs),
+    }
+    callbacks = {name: _constant_callback(PROTOTYPES[name], answer) for name, answer in constants.items()}
+    callbacks |= {name: _position_callback(PROTOTYPES[name], answers) for name, answers in by_position.items()}
+    return callbacks | {"GetName": _name_callback}
 
 
-def _output_characteristic(asked: Pair) -> int:
-    # A model need not name the outputs that it does not use.
-    return _VARIADIC if _signature(asked.first).outputs[asked.second or 0].variadic else _OPTIONAL
+@functools.cache
+def _constant_callback(prototype: Any, answer: int | None) -> int:
+    return immortal(prototype(itertools.repeat(answer).__next__))
 
 
-ANSWERS: dict[str, Callable[[Any], int | None]] = {
-    "GetName": lambda op: hosted[op].name_address,
-    "GetExecutionProviderType": lambda op: None,
-    "GetInputType": lambda asked: hosted[asked.first].input_types[asked.second or 0],
-    "GetInputTypeCount": lambda op: len(hosted[op].input_types),
-    "GetOutputType": lambda asked: hosted[asked.first].output_types[asked.second or 0],
-    "GetOutputTypeCount": lambda op: len(hosted[op].output_types),
-    "GetInputCharacteristic": _input_characteristic,
-    "GetOutputCharacteristic": _output_characteristic,
-    "GetInputMemoryType": lambda asked: 0,
-    "GetVariadicInputMinArity": lambda op: 0,
-    "GetVariadicInputHomogeneity": lambda op: int(_signature(op).inputs[-1].homogeneous),
-    "GetVariadicOutputMinArity": lambda op: 0,
-    "GetVariadicOutputHomogeneity": lambda op: int(_signature(op).outputs[-1].homogeneous),
-    "GetStartVersion": lambda op: hosted[op].op.version,
-    "GetEndVersion": lambda op: _LATEST,
-}
-"""What ONNX Runtime asks of a hosted op by its address, or by that and the position of a tensor.
-
-A position of 0 is None to ctypes.
-"""
+@functools.cache
+def _position_callback(prototype: Any, answers: tuple[int, ...]) -> int:
+    return immortal(prototype(answers.__getitem__))
 
 
 @functools.cache
@@ -143,3 +149,8 @@ def immortal(callback: Any) -> int:
     # ONNX Runtime may call back while the interpreter takes its modules apart: never freed.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
     return ctypes.cast(callback, c_void_p).value or 0
+
+
+# By the address of a hosted op's structure, where the name that it goes by lies.
+_names: dict[int, int] = {}
+_name_callback = immortal(PROTOTYPES["GetName"](_names.__getitem__))

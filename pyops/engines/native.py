@@ -25,8 +25,8 @@ from ..hosting import Host
 from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from .c_api import PROTOTYPES, Api, api_from_table, load, session_options_pointer
-from .guard import Guard, answering, checkpoint
-from .hosted_op import ANSWERS, AnyOp, HostedOp, hosted, hosted_ops, immortal
+from .guard import Guard, checkpoint
+from .hosted_op import AnyOp, HostedOp, hosted, hosted_ops, immortal
 from .kernel_node import KernelNode
 from .shape_inference import infer_output_shapes
 
@@ -65,7 +65,7 @@ class Registration:
     def _activate(self, keys: Collection[_Key]) -> None:
         for key, items in self._hosted.items():
             for item in items:
-                item.active = key in keys
+                item.activate(key in keys)
 
     def _add(self, host: Host) -> list[HostedOp]:
         api = load()
@@ -170,7 +170,9 @@ def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | Non
     _tables.append(table)
     try:
         if _interrupts:
-            raise _interrupts.pop()
+            interrupt = _interrupts[0]
+            _interrupts.clear()
+            raise interrupt
         number = next(_numbers)
         _computes[number] = KernelNode(api, info, hosted[hosted_op]).compute
         c_void_p.from_address(out).value = number
@@ -224,7 +226,7 @@ _compute_guard = Guard(_computes, _Reporter())
 _infer_guard = Guard(_infers, _Reporter())
 
 
-_CALLBACKS: dict[str, Any] = {name: answering(answer, _interrupts.append) for name, answer in ANSWERS.items()} | {
+_CALLBACKS: dict[str, Any] = {
     # The bound method is C code, so that no interrupt can be raised in this callback either.
     "KernelDestroy": _computes.pop,
     "CreateKernelV2": checkpoint(_create_kernel, _interrupts.append),
