@@ -17,12 +17,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if left_out and not HAS_TORCH else None
 
 
-def pytest_report_header(config: pytest.Config) -> list[str]:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say how many files are left out."""
-    if HAS_TORCH:
-        return []
-    files = [file for path in NEED_TORCH for file in _files(config.rootpath / path)]
-    return [f"torch is not installed, {len(files)} files are left out: {', '.join(NEED_TORCH)}"]
+    if not HAS_TORCH:
+        files = [file for path in NEED_TORCH for file in _files(config.rootpath / path)]
+        names = ", ".join(NEED_TORCH)
+        terminalreporter.write_line(f"torch is not installed, {len(files)} files are left out: {names}")
 
 
 def _files(path: Path) -> list[Path]:
