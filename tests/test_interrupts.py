@@ -138,6 +138,10 @@ def test_a_storm_of_signals_while_sessions_are_created_leaves_them_right_or_inte
     session: str, number: str
 ) -> None:
     script = f"""
+        @onnx_op("hazards::Op")
+        def op(x: F32, *rest: F32) -> F32:
+            return x + 1
+
         model = chain(*["hazards::Op"] * 20)
 
         def work():

@@ -209,7 +209,7 @@ PROTOTYPES = {
     "GetStartVersion": PYFUNCTYPE(_INT),
     "GetEndVersion": PYFUNCTYPE(_INT),
     "GetMayInplace": PYFUNCTYPE(_SIZE, _POINTER, _POINTER),
-    "ReleaseMayInplace": PYFUNCTYPE(None, _POINTER, _POINTER),
+    "ReleaseMayInplace": PYFUNCTYPE(None),
 }
 
 

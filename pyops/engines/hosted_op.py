@@ -14,6 +14,7 @@ from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from ..types import DType, dtype_name, element_type
 from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp
+from .guard import checkpoint
 
 AnyOp = Op[..., Any]
 
@@ -86,6 +87,9 @@ def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
 hosted: dict[int, HostedOp] = {}
 """By the address of their structures, which is how ONNX Runtime refers to them."""
 
+interrupts: list[BaseException] = []
+"""Those that came while ONNX Runtime asked about ops; the next kernel that is created raises them."""
+
 
 # What ONNX Runtime asks of an op is answered by C code alone: a Python function would raise a pending
 # interrupt at its first bytecode, and there is no way to report one in place of a number. The callbacks
@@ -140,8 +144,11 @@ def _in_place_callbacks(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
         c_void_p.from_address(at_outputs).value = addressof(outputs)
         return len(pairs)
 
-    functions = {"GetMayInplace": get, "ReleaseMayInplace": lambda at_inputs, at_outputs: None}
-    return {name: immortal(PROTOTYPES[name](function)) for name, function in functions.items()}
+    callback = immortal(PROTOTYPES["GetMayInplace"](checkpoint(get, interrupts.append)))
+    return {
+        "GetMayInplace": callback,
+        "ReleaseMayInplace": _constant_callback(PROTOTYPES["ReleaseMayInplace"], None),
+    }
 
 
 def immortal(callback: Any) -> int:

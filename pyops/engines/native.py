@@ -26,7 +26,7 @@ from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from .c_api import PROTOTYPES, Api, api_from_table, load, session_options_pointer
 from .guard import Guard, checkpoint
-from .hosted_op import AnyOp, HostedOp, hosted, hosted_ops, immortal
+from .hosted_op import AnyOp, HostedOp, hosted, hosted_ops, immortal, interrupts
 from .kernel_node import KernelNode
 from .shape_inference import infer_output_shapes
 
@@ -166,12 +166,12 @@ def _infer_output_shapes(op: AnyOp, context: int) -> None:
 
 
 def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | None:
-    api = api_from_table(table)
-    _tables.append(table)
     try:
-        if _interrupts:
-            interrupt = _interrupts[0]
-            _interrupts.clear()
+        api = api_from_table(table)
+        _tables.append(table)
+        if interrupts:
+            interrupt = interrupts[0]
+            interrupts.clear()
             raise interrupt
         number = next(_numbers)
         _computes[number] = KernelNode(api, info, hosted[hosted_op]).compute
@@ -221,7 +221,6 @@ _PROBE = """
 probe (float[1] x) => (float[1] y) { y = pyops.Probe(x) }
 """
 _tables: deque[int] = deque(maxlen=1)
-_interrupts: list[BaseException] = []
 _compute_guard = Guard(_computes, _Reporter())
 _infer_guard = Guard(_infers, _Reporter())
 
@@ -229,7 +228,7 @@ _infer_guard = Guard(_infers, _Reporter())
 _CALLBACKS: dict[str, Any] = {
     # The bound method is C code, so that no interrupt can be raised in this callback either.
     "KernelDestroy": _computes.pop,
-    "CreateKernelV2": checkpoint(_create_kernel, _interrupts.append),
+    "CreateKernelV2": checkpoint(_create_kernel, interrupts.append),
     "KernelComputeV2": _compute_guard.callback,
     "InferOutputShapeFn": _infer_guard.callback,
 }
