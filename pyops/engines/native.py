@@ -177,8 +177,18 @@ def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | Non
         _computes[number] = KernelNode(api, info, hosted[hosted_op]).compute
         c_void_p.from_address(out).value = number
     except BaseException as error:
-        return _Reporter().report(error)
+        return _report(error)
     return None
+
+
+def _report(error: BaseException, attempts: int = 8) -> int:
+    """A status that stands for an exception, though others come in meanwhile."""
+    try:
+        return _Reporter().report(error)
+    except BaseException:
+        if not attempts:
+            raise
+        return _report(error, attempts - 1)
 
 
 _SPARES = 32
