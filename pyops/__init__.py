@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from . import errors, shapes
 from .decorator import onnx_op
 from .failures import last_exception
-from .listing import ops
 from .op import Op
 from .pycustomopdef import PyCustomOpDef
 
 if TYPE_CHECKING:
     from .engines.reference import reference_ops
+    from .listing import ops
     from .session import InferenceSession, register_custom_ops
 
 __all__ = [
@@ -31,9 +31,10 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Declarations work without ONNX Runtime, and cost nothing of its import, nor of onnx's; these names need them.
+# Declarations work without ONNX Runtime, and cost nothing of what these names import.
 _LAZY = {
     "InferenceSession": ".session",
+    "ops": ".listing",
     "reference_ops": ".engines.reference",
     "register_custom_ops": ".session",
 }
