@@ -28,7 +28,7 @@ class Workspace:
     may change theirs.
     """
 
-    __slots__ = ("_api", "_data", "_dims", "_memories", "_rank", "_references", "_shapes", "_type", "_value")
+    __slots__ = ("_api", "_buffers", "_data", "_dims", "_memories", "_rank", "_references", "_shapes", "_type", "_value")
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -36,6 +36,7 @@ class Workspace:
         self._rank, self._data = c_size_t(), c_void_p()
         self._references = tuple(map(byref, (self._value, self._type, self._dims, self._rank, self._data)))
         self._memories: dict[Any, tuple[Any, ...]] = {}
+        self._buffers: dict[Any, np.ndarray[Any, Any]] = {}
         self._shapes: dict[tuple[int, ...], Array[c_int64]] = {}
 
     # Statuses are looked at before `check` is called: these run for every tensor of every call.
@@ -69,13 +70,21 @@ class Workspace:
 
     def output(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
         """ONNX Runtime's buffer for the output at `index` as an array to write to; None where it is not used."""
+        buffer = self._buffer(context, index, shape, dtype)
+        return None if buffer is None else np.ndarray(shape, dtype, buffer.base)
+
+    def _buffer(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
+        """As `output`, for use here alone."""
         if not self._allocate(context, index, shape):
             return None
         key = (self._data.value, shape, dtype)
-        known = self._memories.get(key)
+        known = self._buffers.get(key)
         if known is None:
-            known = self._remember(key, shape, dtype, arrays.memory(self._data, shape, dtype, writeable=True))
-        return np.ndarray(*known)
+            if len(self._buffers) >= _MAX_KEPT:
+                self._buffers.clear()
+            memory = arrays.memory(self._data, shape, dtype, writeable=True)
+            known = self._buffers[key] = np.ndarray(shape, dtype, memory)
+        return known
 
     def write(self, context: c_void_p, index: int, array: np.ndarray[Any, Any]) -> None:
         """Copy an array into the output at `index`."""
@@ -86,11 +95,8 @@ class Workspace:
             if self._allocate(context, index, array.shape) and array.size:
                 data = arrays.pack(array)
                 arrays.copy_bytes(self._data, data, len(data))
-        elif array.nbytes <= arrays.SMALL:
-            if self._allocate(context, index, array.shape):
-                arrays.copy_bytes(self._data, array.tobytes(), array.nbytes)
         else:
-            buffer = self.output(context, index, array.shape, array.dtype)
+            buffer = self._buffer(context, index, array.shape, array.dtype)
             if buffer is not None:
                 buffer[...] = array
 
