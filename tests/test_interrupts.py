@@ -4,6 +4,8 @@ import pytest
 
 from tests.scripts import run_script
 
+pytestmark = pytest.mark.usefixtures("engine_of_scripts")
+
 # A handler that raises at most `RAISES` times while it is armed, so that as many nested handlers catch all.
 TOOLS = """
         import random

@@ -15,12 +15,13 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import helper
 
 import pyops
+from pyops.errors import EngineError
 from pyops.types import element_type
 from tests.engines import ENGINES, make_session
 
@@ -176,7 +177,13 @@ def test_an_engine_and_the_plain_call_agree(engine: str, case: Case):
     exec(compile(case.source, "<generated>", "exec", dont_inherit=True), namespace)
     op = pyops.onnx_op("generated::Kernel")(namespace["kernel"])
     expected = op(*case.inputs, **case.attributes)
-    session = make_session(model_for(case), engine)
+    try:
+        session = make_session(model_for(case), engine)
+    except EngineError as error:
+        # Every line names what onnxruntime-extensions has no way to carry.
+        assert engine == "extensions"
+        assert "cannot carry its" in str(error)
+        assume(False)
     feed = {f"i{index}": value for index, value in enumerate(case.inputs) if value is not None}
     for wanted, got in zip(expected, session.run(None, feed), strict=True):
         assert got.dtype == wanted.dtype
