@@ -19,7 +19,6 @@ import numpy as np
 import onnxruntime
 
 from ..errors import EngineError, MissingDependencyError
-from ..interrupts import interrupts_deferred
 from ..pycustomopdef import DEFAULT_DOMAIN
 from ..signature import Signature
 from ..types import STRING, DType, element_type
@@ -64,20 +63,21 @@ def library() -> Any:
 
 @functools.cache
 def _run_once() -> None:
-    # When its C++ makes an array for the first time, it runs Python code of NumPy's, and what is raised there (an
-    # interrupt) ends the process.
+    # When its C++ makes an array for the first time, it runs Python code of NumPy's, and what is raised there (by a
+    # signal's handler) ends the process. Handlers run in the main thread alone.
     import onnx
     from onnxruntime_extensions import get_library_path
 
-    with interrupts_deferred():
-        types = (Types((1,), (1,)),)
-        domain = place(types, hook.add_target(lambda call: (0, (1,), call.inputs[0]).__iter__))
-        del _places[types]
-        options = onnxruntime.SessionOptions()
-        options.register_custom_ops_library(get_library_path())
-        model = onnx.parser.parse_model(_FIRST_MODEL.format(domain)).SerializeToString()
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        session.run(None, {"x": np.zeros(1, np.float32)})
+    types = (Types((1,), (1,)),)
+    domain = place(types, hook.add_target(lambda call: (0, (1,), call.inputs[0]).__iter__))
+    del _places[types]
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(get_library_path())
+    model = onnx.parser.parse_model(_FIRST_MODEL.format(domain)).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    thread = threading.Thread(target=session.run, args=(None, {"x": np.zeros(1, np.float32)}))
+    thread.start()
+    thread.join()
 
 
 _FIRST_MODEL = """
