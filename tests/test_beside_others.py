@@ -15,6 +15,9 @@ from tests.models import make_model
 
 extensions = pytest.importorskip("onnxruntime_extensions")
 
+# Other modules of the tests declare ops that onnxruntime-extensions cannot carry.
+pytestmark = pytest.mark.filterwarnings("ignore:left out")
+
 F32, Str = NDArray[np.float32], NDArray[np.str_]
 
 # An operator others::Triple as anybody would write it in C, with the few functions of ONNX Runtime's API that it uses.

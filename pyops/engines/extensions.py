@@ -312,8 +312,6 @@ def _add_library(options: Any, needed: Set[Any]) -> None:
     EngineError
         `options` are none, or hold the library from a time when what is needed was not in it.
     """
-    if not isinstance(options, onnxruntime.SessionOptions):
-        raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
     if options not in _seen:
         options.register_custom_ops_library(extensions.library().get_library_path())
         _seen[options] = extensions.domains() | _published.keys()
@@ -379,6 +377,8 @@ def register(options: Any) -> None:
     EngineError
         `options` are none, or have the library from before some op was declared.
     """
+    if not isinstance(options, onnxruntime.SessionOptions):
+        raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
     with extensions.lock:
         extensions.library()
         _add_library(options, _publish(stacklevel=4))
