@@ -13,14 +13,17 @@ from .pycustomopdef import PyCustomOpDef
 
 if TYPE_CHECKING:
     from .engines.reference import reference_ops
+    from .installing import install
     from .listing import ops
-    from .session import InferenceSession, register_custom_ops
+    from .session import InferenceSession, get_library_path, register_custom_ops
 
 __all__ = [
     "InferenceSession",
     "Op",
     "PyCustomOpDef",
     "errors",
+    "get_library_path",
+    "install",
     "last_exception",
     "onnx_op",
     "ops",
@@ -34,6 +37,8 @@ __version__ = "0.1.0"
 # Declarations work without ONNX Runtime, and cost nothing of what these names import.
 _LAZY = {
     "InferenceSession": ".session",
+    "get_library_path": ".session",
+    "install": ".installing",
     "ops": ".listing",
     "reference_ops": ".engines.reference",
     "register_custom_ops": ".session",

@@ -24,14 +24,20 @@ waiting: dict[int, BaseException] = {}
 _last: BaseException | None = None
 
 
-def put_down(error: BaseException) -> str:
-    """Keep an exception, and return the message that stands for it: a number, and its traceback."""
+def remember(error: BaseException) -> None:
+    """Keep an exception as the last one, with a traceback that begins in the kernel."""
     with contextlib.suppress(Exception):  # an exception may forbid that it is changed
         error.__traceback__ = _from_kernel(error.__traceback__)
-    number = next(_numbers)
     global _last
+    _last = error
+
+
+def put_down(error: BaseException) -> str:
+    """Keep an exception, and return the message that stands for it: a number, and its traceback."""
+    remember(error)
+    number = next(_numbers)
     with _lock:
-        waiting[number] = _last = error
+        waiting[number] = error
         while len(waiting) > _KEPT:
             del waiting[min(waiting)]
     # Unlike str(), these stand an exception whose __str__ raises.

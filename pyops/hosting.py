@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from .builtin import ONNX_DOMAIN
 from .op import Op
+from .signature import Signature
 
 _PREFIX = "pyops"
 # Found by running a node of each ONNX operator's name in another domain.
@@ -38,7 +39,7 @@ def host(op: Op[..., Any], taken: set[str]) -> Host:
     return Host(domain, f"{_PREFIX}_{op.name}" if is_mistaken(op) else op.name, op)
 
 
-def is_mistaken(op: Op[..., Any]) -> bool:
+def is_mistaken(op: Op[..., Any] | Signature) -> bool:
     """Whether ONNX Runtime's optimizers would take the op for one of ONNX's."""
     return op.domain != ONNX_DOMAIN and op.name in _MISTAKEN
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from . import plugins, registry
 from .builtin import ONNX_DOMAIN, is_builtin
 from .errors import DeclarationError, ModelError
 from .hosting import Host, declared_name
-from .node import misfits
+from .node import linked_attributes, misfits
 from .op import Op
 from .types import dtype_name, from_type_str
 
@@ -54,6 +54,10 @@ class Model:
             for node in _nodes(container):
                 yield node, versions.get(_domain(node.domain), 1)
 
+    def operators(self) -> set[_Key]:
+        """Domain and op type of its nodes."""
+        return {(_domain(node.domain), node.op_type) for node, _ in self.nodes()}
+
     def functions(self) -> set[_Key]:
         """Domain and name of the functions that the model defines itself."""
         return {(_domain(f.domain), f.name) for f in self.proto.functions} if self.proto else set()
@@ -64,11 +68,43 @@ class Model:
         for function in self.proto.functions:
             yield function, function.opset_import
 
-    def hosted(self, hosts: Mapping[_Key, Host]) -> Model:
+    def constants(self) -> Iterator[tuple[str, onnx.TensorProto]]:
+        """Every tensor that the model holds, with its name or its node's."""
+        if self.proto is None:
+            return
+        graphs = [self.proto.graph]
+        for node, _ in self.nodes():
+            for attribute in node.attribute:
+                yield node.name, attribute.t
+                graphs += [attribute.g, *attribute.graphs]
+        for graph in graphs:
+            for tensor in graph.initializer:
+                yield tensor.name, tensor
+
+    def inlined(self, hosts: Mapping[_Key, Host]) -> Model:
+        """The model with its functions inlined, if a hosted node in one has attributes that the caller sets."""
+        import onnx.inliner
+
+        if self.proto is None:
+            return self
+        nodes = (node for function in self.proto.functions for node in _nodes(function))
+        if not any(linked_attributes(node) for node in nodes if (_domain(node.domain), node.op_type) in hosts):
+            return self
+        proto = onnx.inliner.inline_local_functions(self.proto)
+        return Model(proto.SerializeToString(), proto, self.folder)
+
+    def hosted(
+        self, hosts: Mapping[_Key, Host], mark: Callable[[onnx.NodeProto, Op[..., Any]], None] | None = None
+    ) -> Model:
         """The model as ONNX Runtime can take it: nodes under the domains and op types that host them.
 
         Before a variadic input ONNX Runtime wants a name for each optional one, an empty name where
         it is absent; exporters leave out those at the end.
+
+        Parameters
+        ----------
+        mark : callable, optional
+            What an engine changes of each node besides.
         """
         import onnx
 
@@ -87,6 +123,8 @@ class Model:
                         node.domain = host.domain
                     node.op_type = host.name
                     node.input.extend([""] * _missing_names(node, host))
+                    if mark is not None:
+                        mark(node, host.op)
             imports.extend(onnx.helper.make_opsetid(*item) for item in sorted(added.items()))
         model.source = proto.SerializeToString()
         return model
@@ -116,7 +154,7 @@ def _domain(domain: str) -> str:
 
 
 def load(source: Any) -> Model:
-    """A model from a path, bytes, an ``onnx.ModelProto`` or torch's ``ONNXProgram``.
+    """A model from a path, bytes, an ``onnx.ModelProto`` or torch's ``ONNXProgram``; itself, if it is one already.
 
     Raises
     ------
@@ -125,6 +163,8 @@ def load(source: Any) -> Model:
     ModelError
         The source is nothing of these, or a protobuf too large to be handed over as bytes.
     """
+    if isinstance(source, Model):
+        return source
     proto = getattr(source, "model_proto", source)
     if isinstance(proto, (str, os.PathLike)):
         return _load_file(Path(os.fspath(proto)))
@@ -228,19 +268,26 @@ def unknown_operators(model: Model, resolution: Resolution) -> list[str]:
     return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_builtin(*key)]
 
 
-def mistyped_inputs(model: Model, resolution: Resolution, refusal: str) -> list[str]:
-    """What an op declares for the input whose type ONNX Runtime refuses, if that is what it says."""
+def mistyped_inputs(model: Model, resolution: Resolution, refusal: str, hosted_by: str | None = None) -> list[str]:
+    """What an op declares for the input whose type ONNX Runtime refuses, if that is what it says.
+
+    Parameters
+    ----------
+    hosted_by : str, optional
+        The one op type by which ONNX Runtime knows all ops.
+    """
     refused = _MISTYPED.search(refusal)
     if refused is None:
         return []
     lines: dict[str, None] = {}
     for node, _ in model.nodes():
         op = resolution.ops.get((_domain(node.domain), node.op_type))
-        if op is None or node.op_type != declared_name(refused["op"]) or refused["value"] not in node.input:
+        known_as = hosted_by or node.op_type
+        if op is None or known_as != declared_name(refused["op"]) or refused["value"] not in node.input:
             continue
         for item, value in zip(op.signature.parameters(len(node.input)), node.input, strict=True):
-            if value == refused["value"]:
-                row = from_type_str(refused["type"])
+            row = from_type_str(refused["type"])
+            if value == refused["value"] and (row is None or row.dtype not in item.type.dtypes):
                 given = dtype_name(row.dtype) if row else refused["type"]
                 lines[f"{op.signature.qualified_name}: input {item.name!r} is {given}; declared is {item.type}"] = None
     return list(lines)

@@ -83,10 +83,30 @@ class Op(Generic[P, R]):
         """
         arrays, named = kernel.split_arguments(self.signature, inputs, attributes)
         device_type = "cuda" if any(_is_cupy(array) for array in arrays) else "cpu"
-        outputs = kernel.call(self.signature, self.kernel(device_type), arrays, named)
-        if self.shape_function is not None:
-            kernel.check_shapes(self.signature, self.output_shapes(arrays, named), outputs, arrays)
+        outputs = self.compute(arrays, named, device_type)
         return cast("R", outputs if self.signature.returns_tuple else outputs[0])
+
+    def compute(
+        self, arrays: Sequence[Any], attributes: Mapping[str, Any], device_type: str = "cpu"
+    ) -> tuple[Any, ...]:
+        """Run the kernel and hold its outputs against the declaration and the shape function.
+
+        Parameters
+        ----------
+        arrays : sequence
+            One per input, None where absent.
+        attributes : mapping
+            As `Signature.convert_attributes` returns them.
+
+        Returns
+        -------
+        tuple of arrays
+            One per output.
+        """
+        outputs = kernel.call(self.signature, self.kernel(device_type), arrays, attributes)
+        if self.shape_function is not None:
+            kernel.check_shapes(self.signature, self.output_shapes(arrays, attributes), outputs, arrays)
+        return outputs
 
     def kernel(self, device_type: str) -> Callable[..., Any]:
         """The kernel for a device type.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+import functools
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from .errors import MissingDependencyError
@@ -20,9 +19,14 @@ except ImportError as error:
     ) from error
 
 from . import adoption, failures, hosting, model, ort_values, plugins, registry
-from .engines import native
+from .engines import extensions, native
+from .engines.choice import choose
+from .engines.extensions import get_library_path as get_library_path
+from .engines.extensions_registry import domains as published_domains
 from .engines.hosted_op import unsupported_types
-from .errors import ModelError
+from .errors import EngineError, ModelError
+from .interrupts import interrupts_deferred
+from .op import Op
 
 _FATAL = 4
 _UNSET = -1
@@ -42,16 +46,22 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         May hold custom-op libraries of others, and be used for several sessions.
     providers, provider_options, **kwargs
         As for ``onnxruntime.InferenceSession``.
+    engine : {"auto", "native", "extensions"}, optional
+        How ONNX Runtime calls the ops: by its C API, or through onnxruntime-extensions, whose library
+        `sess_options` then get. ``"auto"`` is native wherever that works.
 
     Raises
     ------
     ModelError
         The model and the declared ops disagree, or ONNX Runtime refuses the model for want of an
         operator; the message lists what is missing.
+    EngineError
+        The engine does not work here, or cannot carry an op of the model.
     PluginError
         An installed plug-in that the model needs is broken.
     MissingDependencyError
-        The CUDA execution provider is asked for and not available.
+        The CUDA execution provider is asked for and not available, or onnxruntime-extensions is needed and
+        not installed.
     """
 
     def __init__(
@@ -60,31 +70,42 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         sess_options: Any = None,
         providers: Any = None,
         provider_options: Any = None,
+        *,
+        engine: str = "auto",
         **kwargs: Any,
     ) -> None:
+        engine = choose(engine)
         source = model.load(path_or_bytes)
         if source.proto is None:
             plugins.import_all()
         plugins.import_for(model.undeclared_domains(source))
-        adopted, taken = adoption.adopted_ops(), adoption.taken_domains()
+        adopted, taken = adoption.adopted_ops(), adoption.taken_domains() | published_domains()
         resolution = model.resolve(source, adopted, taken)
+        if sess_options is None:  # nobody can have registered a library in them
+            taken = set()
         if resolution.problems:
             raise ModelError(_listing("the model and the declared ops disagree", resolution.problems))
         _check_providers(providers)
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
-        hosts = {key: hosting.host(op, taken) for key, op in resolution.ops.items()}
-        changed = source.hosted(hosts)
-        if changed is not source and source.folder is not None:
+        self._extensions: extensions.SessionHost | None = None
+        host: native.SessionHost | extensions.SessionHost
+        if engine == "extensions":
+            others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
+            fresh = sess_options is None
+            host = self._extensions = extensions.SessionHost(options, source, resolution.ops, others, fresh)
+            weakref.finalize(self, host.forget).atexit = False
+        else:
+            host = native.SessionHost(options, source, resolution.ops, taken)
+        if host.model is not source and source.folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", source.folder)
-        hosted = list(hosts.values())
-        if source.proto is None:  # a model in ORT format, whose nodes nobody reads or renames
-            hosted = [hosting.Host(op.domain, op.name, op) for op in registry.latest() if op.domain not in taken]
+        create = super().__init__
         failure: BaseException | None = None
-        with native.registered(options, hosted), _interrupts_deferred():
+        # ONNX Runtime asks about the ops, and the answers are numbers.
+        with interrupts_deferred():
             try:
-                super().__init__(changed.source, options, providers, provider_options, **kwargs)
+                host.create(lambda: create(host.model.source, options, providers, provider_options, **kwargs))
             except Exception as error:
-                failure = failures.pick_up(str(error)) or _explained(error, source, resolution)
+                failure = host.raised_by_kernel(error) or _explained(error, source, resolution, engine)
         if failure is not None:
             try:
                 raise failure
@@ -119,8 +140,11 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             Whatever a kernel raises, as itself.
         """
         if self._has_foreign_types:
-            return _reraising(self._run_foreign, output_names, input_feed, run_options or self._quiet_run)
-        # As in `_reraising`, one call less.
+            return self._reraising(functools.partial(self._run_foreign, output_names, input_feed), run_options)
+        if self._extensions is not None:
+            self._extensions.check_feed(input_feed)
+            return self._reraising(functools.partial(super().run, output_names, input_feed), run_options)
+        # As in `_reraising`, without its calls.
         native.arm()
         try:
             return super().run(output_names, input_feed, run_options or self._quiet_run)
@@ -141,18 +165,35 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
     def run_with_ort_values(self, output_names: Any, input_dict_ort_values: Any, run_options: Any = None) -> Any:
         """As in ``onnxruntime.InferenceSession``; a kernel's exception is raised as itself."""
         run = super().run_with_ort_values
-        return _reraising(run, output_names, input_dict_ort_values, run_options or self._quiet_run)
+        return self._reraising(functools.partial(run, output_names, input_dict_ort_values), run_options)
 
     def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
         """As in ``onnxruntime.InferenceSession``; a kernel's exception is raised as itself."""
-        _reraising(super().run_with_iobinding, iobinding, run_options or self._quiet_run)
+        self._reraising(functools.partial(super().run_with_iobinding, iobinding), run_options)
 
     def run_with_ortvaluevector(self, run_options: Any, *args: Any) -> None:
         """As in ``onnxruntime.InferenceSession``; a kernel's exception is raised as itself."""
-        _reraising(super().run_with_ortvaluevector, run_options, *args)
+        run = super().run_with_ortvaluevector
+        self._reraising(lambda run_options: run(run_options, *args), run_options)
+
+    def _reraising(self, run: Callable[[Any], Any], run_options: Any) -> Any:
+        if self._extensions is not None:
+            return self._extensions.run(run, run_options, quiet=self._quiet_run is not None)
+        native.arm()
+        try:
+            return run(run_options or self._quiet_run)
+        except Exception as error:
+            failure = failures.pick_up(str(error))
+            if failure is None:
+                raise
+        # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
+        try:
+            raise failure
+        finally:
+            del failure
 
 
-def register_custom_ops(options: Any) -> Any:
+def register_custom_ops(options: Any, engine: str = "auto") -> Any:
     """Add the declared ops and those of installed plug-ins to session options, for people who build their own session.
 
     Of several versions of an op, sessions see the highest. There, ONNX Runtime's own error carries
@@ -162,6 +203,8 @@ def register_custom_ops(options: Any) -> Any:
     ----------
     options : onnxruntime.SessionOptions
         Changed in place. Call this again after declaring more ops.
+    engine : {"auto", "native", "extensions"}, optional
+        As for `InferenceSession`.
 
     Returns
     -------
@@ -171,8 +214,11 @@ def register_custom_ops(options: Any) -> Any:
     Raises
     ------
     EngineError
-        `options` is no SessionOptions, or ONNX Runtime cannot host Python kernels here.
+        `options` is no SessionOptions, or the engine does not work here.
     """
+    if choose(engine) == "extensions":
+        extensions.register(options)
+        return options
     plugins.import_all()
     hosts = [hosting.host(op, taken=set()) for op in registry.latest()]
     mistaken = [host.op.signature.qualified_name for host in hosts if hosting.is_mistaken(host.op)]
@@ -186,40 +232,6 @@ def register_custom_ops(options: Any) -> Any:
         return options
 
 
-def _reraising(run: Callable[..., Any], *args: Any) -> Any:
-    native.arm()
-    try:
-        return run(*args)
-    except Exception as error:
-        failure = failures.pick_up(str(error))
-        if failure is None:
-            raise
-    # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
-    try:
-        raise failure
-    finally:
-        del failure
-
-
-@contextmanager
-def _interrupts_deferred() -> Iterator[None]:
-    """Hold back SIGINT while ONNX Runtime asks about the ops.
-
-    Those callbacks answer with numbers, which leaves no way to report an exception.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[Any] = []
-    previous = signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-        if received and callable(previous):
-            previous(*received[0])
-
-
 def _check_providers(providers: Any) -> None:
     names = [item if isinstance(item, str) else item[0] for item in providers or ()]
     if "CUDAExecutionProvider" in names and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
@@ -229,16 +241,27 @@ def _check_providers(providers: Any) -> None:
         )
 
 
-def _explained(error: Exception, source: model.Model, resolution: model.Resolution) -> BaseException:
+_LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a registered kernel")
+
+
+def _explained(error: Exception, source: model.Model, resolution: model.Resolution, engine: str) -> BaseException:
     """ONNX Runtime's refusal of a model, with the operators that it is about, where that can be told."""
+    if engine == "extensions" and any(text in str(error) for text in _LIBRARY_TWICE):
+        twice = EngineError(
+            "the extensions engine registers onnxruntime-extensions' library itself, and a library that the options "
+            f"hold already has the same domains; leave it out of the options ({error})"
+        )
+        twice.__cause__ = error
+        return twice
     lines = model.unknown_operators(source, resolution)
-    lines += model.mistyped_inputs(source, resolution, str(error))
+    hosted_by = extensions.PLACE_TYPE if engine == "extensions" else None
+    lines += model.mistyped_inputs(source, resolution, str(error), hosted_by)
+    unsupported = extensions.unsupported_types if engine == "extensions" else unsupported_types
+    lacking = "onnxruntime-extensions cannot carry" if engine == "extensions" else "custom operators cannot have"
     for op in resolution.ops.values():
-        missing = ", ".join(unsupported_types(op.signature))
-        if op.name in str(error) and (missing or not lines):
-            lines.append(
-                f"{op.signature} is declared" + (f"; custom operators cannot have {missing}" if missing else "")
-            )
+        missing = ", ".join(unsupported(op.signature))
+        if (hosted_by or op.name) in str(error) and (missing or not lines):
+            lines.append(f"{op.signature} is declared" + (f"; {lacking} {missing}" if missing else ""))
     if not lines:
         return error
     explained = ModelError(_listing(f"ONNX Runtime refuses the model ({error})", lines))

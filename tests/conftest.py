@@ -3,11 +3,24 @@ from collections.abc import Iterator
 import pytest
 
 from pyops import registry
+from tests import scripts
 
 
-@pytest.fixture(autouse=True)
-def declarations_do_not_leak() -> Iterator[None]:
+def _restore_declarations() -> Iterator[None]:
     before = {key: dict(versions) for key, versions in registry._ops.items()}
     yield
     registry._ops.clear()
     registry._ops.update(before)
+
+
+declarations_of_a_test_do_not_leak = pytest.fixture(autouse=True)(_restore_declarations)
+declarations_of_a_module_do_not_leak = pytest.fixture(autouse=True, scope="module")(_restore_declarations)
+
+
+@pytest.fixture(params=["native", "extensions"])
+def engine_of_scripts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each engine in turn: the sessions of scripts host ops by it."""
+    if request.param == "extensions":
+        pytest.importorskip("onnxruntime_extensions")
+    monkeypatch.setattr(scripts, "ENGINE", request.param)
+    return str(request.param)

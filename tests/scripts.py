@@ -9,9 +9,22 @@ from pathlib import Path
 import pyops
 
 TIMEOUT = 30
+ENGINE = "native"
+"""By which the sessions of a script host the ops."""
+
+# onnxruntime-extensions imports torch, which takes long, if it is there.
+CHOICES = {
+    "native": "",
+    "extensions": """
+sys.modules["torch"] = None
+import onnxruntime_extensions
+pyops.InferenceSession = functools.partial(pyops.InferenceSession, engine="extensions")
+pyops.register_custom_ops = functools.partial(pyops.register_custom_ops, engine="extensions")
+""",
+}
 
 PREAMBLE = """
-import gc, os, signal, sys, threading, warnings
+import functools, gc, os, signal, sys, threading, warnings
 import numpy as np, onnx, onnxruntime, pyops
 from numpy.typing import NDArray
 from pyops import onnx_op
@@ -36,7 +49,7 @@ def run_script(script: str | tuple[str, ...], expected: str, code: int = 0) -> s
     prints to stderr is returned.
     """
     pieces = (script,) if isinstance(script, str) else script
-    return run_plain_script("\n".join([PREAMBLE, *map(textwrap.dedent, pieces)]), expected, code)
+    return run_plain_script("\n".join([PREAMBLE, CHOICES[ENGINE], *map(textwrap.dedent, pieces)]), expected, code)
 
 
 def run_plain_script(script: str, expected: str, code: int = 0) -> str:

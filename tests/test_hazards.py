@@ -4,6 +4,8 @@ import pytest
 
 from tests.scripts import run_script
 
+pytestmark = pytest.mark.usefixtures("engine_of_scripts")
+
 DECLARED = "hazards::Op: 'output' is declared"
 
 # What a kernel of float32 does, and what `run` then raises.

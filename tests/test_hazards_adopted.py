@@ -7,6 +7,7 @@ from tests.scripts import run_script
 pytest.importorskip("onnxruntime_extensions")
 
 SETUP = """
+        sys.modules["torch"] = None  # which onnxruntime-extensions imports if it is there, and that takes long
         import onnxruntime_extensions as extensions
         from onnxruntime_extensions import PyCustomOpDef
 

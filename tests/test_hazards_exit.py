@@ -4,6 +4,8 @@ import pytest
 
 from tests.scripts import run_script
 
+pytestmark = pytest.mark.usefixtures("engine_of_scripts")
+
 DECLARE = """
         @onnx_op("hazards::Op")
         def op(x: F32) -> F32:

@@ -4,6 +4,8 @@ import pytest
 
 from tests.scripts import run_script
 
+pytestmark = pytest.mark.usefixtures("engine_of_scripts")
+
 # A handler that raises at most `RAISES` times while it is armed, so that as many nested handlers catch all.
 TOOLS = """
         import random
@@ -135,11 +137,13 @@ def test_a_storm_of_interrupts_leaves_runs_right_or_interrupted(session: str, no
 @pytest.mark.parametrize("number", ["SIGINT", "SIGUSR1"])
 @pytest.mark.parametrize("session", ["pyops", "plain"])
 def test_a_storm_of_signals_while_sessions_are_created_leaves_them_right_or_interrupted(
-    session: str, number: str
+    session: str, number: str, engine_of_scripts: str
 ) -> None:
+    # ONNX Runtime asks most about a variadic input, which onnxruntime-extensions cannot carry.
+    rest = ", *rest: F32" if engine_of_scripts == "native" else ""
     script = f"""
         @onnx_op("hazards::Op")
-        def op(x: F32, *rest: F32) -> F32:
+        def op(x: F32{rest}) -> F32:
             return x + 1
 
         model = chain(*["hazards::Op"] * 20)

@@ -3,12 +3,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.engines import SESSION_ENGINES, make_plain_session, make_session, run_plain, sample_cases
+from tests.engines import PLAIN_ENGINES, make_plain_session, make_session, run_plain, sample_cases
 from tests.models import assert_same, sample_feed, sample_model
 from tests.op_db import DTYPES, SAMPLES, Sample
 
 over_the_table = pytest.mark.parametrize(("sample", "engine"), sample_cases())
-over_the_table_in_sessions = pytest.mark.parametrize(("sample", "engine"), sample_cases(SESSION_ENGINES))
+over_the_table_in_plain_sessions = pytest.mark.parametrize(("sample", "engine"), sample_cases(PLAIN_ENGINES))
 
 
 @over_the_table
@@ -17,7 +17,7 @@ def test_a_session_gives_what_the_plain_call_gives(sample: Sample, engine: str) 
     assert_same(session.run(None, sample_feed(sample)), sample.expected())
 
 
-@over_the_table_in_sessions
+@over_the_table_in_plain_sessions
 def test_a_session_of_onnxruntime_gives_what_the_plain_call_gives(sample: Sample, engine: str) -> None:
     session = make_plain_session(sample_model(sample), engine)
     assert_same(run_plain(session, sample_feed(sample)), sample.expected())

@@ -18,46 +18,59 @@ import operator
 import threading
 from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
-from .c_api import Pair
+Given = TypeVar("Given", covariant=True)
+Answer = TypeVar("Answer", covariant=True)
 
 
-class Reporter(Protocol):
-    """Makes statuses of exceptions."""
+class Call(Protocol[Given]):
+    """The two values that a call brings."""
 
-    def report(self, error: BaseException) -> int:
-        """An ``OrtStatus*`` that stands for an exception; may raise, and is then called again."""
+    @property
+    def first(self) -> int:
+        """Which target is meant."""
 
-    def spares(self) -> Sequence[tuple[int, int]]:
-        """Each an ``OrtStatus*`` for later, and its number."""
+    @property
+    def second(self) -> Given:
+        """What it is called with."""
+
+
+class Reporter(Protocol[Answer]):
+    """Makes answers of exceptions."""
+
+    def report(self, error: BaseException) -> Answer:
+        """An answer (an ``OrtStatus*``) that stands for an exception; may raise, and is then called again."""
+
+    def spares(self) -> Sequence[tuple[Answer, int]]:
+        """Each an answer for later, and its number."""
 
     @property
     def slots(self) -> MutableMapping[int, BaseException]:
-        """By number, the exceptions that spare statuses have come to stand for."""
+        """By number, the exceptions that spare answers have come to stand for."""
 
 
-class Guard:
-    """A callback of two pointers that returns a status: None, or what a reporter makes of an exception.
+class Guard(Generic[Given, Answer]):
+    """A callback that answers what its target does, or what a reporter makes of an exception.
 
     Parameters
     ----------
     targets : mapping
-        The first pointer, an int, chooses what is called with the second; it may raise anything.
+        The first of the two values of a call, an int, chooses what is called with the second; it may
+        raise anything.
 
     Attributes
     ----------
     callback : object
-        For ctypes, with a `Pair` as its only parameter.
+        For C, with a `Call` as its only parameter.
     """
 
-    def __init__(self, targets: Mapping[int, Callable[[int], None]], reporter: Reporter) -> None:
-        def unguarded(call: Pair) -> int | None:
+    def __init__(self, targets: Mapping[int, Callable[[Given], Answer]], reporter: Reporter[Answer]) -> None:
+        def unguarded(call: Call[Given]) -> Answer:
             try:
-                targets[call.first](call.second)
+                return targets[call.first](call.second)
             except BaseException as error:
                 return reporter.report(error)
-            return None
 
         class Callback(threading.local):
             resume: Any = staticmethod(unguarded)
@@ -80,7 +93,7 @@ class Guard:
         generator.send(generator.send)
         return generator.send
 
-    def _serve(self) -> Generator[int | None, Any, None]:
+    def _serve(self) -> Generator[Answer | None, Any, None]:
         targets, reporter = self._targets, self._reporter
         # This thread's attributes of the callback, which is faster to write to than the callback.
         attributes = self.callback.__dict__
@@ -88,7 +101,7 @@ class Guard:
         slots = reporter.slots
         spares, used = reporter.spares(), 0
         nested = None
-        status: int | None = None
+        answer: Answer | None = None
         error: BaseException | None = None
         failed = 0
         # Each level catches what is raised while the one inside handles an exception, where a
@@ -103,14 +116,14 @@ class Guard:
                                     if error is not None:
                                         if failed < _ATTEMPTS:
                                             failed += 1
-                                            status = reporter.report(error)
+                                            answer = reporter.report(error)
                                         else:  # so near the recursion limit, say, that no text can be made
-                                            status, number = spares[used]
+                                            answer, number = spares[used]
                                             slots[number] = error
                                             used += 1
                                         error, failed = None, 0
-                                    call = yield status
-                                    status = None
+                                    call = yield answer
+                                    answer = None
                                     if used > len(spares) // 2:
                                         with contextlib.suppress(RecursionError):
                                             spares, used = reporter.spares(), 0
@@ -118,7 +131,7 @@ class Guard:
                                         nested = self._start()
                                     attributes["resume"] = nested
                                     try:
-                                        targets[call.first](call.second)
+                                        answer = targets[call.first](call.second)
                                     except GeneratorExit as caught:  # the kernel's own, not this generator's
                                         error = caught
                                     finally:

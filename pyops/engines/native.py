@@ -6,12 +6,13 @@ per op and choice of element types. ONNX Runtime makes a `KernelNode` of it for 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import addressof, c_void_p
 from typing import Any
@@ -19,9 +20,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from .. import failures
+from .. import failures, hosting, registry
 from ..errors import EngineError
 from ..hosting import Host
+from ..model import Model
 from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from .c_api import PROTOTYPES, Api, api_from_table, load, session_options_pointer
@@ -96,6 +98,39 @@ class Registration:
                 del hosted[item.address], _infers[item.address]
 
 
+class SessionHost:
+    """What one `pyops.InferenceSession` has from this engine.
+
+    Attributes
+    ----------
+    model : Model
+        As ONNX Runtime can take it.
+
+    Parameters
+    ----------
+    ops : mapping
+        The ops that the model needs, by domain and name.
+    taken : set of str
+        Domains that another library may register.
+    """
+
+    def __init__(self, options: Any, source: Model, ops: Mapping[tuple[str, str], AnyOp], taken: set[str]) -> None:
+        hosts = {key: hosting.host(op, taken) for key, op in ops.items()}
+        self.model = source.hosted(hosts)
+        self._options, self._hosts = options, list(hosts.values())
+        if source.proto is None:  # a model in ORT format, whose nodes nobody reads or renames
+            self._hosts = [Host(op.domain, op.name, op) for op in registry.latest() if op.domain not in taken]
+
+    def create(self, function: Callable[[], None]) -> None:
+        """Create the session by `function`."""
+        with registered(self._options, self._hosts):
+            function()
+
+    def raised_by_kernel(self, error: Exception) -> BaseException | None:
+        """The exception of a kernel that made ONNX Runtime raise `error`."""
+        return failures.pick_up(str(error))
+
+
 _registrations_lock = threading.Lock()
 _registrations: weakref.WeakKeyDictionary[Any, Registration] = weakref.WeakKeyDictionary()
 
@@ -155,8 +190,8 @@ def _descend_to_the_end() -> None:
 
 # What ONNX Runtime's pointers stand for: shape inference by the address of a hosted op's structure,
 # kernel nodes (their `compute`) by a number of ours.
-_infers: dict[int, Callable[[int], None]] = {}
-_computes: dict[int, Callable[[int], None]] = {}
+_infers: dict[int, Callable[[int], int | None]] = {}
+_computes: dict[int, Callable[[int], int | None]] = {}
 _numbers = itertools.count(1)
 
 
@@ -231,8 +266,8 @@ _PROBE = """
 probe (float[1] x) => (float[1] y) { y = pyops.Probe(x) }
 """
 _tables: deque[int] = deque(maxlen=1)
-_compute_guard = Guard(_computes, _Reporter())
-_infer_guard = Guard(_infers, _Reporter())
+_compute_guard: Guard[int, int | None] = Guard(_computes, _Reporter())
+_infer_guard: Guard[int, int | None] = Guard(_infers, _Reporter())
 
 
 _CALLBACKS: dict[str, Any] = {
@@ -245,4 +280,5 @@ _CALLBACKS: dict[str, Any] = {
 
 
 _callback_addresses = {name: immortal(PROTOTYPES[name](function)) for name, function in _CALLBACKS.items()}
-arm()
+with contextlib.suppress(EngineError):  # where this engine does not work, another one is used
+    arm()

@@ -1,0 +1,51 @@
+"""Which engine hosts the ops."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import onnxruntime
+
+from ..errors import EngineError
+
+ENGINES = ("auto", "native", "extensions")
+
+
+def choose(engine: str) -> str:
+    """``"native"`` or ``"extensions"``; for ``"auto"`` the former wherever it works.
+
+    Raises
+    ------
+    EngineError
+        There is no such engine, or native is asked for and does not work here.
+    """
+    if engine not in ENGINES:
+        raise EngineError(f"engine is {engine!r}; expected one of {', '.join(map(repr, ENGINES))}")
+    problem = None if engine == "extensions" else _native_problem()
+    if problem is None:
+        return "native" if engine == "auto" else engine
+    if engine == "native":
+        raise EngineError(problem)
+    _tell(problem)
+    return "extensions"
+
+
+@functools.cache
+def _native_problem() -> str | None:
+    try:
+        from . import c_api, native  # noqa: F401
+
+        c_api.session_options_pointer(onnxruntime.SessionOptions())
+    except EngineError as error:
+        return str(error)
+    return None
+
+
+@functools.cache
+def _tell(problem: str) -> None:
+    warnings.warn(
+        f"ops are hosted by the extensions engine, which carries fewer of them: the native one does not work here "
+        f"({problem})",
+        stacklevel=4,
+    )

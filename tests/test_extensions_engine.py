@@ -1,0 +1,431 @@
+"""What the extensions engine does in its own way: the table of sample ops and the hazards are tested elsewhere."""
+
+import warnings
+from typing import TypeVar
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import helper
+
+import pyops
+from pyops import onnx_op
+from pyops.errors import EngineError, InputError, ModelError, OutputError
+from tests.models import chain, make_model
+from tests.scripts import PREAMBLE, run_plain_script
+
+pytest.importorskip("onnxruntime_extensions")
+
+# Other modules of the tests declare ops that onnxruntime-extensions cannot carry.
+pytestmark = pytest.mark.filterwarnings("ignore:left out")
+
+F32, I64, Str = NDArray[np.float32], NDArray[np.int64], NDArray[np.str_]
+Half = TypeVar("Half", np.float16, np.float32)
+x = np.arange(3, dtype=np.float32)
+
+
+def session(model, options=None):
+    return pyops.InferenceSession(model, options, engine="extensions")
+
+
+def one_node(name, inputs, outputs, version=1, **attributes):
+    node = helper.make_node(name, inputs, outputs, domain="ext", name="node", **attributes)
+    return make_model([node], [("x", np.float32, None)], [("y", np.float32, None)], {"ext": version})
+
+
+def test_what_it_cannot_carry_is_one_line_per_op_that_names_the_native_engine():
+    @onnx_op("ext::Optional")
+    def optional(x: F32, y: F32 | None = None) -> F32:
+        return x
+
+    @onnx_op("ext::Variadic")
+    def variadic(*xs: F32) -> F32:
+        return xs[0]
+
+    @onnx_op("ext::Half")
+    def half(x: NDArray[np.float16]) -> F32:
+        return x.astype(np.float32)
+
+    @onnx_op("ext::Many")
+    def many(x: F32) -> tuple[F32, ...]:
+        return (x,)
+
+    cast = helper.make_node("Cast", ["a"], ["h"], to=onnx.TensorProto.FLOAT16)
+    nodes = [
+        helper.make_node("Optional", ["x"], ["a"], domain="ext"),
+        cast,
+        helper.make_node("Half", ["h"], ["b"], domain="ext"),
+        helper.make_node("Variadic", ["b"], ["c"], domain="ext"),
+        helper.make_node("Many", ["c"], ["y"], domain="ext"),
+    ]
+    model = make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], {"ext": 1})
+    with pytest.raises(EngineError) as caught:
+        session(model)
+    assert str(caught.value).splitlines() == [
+        "the extensions engine cannot host the model's ops:",
+        "  - ext::Optional: onnxruntime-extensions cannot carry its optional input 'y'; the native engine can",
+        "  - ext::Half: onnxruntime-extensions cannot carry its type float16; the native engine can",
+        "  - ext::Variadic: onnxruntime-extensions cannot carry its variadic input 'xs'; the native engine can",
+        "  - ext::Many: onnxruntime-extensions cannot carry its variadic output 'outputs'; the native engine can",
+    ]
+    pyops.InferenceSession(model, engine="native").run(None, {"x": x})
+
+
+def test_of_an_op_of_several_types_it_carries_those_it_can():
+    @onnx_op("ext::Same")
+    def same(x: NDArray[Half]) -> NDArray[Half]:
+        return x
+
+    assert session(chain("ext::Same")).run(None, {"x": x})[0].tolist() == x.tolist()
+    with pytest.raises(ModelError, match="onnxruntime-extensions cannot carry float16"):
+        session(chain("ext::Same", dtype=np.float16))
+    with pytest.raises(ModelError, match=r"input 'x' is float64; declared is Half \(one of float16, float32\)"):
+        session(chain("ext::Same", dtype=np.float64))
+
+
+def test_attributes_of_all_kinds_arrive_exactly_from_functions_too():
+    @onnx_op("ext::Scale")
+    def scale(x: F32, *, by: float, powers: list[int] = [1]) -> F32:  # noqa: B006
+        powers.append(0)
+        return sum((x * by) ** power for power in powers[:-1]).astype(np.float32)
+
+    body = helper.make_node("Scale", ["x"], ["y"], domain="ext", powers=[1, 2])
+    body.attribute.add(name="by", type=onnx.AttributeProto.FLOAT, ref_attr_name="factor")
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("ext", 1)]
+    function = helper.make_function("local", "Scaled", ["x"], ["y"], [body], imports, ["factor"])
+    factors = [0.123456789, 2.0]
+    nodes = [
+        helper.make_node("Scaled", ["x"], ["t"], domain="local", factor=factors[0]),
+        helper.make_node("Scaled", ["t"], ["y"], domain="local", factor=factors[1]),
+    ]
+    domains = {"ext": 1, "local": 1}
+    model = make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], domains, functions=[function])
+    expected = x
+    for factor in factors:
+        expected = scale(expected, by=factor, powers=[1, 2])
+    for _ in range(2):
+        assert session(model).run(None, {"x": x})[0].tolist() == expected.tolist()
+
+
+def test_a_node_may_leave_out_outputs_and_stand_in_a_branch():
+    @onnx_op("ext::Parts")
+    def parts(x: F32) -> tuple[F32, F32, F32]:
+        return x, x + 1, x + 2
+
+    def branch(*outputs):
+        node = helper.make_node("Parts", ["x"], outputs, domain="ext")
+        return helper.make_graph(
+            [node], "branch", [], [helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, None)]
+        )
+
+    nodes = [
+        helper.make_node("Constant", [], ["yes"], value=onnx.numpy_helper.from_array(np.array(True))),
+        helper.make_node("If", ["yes"], ["y"], then_branch=branch("", "b"), else_branch=branch("b")),
+    ]
+    model = make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], {"ext": 1})
+    assert session(model).run(None, {"x": x})[0].tolist() == [1, 2, 3]
+
+
+def test_versions_and_overrides_of_built_in_operators():
+    for version in (1, 3):
+
+        @onnx_op("ext::Versioned", version=version)
+        def versioned(x: F32, *, version: int = version) -> F32:
+            return x * np.float32(version)
+
+    @onnx_op("ai.onnx::Gelu", override=True)
+    def gelu(x: F32) -> F32:
+        return x + 5
+
+    for opset, factor in [(1, 1), (2, 1), (3, 3), (4, 3)]:
+        y = session(one_node("Versioned", ["x"], ["y"], opset)).run(None, {"x": x})[0]
+        assert y.tolist() == (x * factor).tolist()
+    assert session(chain("Gelu")).run(None, {"x": x})[0].tolist() == [5, 6, 7]
+
+
+def test_what_a_kernel_raises_while_the_session_is_created_is_raised_as_itself():
+    @onnx_op("ext::Fold")
+    def fold(x: F32) -> F32:
+        raise KeyError("folded")
+
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(x)),
+        helper.make_node("Fold", ["c"], ["t"], domain="ext"),
+        helper.make_node("Add", ["x", "t"], ["y"]),
+    ]
+    model = make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], {"ext": 1})
+    with pytest.raises(KeyError, match="folded") as caught:
+        session(model).run(None, {"x": x})
+    assert caught.value is pyops.last_exception()
+    assert caught.value.__context__ is None
+
+
+def test_a_run_stops_where_a_kernel_fails_and_the_exception_has_the_node_and_no_context():
+    calls = []
+
+    @onnx_op("ext::Fail")
+    def fail(x: F32) -> F32:
+        raise ZeroDivisionError("here")
+
+    @onnx_op("ext::After")
+    def after(x: F32) -> F32:
+        calls.append(x)
+        return x
+
+    model = chain("ext::Fail", "Neg", "ext::After")
+    for run_options in (None, onnxruntime.RunOptions()):
+        with pytest.raises(ZeroDivisionError, match="here") as caught:
+            session(model).run(None, {"x": x}, run_options)
+        assert caught.value.__notes__ == ["in node 'node0' (ext::Fail), inputs x: float32[3]"]
+        assert caught.value.__context__ is None
+        assert caught.traceback[-1].name == "fail"
+    assert not calls
+
+
+def test_where_the_next_node_stumbles_over_the_missing_output_the_kernels_exception_counts():
+    @onnx_op("ext::Fail")
+    def fail(x: F32) -> F32:
+        raise ZeroDivisionError("here")
+
+    nodes = [helper.make_node("Fail", ["x"], ["t"], domain="ext"), helper.make_node("MatMul", ["t", "x"], ["y"])]
+    model = make_model(nodes, [("x", np.float32, [3])], [("y", np.float32, None)], {"ext": 1})
+    with pytest.raises(ZeroDivisionError) as caught:
+        session(model).run(None, {"x": x}, onnxruntime.RunOptions())
+    assert caught.value.__context__ is None
+
+
+def test_in_the_parallel_execution_mode_exceptions_arrive_as_well():
+    @onnx_op("ext::Fail")
+    def fail(x: F32) -> F32:
+        raise ZeroDivisionError("here")
+
+    nodes = [helper.make_node("Fail", ["x"], [f"t{i}"], domain="ext") for i in range(4)]
+    nodes.append(helper.make_node("Sum", [f"t{i}" for i in range(4)], ["y"]))
+    model = make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], {"ext": 1})
+    options = onnxruntime.SessionOptions()
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+    options.inter_op_num_threads = 4
+    living = session(model, options)
+    for _ in range(20):
+        with pytest.raises(ZeroDivisionError):
+            living.run(None, {"x": x})
+
+
+STRINGS = {
+    "nul": (np.array(["a\0b"], object), "input 'x' holds a NUL character"),
+    "not-utf-8": (np.array([b"\xff"]), "input 'x' holds .* which is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("value", "message"), STRINGS.values(), ids=STRINGS.keys())
+def test_strings_that_it_would_cut_off_or_end_the_process_for_are_refused(value, message):
+    @onnx_op("ext::Text")
+    def text(x: Str) -> Str:
+        return x
+
+    with pytest.raises(InputError, match=message):
+        session(chain("ext::Text", dtype=np.object_)).run(None, {"x": value})
+
+
+@pytest.mark.parametrize("data", [b"a\0b", b"\xff"])
+def test_so_are_those_in_the_model(data):
+    @onnx_op("ext::Text")
+    def text(x: Str) -> Str:
+        return x
+
+    tensor = onnx.TensorProto(data_type=onnx.TensorProto.STRING, dims=[1], string_data=[data])
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=tensor),
+        helper.make_node("Text", ["c"], ["y"], domain="ext"),
+    ]
+    with pytest.raises(InputError, match="constant"):
+        session(make_model(nodes, [], [("y", np.object_, None)], {"ext": 1}))
+
+
+def test_a_kernel_cannot_return_a_string_that_would_be_cut_off():
+    @onnx_op("ext::Text")
+    def text(x: Str) -> Str:
+        return np.array(["a\0b"], object)
+
+    with pytest.raises(OutputError, match="'output' holds a NUL character"):
+        session(chain("ext::Text", dtype=np.object_)).run(None, {"x": np.array(["a"], object)})
+
+
+def test_session_options_serve_several_sessions():
+    @onnx_op("ext::One")
+    def one(x: F32) -> F32:
+        return x + 1
+
+    @onnx_op("ext::Two")
+    def two(x: F32) -> tuple[F32, F32]:
+        return x + 2, x
+
+    options = onnxruntime.SessionOptions()
+    for _ in range(2):
+        assert session(chain("ext::One"), options).run(None, {"x": x})[0].tolist() == [1, 2, 3]
+        assert session(one_node("Two", ["x"], ["y", "z"]), options).run(None, {"x": x})[0].tolist() == [2, 3, 4]
+
+    @onnx_op("ext::Later")
+    def later(x: F32) -> tuple[F32, F32, F32, I64, F32]:
+        return x, x, x, x.astype(np.int64), x
+
+    model = one_node("Later", ["x"], ["y", "a", "b", "c", "d"])
+    with pytest.raises(EngineError, match="pass new SessionOptions"):
+        session(model, options)
+    session(model)
+
+
+def test_options_that_hold_the_library_from_before_are_an_error_that_says_so():
+    # A library that has no place for the op yet, whichever ops other tests have declared.
+    import onnxruntime_extensions
+
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
+
+    @onnx_op("ext::Rare")
+    def rare(x: F32, i: I64, s: Str) -> tuple[I64, Str, F32]:
+        return i, s, x
+
+    node = helper.make_node("Rare", ["x", "i", "s"], ["a", "b", "y"], domain="ext")
+    inputs = [("x", np.float32, None), ("i", np.int64, None), ("s", np.object_, None)]
+    with pytest.raises(EngineError, match="leave it out of the options"):
+        session(make_model([node], inputs, [("y", np.float32, None)], {"ext": 1}), options)
+
+
+def test_models_in_ort_format_are_refused():
+    with pytest.raises(EngineError, match="use engine='native'"):
+        session(b"\0\0\0\0ORTM" + bytes(20))
+
+
+def test_an_engine_that_does_not_exist_is_refused():
+    with pytest.raises(EngineError, match="engine is 'numpy'; expected one of 'auto', 'native', 'extensions'"):
+        pyops.InferenceSession(chain("Neg"), engine="numpy")
+    with pytest.raises(EngineError, match="expected one of"):
+        pyops.register_custom_ops(onnxruntime.SessionOptions(), engine="numpy")
+    with pytest.raises(EngineError, match=r"expected an onnxruntime\.SessionOptions, got NoneType"):
+        pyops.register_custom_ops(None, engine="extensions")
+
+
+FALLBACK = """
+import sys
+sys.modules["torch"] = None
+import platform
+platform.machine = lambda: "sparc"
+
+@onnx_op("ext::AddOne")
+def add_one(x: F32) -> F32:
+    if x[0] < 0:
+        raise ValueError("negative")
+    return x + 1
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    session = pyops.InferenceSession(chain("ext::AddOne"))
+    attempt(session.run, None, {"x": x})
+    attempt(pyops.InferenceSession(chain("ext::AddOne")).run, None, {"x": x - 1})
+    options = pyops.register_custom_ops(onnxruntime.SessionOptions())
+    attempt(onnxruntime.InferenceSession(chain("ext::AddOne").SerializeToString(), options).run, None, {"x": x})
+print(len(caught), "extensions engine" in str(caught[0].message), "sparc" in str(caught[0].message))
+try:
+    pyops.InferenceSession(chain("ext::AddOne"), engine="native")
+except pyops.errors.EngineError as error:
+    print(str(error).endswith("this is linux on sparc"))
+"""
+
+
+def test_where_native_does_not_work_it_takes_over_and_says_so_once():
+    run_plain_script(
+        PREAMBLE + FALLBACK,
+        """
+        [[1.0, 2.0, 3.0]]
+        ValueError negative
+        [[1.0, 2.0, 3.0]]
+        1 True True
+        True
+        """,
+    )
+
+
+def test_without_onnxruntime_extensions_the_error_says_what_to_install():
+    script = """
+sys.modules["onnxruntime_extensions"] = None
+
+@onnx_op("ext::AddOne")
+def add_one(x: F32) -> F32:
+    return x + 1
+
+attempt(lambda: pyops.InferenceSession(chain("ext::AddOne"), engine="extensions"))
+attempt(pyops.get_library_path)
+attempt(pyops.InferenceSession(chain("ext::AddOne")).run, None, {"x": x})
+"""
+    message = (
+        "MissingDependencyError this needs onnxruntime-extensions, which cannot be imported (import of "
+        "onnxruntime_extensions halted; None in sys.modules); pip install onnxruntime-extensions"
+    )
+    run_plain_script(PREAMBLE + script, f"{message}\n{message}\n[[1.0, 2.0, 3.0]]")
+
+
+def test_functions_declared_with_onnxruntime_extensions_run_by_it_too():
+    script = """
+sys.modules["torch"] = None
+import onnxruntime_extensions as theirs
+
+@theirs.onnx_op(op_type="adopted::Op", attrs={"k": theirs.PyCustomOpDef.dt_float})
+def op(x, k):
+    if x[0] < 0:
+        raise ValueError("negative")
+    return x + np.float32(k)
+
+@onnx_op("adopted::Ours")
+def ours(x: F32) -> F32:
+    return x * 10
+
+model = chain("adopted::Op", "adopted::Ours")
+model.graph.node[0].attribute.append(onnx.helper.make_attribute("k", 0.123456789))
+for with_library in (False, True):
+    options = onnxruntime.SessionOptions()
+    if with_library:
+        pyops.get_library_path()
+        options.register_custom_ops_library(theirs.get_library_path())
+    session = pyops.InferenceSession(model, options, engine="extensions")
+    print(session.run(None, {"x": x})[0].tolist() == (10 * (x + np.float32(0.123456789))).tolist())
+    attempt(session.run, None, {"x": x - 1})
+"""
+    run_plain_script(PREAMBLE + script, "True\nValueError negative\n" * 2)
+
+
+def test_thousands_of_redeclarations_leave_the_registry_small():
+    from pyops.engines import extensions_registry
+
+    def declare(with_attribute):
+        if with_attribute:
+
+            @onnx_op("ext::Changing")
+            def changing(x: F32, *, k: int = 1) -> F32:
+                return x + np.float32(k)
+        else:
+
+            @onnx_op("ext::Changing")
+            def changing(x: F32) -> F32:
+                return x
+
+    declare(False)
+    session(chain("ext::Changing"))
+    before = extensions_registry.domains()
+    for number in range(300):
+        declare(number % 2)
+        y = session(chain("ext::Changing")).run(None, {"x": x})[0]
+        assert y.tolist() == (x + number % 2).tolist()
+    assert extensions_registry.domains() == before
+
+
+def test_warnings_are_not_raised_by_what_works():
+    @onnx_op("ext::Quiet")
+    def quiet(x: F32) -> F32:
+        return x
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session(chain("ext::Quiet")).run(None, {"x": x})
