@@ -152,6 +152,7 @@ def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> It
         ONNX Runtime cannot host Python kernels here, or `options` are none.
     """
     arm()
+    _infer_guard.arm()
     if not isinstance(options, onnxruntime.SessionOptions):
         raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
     with _registrations_lock:
@@ -185,7 +186,6 @@ def _descend_further() -> None:
 
 def _descend_to_the_end() -> None:
     _compute_guard.arm()
-    _infer_guard.arm()
 
 
 # What ONNX Runtime's pointers stand for: shape inference by the address of a hosted op's structure,
