@@ -14,7 +14,7 @@ from .errors import ExportError
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-_NAME = re.compile(r"(?P<namespace>\w+)::(?P<name>\w+)(\.(?P<overload>\w+))?")
+_NAME = re.compile(r"(?P<namespace>\w*)::(?P<name>\w+)(\.(?P<overload>\w+))?")
 
 
 def find_overload(name: str) -> OpOverload | None:
@@ -28,6 +28,8 @@ def find_overload(name: str) -> OpOverload | None:
 def overloads(name: Any) -> list[OpOverload]:
     """The overloads that a name means: one for ``"ns::name.overload"``, all for ``"ns::name"``.
 
+    Without a namespace it is aten, as for ``torch.onnx.register_custom_op_symbolic``.
+
     Raises
     ------
     ExportError
@@ -39,16 +41,16 @@ def overloads(name: Any) -> list[OpOverload]:
             f'{name!r} is not the name of a torch operator; write a str like "aten::gelu", or "aten::add.Tensor" '
             "for one overload"
         )
-    packet = _packet(matched["namespace"], matched["name"])
+    namespace = matched["namespace"] or "aten"
+    packet = _packet(namespace, matched["name"])
     if packet is None:
-        raise ExportError(f"torch has no operator {name}{_suggestion(matched['namespace'], matched['name'])}")
+        raise ExportError(f"torch has no operator {name}{_suggestion(namespace, matched['name'])}")
     known = {item or "default": getattr(packet, item or "default") for item in packet.overloads()}
     if matched["overload"] is None:
         return list(known.values())
     if matched["overload"] not in known:
         raise ExportError(
-            f"{matched['namespace']}::{matched['name']} has no overload {matched['overload']!r}; it has "
-            f"{', '.join(known)}"
+            f"{namespace}::{matched['name']} has no overload {matched['overload']!r}; it has {', '.join(known)}"
         )
     return [known[matched["overload"]]]
 

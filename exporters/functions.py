@@ -1,0 +1,188 @@
+"""onnxscript functions in a model: one node that calls each, then kept as functions of the model or inlined."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import onnx
+import onnx_ir
+from onnx.defs import OpSchema
+from onnx_ir.passes.common import InlinePass
+from onnxscript import OnnxFunction
+from onnxscript.values import Op, Opset
+
+from pyops.types import ELEMENT_TYPES
+
+from .errors import ExportError
+from .nodes import require_export, symbolic_message
+
+Functions = dict[tuple[str, str], OnnxFunction[..., Any]]
+"""By domain and name."""
+
+_called: ContextVar[Functions | None] = ContextVar("called", default=None)
+
+
+@contextmanager
+def collected() -> Iterator[Functions]:
+    """Collect the functions that are called inside the ``with`` block."""
+    functions: Functions = {}
+    token = _called.set(functions)
+    try:
+        yield functions
+    finally:
+        _called.reset(token)
+
+
+def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Emit a node that calls an onnxscript function.
+
+    Parameters
+    ----------
+    args, kwargs
+        As the function takes them: graph values and Python numbers for its inputs, constants for
+        its attributes. What is left out has the function's default.
+
+    Raises
+    ------
+    ExportError
+        Outside an export, or where an attribute's value is only known when the model runs.
+    """
+    domain, name = function.opset.domain, function.name
+    require_export(f"{domain}::{name}")
+    called = _called.get()
+    if called is not None:
+        called[domain, name] = function
+    given = inspect.signature(function).bind(*args, **kwargs).arguments
+    schema = _schema(function)
+    inputs = [given.get(item.name) for item in schema.inputs]
+    attributes = {}
+    for key, attribute in schema.attributes.items():
+        value = given.get(key)
+        if isinstance(value, onnx_ir.Value):
+            raise ExportError(symbolic_message(f"{domain}::{name}", key))
+        if value is not None:
+            proto = onnx.helper.make_attribute(key, value, attr_type=attribute.type.value)
+            attributes[key] = onnx_ir.serde.deserialize_attribute(proto)
+    return Op(Opset(domain, function.opset.version), name, schema)(*inputs, **attributes)
+
+
+def settle(model: onnx_ir.Model, functions: Functions, *, keep: bool) -> bool:
+    """Add the functions that the model calls, and inline them unless they are kept.
+
+    Returns
+    -------
+    bool
+        Whether something was inlined.
+
+    Raises
+    ------
+    ExportError
+        A function was written for another opset version than the model's, in which one of its
+        operators is another, or a kept function has the name of another one.
+    """
+    needed = {
+        (node.domain, node.op_type): functions[node.domain, node.op_type]
+        for node in onnx_ir.traversal.RecursiveGraphIterator(model.graph)
+        if (node.domain, node.op_type) in functions
+    }
+    pending = list(needed.values())
+    while pending:
+        for other in pending.pop().function_ir.get_called_functions().values():
+            key = (other.opset.domain, other.name)
+            if key not in needed:
+                needed[key] = other
+                pending.append(other)
+    for (domain, name), function in needed.items():
+        body = onnx_ir.serde.deserialize_function(function.to_function_proto())
+        _import_model_opset(model, body)
+        model.functions[domain, name, ""] = body
+    # The passes and ONNX Runtime want every domain that a function uses in the model's imports too.
+    for body in model.functions.values():
+        for domain, version in body.opset_imports.items():
+            model.opset_imports.setdefault(domain, version)
+    if keep or not needed:
+        return False
+    InlinePass(lambda body: (body.domain, body.name) in needed)(model)
+    return True
+
+
+def check_opset(where: str, nodes: Iterator[onnx_ir.Node], written: int | None, opset_version: int) -> None:
+    """Check that nodes of ONNX's own operators mean the same in a model's opset.
+
+    Parameters
+    ----------
+    written : int, optional
+        The opset version that they were written for, unless each node says.
+
+    Raises
+    ------
+    ExportError
+        An operator of the nodes is another in that version.
+    """
+    for node in nodes:
+        version = written or node.version
+        if node.domain or version is None or version == opset_version:
+            continue
+        if _since(node.op_type, version) != _since(node.op_type, opset_version):
+            raise ExportError(
+                f"{where} uses {node.op_type} of opset {version}, which is another in opset {opset_version} of the "
+                f"model; export with opset_version={version}, or write it with onnxscript.opset{opset_version}"
+            )
+
+
+def _since(op_type: str, version: int) -> int | None:
+    """The version since which an operator is what it is in an opset version; None where that lacks it."""
+    known = onnx.defs.has(op_type, version)
+    return onnx.defs.get_schema(op_type, version).since_version if known else None
+
+
+def _import_model_opset(model: onnx_ir.Model, body: onnx_ir.Function) -> None:
+    written = body.opset_imports.get("")
+    if written is None:
+        return
+    opset_version = model.opset_imports.setdefault("", written)
+    nodes = iter(onnx_ir.traversal.RecursiveGraphIterator(body.graph))
+    check_opset(f"the function {body.domain}::{body.name}", nodes, written, opset_version)
+    body.opset_imports[""] = opset_version
+
+
+def _schema(function: OnnxFunction[..., Any]) -> OpSchema:
+    """The schema of a call, with which Python numbers take the type that the function's annotations ask for."""
+    signature = function.op_signature
+    assert signature is not None
+    inputs = [item for item in signature.params if isinstance(item, onnx_ir.schemas.Parameter)]
+    attributes = [item for item in signature.params if isinstance(item, onnx_ir.schemas.AttributeParameter)]
+    every = [row.type_str for row in ELEMENT_TYPES]
+    types = {item.type_constraint.name: _type_strs(item.type_constraint) or every for item in inputs}
+    # Whether a function has a return annotation or not, its body tells the number of its outputs.
+    outputs = [f"output_{i}" for i in range(len(function.to_function_proto().output))]
+    return OpSchema(
+        function.name,
+        function.opset.domain,
+        function.opset.version,
+        inputs=[
+            OpSchema.FormalParameter(
+                item.name,
+                item.type_constraint.name,
+                param_option=OpSchema.FormalParameterOption.Single
+                if item.required
+                else OpSchema.FormalParameterOption.Optional,
+            )
+            for item in inputs
+        ],
+        outputs=[OpSchema.FormalParameter(name, f"T_{name}") for name in outputs],
+        type_constraints=[(name, strs, "") for name, strs in types.items()]
+        + [(f"T_{name}", every, "") for name in outputs],
+        attributes=[
+            OpSchema.Attribute(item.name, OpSchema.AttrType(item.type.value), required=False) for item in attributes
+        ],
+    )
+
+
+def _type_strs(constraint: onnx_ir.schemas.TypeConstraintParam) -> list[str]:
+    tensors = [item.dtype for item in constraint.allowed_types if isinstance(item, onnx_ir.TensorType)]
+    return [row.type_str for row in ELEMENT_TYPES if row.onnx in {dtype.value for dtype in tensors}]

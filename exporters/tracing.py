@@ -1,0 +1,146 @@
+"""Calls of translated operators while TorchScript traces a model.
+
+TorchScript's own tracer takes no lists of floats or strings, ends in an assertion of torch's for a
+list with a traced number in it, and makes a constant of a traced number without a word. Python
+calls are therefore seen before it, and traced as calls of one operator that takes tensors alone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ._torch_private import flatten, qualified_name, schema_arguments, schema_returns, unflatten
+from .errors import ExportError
+from .nodes import symbolic_message
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+OPERATOR = "pyops_exporters::traced"
+"""What a traced graph has instead of a call: the tensors, and the number of the call."""
+
+_current: ContextVar[TracedCalls] = ContextVar("traced calls")
+
+
+@dataclass
+class Call:
+    """A call of a torch operator.
+
+    Attributes
+    ----------
+    target : torch.OpOverload
+    arguments : tuple
+        Positional and keyword arguments.
+    outputs : list of torch.Tensor
+        What it returned.
+    """
+
+    target: OpOverload
+    arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    outputs: list[torch.Tensor] = field(default_factory=list)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors among the arguments, in order."""
+        return [leaf for leaf in flatten(self.arguments) if isinstance(leaf, torch.Tensor)]
+
+    def with_tensors(self, values: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, with other values for the tensors."""
+        rest = iter(values)
+        leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in flatten(self.arguments)]
+        args, kwargs = unflatten(self.arguments, leaves)
+        return args, kwargs
+
+
+class TracedCalls(TorchFunctionMode):
+    """A ``with`` block in which TorchScript traces calls of these operators as `OPERATOR`.
+
+    Operators of torch's own (aten) are left out: torch's C++ code calls them too, and the tracer takes
+    all their arguments.
+
+    Parameters
+    ----------
+    targets : iterable of torch.OpOverload
+    static : bool
+        Whether all sizes are those of the example, so that a traced number is a constant.
+    """
+
+    def __init__(self, targets: Iterable[OpOverload], *, static: bool) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+        self._targets = {qualified_name(target) for target in targets if target.namespace != "aten"}
+        self._static = static
+
+    def __enter__(self) -> TracedCalls:
+        self._token = _current.set(self)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)
+        _current.reset(self._token)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Trace a call of `func`."""
+        target = self._target(func) if torch.jit.is_tracing() else None
+        if target is None:
+            return func(*args, **(kwargs or {}))
+        call = Call(target, self._constants(target, args, kwargs or {}))
+        self.calls.append(call)
+        traced = torch.ops.pyops_exporters.traced(call.tensors(), len(self.calls) - 1)
+        returned = schema_returns(target)
+        if len(returned) > 1:
+            return tuple(traced)
+        return traced if "List" in returned[0] else traced[0]
+
+    def _target(self, func: Any) -> OpOverload | None:
+        if isinstance(func, torch._ops.OpOverloadPacket) and len(func.overloads()) == 1:
+            func = getattr(func, func.overloads()[0] or "default")
+        if isinstance(func, torch._ops.OpOverload) and qualified_name(func) in self._targets:
+            return func
+        return None
+
+    def _constants(
+        self, target: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, with traced numbers made constants or refused."""
+        declared = {item.name: item for item in schema_arguments(target)}
+        positional = [
+            value if item.is_tensor else self._constant(target, item.name, value)
+            for item, value in zip(declared.values(), args, strict=False)
+        ]
+        return tuple(positional), {
+            name: value if name in declared and declared[name].is_tensor else self._constant(target, name, value)
+            for name, value in kwargs.items()
+        }
+
+    def _constant(self, target: OpOverload, name: str, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._constant(target, name, item) for item in value]
+        if not isinstance(value, torch.Tensor):
+            return value
+        if not self._static:
+            raise ExportError(
+                f"{symbolic_message(qualified_name(target), name)}; TorchScript does not know which sizes are fixed: "
+                "where this one is, write int(...) or float(...) around it"
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            return value.item()
+
+
+def _run(tensors: list[torch.Tensor], number: int) -> list[torch.Tensor]:
+    call = _current.get().calls[number]
+    args, kwargs = call.with_tensors(tensors)
+    call.outputs = [leaf for leaf in flatten(call.target(*args, **kwargs)) if leaf is not None]
+    return call.outputs
+
+
+torch.library.define(OPERATOR, "(Tensor[] tensors, int number) -> Tensor[]")
+torch.library.impl(OPERATOR, "CompositeImplicitAutograd", _run)
