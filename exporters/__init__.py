@@ -1,6 +1,7 @@
 """PyTorch models to ONNX, with operators of any domain."""
 
 from .adapt import to_onnx_inputs, to_onnx_outputs
+from .contrib_ops import use_contrib_ops
 from .custom_op import custom_op
 from .errors import ExportError
 from .export import export
@@ -23,5 +24,6 @@ __all__ = [
     "to_onnx_outputs",
     "translate",
     "translation_table",
+    "use_contrib_ops",
     "verify",
 ]

@@ -31,10 +31,10 @@ __all__ = [
     "flatten",
     "forget_schema",
     "installed_symbolics",
+    "is_graph_value",
     "is_mutable",
     "list_type",
     "named_leaves",
-    "onnx_dtype",
     "operator_names",
     "own_translation",
     "qualified_name",
@@ -43,6 +43,7 @@ __all__ = [
     "schema_returns",
     "spell",
     "tensor_type",
+    "torchscript_dtype",
     "torchscript_opsets",
     "unflatten",
 ]
@@ -168,7 +169,12 @@ def own_translation(overload: torch._ops.OpOverload) -> Callable[..., Any] | Non
 def _torchlib() -> Any:
     from torch.onnx._internal.exporter import _registration
 
-    return _registration.ONNXRegistry.from_torchlib()
+    # It logs each time that torchvision is absent.
+    _registration.logger.disabled = True
+    try:
+        return _registration.ONNXRegistry.from_torchlib()
+    finally:
+        _registration.logger.disabled = False
 
 
 @contextmanager
@@ -178,7 +184,7 @@ def recorded_nodes(opset_version: int) -> Iterator[list[onnx_ir.Node]]:
     def recorder() -> Any:
         from torch.onnx._internal.exporter import _building
 
-        return _building.OpRecorder(Opset("", opset_version), {})
+        return _building.OpRecorder(Opset("", opset_version), {})  # type: ignore[abstract]
 
     made = _guarded("torch.onnx._internal.exporter._building.OpRecorder", recorder)
     with evaluator.default_as(made):
@@ -284,15 +290,21 @@ def fake_outputs(
     return _guarded("torch._subclasses.fake_tensor.FakeTensorMode", run)
 
 
-def onnx_dtype(code: int) -> int:
-    """ONNX's number of an element type for TorchScript's."""
+def torchscript_dtype(code: int) -> torch.dtype:
+    """The dtype behind the number that TorchScript has for it."""
 
-    def read() -> int:
-        from torch.onnx import JitScalarType
+    def read() -> torch.dtype:
+        from torch.onnx import JitScalarType  # type: ignore[attr-defined]
 
-        return int(JitScalarType(code).onnx_type())
+        dtype: torch.dtype = JitScalarType(code).dtype()
+        return dtype
 
     return _guarded("torch.onnx.JitScalarType", read)
+
+
+def is_graph_value(item: Any) -> bool:
+    """Whether it is a value of a TorchScript graph."""
+    return _guarded("torch._C.Value", lambda: isinstance(item, torch._C.Value))
 
 
 def tensor_type(dtype: torch.dtype, shape: Sequence[int | None]) -> Any:

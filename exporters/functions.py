@@ -19,6 +19,7 @@ from pyops.types import ELEMENT_TYPES
 
 from .errors import ExportError
 from .nodes import require_export, symbolic_message
+from .opset_check import check_opset
 
 Functions = dict[tuple[str, str], OnnxFunction[..., Any]]
 """By domain and name."""
@@ -60,12 +61,12 @@ def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[
     schema = _schema(function)
     inputs = [given.get(item.name) for item in schema.inputs]
     attributes = {}
-    for key, attribute in schema.attributes.items():
+    for key, type_ in _attributes(function).items():
         value = given.get(key)
         if isinstance(value, onnx_ir.Value):
             raise ExportError(symbolic_message(f"{domain}::{name}", key))
         if value is not None:
-            proto = onnx.helper.make_attribute(key, value, attr_type=attribute.type.value)
+            proto = onnx.helper.make_attribute(key, value, attr_type=type_.value)
             attributes[key] = onnx_ir.serde.deserialize_attribute(proto)
     return Op(Opset(domain, function.opset.version), name, schema)(*inputs, **attributes)
 
@@ -110,42 +111,12 @@ def settle(model: onnx_ir.Model, functions: Functions, *, keep: bool) -> bool:
     return True
 
 
-def check_opset(where: str, nodes: Iterator[onnx_ir.Node], written: int | None, opset_version: int) -> None:
-    """Check that nodes of ONNX's own operators mean the same in a model's opset.
-
-    Parameters
-    ----------
-    written : int, optional
-        The opset version that they were written for, unless each node says.
-
-    Raises
-    ------
-    ExportError
-        An operator of the nodes is another in that version.
-    """
-    for node in nodes:
-        version = written or node.version
-        if node.domain or version is None or version == opset_version:
-            continue
-        if _since(node.op_type, version) != _since(node.op_type, opset_version):
-            raise ExportError(
-                f"{where} uses {node.op_type} of opset {version}, which is another in opset {opset_version} of the "
-                f"model; export with opset_version={version}, or write it with onnxscript.opset{opset_version}"
-            )
-
-
-def _since(op_type: str, version: int) -> int | None:
-    """The version since which an operator is what it is in an opset version; None where that lacks it."""
-    known = onnx.defs.has(op_type, version)
-    return onnx.defs.get_schema(op_type, version).since_version if known else None
-
-
 def _import_model_opset(model: onnx_ir.Model, body: onnx_ir.Function) -> None:
     written = body.opset_imports.get("")
     if written is None:
         return
     opset_version = model.opset_imports.setdefault("", written)
-    nodes = iter(onnx_ir.traversal.RecursiveGraphIterator(body.graph))
+    nodes = onnx_ir.traversal.RecursiveGraphIterator(body.graph)
     check_opset(f"the function {body.domain}::{body.name}", nodes, written, opset_version)
     body.opset_imports[""] = opset_version
 
@@ -155,7 +126,6 @@ def _schema(function: OnnxFunction[..., Any]) -> OpSchema:
     signature = function.op_signature
     assert signature is not None
     inputs = [item for item in signature.params if isinstance(item, onnx_ir.schemas.Parameter)]
-    attributes = [item for item in signature.params if isinstance(item, onnx_ir.schemas.AttributeParameter)]
     every = [row.type_str for row in ELEMENT_TYPES]
     types = {item.type_constraint.name: _type_strs(item.type_constraint) or every for item in inputs}
     # Whether a function has a return annotation or not, its body tells the number of its outputs.
@@ -178,9 +148,16 @@ def _schema(function: OnnxFunction[..., Any]) -> OpSchema:
         type_constraints=[(name, strs, "") for name, strs in types.items()]
         + [(f"T_{name}", every, "") for name in outputs],
         attributes=[
-            OpSchema.Attribute(item.name, OpSchema.AttrType(item.type.value), required=False) for item in attributes
+            OpSchema.Attribute(name, getattr(OpSchema.AttrType, type_.name), required=False)
+            for name, type_ in _attributes(function).items()
         ],
     )
+
+
+def _attributes(function: OnnxFunction[..., Any]) -> dict[str, onnx_ir.AttributeType]:
+    assert function.op_signature is not None
+    parameters = function.op_signature.params
+    return {item.name: item.type for item in parameters if isinstance(item, onnx_ir.schemas.AttributeParameter)}
 
 
 def _type_strs(constraint: onnx_ir.schemas.TypeConstraintParam) -> list[str]:

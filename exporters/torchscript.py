@@ -24,7 +24,7 @@ from .opset_imports import check_custom_opsets
 from .program import Model, Program, emission
 from .symbolics import Symbolics
 from .tracing import TracedCalls
-from .translations import translation_table
+from .translations import registered
 
 _MISSING = object()
 _DYNAMO_ONLY = ("dynamic_shapes", "report", "profile", "dump_exported_program", "artifacts_dir")
@@ -56,7 +56,7 @@ def capture(
     check_custom_opsets(custom_opsets or {})
     version = default_opset() if opset_version is None else opset_version
     _check(model, args, version, arguments)
-    table = {**translation_table(), **(custom_translation_table or {})}
+    table = {**registered(), **(custom_translation_table or {})}
     calls = TracedCalls(table, static=not arguments.get("dynamic_axes"))
     symbolics = Symbolics(table, version, calls)
     keywords = dict(kwargs or {})
@@ -101,15 +101,16 @@ def _check(model: Any, args: tuple[Any, ...], opset_version: int, arguments: Map
 def _input_names(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """A name for each tensor: its parameter's, and its place in it where it is nested."""
     try:
-        parameters = inspect.signature(model.forward).parameters.values()
+        parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):  # a scripted forward may have none
-        parameters = ()
-    positional = [item.name for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
+        parameters = []
+    positional = [item.name for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
+    rest = next((item.name for item in parameters if item.kind is item.VAR_POSITIONAL), "args")
     names = []
     for (root, first, *inside), leaf in named_leaves((args, kwargs)):
         if root == "0":
             index = int(first)
-            first = positional[index] if index < len(positional) else f"args_{index}"
+            first = positional[index] if index < len(positional) else f"{rest}_{index - len(positional)}"
         if isinstance(leaf, torch.Tensor):
             names.append("_".join([first, *inside]))
     return names

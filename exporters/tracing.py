@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.jit import TracerWarning, is_tracing  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 
 from ._torch_private import flatten, qualified_name, schema_arguments, schema_returns, unflatten
@@ -79,16 +80,16 @@ class TracedCalls(TorchFunctionMode):
 
     def __enter__(self) -> TracedCalls:
         self._token = _current.set(self)
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        super().__exit__(*exception)
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
         _current.reset(self._token)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Trace a call of `func`."""
-        target = self._target(func) if torch.jit.is_tracing() else None
+        target = self._target(func) if is_tracing() else None
         if target is None:
             return func(*args, **(kwargs or {}))
         call = Call(target, self._constants(target, args, kwargs or {}))
@@ -131,7 +132,7 @@ class TracedCalls(TorchFunctionMode):
                 "where this one is, write int(...) or float(...) around it"
             )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            warnings.simplefilter("ignore", TracerWarning)
             return value.item()
 
 

@@ -106,8 +106,34 @@ def translation_table() -> dict[OpOverload, Callable[..., Any]]:
     ...     model, (x,), dynamo=True, custom_translation_table=exporters.translation_table()
     ... )
     """
+    return {target: _or_torchs_own(target, translation) for target, translation in registered().items()}
+
+
+def registered() -> dict[OpOverload, Callable[..., Any]]:
+    """Every registered translation; one that returns NotImplemented leaves the call to torch's own."""
     found = {find_overload(name): translation for name, translation in _translations.items()}
     return {target: translation for target, translation in found.items() if target is not None}
+
+
+def refused(target: OpOverload) -> ExportError:
+    """What to raise where a translation leaves a call to torch's own, and there is none."""
+    return ExportError(
+        f"the translation that is registered for {qualified_name(target)} returns NotImplemented for this call, and "
+        "torch has none of its own; let it emit the nodes, or raise an error that says what is not possible"
+    )
+
+
+def _or_torchs_own(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        result = translation(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
+        own = own_translation(target)
+        if own is None:
+            raise refused(target)
+        return own(*args, **kwargs)
+
+    return chosen
 
 
 def is_registered(torch_op: str) -> Literal["exporters", "torch"] | None:
@@ -166,16 +192,7 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
             ) from None
         if isinstance(function, onnxscript.OnnxFunction):
             return functions.call(function, args, kwargs)
-        result = function(*args, **kwargs)
-        if result is not NotImplemented:
-            return result
-        own = own_translation(target)
-        if own is None:
-            raise ExportError(
-                f"{_spell(function, parameters)} returns NotImplemented for {spell(target)}, and torch has no "
-                "translation of its own; let it emit the nodes, or raise an error that says what is not possible"
-            )
-        return own(*args, **kwargs)
+        return function(*args, **kwargs)
 
     return translation
 

@@ -275,38 +275,6 @@ def test_a_captured_program(torch_add_round, model):
     assert torch.equal(export(captured, ())(x)[0], torch_add_round(x))
 
 
-@pytest.mark.parametrize("opset_version", [17, 18, 23, 26])
-def test_opset_versions(torch_add_round, model, opset_version):
-    x = torch.ones(2)
-    for net in (model(lambda x: torch_add_round(x)), model(lambda x: torch_add_round(x) + 1)):
-        program = export(net, (x,), opset_version=opset_version)
-        imports = {item.domain: item.version for item in program.model_proto.opset_import}
-        assert imports == {"": opset_version, "export": 1}
-        assert program.model_proto.ir_version <= 13
-        if opset_version <= 25:
-            assert torch.equal(program(x)[0], net(x))
-
-
-def test_versions_of_one_domain(model):
-    def identity(x: NDArray[np.float32]) -> NDArray[np.float32]:
-        return x
-
-    def negate(x: NDArray[np.float32]) -> NDArray[np.float32]:
-        return -x
-
-    second = register(identity, "versions::Second", version=2)
-    third = register(negate, "versions::Third", version=3)
-    net, x = model(lambda x: third(second(x))), torch.ones(2)
-    program = export(net, (x,))
-    assert program.model.opset_imports["versions"] == 3
-    assert torch.equal(program(x)[0], net(x))
-
-    newer = onnx_op("versions::Second", version=3)(negate)
-    newer.register_shape_inference(same)
-    with pytest.raises(exporters.ExportError, match=r"has versions::Second of version 2, but imports version 3"):
-        export(net, (x,))
-
-
 def test_a_table_given_here_wins(torch_add_round, model):
     schema = OpSchema(
         "AddRound",
@@ -359,11 +327,6 @@ def test_verify_while_exporting(torch_add_round, model):
     torch_drifting = register(drifting, "export::Drifting")
     with pytest.raises(exporters.ExportError, match=r"does not compute what the model does\n.*differ in 1 of 1"):
         export(model(lambda x: torch_drifting(x)), (x,), verify=True)
-
-
-def test_the_torchscript_exporter_is_refused(model):
-    with pytest.raises(exporters.ExportError, match=r"dynamo=False; the TorchScript exporter takes none"):
-        export(model(lambda x: x + 1), (torch.ones(1),), dynamo=False)
 
 
 def test_torchs_own_errors_pass(model, caplog):

@@ -11,16 +11,13 @@ from onnxscript import FLOAT
 from onnxscript import opset18 as op18
 
 import exporters
-from exporters import translations
 from pyops import onnx_op
 from pyops.errors import InputError
 
 T = TypeVar("T", np.float32, np.float64)
 
 
-@pytest.fixture(autouse=True)
-def _own_registrations(monkeypatch):
-    monkeypatch.setattr(translations, "_translations", {})
+pytestmark = pytest.mark.usefixtures("own_registrations")
 
 
 def export(module, args, **arguments):
@@ -293,15 +290,6 @@ def test_an_op_with_an_attribute_torch_lacks():
 
     with pytest.raises(exporters.ExportError, match="torch has no argument 'factor' for the required attribute"):
         exporters.translate("aten::relu", declare(scale, "translate::Scale"))
-
-
-def test_an_onnxscript_function_without_return_annotation():
-    @onnxscript.script(default_opset=op18)
-    def relu(x):
-        return op18.Relu(x)
-
-    with pytest.raises(exporters.ExportError, match=r"needs a return annotation on the onnxscript function relu"):
-        exporters.translate("aten::relu", relu)
 
 
 def test_nodes_outside_an_export(inverse):
