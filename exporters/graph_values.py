@@ -12,6 +12,7 @@ from pyops.types import element_type
 
 from ._torch_private import Argument, fake_outputs, flatten, is_graph_value, torchscript_dtype, unflatten
 from .tensors import numpy_dtype
+from .torch_ops import written
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -53,17 +54,9 @@ def fits(declared: Sequence[Argument], inputs: Sequence[Any]) -> bool:
 
 
 def arguments(declared: Sequence[Argument], inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments as the other exporter passes them: those left out that equal their defaults."""
+    """The arguments of an operator that these values of the graph are."""
     values = [_argument(item, value) for item, value in zip(declared, inputs, strict=True)]
-    default = [
-        item.has_default and not is_graph_value(value) and value == item.default
-        for item, value in zip(declared, values, strict=True)
-    ]
-    positional = [index for index, item in enumerate(declared) if not item.keyword_only]
-    while positional and default[positional[-1]]:
-        positional.pop()
-    keywords = [index for index, item in enumerate(declared) if item.keyword_only and not default[index]]
-    return [values[index] for index in positional], {declared[index].name: values[index] for index in keywords}
+    return written(declared, values)
 
 
 def _argument(item: Argument, value: Any) -> Any:
@@ -73,7 +66,7 @@ def _argument(item: Argument, value: Any) -> Any:
         return list(value.node().inputs()) if item.is_tensor_list else value
     number = constant(value)
     if item.is_dtype and isinstance(number, int):
-        return _onnx_dtype(torchscript_dtype(number))
+        return torchscript_dtype(number)
     return bool(number) if "bool" in item.type and isinstance(number, int) else number
 
 
@@ -94,6 +87,13 @@ def constant(value: Any) -> Any:
 def spec(value: Any) -> tuple[torch.dtype | None, Sequence[int | None]]:
     """Dtype and shape of a value of the graph, as far as they are known."""
     return value.type().dtype(), value.type().varyingSizes() or []
+
+
+def emitted_arguments(tree: Any, inputs: Iterable[onnx_ir.Value]) -> Any:
+    """Arguments as a translation gets them: ONNX's values and dtypes in the place of torch's."""
+    given = replaced(tree, inputs)
+    leaves = [_onnx_dtype(leaf) if isinstance(leaf, torch.dtype) else leaf for leaf in flatten(given)]
+    return unflatten(given, leaves)
 
 
 def ir_value(name: str, value: Any) -> onnx_ir.Value:

@@ -19,7 +19,7 @@ from ._torch_private import (
     tensor_type,
 )
 from .errors import ExportError
-from .graph_values import Returned, arguments, constant, fits, graph_values, ir_value, replaced, returned, spec
+from .graph_values import Returned, arguments, constant, emitted_arguments, fits, graph_values, ir_value, returned, spec
 from .opset_check import check_opset
 from .tracing import OPERATOR, TracedCalls
 from .translations import refused
@@ -130,7 +130,7 @@ class Symbolics:
     ) -> Any:
         """Keep what the translation emits as a function of these inputs; its name, or NotImplemented."""
         inputs = [ir_value(f"input_{i}", value) for i, value in enumerate(given)]
-        ir_args, ir_kwargs = replaced((args, kwargs), inputs)
+        ir_args, ir_kwargs = emitted_arguments((args, kwargs), inputs)
         with recorded_nodes(self._opset_version) as nodes:
             result = self._table[qualified_name(target)][1](*ir_args, **ir_kwargs)
         if result is NotImplemented:

@@ -8,7 +8,7 @@ calls are therefore seen before it, and traced as calls of one operator that tak
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from ._torch_private import flatten, qualified_name, schema_arguments, schema_returns, unflatten
 from .errors import ExportError
 from .nodes import symbolic_message
+from .torch_ops import written
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -89,10 +90,11 @@ class TracedCalls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Trace a call of `func`."""
-        target = self._target(func) if is_tracing() else None
+        kwargs = kwargs or {}
+        target = self._target(func, args, kwargs) if is_tracing() else None
         if target is None:
-            return func(*args, **(kwargs or {}))
-        call = Call(target, self._constants(target, args, kwargs or {}))
+            return func(*args, **kwargs)
+        call = Call(target, self._constants(target, args, kwargs))
         self.calls.append(call)
         traced = torch.ops.pyops_exporters.traced(call.tensors(), len(self.calls) - 1)
         returned = schema_returns(target)
@@ -100,26 +102,30 @@ class TracedCalls(TorchFunctionMode):
             return tuple(traced)
         return traced if "List" in returned[0] else traced[0]
 
-    def _target(self, func: Any) -> OpOverload | None:
+    def _target(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> OpOverload | None:
+        """The operator, if it is one of ours and takes these arguments; if not, torch says why."""
         if isinstance(func, torch._ops.OpOverloadPacket) and len(func.overloads()) == 1:
             func = getattr(func, func.overloads()[0] or "default")
-        if isinstance(func, torch._ops.OpOverload) and qualified_name(func) in self._targets:
-            return func
-        return None
+        if not isinstance(func, torch._ops.OpOverload) or qualified_name(func) not in self._targets:
+            return None
+        declared = schema_arguments(func)
+        names = {item.name for item in declared}
+        given = {item.name for item, _ in zip(declared, args, strict=False)} | set(kwargs)
+        required = {item.name for item in declared if not item.has_default}
+        return func if len(args) <= len(declared) and required <= given <= names else None
 
     def _constants(
-        self, target: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
+        self, target: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, with traced numbers made constants or refused."""
-        declared = {item.name: item for item in schema_arguments(target)}
-        positional = [
+        """The arguments as ``torch.export`` writes them, with traced numbers made constants or refused."""
+        declared = schema_arguments(target)
+        given = dict(zip((item.name for item in declared), args, strict=False)) | dict(kwargs)
+        values = [
             value if item.is_tensor else self._constant(target, item.name, value)
-            for item, value in zip(declared.values(), args, strict=False)
+            for item, value in ((item, given.get(item.name, item.default)) for item in declared)
         ]
-        return tuple(positional), {
-            name: value if name in declared and declared[name].is_tensor else self._constant(target, name, value)
-            for name, value in kwargs.items()
-        }
+        positional, keywords = written(declared, values)
+        return tuple(positional), keywords
 
     def _constant(self, target: OpOverload, name: str, value: Any) -> Any:
         if isinstance(value, (list, tuple)):

@@ -26,8 +26,8 @@ def model() -> Callable[[Callable[..., Any]], torch.nn.Module]:
 @pytest.fixture(params=[True, False], ids=["dynamo", "torchscript"])
 def export(request) -> Callable[..., exporters.Program]:
     """`exporters.export` by either exporter."""
-    return lambda module, args, **arguments: exporters.export(
-        module, args, **{"verbose": False, "dynamo": request.param, **arguments}
+    return lambda module, args, f=None, **arguments: exporters.export(
+        module, args, f, **{"verbose": False, "dynamo": request.param, **arguments}
     )
 
 
