@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
-import onnx
 import onnx_ir
 from onnx.defs import OpSchema
 from onnx_ir.passes.common import InlinePass
-from onnxscript import OnnxFunction
+from onnxscript import OnnxFunction, evaluator
 from onnxscript.values import Op, Opset
 
+from pyops.signature import Attribute, AttributeKind
 from pyops.types import ELEMENT_TYPES
 
 from .errors import ExportError
 from .nodes import require_export, symbolic_message
 from .opset_check import check_opset
+from .schema import attribute_proto
 
 Functions = dict[tuple[str, str], OnnxFunction[..., Any]]
 """By domain and name."""
@@ -38,6 +39,25 @@ def collected() -> Iterator[Functions]:
         _called.reset(token)
 
 
+class _Calls:
+    """An onnxscript evaluator by which functions become nodes that call them; another does the rest."""
+
+    def __init__(self, evaluating: evaluator.Evaluator) -> None:
+        self._evaluating = evaluating
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._evaluating, name)
+
+    def eval_function(self, function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What calling an onnxscript function does."""
+        return call(function, args, kwargs)
+
+
+def called_as_nodes() -> AbstractContextManager[Any]:
+    """Inside this ``with`` block, calling an onnxscript function emits one node."""
+    return evaluator.default_as(cast(evaluator.Evaluator, _Calls(evaluator.default())))
+
+
 def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Emit a node that calls an onnxscript function.
 
@@ -51,6 +71,8 @@ def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[
     ------
     ExportError
         Outside an export, or where an attribute's value is only known when the model runs.
+    InputError
+        A value is not of its attribute's type.
     """
     domain, name = function.opset.domain, function.name
     require_export(f"{domain}::{name}")
@@ -66,8 +88,8 @@ def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[
         if isinstance(value, onnx_ir.Value):
             raise ExportError(symbolic_message(f"{domain}::{name}", key))
         if value is not None:
-            proto = onnx.helper.make_attribute(key, value, attr_type=type_.value)
-            attributes[key] = onnx_ir.serde.deserialize_attribute(proto)
+            attribute = Attribute(key, AttributeKind[type_.name])
+            attributes[key] = onnx_ir.serde.deserialize_attribute(attribute_proto(attribute, attribute.convert(value)))
     return Op(Opset(domain, function.opset.version), name, schema)(*inputs, **attributes)
 
 

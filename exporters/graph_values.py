@@ -56,6 +56,10 @@ def fits(declared: Sequence[Argument], inputs: Sequence[Any]) -> bool:
 def arguments(declared: Sequence[Argument], inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of an operator that these values of the graph are."""
     values = [_argument(item, value) for item, value in zip(declared, inputs, strict=True)]
+    tensors = [value for item, value in zip(declared, values, strict=True) if item.is_tensor and is_graph_value(value)]
+    if any(is_graph_value(_number(value)) for value in tensors):
+        # Beside a tensor, a constant without dimensions is a Python number that the tracer wrapped.
+        values = [_number(value) if is_graph_value(value) else value for value in values]
     return written(declared, values)
 
 
@@ -68,6 +72,11 @@ def _argument(item: Argument, value: Any) -> Any:
     if item.is_dtype and isinstance(number, int):
         return torchscript_dtype(number)
     return bool(number) if "bool" in item.type and isinstance(number, int) else number
+
+
+def _number(value: Any) -> Any:
+    found = constant(value)
+    return value if isinstance(found, list) else found
 
 
 def _is_none(value: Any) -> bool:

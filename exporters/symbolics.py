@@ -19,6 +19,7 @@ from ._torch_private import (
     tensor_type,
 )
 from .errors import ExportError
+from .functions import called_as_nodes
 from .graph_values import Returned, arguments, constant, emitted_arguments, fits, graph_values, ir_value, returned, spec
 from .opset_check import check_opset
 from .tracing import OPERATOR, TracedCalls
@@ -131,7 +132,7 @@ class Symbolics:
         """Keep what the translation emits as a function of these inputs; its name, or NotImplemented."""
         inputs = [ir_value(f"input_{i}", value) for i, value in enumerate(given)]
         ir_args, ir_kwargs = emitted_arguments((args, kwargs), inputs)
-        with recorded_nodes(self._opset_version) as nodes:
+        with recorded_nodes(self._opset_version) as nodes, called_as_nodes():
             result = self._table[qualified_name(target)][1](*ir_args, **ir_kwargs)
         if result is NotImplemented:
             return NotImplemented
