@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -54,8 +54,19 @@ class _Calls:
 
 
 def called_as_nodes() -> AbstractContextManager[Any]:
-    """Inside this ``with`` block, calling an onnxscript function emits one node."""
+    """Inside this ``with`` block, calling an onnxscript function emits one node, where `collected` collects it."""
+    if _called.get() is None:
+        return nullcontext()
     return evaluator.default_as(cast(evaluator.Evaluator, _Calls(evaluator.default())))
+
+
+def check_return_annotation(function: OnnxFunction[..., Any]) -> None:
+    """Raise ExportError for a function that ``torch.onnx.export`` by itself cannot call."""
+    if _called.get() is None and inspect.signature(function).return_annotation is inspect.Signature.empty:
+        raise ExportError(
+            f"torch.onnx.export needs a return annotation on the onnxscript function {function.name}, which "
+            f"exporters.export does not; write def {function.name}(...) -> onnxscript.FLOAT[...]:"
+        )
 
 
 def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

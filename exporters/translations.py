@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+import onnxscript
+
 from pyops.op import Op
 
 from . import functions
@@ -188,6 +190,8 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
                 f"{qualified_name(target)}: the model passes what {_spell(function, parameters)} does not take "
                 f"({error}); give it the parameters of {spell(target)}"
             ) from None
+        if isinstance(function, onnxscript.OnnxFunction):
+            functions.check_return_annotation(function)
         with functions.called_as_nodes():
             return function(*args, **kwargs)
 

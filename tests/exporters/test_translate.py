@@ -299,3 +299,55 @@ def test_an_operator_onnx_lacks(export, model):
     exporters.translate("aten::lgamma", lambda x: exporters.opset("", 18).Lgamma(x))
     with pytest.raises(exporters.ExportError, match="ONNX has no operator Lgamma in opset 18"):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
+
+
+def test_left_to_torch(export, model):
+    @exporters.translate("aten::gelu")
+    def gelu(x, *, approximate="none"):
+        return exporters.opset("com.microsoft").Gelu(x) if approximate == "none" else NotImplemented
+
+    x = torch.randn(4)
+    for approximate, domain in (("none", "com.microsoft"), ("tanh", "")):
+        net = model(lambda x, how=approximate: torch.nn.functional.gelu(x, approximate=how))
+        program = export(net, (x,))
+        assert {found for found, _ in op_types(program)} == {domain}
+        assert exporters.verify(net, (x,), program).ok
+
+
+def test_left_to_torch_which_has_none(export, model):
+    exporters.translate("aten::linalg_inv", lambda A: NotImplemented)
+    with pytest.raises(exporters.ExportError, match=r"aten::linalg_inv.*of its own"):
+        export(model(lambda x: torch.linalg.inv(x)), (torch.eye(2),))
+
+
+def test_who_translates(inverse):
+    assert exporters.is_registered("aten::add.Tensor") == "torch"
+    assert exporters.is_registered("aten::add") == "torch"
+    assert exporters.is_registered("aten::linalg_inv") is None
+    exporters.translate("aten::linalg_inv", inverse)
+    assert exporters.is_registered("::linalg_inv") == "exporters"
+    assert exporters.is_registered("aten::linalg_inv.default") == "exporters"
+    torch_inverse = exporters.custom_op(inverse, "translate::inverse")
+    assert exporters.is_registered("translate::inverse") == "exporters"
+    assert torch_inverse(torch.eye(2)).shape == (2, 2)
+    with pytest.raises(exporters.ExportError, match=r"torch has no operator aten::ad; near matches: .*aten::add"):
+        exporters.is_registered("aten::ad")
+
+
+@pytest.mark.filterwarnings("ignore:.*isinstance.treespec:FutureWarning")  # torch's own, in its export
+def test_onnxscript_functions_with_torchs_own_export(model):
+    @onnxscript.script(default_opset=op18)
+    def relu(x: FLOAT[...]) -> FLOAT[...]:
+        return op18.Relu(x)
+
+    @onnxscript.script(default_opset=op18)
+    def unannotated(x):
+        return op18.Relu(x)
+
+    net, x = model(lambda x: torch.relu(x)), torch.randn(3)
+    exporters.translate("aten::relu", relu)
+    program = torch.onnx.export(net, (x,), custom_translation_table=exporters.translation_table(), verbose=False)
+    assert op_types(program) == [("", "Relu")]
+    exporters.translate("aten::relu", unannotated)
+    with pytest.raises(torch.onnx.OnnxExporterError, match=r"needs a return annotation on the onnxscript function una"):
+        torch.onnx.export(net, (x,), custom_translation_table=exporters.translation_table(), verbose=False)
