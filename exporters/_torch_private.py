@@ -25,6 +25,7 @@ from .errors import ExportError
 __all__ = [
     "Argument",
     "CustomOpDef",
+    "called_overload",
     "clone_tensors",
     "default_opset",
     "fake_outputs",
@@ -80,6 +81,18 @@ class Argument:
 def qualified_name(overload: torch._ops.OpOverload) -> str:
     """``ns::name.overload``, or ``ns::name`` of the default overload."""
     return _guarded("OpOverload.name", lambda: str(overload.name()))
+
+
+def called_overload(function: Any) -> torch._ops.OpOverload | None:
+    """The overload that calling ``torch.ops.ns.name`` or one of its overloads calls, if that is known."""
+
+    def find() -> torch._ops.OpOverload | None:
+        found = function
+        if isinstance(found, torch._ops.OpOverloadPacket) and len(found.overloads()) == 1:
+            found = getattr(found, found.overloads()[0])
+        return found if isinstance(found, torch._ops.OpOverload) else None
+
+    return _guarded("torch._ops.OpOverloadPacket", find)
 
 
 def schema_arguments(overload: torch._ops.OpOverload) -> tuple[Argument, ...]:

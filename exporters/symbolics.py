@@ -142,9 +142,10 @@ class Symbolics:
                 f"the translation of {qualified_name(target)} returns {result!r}, and torch's operator {expected} "
                 "tensors; return the value of a node for each"
             )
-        check_opset(f"the translation of {qualified_name(target)}", nodes, None, self._opset_version)
         name = f"{qualified_name(target).partition('::')[2].replace('.', '_')}_{len(self._functions)}"
         graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, name=name)
+        emitted = onnx_ir.traversal.RecursiveGraphIterator(graph)
+        check_opset(f"the translation of {qualified_name(target)}", emitted, None, self._opset_version)
         self._functions.append(onnx_ir.Function(_DOMAIN, name, graph=graph, attributes=[]))
         return name
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import onnx_ir
 import torch
+from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from ._torch_private import default_opset, flatten, named_leaves, torchscript_opsets, unflatten
 from .errors import ExportError
@@ -148,7 +149,12 @@ def _flat(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator
 
 
 def _as_tensor(leaf: Any) -> torch.Tensor:
-    return leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
+    if isinstance(leaf, torch.Tensor):
+        return leaf
+    with warnings.catch_warnings():
+        # That it is a constant of the trace, which a number is.
+        warnings.simplefilter("ignore", TracerWarning)
+        return torch.tensor(leaf)
 
 
 def _export(model: Any, args: tuple[Any, ...], path: Path, arguments: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch.jit import TracerWarning, is_tracing  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 
-from ._torch_private import flatten, qualified_name, schema_arguments, schema_returns, unflatten
+from ._torch_private import called_overload, flatten, qualified_name, schema_arguments, schema_returns, unflatten
 from .errors import ExportError
 from .nodes import symbolic_message
 from .torch_ops import written
@@ -104,15 +104,14 @@ class TracedCalls(TorchFunctionMode):
 
     def _target(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> OpOverload | None:
         """The operator, if it is one of ours and takes these arguments; if not, torch says why."""
-        if isinstance(func, torch._ops.OpOverloadPacket) and len(func.overloads()) == 1:
-            func = getattr(func, func.overloads()[0] or "default")
-        if not isinstance(func, torch._ops.OpOverload) or qualified_name(func) not in self._targets:
+        target = called_overload(func)
+        if target is None or qualified_name(target) not in self._targets:
             return None
-        declared = schema_arguments(func)
+        declared = schema_arguments(target)
         names = {item.name for item in declared}
         given = {item.name for item, _ in zip(declared, args, strict=False)} | set(kwargs)
         required = {item.name for item in declared if not item.has_default}
-        return func if len(args) <= len(declared) and required <= given <= names else None
+        return target if len(args) <= len(declared) and required <= given <= names else None
 
     def _constants(
         self, target: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -219,6 +219,18 @@ class Branching(torch.nn.Module):
         return torch.nn.functional.gelu(-x) * 2
 
 
+def test_sizes_of_torchs_own_arguments(model):
+    exporters.use_contrib_ops()
+    net = model(lambda x: torch.triu(x, x.shape[0] - 2))
+    program = export(net, (torch.ones(3, 3),), **BATCH)
+    assert exporters.verify(net, (torch.ones(2, 3),), program).ok
+
+
+def test_numbers_among_the_results(double, model):
+    net, x = model(lambda x: {"doubled": double(x), "number": 3, "half": 0.5}), torch.ones(2)
+    assert [result.tolist() for result in export(net, (x,))(x)] == [[2, 2], 3, 0.5]
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_a_scripted_model(model):
     exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("com.microsoft").Gelu(x))
