@@ -14,11 +14,12 @@ from onnx_ir.passes.common import InlinePass
 from onnxscript import OnnxFunction, evaluator
 from onnxscript.values import Op, Opset
 
+from pyops import registry
 from pyops.signature import Attribute, AttributeKind
 from pyops.types import ELEMENT_TYPES
 
 from .errors import ExportError
-from .nodes import require_export, symbolic_message
+from .nodes import Emitted, require_export, symbolic_message
 from .opset_check import check_opset
 from .schema import attribute_proto
 
@@ -89,7 +90,7 @@ def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[
     require_export(f"{domain}::{name}")
     called = _called.get()
     if called is not None:
-        called[domain, name] = function
+        _enter(called, function)
     given = inspect.signature(function).bind(*args, **kwargs).arguments
     schema = _schema(function)
     inputs = [given.get(item.name) for item in schema.inputs]
@@ -104,8 +105,13 @@ def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[
     return Op(Opset(domain, function.opset.version), name, schema)(*inputs, **attributes)
 
 
-def settle(model: onnx_ir.Model, functions: Functions, *, keep: bool) -> bool:
+def settle(model: onnx_ir.Model, functions: Functions, emitted: Emitted, *, keep: bool) -> bool:
     """Add the functions that the model calls, and inline them unless they are kept.
+
+    Parameters
+    ----------
+    emitted : dict
+        Gets the versions of the operators in their bodies.
 
     Returns
     -------
@@ -116,32 +122,52 @@ def settle(model: onnx_ir.Model, functions: Functions, *, keep: bool) -> bool:
     ------
     ExportError
         A function was written for another opset version than the model's, in which one of its
-        operators is another, or a kept function has the name of another one.
+        operators is another, or two functions have one name.
     """
-    needed = {
-        (node.domain, node.op_type): functions[node.domain, node.op_type]
-        for node in onnx_ir.traversal.RecursiveGraphIterator(model.graph)
-        if (node.domain, node.op_type) in functions
-    }
-    pending = list(needed.values())
-    while pending:
-        for other in pending.pop().function_ir.get_called_functions().values():
-            key = (other.opset.domain, other.name)
-            if key not in needed:
-                needed[key] = other
-                pending.append(other)
-    for (domain, name), function in needed.items():
-        body = onnx_ir.serde.deserialize_function(function.to_function_proto())
+    needed = _needed(model, functions)
+    bodies = [onnx_ir.serde.deserialize_function(item.to_function_proto()) for item in needed.values()]
+    for body in bodies:
         _import_model_opset(model, body)
-        model.functions[domain, name, ""] = body
-    # The passes and ONNX Runtime want every domain that a function uses in the model's imports too.
-    for body in model.functions.values():
+        model.functions[body.identifier()] = body
+        for node in onnx_ir.traversal.RecursiveGraphIterator(body.graph):
+            if node.domain and (node.domain, node.op_type) not in needed:
+                version = body.opset_imports[node.domain]
+                op = registry.find(node.domain, node.op_type, version)
+                emitted.setdefault((node.domain, node.op_type), set()).add(op.version if op else version)
+        # The passes and ONNX Runtime want every domain that a function uses in the model's imports too.
         for domain, version in body.opset_imports.items():
-            model.opset_imports.setdefault(domain, version)
+            model.opset_imports[domain] = max(version, model.opset_imports.get(domain, 1))
+    for body in bodies:
+        body.opset_imports.update({domain: model.opset_imports[domain] for domain in body.opset_imports})
     if keep or not needed:
         return False
     InlinePass(lambda body: (body.domain, body.name) in needed)(model)
     return True
+
+
+def _needed(model: onnx_ir.Model, functions: Functions) -> Functions:
+    """The functions that the model calls, and those that these call."""
+    needed: Functions = {}
+    nodes = onnx_ir.traversal.RecursiveGraphIterator(model.graph)
+    pending = [functions[key] for key in {(node.domain, node.op_type) for node in nodes} & functions.keys()]
+    while pending:
+        function = pending.pop()
+        if _enter(needed, function):
+            pending += function.function_ir.get_called_functions().values()
+    return needed
+
+
+def _enter(functions: Functions, function: OnnxFunction[..., Any]) -> bool:
+    """Enter a function, and tell whether it is new."""
+    key = function.opset.domain, function.name
+    if functions.get(key, function) is not function:
+        raise ExportError(
+            f"two onnxscript functions are called {key[0]}::{key[1]}; give one another name, or another domain with "
+            '@onnxscript.script(onnxscript.values.Opset("domain", 1))'
+        )
+    new = key not in functions
+    functions[key] = function
+    return new
 
 
 def _import_model_opset(model: onnx_ir.Model, body: onnx_ir.Function) -> None:

@@ -67,7 +67,7 @@ class Emission:
         bool
             Whether functions were inlined, after which there may be something to optimize.
         """
-        inlined = functions.settle(model, self.functions, keep=keep_functions)
+        inlined = functions.settle(model, self.functions, self.versions, keep=keep_functions)
         opset_imports.settle(model, self.versions, custom_opsets)
         return inlined
 

@@ -150,7 +150,7 @@ def is_registered(torch_op: str) -> Literal["exporters", "torch"] | None:
     -------
     str or None
         ``"exporters"`` for a registration of `custom_op` or `translate`, ``"torch"`` for torch's
-        own translation, None if there is neither.
+        own translation in its ``torch.export`` based exporter, None if there is neither.
 
     Raises
     ------

@@ -1,12 +1,15 @@
 """onnxscript functions in exported models: kept as functions of the model, or inlined."""
 
+import numpy as np
 import onnx
 import onnxscript
 import pytest
 import torch
+from numpy.typing import NDArray
 from onnxscript import FLOAT, opset18, opset20
 
 import exporters
+from pyops import onnx_op
 
 pytestmark = pytest.mark.usefixtures("own_registrations")
 
@@ -92,6 +95,50 @@ def test_numbers_take_the_annotated_type(export, model):
     net, x = model(lambda x: x + 2), torch.ones(2)
     for keep in (True, False):
         assert export(net, (x,), keep_functions=keep)(x)[0].tolist() == [3, 3]
+
+
+def test_two_functions_of_one_name(export, model):
+    def declare(by: float):
+        @onnxscript.script(mine)
+        def multiplied(x):
+            return opset18.Mul(x, opset18.CastLike(by, x))
+
+        return multiplied
+
+    exporters.translate("aten::relu", declare(2.0))
+    exporters.translate("aten::neg", declare(3.0))
+    message = r"two onnxscript functions are called functions::multiplied; give one another name"
+    with pytest.raises(exporters.ExportError, match=message):
+        export(model(lambda x: torch.relu(-x)), (torch.ones(2),))
+
+
+def test_a_function_and_an_operator_of_one_domain(export, model):
+    @onnx_op("functions::Tripled", version=3)
+    def tripled(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x * 3
+
+    @onnx_op("functions::Negated", version=2)
+    def negated(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return -x
+
+    @onnxscript.script(mine)
+    def negated_twice(x):
+        return mine.Negated(mine.Negated(x))
+
+    exporters.translate("aten::relu", negated_twice)
+    exporters.translate("aten::neg", tripled)
+    net, x = model(lambda x: torch.relu(-x)), torch.ones(2)
+    for keep in (True, False):
+        program = export(net, (x,), keep_functions=keep)
+        assert program.model.opset_imports["functions"] == 3
+        assert program(x)[0].tolist() == [3, 3]
+
+    @onnx_op("functions::Negated", version=3)
+    def replaced(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+
+    with pytest.raises(exporters.ExportError, match=r"functions::Negated of version 2, but imports version 3"):
+        export(net, (x,))
 
 
 def test_functions_that_nothing_calls_are_left_out(export, model):
