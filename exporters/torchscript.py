@@ -58,7 +58,7 @@ def capture(
     version = default_opset() if opset_version is None else opset_version
     _check(model, args, version, arguments)
     table = {**registered(), **(custom_translation_table or {})}
-    calls = TracedCalls(table, static=not arguments.get("dynamic_axes"))
+    calls = TracedCalls(table)
     symbolics = Symbolics(table, version, calls)
     keywords = dict(kwargs or {})
     arguments |= {"opset_version": version, "input_names": input_names or _input_names(model, args, keywords)}

@@ -7,14 +7,13 @@ calls are therefore seen before it, and traced as calls of one operator that tak
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.jit import TracerWarning, is_tracing  # type: ignore[attr-defined]
+from torch.jit import is_tracing  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 
 from ._torch_private import called_overload, flatten, qualified_name, schema_arguments, schema_returns, unflatten
@@ -69,15 +68,12 @@ class TracedCalls(TorchFunctionMode):
     Parameters
     ----------
     targets : iterable of torch.OpOverload
-    static : bool
-        Whether all sizes are those of the example, so that a traced number is a constant.
     """
 
-    def __init__(self, targets: Iterable[OpOverload], *, static: bool) -> None:
+    def __init__(self, targets: Iterable[OpOverload]) -> None:
         super().__init__()
         self.calls: list[Call] = []
         self._targets = {qualified_name(target) for target in targets if target.namespace != "aten"}
-        self._static = static
 
     def __enter__(self) -> TracedCalls:
         self._token = _current.set(self)
@@ -94,7 +90,7 @@ class TracedCalls(TorchFunctionMode):
         target = self._target(func, args, kwargs) if is_tracing() else None
         if target is None:
             return func(*args, **kwargs)
-        call = Call(target, self._constants(target, args, kwargs))
+        call = Call(target, _arguments(target, args, kwargs))
         self.calls.append(call)
         traced = torch.ops.pyops_exporters.traced(call.tensors(), len(self.calls) - 1)
         returned = schema_returns(target)
@@ -113,32 +109,21 @@ class TracedCalls(TorchFunctionMode):
         required = {item.name for item in declared if not item.has_default}
         return target if len(args) <= len(declared) and required <= given <= names else None
 
-    def _constants(
-        self, target: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments as ``torch.export`` writes them, with traced numbers made constants or refused."""
-        declared = schema_arguments(target)
-        given = dict(zip((item.name for item in declared), args, strict=False)) | dict(kwargs)
-        values = [
-            value if item.is_tensor else self._constant(target, item.name, value)
-            for item, value in ((item, given.get(item.name, item.default)) for item in declared)
-        ]
-        positional, keywords = written(declared, values)
-        return tuple(positional), keywords
 
-    def _constant(self, target: OpOverload, name: str, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [self._constant(target, name, item) for item in value]
-        if not isinstance(value, torch.Tensor):
-            return value
-        if not self._static:
+def _arguments(
+    target: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments as ``torch.export`` writes them; a traced number is refused."""
+    declared = schema_arguments(target)
+    given = dict(zip((item.name for item in declared), args, strict=False)) | dict(kwargs)
+    for item in declared:
+        if not item.is_tensor and any(isinstance(leaf, torch.Tensor) for leaf in flatten(given.get(item.name))):
             raise ExportError(
-                f"{symbolic_message(qualified_name(target), name)}; TorchScript does not know which sizes are fixed: "
-                "where this one is, write int(...) or float(...) around it"
+                f"{symbolic_message(qualified_name(target), item.name)}; TorchScript traces every size: where this one "
+                "is the same in every run, write int(...) or float(...) around it"
             )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TracerWarning)
-            return value.item()
+    positional, keywords = written(declared, [given.get(item.name, item.default) for item in declared])
+    return tuple(positional), keywords
 
 
 def _run(tensors: list[torch.Tensor], number: int) -> list[torch.Tensor]:

@@ -121,15 +121,23 @@ def test_sizes_that_only_a_run_tells(model):
     ("call", "name"),
     [
         (lambda op, x: op(x, times=x.shape[0]), "times"),
+        (lambda op, x: op(x, times=x.sum()), "times"),
         (lambda op, x: op(x, weights=[0.5, x.shape[0] * 0.5]), "weights"),
     ],
 )
 def test_a_size_cannot_be_an_attribute(double, model, call, name):
-    net, x = model(lambda x: call(double, x)), torch.ones(4, 2)
+    net = model(lambda x: call(double, x))
     message = f"torchscript::double: attribute '{name}' is computed in the model.*write int"
-    with pytest.raises(exporters.ExportError, match=message):
-        export(net, (x,), **BATCH)
-    assert torch.equal(export(net, (x,))(x)[0], net(x))
+    for arguments in ({}, BATCH):
+        with pytest.raises(exporters.ExportError, match=message):
+            export(net, (torch.ones(4, 2),), **arguments)
+
+
+def test_a_size_made_a_number_is_a_constant(double, model):
+    net, x = model(lambda x: double(x, times=int(x.shape[0]))), torch.ones(4, 2)
+    with pytest.warns(torch.jit.TracerWarning, match="Python integer"):
+        program = export(net, (x,))
+    assert torch.equal(program(x)[0], net(x))
 
 
 def test_torch_says_what_it_does_not_take(double, model):
