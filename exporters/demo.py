@@ -29,7 +29,7 @@ import pyops
 from pyops import onnx_op
 
 from .custom_op import custom_op
-from .dynamo import export
+from .export import export
 from .verify import verify
 
 EPOCHS = 25

@@ -1,68 +1,58 @@
-"""Exporting a torch model to ONNX."""
+"""The exporter that is built on ``torch.export``."""
 
 from __future__ import annotations
 
-import os
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from .errors import ExportError
-from .program import Model, Program, capture
-from .verify import verify
+import torch
+
+from .opset_imports import check_custom_opsets
+from .program import Model, Program, emission
+from .translations import translation_table
 
 
-def export(
-    model: Model, args: tuple[Any, ...] = (), f: str | os.PathLike[str] | None = None, **arguments: Any
+def capture(
+    model: Model,
+    args: tuple[Any, ...],
+    *,
+    custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
+    custom_opsets: Mapping[str, int] | None = None,
+    keep_functions: bool = False,
+    **arguments: Any,
 ) -> Program:
-    """``torch.onnx.export`` with every registration of `custom_op` and `translate` applied.
-
-    Parameters
-    ----------
-    model : torch.nn.Module or torch.export.ExportedProgram
-        Call ``model.eval()`` first.
-    args : tuple
-        Example arguments.
-    f : path, optional
-        Where to save the model as well.
-    **arguments
-        As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
-        ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
-        ``verify=True`` compares the program with the model, as `exporters.verify` does.
-
-    Returns
-    -------
-    Program
-        A ``torch.onnx.ONNXProgram``: ``program.save(path)``, ``program.model_proto``; calling it
-        with torch tensors runs it in a `pyops.InferenceSession`.
+    """Run torch's exporter with every registration applied.
 
     Raises
     ------
     ExportError
-        The model cannot be exported as it stands, or ``verify=True`` found a difference.
-    Exception
-        Whatever else torch's exporter raises.
-
-    Examples
-    --------
-    >>> import exporters
-    >>> program = exporters.export(model, (x,), dynamic_shapes=({0: "batch"},))  # doctest: +SKIP
-    >>> program.save("model.onnx")  # doctest: +SKIP
+        The model cannot be exported as it stands. What a translation or a shape function of ours
+        raised comes out as itself.
     """
-    if not arguments.pop("dynamo", True):
-        raise ExportError(
-            "export got dynamo=False; the TorchScript exporter takes none of the registrations, so leave dynamo out, "
-            "or call torch.onnx.export(..., dynamo=False) with torch.onnx.register_custom_op_symbolic"
-        )
-    checked = arguments.pop("verify", False)
-    saving = {
-        "include_initializers": arguments.pop("export_params", True),
-        "keep_initializers_as_inputs": arguments.pop("keep_initializers_as_inputs", False),
-        "external_data": arguments.pop("external_data", True),
-    }
-    program = capture(model, args, **arguments)
-    if checked:
-        report = verify(model, args or None, program, kwargs=arguments.get("kwargs"))
-        if not report.ok:
-            raise ExportError(f"the exported program does not compute what the model does\n{report}")
-    if f is not None:
-        program.save(f, **saving)
+    check_custom_opsets(custom_opsets or {})
+    table = {**translation_table(), **(custom_translation_table or {})}
+    with emission() as emitted:
+        exported = _export(model, args, {**arguments, "custom_translation_table": table})
+    program = Program(exported.model, exported.exported_program)
+    inlined = emitted.settle(program.model, keep_functions=keep_functions, custom_opsets=custom_opsets or {})
+    if inlined and arguments.get("optimize", True):
+        program.optimize()
     return program
+
+
+def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> torch.onnx.ONNXProgram:
+    with warnings.catch_warnings():
+        # Torch's own copying of its exported program raises this; the user can do nothing about it.
+        warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
+        try:
+            exported = torch.onnx.export(model, args, dynamo=True, **arguments)
+        except ValueError as error:
+            if not str(error).startswith("Target opset version"):
+                raise
+            # The opset of a graph without a node of ONNX's own is not converted, only stated.
+            exported = torch.onnx.export(model, args, dynamo=True, **{**arguments, "opset_version": None})
+            assert exported is not None
+            exported.model.opset_imports[""] = arguments["opset_version"]
+    assert exported is not None  # with dynamo=True it never is
+    return exported

@@ -59,7 +59,7 @@ class Opset:
             if declared is not None:
                 return emit(declared, inputs, attributes, _outputs)
             if _outputs is None and onnx.defs.has(name, self.version, self.domain):
-                _require_export(f"{self!r}.{name}")
+                require_export(f"{self!r}.{name}")
                 return getattr(values.Opset(self.domain, self.version), name)(*inputs, **attributes)
             if not self.domain:
                 raise ExportError(f"ONNX has no operator {name} in opset {self.version}")
@@ -170,7 +170,7 @@ def _emit_undeclared(
 
 
 def _emit(schema: onnx.defs.OpSchema, inputs: Sequence[Any], attributes: Iterable[onnx.AttributeProto]) -> Any:
-    _require_export(f"{schema.domain}::{schema.name}")
+    require_export(f"{schema.domain}::{schema.name}")
     emitted = _emitted.get()
     if emitted is not None:
         emitted.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
@@ -178,7 +178,8 @@ def _emit(schema: onnx.defs.OpSchema, inputs: Sequence[Any], attributes: Iterabl
     return node(*inputs, **{proto.name: onnx_ir.serde.deserialize_attribute(proto) for proto in attributes})
 
 
-def _require_export(name: str) -> None:
+def require_export(name: str) -> None:
+    """Raise ExportError where no model is being exported into which nodes can be emitted."""
     if not torch.onnx.is_in_onnx_export():
         raise ExportError(
             f"{name} was called outside an export; it emits a node of the model that is being exported, so call it "

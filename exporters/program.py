@@ -1,22 +1,21 @@
-"""The exported program: captured with every registration, and runnable with pyops."""
+"""The exported program: runnable with pyops."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir
 import torch
 
 import pyops
-from pyops import registry
 from pyops.errors import PyopsError
 
-from ._torch_private import flatten
-from .errors import ExportError
+from . import functions, opset_imports
+from .adapt import input_values
 from .nodes import Emitted, recorded
-from .translations import translation_table
 
 Model = torch.nn.Module | torch.export.ExportedProgram
 
@@ -53,46 +52,33 @@ class Program(torch.onnx.ONNXProgram):
         return tuple(super().__call__(*values))
 
 
-def input_values(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The argument for each input of an exported model: nested ones flattened, None dropped.
+@dataclass(frozen=True)
+class Emission:
+    """What the translations of one export emitted."""
 
-    Keywords go by name where an input has it, the rest in order.
+    versions: Emitted
+    functions: functions.Functions
 
-    Raises
-    ------
-    ExportError
-        More or fewer tensors than inputs.
-    """
-    named = {name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor) and name in names}
-    unnamed = (args, {name: value for name, value in kwargs.items() if name not in named})
-    leaves = [leaf for leaf in flatten(unnamed) if leaf is not None]
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    missing = len(names) - len(named)
-    if missing not in (len(tensors), len(leaves)):
-        raise ExportError(
-            f"the arguments have {len(tensors) + len(named)} tensors and the program {len(names)} inputs "
-            f"({', '.join(names)}); pass the arguments that the model was exported with, or others like them"
-        )
-    # Numbers are constants of the graph, unless they were exported as dynamic.
-    rest = iter(tensors if len(tensors) == missing else leaves)
-    return [named[name] if name in named else next(rest) for name in names]
+    def settle(self, model: onnx_ir.Model, *, keep_functions: bool, custom_opsets: Any) -> bool:
+        """Give the model the functions and the opset imports that its nodes need.
+
+        Returns
+        -------
+        bool
+            Whether functions were inlined, after which there may be something to optimize.
+        """
+        inlined = functions.settle(model, self.functions, self.versions, keep=keep_functions)
+        opset_imports.settle(model, self.versions, custom_opsets)
+        return inlined
 
 
-def capture(model: Model, args: tuple[Any, ...], **arguments: Any) -> Program:
-    """Run torch's exporter with every registration applied.
-
-    Raises
-    ------
-    ExportError
-        The model cannot be exported as it stands. What a translation or a shape function of ours
-        raised comes out as itself.
-    """
-    given = arguments.pop("custom_translation_table", None) or {}
-    table = {**translation_table(), **given}
+@contextmanager
+def emission() -> Iterator[Emission]:
+    """Export inside the ``with`` block; an exception of ours that torch wrapped comes out as itself."""
     failure = None
-    with recorded() as emitted:
+    with recorded() as versions, functions.collected() as called:
         try:
-            exported = _export(model, args, {**arguments, "custom_translation_table": table})
+            yield Emission(versions, called)
         except Exception as error:
             failure = next((cause for cause in _causes(error) if isinstance(cause, PyopsError)), None)
             if failure is None:
@@ -100,57 +86,9 @@ def capture(model: Model, args: tuple[Any, ...], **arguments: Any) -> Program:
     if failure is not None:
         # Outside the handler, so that torch's error does not become the exception's context.
         raise failure
-    program = Program(exported.model, exported.exported_program)
-    _import_emitted_versions(program.model, emitted)
-    return program
-
-
-def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> torch.onnx.ONNXProgram:
-    with warnings.catch_warnings():
-        # Torch's own copying of its exported program raises this; the user can do nothing about it.
-        warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
-        try:
-            exported = torch.onnx.export(model, args, dynamo=True, **arguments)
-        except ValueError as error:
-            if not str(error).startswith("Target opset version"):
-                raise
-            # The opset of a graph without a node of ONNX's own is not converted, only stated.
-            exported = torch.onnx.export(model, args, dynamo=True, **{**arguments, "opset_version": None})
-            assert exported is not None
-            exported.model.opset_imports[""] = arguments["opset_version"]
-    assert exported is not None  # with dynamo=True it never is
-    return exported
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _import_emitted_versions(model: onnx_ir.Model, emitted: Emitted) -> None:
-    """Import of each domain the version under which all its nodes mean what was emitted.
-
-    Torch imports the first version it meets.
-    """
-    present = {(node.domain, node.op_type) for node in _nodes(model)}
-    versions: dict[str, int] = {}
-    for domain, name in present & emitted.keys():
-        versions[domain] = max(versions.get(domain, 1), *emitted[domain, name])
-    for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
-        imports.update({domain: version for domain, version in versions.items() if domain in imports})
-    for domain, name in sorted(present & emitted.keys()):
-        meant = registry.find(domain, name, versions[domain])
-        wrong = emitted[domain, name] - {meant.version} if meant else set()
-        if wrong:
-            raise ExportError(
-                f"the model has {domain}::{name} of version {min(wrong)}, but imports version {versions[domain]} of "
-                f"{domain} for other nodes, where {name} means version {meant.version if meant else 0}; a model "
-                "imports one version of a domain, so register the newer version of the operator"
-            )
-
-
-def _nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
-    yield from onnx_ir.traversal.RecursiveGraphIterator(model.graph)
-    for function in model.functions.values():
-        yield from onnx_ir.traversal.RecursiveGraphIterator(function)

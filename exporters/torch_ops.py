@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ._torch_private import operator_names
+from ._torch_private import Argument, operator_names
 from .errors import ExportError
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-_NAME = re.compile(r"(?P<namespace>\w+)::(?P<name>\w+)(\.(?P<overload>\w+))?")
+_NAME = re.compile(r"(?P<namespace>\w*)::(?P<name>\w+)(\.(?P<overload>\w+))?")
+
+# Of these types a value may equal a default; a tensor or a graph's value never does.
+_CONSTANTS = (type(None), bool, int, float, str, list)
 
 
 def find_overload(name: str) -> OpOverload | None:
@@ -28,6 +32,8 @@ def find_overload(name: str) -> OpOverload | None:
 def overloads(name: Any) -> list[OpOverload]:
     """The overloads that a name means: one for ``"ns::name.overload"``, all for ``"ns::name"``.
 
+    Without a namespace it is aten, as for ``torch.onnx.register_custom_op_symbolic``.
+
     Raises
     ------
     ExportError
@@ -39,18 +45,39 @@ def overloads(name: Any) -> list[OpOverload]:
             f'{name!r} is not the name of a torch operator; write a str like "aten::gelu", or "aten::add.Tensor" '
             "for one overload"
         )
-    packet = _packet(matched["namespace"], matched["name"])
+    namespace = matched["namespace"] or "aten"
+    packet = _packet(namespace, matched["name"])
     if packet is None:
-        raise ExportError(f"torch has no operator {name}{_suggestion(matched['namespace'], matched['name'])}")
+        raise ExportError(f"torch has no operator {name}{_suggestion(namespace, matched['name'])}")
     known = {item or "default": getattr(packet, item or "default") for item in packet.overloads()}
     if matched["overload"] is None:
         return list(known.values())
     if matched["overload"] not in known:
         raise ExportError(
-            f"{matched['namespace']}::{matched['name']} has no overload {matched['overload']!r}; it has "
-            f"{', '.join(known)}"
+            f"{namespace}::{matched['name']} has no overload {matched['overload']!r}; it has {', '.join(known)}"
         )
     return [known[matched["overload"]]]
+
+
+def written(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments as ``torch.export`` writes a call.
+
+    Parameters
+    ----------
+    declared : sequence of Argument
+        All that the operator has.
+    values : sequence
+        One for each; those that equal their defaults are left out where that is possible.
+    """
+    default = [
+        item.has_default and type(value) in _CONSTANTS and value == item.default
+        for item, value in zip(declared, values, strict=True)
+    ]
+    positional = [index for index, item in enumerate(declared) if not item.keyword_only]
+    while positional and default[positional[-1]]:
+        positional.pop()
+    keywords = [index for index, item in enumerate(declared) if item.keyword_only and not default[index]]
+    return [values[index] for index in positional], {declared[index].name: values[index] for index in keywords}
 
 
 def _packet(namespace: str, name: str) -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import onnxscript
 
 from pyops.op import Op
 
-from ._torch_private import is_mutable, qualified_name, schema_arguments, spell
+from . import functions
+from ._torch_private import is_mutable, own_translation, qualified_name, schema_arguments, spell
 from .errors import ExportError
 from .op_translation import op_translation
 from .torch_ops import find_overload, overloads
@@ -35,12 +36,13 @@ def translate(torch_op: str, function: Any = None) -> Any:
     ----------
     torch_op : str
         ``"ns::name.overload"`` for one overload, ``"ns::name"`` for every overload that the function
-        can take. A later registration replaces an earlier one.
+        can take; ``"::name"`` is ``"aten::name"``. A later registration replaces an earlier one.
     function : callable or Op, optional
         - A Python function. It gets the arguments that the exported graph has: graph values for
           tensors, constants for the rest, none that equals torch's default. It returns what the
-          nodes return that it emits through `opset`, one value per output.
-        - An ``@onnxscript.script()`` function, with a return annotation.
+          nodes return that it emits through `opset`, one value per output. NotImplemented leaves
+          this call to torch's own translation.
+        - An ``@onnxscript.script()`` function.
         - An `Op`: its inputs are torch's tensors in order, its attributes torch's other arguments
           of the same names.
 
@@ -104,8 +106,68 @@ def translation_table() -> dict[OpOverload, Callable[..., Any]]:
     ...     model, (x,), dynamo=True, custom_translation_table=exporters.translation_table()
     ... )
     """
+    return {target: _or_torchs_own(target, translation) for target, translation in registered().items()}
+
+
+def registered() -> dict[OpOverload, Callable[..., Any]]:
+    """Every registered translation; one that returns NotImplemented leaves the call to torch's own."""
     found = {find_overload(name): translation for name, translation in _translations.items()}
     return {target: translation for target, translation in found.items() if target is not None}
+
+
+def refused(target: OpOverload) -> ExportError:
+    """What to raise where a translation leaves a call to torch's own, and there is none."""
+    return ExportError(
+        f"the translation that is registered for {qualified_name(target)} returns NotImplemented for this call, and "
+        "torch has none of its own; let it emit the nodes, or raise an error that says what is not possible"
+    )
+
+
+def _or_torchs_own(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        result = translation(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
+        own = own_translation(target)
+        if own is None:
+            raise refused(target)
+        return own(*args, **kwargs)
+
+    return chosen
+
+
+def is_registered(torch_op: str) -> Literal["exporters", "torch"] | None:
+    """Who translates a torch operator to ONNX, if somebody does.
+
+    An operator that nobody translates may export all the same, where torch decomposes it into others.
+
+    Parameters
+    ----------
+    torch_op : str
+        ``"ns::name.overload"``, or ``"ns::name"`` for any of its overloads.
+
+    Returns
+    -------
+    str or None
+        ``"exporters"`` for a registration of `custom_op` or `translate`, ``"torch"`` for torch's
+        own translation in its ``torch.export`` based exporter, None if there is neither.
+
+    Raises
+    ------
+    ExportError
+        Torch has no such operator.
+
+    Examples
+    --------
+    >>> import exporters
+    >>> exporters.is_registered("aten::add.Tensor")
+    'torch'
+    >>> exporters.is_registered("aten::lgamma")
+    """
+    targets = overloads(torch_op)
+    if any(qualified_name(target) in _translations for target in targets):
+        return "exporters"
+    return "torch" if any(own_translation(target) is not None for target in targets) else None
 
 
 def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
@@ -117,11 +179,6 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
             f"{function!r}"
         )
     parameters = inspect.signature(function)
-    if isinstance(function, onnxscript.OnnxFunction) and parameters.return_annotation is parameters.empty:
-        raise ExportError(
-            f"{qualified_name(target)}: torch's exporter needs a return annotation on the onnxscript function "
-            f"{function.name}; write def {function.name}(...) -> onnxscript.FLOAT[...]:"
-        )
     _check_parameters(target, function, parameters)
 
     # Bound here because onnxscript drops arguments that its function does not take, without a word.
@@ -133,7 +190,10 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
                 f"{qualified_name(target)}: the model passes what {_spell(function, parameters)} does not take "
                 f"({error}); give it the parameters of {spell(target)}"
             ) from None
-        return function(*args, **kwargs)
+        if isinstance(function, onnxscript.OnnxFunction):
+            functions.check_return_annotation(function)
+        with functions.called_as_nodes():
+            return function(*args, **kwargs)
 
     return translation
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
 import pyops
 
-from ._torch_private import clone_tensors, flatten
+from ._torch_private import clone_tensors
+from .adapt import input_values, to_array, to_onnx_outputs
+from .dynamo import capture
 from .errors import ExportError
-from .program import Model, capture, input_values
+from .program import Model
 from .report import OutputReport, Report, compare
-from .tensors import as_array
 
 
 def verify(
@@ -71,10 +71,9 @@ def verify(
         outputs: list[OutputReport] = []
         for number, sample in enumerate(calls):
             expected = run(*clone_tensors(sample), **clone_tensors(keywords))
-            fed = map(_array, input_values(inputs, sample, keywords))
+            fed = map(to_array, input_values(inputs, sample, keywords))
             actual = session.run(None, dict(zip(inputs, fed, strict=True)))
-            computed = [_array(leaf) for leaf in flatten(expected) if leaf is not None]
-            outputs += compare(number, names, computed, actual)
+            outputs += compare(number, names, to_onnx_outputs(expected), actual)
     return Report(tuple(outputs), len(calls))
 
 
@@ -116,12 +115,3 @@ def _evaluation(model: Model) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
-
-
-def _array(value: Any) -> np.ndarray[Any, Any]:
-    """A tensor as ONNX has it: complex numbers are pairs along a last dimension."""
-    if not isinstance(value, torch.Tensor):
-        return np.asarray(value, np.float32 if isinstance(value, float) else None)
-    tensor = value.detach().cpu().resolve_conj()
-    array: np.ndarray[Any, Any] = as_array(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
-    return np.ascontiguousarray(array).reshape(array.shape)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
+from typing import Any
 
 ONNX_DOMAIN = "ai.onnx"
 DOMAINS = {ONNX_DOMAIN, "ai.onnx.ml", "com.microsoft"}
@@ -13,10 +15,33 @@ def is_builtin(domain: str, name: str) -> bool:
     return (domain, name) in _operators()
 
 
+def unknown_version(domain: str, version: int) -> str | None:
+    """What to say of a version of one of ONNX Runtime's own domains that it does not know, if it is one.
+
+    ONNX's own domain is not looked at: ONNX Runtime says itself which of its versions it knows.
+    """
+    known = _versions().get(domain, version) if domain in DOMAINS - {ONNX_DOMAIN} else version
+    if version <= known:
+        return None
+    return f"ONNX Runtime knows {domain!r} up to version {known}, not {version}; import version {known} of it"
+
+
 @functools.cache
 def _operators() -> frozenset[tuple[str, str]]:
+    return frozenset((schema.domain or ONNX_DOMAIN, schema.name) for schema in _schemas())
+
+
+@functools.cache
+def _versions() -> dict[str, int]:
+    versions: dict[str, int] = {}
+    for schema in _schemas():
+        versions[schema.domain] = max(schema.since_version, versions.get(schema.domain, 1))
+    return versions
+
+
+def _schemas() -> Iterable[Any]:
     try:
         from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema as schemas
     except ImportError:
         from onnx.defs import get_all_schemas as schemas
-    return frozenset((schema.domain or ONNX_DOMAIN, schema.name) for schema in schemas())
+    return schemas()  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import plugins, registry
-from .builtin import ONNX_DOMAIN, is_builtin
+from .builtin import ONNX_DOMAIN, is_builtin, unknown_version
 from .errors import DeclarationError, ModelError
 from .hosting import Host, declared_name
 from .node import linked_attributes, misfits
@@ -47,8 +47,6 @@ class Model:
 
     def nodes(self) -> Iterator[tuple[onnx.NodeProto, int]]:
         """Every node of the graph, its subgraphs and the model's functions, with its domain's opset version."""
-        if self.proto is None:
-            return
         for container, imports in self._containers():
             versions = {_domain(entry.domain): entry.version for entry in imports}
             for node in _nodes(container):
@@ -58,12 +56,17 @@ class Model:
         """Domain and op type of its nodes."""
         return {(_domain(node.domain), node.op_type) for node, _ in self.nodes()}
 
+    def imports(self) -> set[tuple[str, int]]:
+        """Domain and version of every opset that the model or one of its functions imports."""
+        return {(entry.domain, entry.version) for _, imports in self._containers() for entry in imports}
+
     def functions(self) -> set[_Key]:
         """Domain and name of the functions that the model defines itself."""
         return {(_domain(f.domain), f.name) for f in self.proto.functions} if self.proto else set()
 
     def _containers(self) -> Iterator[tuple[Any, Any]]:
-        assert self.proto is not None
+        if self.proto is None:
+            return
         yield self.proto.graph, self.proto.opset_import
         for function in self.proto.functions:
             yield function, function.opset_import
@@ -250,6 +253,9 @@ def resolve(model: Model, adopted: Mapping[_Key, Op[..., Any] | DeclarationError
             problem = describe_missing(*key, opset)
             missing[problem] = missing.get(problem, 0) + 1
     result.problems += [f"{text} ({count} node{'s'[: count > 1]})" for text, count in missing.items()]
+    hosted = {domain for domain, _ in result.ops}
+    unknown = [unknown_version(*item) for item in sorted(model.imports()) if item[0] not in hosted]
+    result.problems += filter(None, unknown)
     return result
 
 

@@ -175,3 +175,27 @@ def test_a_model_without_declared_ops_is_left_to_onnxruntime() -> None:
     x = np.ones(2, np.float32)
     model = in_graph(node("Gelu", domain="com.microsoft"), np.float32)
     assert pyops.InferenceSession(model).run(None, {"x": x})[0].shape == (2,)
+
+
+@pytest.mark.parametrize(("domain", "known"), [("com.microsoft", 1), ("ai.onnx.ml", 5)])
+def test_a_version_that_onnxruntime_does_not_know_is_said_before_it_fails(domain: str, known: int) -> None:
+    model = in_graph(node("Gelu", domain=domain), np.float32)
+    next(entry for entry in model.opset_import if entry.domain == domain).version = known + 4
+    message = f"ONNX Runtime knows '{domain}' up to version {known}, not {known + 4}; import version {known} of it"
+    with pytest.raises(ModelError, match=message) as caught:
+        pyops.InferenceSession(model)
+    assert caught.value.__cause__ is None
+
+
+def test_declared_ops_bring_newer_versions_of_onnxruntimes_domains() -> None:
+    @onnx_op("com.microsoft::DeclaredHere", version=5)
+    def declared(x: F32) -> F32:
+        return x * 2
+
+    model = make_model(
+        [node("DeclaredHere", domain="com.microsoft")],
+        [("x", np.float32, None)],
+        [("y", np.float32, None)],
+        {"com.microsoft": 5},
+    )
+    assert pyops.InferenceSession(model).run(None, {"x": np.ones(2, np.float32)})[0].tolist() == [2, 2]

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+import exporters
+from exporters import translations
+
 
 class Model(torch.nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -18,6 +21,20 @@ class Model(torch.nn.Module):
 def model() -> Callable[[Callable[..., Any]], torch.nn.Module]:
     """A function as a module in evaluation mode."""
     return lambda function: Model(function).eval()
+
+
+@pytest.fixture(params=[True, False], ids=["dynamo", "torchscript"])
+def export(request) -> Callable[..., exporters.Program]:
+    """`exporters.export` by either exporter."""
+    return lambda module, args, f=None, **arguments: exporters.export(
+        module, args, f, **{"verbose": False, "dynamo": request.param, **arguments}
+    )
+
+
+@pytest.fixture
+def own_registrations(monkeypatch):
+    """No translation of another test, and none left behind."""
+    monkeypatch.setattr(translations, "_translations", {})
 
 
 @pytest.fixture(autouse=True)

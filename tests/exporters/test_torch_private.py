@@ -1,8 +1,14 @@
 """The private interfaces of torch that the exporters use; where one of these fails, torch changed it."""
 
+import re
+from pathlib import Path
+
+import onnx_ir
 import pytest
 import torch
+from onnxscript import opset20
 
+import exporters
 from exporters import _torch_private
 from exporters.errors import ExportError
 
@@ -46,11 +52,83 @@ def test_operator_names():
     assert {"aten::gelu", "aten::add"} <= _torch_private.operator_names()
 
 
+def test_called_overloads():
+    assert _torch_private.called_overload(torch.ops.aten.gelu.default) is torch.ops.aten.gelu.default
+    assert _torch_private.called_overload(torch.ops.aten.add) is None
+    assert _torch_private.called_overload(torch.add) is None
+    torch.library.define("torch_private::single", "(Tensor x) -> Tensor")
+    single = torch.ops.torch_private.single
+    assert _torch_private.called_overload(single) is single.default
+
+
+def test_no_other_module_uses_private_interfaces():
+    folder = Path(exporters.__file__).parent
+    typing_only = re.compile(r"if TYPE_CHECKING:\n(?:    .*\n)+")
+    private = re.compile(r"(?:torch|onnx|onnxscript|onnx_ir)(?:\.\w+)*\.(?:_\w+)")
+    found = {
+        path.name: private.findall(typing_only.sub("", path.read_text()))
+        for path in folder.glob("*.py")
+        if path.name != "_torch_private.py"
+    }
+    assert {name: names for name, names in found.items() if names} == {}
+
+
 def test_trees():
     x, y = torch.ones(1), torch.zeros(1)
     assert _torch_private.flatten(({"b": x, "a": [y, None]}, 3)) == [x, y, None, 3]
     (copied, number) = _torch_private.clone_tensors((x, 3))
     assert (torch.equal(copied, x), copied is x, number) == (True, False, 3)
+
+
+def test_named_leaves():
+    tree = (1, {"b": [2, None]})
+    assert _torch_private.named_leaves(tree) == [(("0",), 1), (("1", "b", "0"), 2), (("1", "b", "1"), None)]
+    assert _torch_private.unflatten(tree, "xyz") == ("x", {"b": ["y", "z"]})
+
+
+def test_torchs_own_translations():
+    assert callable(_torch_private.own_translation(torch.ops.aten.add.Tensor))
+    assert _torch_private.own_translation(torch.ops.aten.lgamma.default) is None
+
+
+def test_recorded_nodes():
+    x = onnx_ir.Value(name="x")
+    with _torch_private.recorded_nodes(20) as nodes:
+        result = opset20.Gelu(opset20.Relu(x))
+    assert [(node.op_type, node.version) for node in nodes] == [("Relu", 14), ("Gelu", 20)]
+    assert nodes[1].outputs[0] is result
+
+
+def test_opsets():
+    assert _torch_private.default_opset() in _torch_private.torchscript_opsets()
+
+
+def test_fakes():
+    x = torch.empty(5, 3, device="meta")
+    assert _torch_private.fake_outputs(torch.ops.aten.topk.default, (x, 2), {}) == [
+        (torch.float32, (5, 2)), (torch.int64, (5, 2))
+    ]  # fmt: skip
+    assert _torch_private.fake_outputs(torch.ops.aten.nonzero.default, (x,), {}) == [(torch.int64, (None, 2))]
+
+
+def test_torchscript_types():
+    made = _torch_private.tensor_type(torch.float16, [None, 3])
+    assert (made.dtype(), made.varyingSizes()) == (torch.float16, [None, 3])
+    assert _torch_private.list_type().kind() == "ListType"
+    assert not _torch_private.is_graph_value(made)
+    assert _torch_private.torchscript_dtype(7) is torch.float64
+
+
+def test_symbolics():
+    def gelu(g, x, approximate):
+        raise AssertionError
+
+    with _torch_private.installed_symbolics({"aten::gelu": gelu, "no::op": gelu}, 20) as own:
+        assert set(own) == {"aten::gelu"}
+        with _torch_private.installed_symbolics({"aten::gelu": print}, 20) as inner:
+            assert inner["aten::gelu"] is gelu
+    with _torch_private.installed_symbolics({"aten::gelu": gelu}, 20) as again:
+        assert again == own
 
 
 def test_custom_op_def():

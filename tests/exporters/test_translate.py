@@ -11,24 +11,18 @@ from onnxscript import FLOAT
 from onnxscript import opset18 as op18
 
 import exporters
-from exporters import translations
 from pyops import onnx_op
 from pyops.errors import InputError
 
 T = TypeVar("T", np.float32, np.float64)
 
 
-@pytest.fixture(autouse=True)
-def _own_registrations(monkeypatch):
-    monkeypatch.setattr(translations, "_translations", {})
-
-
-def export(module, args, **arguments):
-    return exporters.export(module, args, verbose=False, **arguments)
+pytestmark = pytest.mark.usefixtures("own_registrations")
 
 
 def op_types(program):
-    return [(node.domain, node.op_type) for node in program.model_proto.graph.node]
+    nodes = [(node.domain, node.op_type) for node in program.model_proto.graph.node]
+    return [node for node in nodes if node != ("", "Constant")]
 
 
 def declare(function, op_type):
@@ -45,7 +39,7 @@ def inverse():
     return declare(inverse, "translate::Inverse")
 
 
-def test_a_python_function(model):
+def test_a_python_function(export, model):
     @exporters.translate("aten::gelu")
     def gelu(x, *, approximate="none"):
         seen.append(approximate)
@@ -62,7 +56,7 @@ def test_a_python_function(model):
     assert seen == ["none", "tanh"]
 
 
-def test_called_directly(model):
+def test_called_directly(export, model):
     def gelu(x, *, approximate="none"):
         return exporters.opset("com.microsoft").Gelu(x)
 
@@ -72,7 +66,7 @@ def test_called_directly(model):
     ]
 
 
-def test_an_onnxscript_function(model):
+def test_an_onnxscript_function(export, model):
     @onnxscript.script(default_opset=op18)
     def leaky_relu(x: FLOAT[...], negative_slope: float = 0.01) -> FLOAT[...]:
         return op18.LeakyRelu(x, alpha=negative_slope)
@@ -85,7 +79,7 @@ def test_an_onnxscript_function(model):
         assert exporters.verify(net, (x,), program).ok
 
 
-def test_an_onnxscript_function_drops_nothing(model):
+def test_an_onnxscript_function_drops_nothing(export, model):
     @onnxscript.script(default_opset=op18)
     def relu(x: FLOAT[...]) -> FLOAT[...]:
         return op18.Relu(x)
@@ -96,7 +90,7 @@ def test_an_onnxscript_function_drops_nothing(model):
 
 
 @pytest.mark.parametrize("function", [torch.linalg.inv, torch.inverse])
-def test_an_op(model, inverse, function):
+def test_an_op(export, model, inverse, function):
     exporters.translate("aten::linalg_inv", inverse)
     net = model(lambda A: function(A) + 1)
     x = torch.tensor([[2.0, 1.0], [0.0, 4.0]])
@@ -105,7 +99,7 @@ def test_an_op(model, inverse, function):
     assert exporters.verify(net, (x,), program).ok
 
 
-def test_an_op_with_attributes_takes_torchs_defaults(model):
+def test_an_op_with_attributes_takes_torchs_defaults(export, model):
     def leaky(x: NDArray[np.float32], *, negative_slope: float = 0.5) -> NDArray[np.float32]:
         return np.where(x > 0, x, x * np.float32(negative_slope))
 
@@ -119,7 +113,7 @@ def test_an_op_with_attributes_takes_torchs_defaults(model):
         assert [item.f for item in node.attribute] == [np.float32(slope)]
 
 
-def test_an_op_without_one_of_torchs_arguments(model):
+def test_an_op_without_one_of_torchs_arguments(export, model):
     def gelu(x: NDArray[np.float32]) -> NDArray[np.float32]:
         return x
 
@@ -130,7 +124,7 @@ def test_an_op_without_one_of_torchs_arguments(model):
         export(model(lambda x: torch.nn.functional.gelu(x, approximate="tanh")), (x,))
 
 
-def test_an_op_with_a_list_of_tensors(model):
+def test_an_op_with_a_list_of_tensors(export, model):
     def stack(*xs: NDArray[np.float32], dim: int = 0) -> NDArray[np.float32]:
         return np.stack(xs, dim)
 
@@ -143,13 +137,13 @@ def test_an_op_with_a_list_of_tensors(model):
     assert exporters.verify(net, args, program).ok
 
 
-def test_an_op_of_other_dtypes_says_so(model, inverse):
+def test_an_op_of_other_dtypes_says_so(export, model, inverse):
     exporters.translate("aten::neg", inverse)
     with pytest.raises(InputError, match=r"input 'x' is float16; declared is T"):
         export(model(lambda x: -x), (torch.eye(2).half(),))
 
 
-def test_a_declared_op_in_a_function(model, inverse):
+def test_a_declared_op_in_a_function(export, model, inverse):
     @exporters.translate("aten::linalg_inv")
     def inv(A):
         return exporters.opset("translate").Inverse(exporters.opset("", 18).Neg(A))
@@ -160,7 +154,7 @@ def test_a_declared_op_in_a_function(model, inverse):
     assert program(x)[0].diagonal().tolist() == [-0.5, -0.25]
 
 
-def test_a_declared_op_is_checked(model, inverse):
+def test_a_declared_op_is_checked(export, model, inverse):
     x = torch.eye(2)
 
     @exporters.translate("aten::linalg_inv")
@@ -178,7 +172,7 @@ def test_a_declared_op_is_checked(model, inverse):
         export(model(lambda x: torch.linalg.inv(x)), (x,))
 
 
-def test_an_undeclared_op(model):
+def test_an_undeclared_op(export, model):
     @exporters.translate("aten::lgamma")
     def lgamma(x):
         nodes = exporters.opset("somebody.else", 3)
@@ -213,7 +207,7 @@ def test_an_undeclared_op(model):
     assert program.model.opset_imports["somebody.else"] == 3
 
 
-def test_an_undeclared_op_with_an_attribute_of_no_kind(model):
+def test_an_undeclared_op_with_an_attribute_of_no_kind(export, model):
     exporters.translate("aten::lgamma", lambda x: exporters.opset("somebody").Gamma(x, axes=[]))
     with pytest.raises(exporters.ExportError, match=r"somebody::Gamma: attribute 'axes' is \[\]; expected int"):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
@@ -234,7 +228,7 @@ def test_one_overload_and_all_of_them():
     assert {torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList} <= set(table)
 
 
-def test_later_registrations_win(model):
+def test_later_registrations_win(export, model):
     exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("a").One(x))
     exporters.translate("aten::gelu.default", lambda x, *, approximate="none": exporters.opset("a").Two(x))
     program = export(model(lambda x: torch.nn.functional.gelu(x)), (torch.ones(2),))
@@ -295,22 +289,65 @@ def test_an_op_with_an_attribute_torch_lacks():
         exporters.translate("aten::relu", declare(scale, "translate::Scale"))
 
 
-def test_an_onnxscript_function_without_return_annotation():
-    @onnxscript.script(default_opset=op18)
-    def relu(x):
-        return op18.Relu(x)
-
-    with pytest.raises(exporters.ExportError, match=r"needs a return annotation on the onnxscript function relu"):
-        exporters.translate("aten::relu", relu)
-
-
 def test_nodes_outside_an_export(inverse):
     for call in (exporters.opset("translate").Inverse, exporters.opset("other").Gamma, exporters.opset("", 18).Relu):
         with pytest.raises(exporters.ExportError, match="was called outside an export"):
             call(None if call is exporters.opset else np.eye(2))
 
 
-def test_an_operator_onnx_lacks(model):
+def test_an_operator_onnx_lacks(export, model):
     exporters.translate("aten::lgamma", lambda x: exporters.opset("", 18).Lgamma(x))
     with pytest.raises(exporters.ExportError, match="ONNX has no operator Lgamma in opset 18"):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
+
+
+def test_left_to_torch(export, model):
+    @exporters.translate("aten::gelu")
+    def gelu(x, *, approximate="none"):
+        return exporters.opset("com.microsoft").Gelu(x) if approximate == "none" else NotImplemented
+
+    x = torch.randn(4)
+    for approximate, domain in (("none", "com.microsoft"), ("tanh", "")):
+        net = model(lambda x, how=approximate: torch.nn.functional.gelu(x, approximate=how))
+        program = export(net, (x,))
+        assert {found for found, _ in op_types(program)} == {domain}
+        assert exporters.verify(net, (x,), program).ok
+
+
+def test_left_to_torch_which_has_none(export, model):
+    exporters.translate("aten::linalg_inv", lambda A: NotImplemented)
+    with pytest.raises(exporters.ExportError, match=r"aten::linalg_inv.*of its own"):
+        export(model(lambda x: torch.linalg.inv(x)), (torch.eye(2),))
+
+
+def test_who_translates(inverse):
+    assert exporters.is_registered("aten::add.Tensor") == "torch"
+    assert exporters.is_registered("aten::add") == "torch"
+    assert exporters.is_registered("aten::linalg_inv") is None
+    exporters.translate("aten::linalg_inv", inverse)
+    assert exporters.is_registered("::linalg_inv") == "exporters"
+    assert exporters.is_registered("aten::linalg_inv.default") == "exporters"
+    torch_inverse = exporters.custom_op(inverse, "translate::inverse")
+    assert exporters.is_registered("translate::inverse") == "exporters"
+    assert torch_inverse(torch.eye(2)).shape == (2, 2)
+    with pytest.raises(exporters.ExportError, match=r"torch has no operator aten::ad; near matches: .*aten::add"):
+        exporters.is_registered("aten::ad")
+
+
+@pytest.mark.filterwarnings("ignore:.*isinstance.treespec:FutureWarning")  # torch's own, in its export
+def test_onnxscript_functions_with_torchs_own_export(model):
+    @onnxscript.script(default_opset=op18)
+    def relu(x: FLOAT[...]) -> FLOAT[...]:
+        return op18.Relu(x)
+
+    @onnxscript.script(default_opset=op18)
+    def unannotated(x):
+        return op18.Relu(x)
+
+    net, x = model(lambda x: torch.relu(x)), torch.randn(3)
+    exporters.translate("aten::relu", relu)
+    program = torch.onnx.export(net, (x,), custom_translation_table=exporters.translation_table(), verbose=False)
+    assert op_types(program) == [("", "Relu")]
+    exporters.translate("aten::relu", unannotated)
+    with pytest.raises(torch.onnx.OnnxExporterError, match=r"needs a return annotation on the onnxscript function una"):
+        torch.onnx.export(net, (x,), custom_translation_table=exporters.translation_table(), verbose=False)

@@ -1,0 +1,117 @@
+"""Torch's arguments and results as ONNX models have them: flat, without None, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir
+import torch
+
+from pyops import model as models
+
+from ._torch_private import flatten
+from .errors import ExportError
+from .tensors import as_array
+
+
+def to_onnx_inputs(model: Any, *args: Any, **kwargs: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The arguments of a torch model as the feed of its exported model.
+
+    Parameters
+    ----------
+    model : onnxruntime.InferenceSession, ONNXProgram, ModelProto, path or bytes
+        The exported model.
+    *args, **kwargs
+        As for the torch model: nested tuples, lists and dicts are taken apart, None is left out,
+        and so are numbers that the export made constants of. Complex numbers become pairs along a
+        last dimension.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        For ``session.run(None, feed)``.
+
+    Raises
+    ------
+    ExportError
+        More or fewer tensors than inputs.
+
+    Examples
+    --------
+    >>> import exporters
+    >>> feed = exporters.to_onnx_inputs(session, x, {"mask": None, "past": past})  # doctest: +SKIP
+    >>> session.run(None, feed)  # doctest: +SKIP
+    """
+    names = _input_names(model)
+    values = input_values(names, args, kwargs)
+    return {name: to_array(value) for name, value in zip(names, values, strict=True)}
+
+
+def to_onnx_outputs(result: Any) -> list[np.ndarray[Any, Any]]:
+    """What a torch model returns as ``session.run`` of its exported model gives it.
+
+    Parameters
+    ----------
+    result : any
+        Tensors in nested tuples, lists and dicts; None is left out, numbers are arrays without
+        dimensions, and complex tensors have pairs along a last dimension.
+
+    Returns
+    -------
+    list of numpy.ndarray
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> [array.shape for array in exporters.to_onnx_outputs({"loss": torch.ones(()), "past": (None, torch.ones(2))})]
+    [(), (2,)]
+    """
+    return [to_array(leaf) for leaf in flatten(result) if leaf is not None]
+
+
+def input_values(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The argument for each input of an exported model: nested ones flattened, None dropped.
+
+    Keywords go by name where an input has it, the rest in order.
+
+    Raises
+    ------
+    ExportError
+        More or fewer tensors than inputs.
+    """
+    named = {name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor) and name in names}
+    unnamed = (args, {name: value for name, value in kwargs.items() if name not in named})
+    leaves = [leaf for leaf in flatten(unnamed) if leaf is not None]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    missing = len(names) - len(named)
+    if missing not in (len(tensors), len(leaves)):
+        raise ExportError(
+            f"the arguments have {len(tensors) + len(named)} tensors and the program {len(names)} inputs "
+            f"({', '.join(names)}); pass the arguments that the model was exported with, or others like them"
+        )
+    # Numbers are constants of the graph, unless they were exported as dynamic.
+    rest = iter(tensors if len(tensors) == missing else leaves)
+    return [named[name] if name in named else next(rest) for name in names]
+
+
+def to_array(value: Any) -> np.ndarray[Any, Any]:
+    """A tensor or a number as ONNX has it: complex numbers are pairs along a last dimension."""
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value, np.float32 if isinstance(value, float) else None)
+    tensor = value.detach().cpu().resolve_conj()
+    array: np.ndarray[Any, Any] = as_array(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def _input_names(model: Any) -> list[str]:
+    if hasattr(model, "get_inputs"):
+        return [item.name for item in model.get_inputs()]
+    if isinstance(getattr(model, "model", None), onnx_ir.Model):
+        return [item.name or "" for item in model.model.graph.inputs]
+    proto = models.load(model).proto
+    if proto is None:
+        raise ExportError("the names of the inputs of a model in ORT format are not readable; pass its session")
+    initializers = {item.name for item in proto.graph.initializer}
+    return [item.name for item in proto.graph.input if item.name not in initializers]

@@ -1,0 +1,93 @@
+"""Torch operators as the contrib operators of ONNX Runtime's own domain, ``com.microsoft``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir
+
+from .nodes import opset
+from .translations import register, translate
+
+_FLOAT = {onnx_ir.DataType.FLOAT, onnx_ir.DataType.FLOAT16}
+_GRID_MODES = ("bilinear", "nearest", "bicubic")
+_GRID_PADDINGS = ("zeros", "border", "reflection")
+_IMAGE = 4
+
+
+def use_contrib_ops() -> None:
+    """Translate to ONNX Runtime's contrib operators what it has such an operator for.
+
+    On both exporters, and in place of earlier registrations for
+
+    - ``aten::inverse`` and ``aten::linalg_inv``: ``Inverse``, which neither exporter has,
+    - ``aten::gelu``: ``Gelu``, and ``FastGelu`` where ``approximate="tanh"``,
+    - ``aten::grid_sampler`` and ``aten::grid_sampler_2d``: ``GridSample``,
+    - ``aten::triu`` and ``aten::tril``: ``Trilu``,
+    - ``onnxruntime::DynamicTimeWarping`` and ``onnxruntime::UnfoldTensor``, once somebody has
+      registered torch operators of these names.
+
+    An element type for which ONNX Runtime has no kernel on the CPU is left to torch's own
+    translation. The operators are those of ``onnxruntime.tools.pytorch_export_contrib_ops``.
+
+    Examples
+    --------
+    >>> import exporters
+    >>> exporters.use_contrib_ops()  # doctest: +SKIP
+    >>> program = exporters.export(model, (x,))  # doctest: +SKIP
+    """
+    translate("aten::inverse", _inverse)
+    translate("aten::linalg_inv", _inverse)
+    translate("aten::gelu", _gelu)
+    translate("aten::grid_sampler", _grid_sampler)
+    translate("aten::grid_sampler_2d", _grid_sampler)
+    translate("aten::triu", _triu)
+    translate("aten::tril", _tril)
+    register("onnxruntime::DynamicTimeWarping", opset("com.microsoft").DynamicTimeWarping)
+    register("onnxruntime::UnfoldTensor", _unfold_tensor)
+
+
+def _inverse(x: Any) -> Any:
+    if _lacks(x, _FLOAT | {onnx_ir.DataType.DOUBLE}):
+        return NotImplemented
+    return opset("com.microsoft").Inverse(x)
+
+
+def _gelu(x: Any, *, approximate: Any = None) -> Any:
+    if approximate == "tanh":
+        return NotImplemented if _lacks(x, _FLOAT | {onnx_ir.DataType.DOUBLE}) else opset("com.microsoft").FastGelu(x)
+    return NotImplemented if _lacks(x, _FLOAT) else opset("com.microsoft").Gelu(x)
+
+
+def _grid_sampler(x: Any, grid: Any, mode: int, padding_mode: int, align_corners: bool) -> Any:
+    if _lacks(x, _FLOAT) or (x.shape is not None and len(x.shape) != _IMAGE):
+        return NotImplemented
+    return opset("com.microsoft").GridSample(
+        x,
+        grid,
+        mode=_GRID_MODES[mode],
+        padding_mode=_GRID_PADDINGS[padding_mode],
+        align_corners=align_corners,
+    )
+
+
+def _triu(x: Any, diagonal: Any = 0) -> Any:
+    return _trilu(x, diagonal, upper=True)
+
+
+def _tril(x: Any, diagonal: Any = 0) -> Any:
+    return _trilu(x, diagonal, upper=False)
+
+
+def _trilu(x: Any, diagonal: Any, *, upper: bool) -> Any:
+    if _lacks(x, _FLOAT | {onnx_ir.DataType.DOUBLE, onnx_ir.DataType.INT64}):
+        return NotImplemented
+    return opset("com.microsoft").Trilu(x, diagonal, upper=upper)
+
+
+def _unfold_tensor(x: Any, dim: int = -1, size: int = 1, step: int = 1) -> Any:
+    return opset("com.microsoft").UnfoldTensor(x, dim=dim, size=size, step=step)
+
+
+def _lacks(x: Any, dtypes: set[onnx_ir.DataType]) -> bool:
+    return x.dtype is not None and x.dtype not in dtypes

@@ -1,0 +1,79 @@
+"""Exporting a torch model to ONNX."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from . import dynamo as dynamo_exporter
+from . import torchscript
+from .errors import ExportError
+from .program import Model, Program
+from .verify import verify
+
+
+def export(
+    model: Model,
+    args: tuple[Any, ...] = (),
+    f: str | os.PathLike[str] | None = None,
+    *,
+    dynamo: bool = True,
+    keep_functions: bool = False,
+    **arguments: Any,
+) -> Program:
+    """``torch.onnx.export`` with every registration of `custom_op` and `translate` applied.
+
+    Parameters
+    ----------
+    model : torch.nn.Module or torch.export.ExportedProgram
+        Call ``model.eval()`` first.
+    args : tuple
+        Example arguments.
+    f : path, optional
+        Where to save the model as well.
+    dynamo : bool
+        False is the TorchScript exporter, with the same registrations. It takes ``dynamic_axes``
+        instead of ``dynamic_shapes``.
+    keep_functions : bool
+        Whether the onnxscript functions of `translate` stay functions of the model, with one node
+        that calls each; otherwise their nodes are inlined.
+    **arguments
+        As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
+        ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
+        ``custom_opsets`` maps domains to the versions that the model imports of them.
+        ``verify=True`` compares the program with the model, as `exporters.verify` does.
+
+    Returns
+    -------
+    Program
+        A ``torch.onnx.ONNXProgram``: ``program.save(path)``, ``program.model_proto``; calling it
+        with torch tensors runs it in a `pyops.InferenceSession`.
+
+    Raises
+    ------
+    ExportError
+        The model cannot be exported as it stands, or ``verify=True`` found a difference.
+    Exception
+        Whatever else torch's exporter raises.
+
+    Examples
+    --------
+    >>> import exporters
+    >>> program = exporters.export(model, (x,), dynamic_shapes=({0: "batch"},))  # doctest: +SKIP
+    >>> program.save("model.onnx")  # doctest: +SKIP
+    """
+    checked = arguments.pop("verify", False)
+    saving = {
+        "include_initializers": arguments.pop("export_params", True),
+        "keep_initializers_as_inputs": arguments.pop("keep_initializers_as_inputs", False),
+        "external_data": arguments.pop("external_data", True),
+    }
+    capture = dynamo_exporter.capture if dynamo else torchscript.capture
+    program = capture(model, args, keep_functions=keep_functions, **arguments)
+    if checked:
+        report = verify(model, args or None, program, kwargs=arguments.get("kwargs"))
+        if not report.ok:
+            raise ExportError(f"the exported program does not compute what the model does\n{report}")
+    if f is not None:
+        program.save(f, **saving)
+    return program

@@ -1,0 +1,290 @@
+"""What is the TorchScript exporter's own: tracing, symbolic functions, dynamic axes."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from numpy.typing import NDArray
+from onnxscript import opset18
+
+import exporters
+from exporters import _torch_private
+from pyops import onnx_op, shapes
+
+pytestmark = pytest.mark.usefixtures("own_registrations")
+
+BATCH = {"input_names": ["x"], "dynamic_axes": {"x": {0: "batch"}}}
+
+
+def export(module, args, **arguments):
+    return exporters.export(module, args, dynamo=False, **arguments)
+
+
+def register(function, op_type, shape_function=lambda x, *args, **kwargs: x):
+    op = onnx_op(op_type)(function)
+    op.register_shape_inference(shape_function)
+    return exporters.custom_op(op, op_type.lower())
+
+
+def op_types(program):
+    return [(node.domain, node.op_type) for node in program.model_proto.graph.node]
+
+
+def output_shapes(program):
+    dims = [item.type.tensor_type.shape.dim for item in program.model_proto.graph.output]
+    return [[dim.dim_value or None for dim in shape] for shape in dims]
+
+
+@pytest.fixture
+def double():
+    def double(x: NDArray[np.float32], *, times: int = 2, weights: list[float] | None = None) -> NDArray[np.float32]:
+        return x * np.float32(times)
+
+    return register(double, "torchscript::Double")
+
+
+def symbolics():
+    """Every symbolic function that torch has."""
+    registry = _torch_private._symbolic_registry()
+    return {name: dict(group._functions._merged) for name, group in registry._registry.items() if len(group._functions)}
+
+
+def test_nothing_stays_registered(double, model):
+    export(model(lambda x: x + 1), (torch.ones(2),))  # which fills the registry
+    before = symbolics()
+    net = model(lambda x: double(torch.nn.functional.gelu(x)))
+    exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("com.microsoft").Gelu(x))
+    export(net, (torch.ones(2),))
+    assert symbolics() == before
+    assert "forward" in vars(net)  # put there by the fixture
+    assert net(torch.ones(2)).shape == (2,)
+
+    def fail(x, *, approximate="none"):
+        raise LookupError
+
+    exporters.translate("aten::gelu", fail)
+    module = torch.nn.GELU().eval()
+    with pytest.raises(LookupError):
+        export(module, (torch.ones(2),))
+    assert symbolics() == before
+    assert "forward" not in vars(module)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's registration
+def test_other_peoples_symbolics_stay(double, model):
+    def gelu(g, x, approximate):
+        return g.op("theirs::Gelu", x).setType(x.type())
+
+    net = model(lambda x: torch.nn.functional.gelu(x))
+    torch.onnx.register_custom_op_symbolic("aten::gelu", gelu, 20)
+    try:
+        assert op_types(export(net, (torch.ones(2),))) == [("theirs", "Gelu")]
+        exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("ours").Gelu(x))
+        assert op_types(export(net, (torch.ones(2),))) == [("ours", "Gelu")]
+        assert _torch_private._symbolic_registry().get_function_group("aten::gelu").get(20) is gelu
+        exporters.translate("aten::gelu", lambda x, *, approximate="none": NotImplemented)
+        assert op_types(export(net, (torch.ones(2),))) == [("theirs", "Gelu")]
+    finally:
+        torch.onnx.unregister_custom_op_symbolic("aten::gelu", 20)
+
+
+def test_another_batch(double, model):
+    net = model(lambda x: torch.nn.functional.adaptive_avg_pool2d(double(x), 2).flatten(1) + 1)
+    program = export(net, (torch.randn(2, 3, 4, 4),), **BATCH)
+    assert output_shapes(program) == [[None, 12]]
+    x = torch.randn(5, 3, 4, 4)
+    assert exporters.verify(net, (x,), program).ok
+
+
+def test_sizes_that_change_are_not_fixed(double, model):
+    net = model(lambda x: double(x).reshape(x.shape[0] * 3))
+    program = export(net, (torch.randn(2, 3),), **BATCH)
+    assert exporters.verify(net, (torch.randn(7, 3),), program).ok
+
+
+def test_all_sizes_are_fixed_without_dynamic_axes(double, model):
+    program = export(model(lambda x: double(torch.nn.functional.gelu(x))), (torch.randn(2, 3),))
+    assert output_shapes(program) == [[2, 3]]
+
+
+def test_sizes_that_only_a_run_tells(model):
+    def unique(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.unique(x)
+
+    torch_unique = register(unique, "torchscript::Unique", lambda x: x.like(shape=(shapes.new_dim(),)))
+    program = export(model(lambda x: torch_unique(x) * 2), (torch.tensor([1.0, 2.0, 1.0]),))
+    assert output_shapes(program) == [[None]]
+    assert program(torch.tensor([3.0, 1.0, 2.0]))[0].tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda op, x: op(x, times=x.shape[0]), "times"),
+        (lambda op, x: op(x, times=x.sum()), "times"),
+        (lambda op, x: op(x, weights=[0.5, x.shape[0] * 0.5]), "weights"),
+    ],
+)
+def test_a_size_cannot_be_an_attribute(double, model, call, name):
+    net = model(lambda x: call(double, x))
+    message = f"torchscript::double: attribute '{name}' is computed in the model.*write int"
+    for arguments in ({}, BATCH):
+        with pytest.raises(exporters.ExportError, match=message):
+            export(net, (torch.ones(4, 2),), **arguments)
+
+
+def test_a_size_made_a_number_is_a_constant(double, model):
+    net, x = model(lambda x: double(x, times=int(x.shape[0]))), torch.ones(4, 2)
+    with pytest.warns(torch.jit.TracerWarning, match="Python integer"):
+        program = export(net, (x,))
+    assert torch.equal(program(x)[0], net(x))
+
+
+def test_torch_says_what_it_does_not_take(double, model):
+    with pytest.raises(RuntimeError, match="Unknown keyword argument 'tims'"):
+        export(model(lambda x: double(x, tims=3)), (torch.ones(2),))
+
+
+def test_no_warning_of_missing_shapes(double, model, capfd):
+    exporters.use_contrib_ops()
+    net = model(lambda x: double(torch.linalg.inv(x)) + torch.nn.functional.gelu(x).tril())
+    export(net, (torch.eye(3),), **BATCH)
+    assert "shape inference" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("torch_op", ["::inverse", "aten::linalg_inv"])
+def test_inverse(model, torch_op):
+    exporters.translate(torch_op, lambda x: exporters.opset("com.microsoft").Inverse(x))
+    x = torch.tensor([[2.0, 1.0], [0.0, 4.0]])
+    net = model(lambda x: torch.inverse(x))
+    for dynamo in (True, False):
+        program = exporters.export(net, (x,), dynamo=dynamo, verbose=False)
+        assert op_types(program) == [("com.microsoft", "Inverse")]
+        assert exporters.verify(net, (x,), program).ok
+
+
+def test_overloads_and_arguments(model):
+    seen = []
+
+    @exporters.translate("aten::add.Tensor")
+    def add(x, y, *, alpha=1):
+        seen.append(alpha)
+        return exporters.opset("", 18).Add(x, y)
+
+    @exporters.translate("aten::sum.dim_IntList")
+    def total(x, dim, keepdim=False, *, dtype=None):
+        seen.append((dim, keepdim, dtype))
+        return opset18.ReduceSum(x, opset18.Constant(value_ints=dim), keepdims=keepdim)
+
+    x = torch.ones(2, 3)
+    export(model(lambda x: x + 1 + torch.add(x, x, alpha=3)), (x,))
+    assert seen == [3, 1, 1] or sorted(seen) == [1, 1, 3]
+    seen.clear()
+    net = model(lambda x: (x.sum([0, 1]), x.sum(1, keepdim=True), x.sum(0, dtype=torch.float32), x.sum()))
+    program = export(net, (x,))
+    assert seen == [([0, 1], False, None), ([1], True, None), ([0], False, onnx.TensorProto.FLOAT)]
+    assert exporters.verify(net, (x,), program).ok
+
+
+def test_a_list_of_outputs(model):
+    @exporters.translate("aten::unbind.int")
+    def unbind(x, dim=0):
+        first, second = opset18.Split(x, axis=dim, num_outputs=2)
+        axes = opset18.Constant(value_ints=[dim])
+        return [opset18.Squeeze(first, axes), opset18.Squeeze(second, axes)]
+
+    net = model(lambda x: sum(torch.unbind(x, 1)))
+    program = export(net, (torch.randn(3, 2),), **BATCH)
+    assert "Split" in [name for _, name in op_types(program)]
+    assert exporters.verify(net, (torch.randn(5, 2),), program).ok
+
+
+def test_a_translation_that_returns_another_number_of_outputs(model):
+    exporters.translate("aten::gelu", lambda x, *, approximate="none": (x, x))
+    with pytest.raises(exporters.ExportError, match=r"translation of aten::gelu returns .* torch's operator 1 tens"):
+        export(model(lambda x: torch.nn.functional.gelu(x)), (torch.ones(2),))
+    exporters.translate("aten::gelu", lambda x, *, approximate="none": 3)
+    with pytest.raises(exporters.ExportError, match=r"returns 3, .*return the value of a node for each"):
+        export(model(lambda x: torch.nn.functional.gelu(x)), (torch.ones(2),))
+
+
+def test_an_argument_returned_as_it_is(model):
+    exporters.translate("aten::gelu", lambda x, *, approximate="none": x)
+    program = export(model(lambda x: torch.nn.functional.gelu(x) + torch.nn.functional.gelu(x + 1)), (torch.ones(2),))
+    assert program(torch.ones(2))[0].tolist() == [3, 3]
+
+
+def test_a_call_that_no_registration_takes(model):
+    exporters.translate("aten::lgamma", lambda x: NotImplemented)
+    with pytest.raises(exporters.ExportError, match=r"nothing that is registered for aten::lgamma takes a call"):
+        export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
+
+
+class Branching(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if bool(x.sum() > 0):
+            return torch.nn.functional.gelu(x)
+        return torch.nn.functional.gelu(-x) * 2
+
+
+def test_sizes_of_torchs_own_arguments(model):
+    exporters.use_contrib_ops()
+    net = model(lambda x: torch.triu(x, x.shape[0] - 2))
+    program = export(net, (torch.ones(3, 3),), **BATCH)
+    assert exporters.verify(net, (torch.ones(2, 3),), program).ok
+
+
+def test_numbers_among_the_results(double, model):
+    net, x = model(lambda x: {"doubled": double(x), "number": 3, "half": 0.5}), torch.ones(2)
+    assert [result.tolist() for result in export(net, (x,))(x)] == [[2, 2], 3, 0.5]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_scripted_model(model):
+    exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("com.microsoft").Gelu(x))
+    scripted = torch.jit.script(Branching().eval())
+    x = torch.randn(4)
+    program = export(scripted, (x,), input_names=["x"])
+    branches = next(node for node in program.model_proto.graph.node if node.op_type == "If").attribute
+    assert all("Gelu" in [node.op_type for node in item.g.node] for item in branches)
+    for sign in (1, -1):
+        torch.testing.assert_close(program(sign * x)[0], scripted(sign * x))
+
+
+def test_shared_weights_and_modes(double):
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(3, 3)
+            self.second = torch.nn.Linear(3, 3)
+            self.second.weight = self.first.weight
+            self.dropout = torch.nn.Dropout(0.5)
+
+        def forward(self, x):
+            return double(self.second(self.dropout(self.first(x))))
+
+    net = Tied().eval()
+    program = export(net, (torch.randn(2, 3),), verify=True)
+    assert "first.weight" in program.model.graph.initializers
+    assert not net.training
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dynamic_shapes": ({0: "batch"},)}, "does not take dynamic_shapes; pass dynamic_axes, with input_names"),
+        ({"report": True, "profile": True}, "does not take report, profile"),
+        ({"opset_version": 21}, r"knows opset 7 to 20, not 21; leave out dynamo=False"),
+    ],
+)
+def test_what_it_does_not_take(model, arguments, message):
+    with pytest.raises(exporters.ExportError, match=message):
+        export(model(lambda x: x + 1), (torch.ones(2),), **arguments)
+    with pytest.raises(exporters.ExportError, match=r"takes a model's arguments as a tuple, not Tensor; write \(x,\)"):
+        export(model(lambda x: x + 1), torch.ones(2))
+
+
+def test_a_captured_program_needs_none(model):
+    captured = torch.export.export(model(lambda x: x + 1), (torch.ones(2),))
+    with pytest.raises(exporters.ExportError, match="an ExportedProgram is exported without it"):
+        export(captured, ())
