@@ -6,6 +6,7 @@ from .errors import ExportError
 from .nodes import opset
 from .program import Program
 from .report import OutputReport, Report
+from .schema_registry import SchemaRegistration, register_schemas
 from .translations import translate, translation_table
 from .verify import verify
 
@@ -14,9 +15,11 @@ __all__ = [
     "OutputReport",
     "Program",
     "Report",
+    "SchemaRegistration",
     "custom_op",
     "export",
     "opset",
+    "register_schemas",
     "translate",
     "translation_table",
     "verify",

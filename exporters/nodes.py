@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -12,6 +12,7 @@ import onnx
 import onnx_ir
 import torch
 from onnxscript import values
+from onnxscript.tensor import Tensor
 
 from pyops import kernel, registry
 from pyops.errors import InputError
@@ -40,23 +41,38 @@ def recorded() -> Iterator[Emitted]:
         _emitted.reset(token)
 
 
-class Opset:
-    """The operators of one domain; made by `opset`."""
+class Opset(values.Opset):
+    """The operators of one domain; made by `opset`.
 
-    def __init__(self, domain: str, version: int) -> None:
-        self.domain = domain
-        self.version = version
+    Inside a translation a call emits a node. ``@onnxscript.script()`` functions take it as onnxscript's
+    own opsets.
+    """
 
     def __repr__(self) -> str:
         return f"opset({self.domain!r}, {self.version})"
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getitem__(self, name: str) -> values.Op | None:
+        declared = self._declared(name)
+        if declared is None:
+            known: values.Op | None = super().__getitem__(name)  # type: ignore[no-untyped-call]
+            return known
+        return values.Op(self, name, op_schema(declared.signature))
+
+    def __contains__(self, name: str) -> bool:
+        return self[name] is not None
+
+    def _declared(self, name: str) -> Op[..., Any] | None:
+        return registry.find(self.domain, name, self.version)
+
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{self!r} has no operator {name!r}")
 
         def emit_node(*inputs: Any, _outputs: int | None = None, **attributes: Any) -> Any:
-            declared = registry.find(self.domain, name, self.version)
+            declared = self._declared(name)
             if declared is not None:
+                if any(isinstance(value, Tensor) for value in inputs):
+                    return _call_eagerly(declared, inputs, attributes)
                 return emit(declared, inputs, attributes, _outputs)
             if _outputs is None and onnx.defs.has(name, self.version, self.domain):
                 _require_export(f"{self!r}.{name}")
@@ -66,6 +82,12 @@ class Opset:
             return _emit_undeclared(self, name, inputs, attributes, 1 if _outputs is None else _outputs)
 
         return emit_node
+
+
+def _call_eagerly(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """What onnxscript asks for where a script function is called with arrays: the plain call."""
+    result = op(*[value.value if isinstance(value, Tensor) else value for value in inputs], **attributes)
+    return tuple(map(Tensor, result)) if isinstance(result, tuple) else Tensor(result)
 
 
 def opset(domain: str, version: int = 1) -> Opset:

@@ -102,6 +102,7 @@ def capture(model: Model, args: tuple[Any, ...], **arguments: Any) -> Program:
         raise failure
     program = Program(exported.model, exported.exported_program)
     _import_emitted_versions(program.model, emitted)
+    _name_absent_inputs(program.model)
     return program
 
 
@@ -148,6 +149,14 @@ def _import_emitted_versions(model: onnx_ir.Model, emitted: Emitted) -> None:
                 f"{domain} for other nodes, where {name} means version {meant.version if meant else 0}; a model "
                 "imports one version of a domain, so register the newer version of the operator"
             )
+
+
+def _name_absent_inputs(model: onnx_ir.Model) -> None:
+    """Give absent inputs before a variadic one their empty names, as ONNX wants; torch trims them."""
+    for node in _nodes(model):
+        op = registry.find(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
+        if op is not None and op.signature.inputs and op.signature.inputs[-1].variadic:
+            node.resize_inputs(max(len(node.inputs), len(op.signature.inputs) - 1))
 
 
 def _nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
