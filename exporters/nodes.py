@@ -22,23 +22,27 @@ from pyops.signature import Attribute, AttributeKind, Input, Output, Signature, 
 from pyops.types import ELEMENT_TYPES, from_onnx
 
 from .errors import ExportError
+from .optimization import Keepers
 from .schema import attribute_proto, op_schema
 
 Emitted = dict[tuple[str, str], set[int]]
 """The versions in which each ``(domain, name)`` was emitted."""
 
 _emitted: ContextVar[Emitted | None] = ContextVar("emitted", default=None)
+_keepers: ContextVar[Keepers | None] = ContextVar("keepers", default=None)
 
 
 @contextmanager
 def recorded() -> Iterator[Emitted]:
-    """Record which operators are emitted inside the ``with`` block."""
+    """Record which operators are emitted inside the ``with`` block, and keep the declared ones from being dropped."""
     emitted: Emitted = {}
-    token = _emitted.set(emitted)
-    try:
-        yield emitted
-    finally:
-        _emitted.reset(token)
+    with Keepers() as keepers:
+        token, kept = _emitted.set(emitted), _keepers.set(keepers)
+        try:
+            yield emitted
+        finally:
+            _emitted.reset(token)
+            _keepers.reset(kept)
 
 
 class Opset(values.Opset):
@@ -164,7 +168,11 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
     protos = [
         attribute_proto(item, converted[item.name]) for item in signature.attributes if converted[item.name] is not None
     ]
-    return _emit(op_schema(signature, inputs=len(inputs), outputs=outputs), inputs, protos)
+    result = _emit(op_schema(signature, inputs=len(inputs), outputs=outputs), inputs, protos)
+    keepers = _keepers.get()
+    if keepers is not None:
+        keepers.keep([result] if isinstance(result, onnx_ir.Value) else result)
+    return result
 
 
 def _emit_undeclared(

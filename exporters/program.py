@@ -16,6 +16,7 @@ from pyops.errors import PyopsError
 from ._torch_private import flatten
 from .errors import ExportError
 from .nodes import Emitted, recorded
+from .optimization import all_nodes, optimize
 from .translations import translation_table
 
 Model = torch.nn.Module | torch.export.ExportedProgram
@@ -89,10 +90,11 @@ def capture(model: Model, args: tuple[Any, ...], **arguments: Any) -> Program:
     """
     given = arguments.pop("custom_translation_table", None) or {}
     table = {**translation_table(), **given}
+    optimized = arguments.pop("optimize", True)
     failure = None
     with recorded() as emitted:
         try:
-            exported = _export(model, args, {**arguments, "custom_translation_table": table})
+            exported = _export(model, args, {**arguments, "custom_translation_table": table, "optimize": False})
         except Exception as error:
             failure = next((cause for cause in _causes(error) if isinstance(cause, PyopsError)), None)
             if failure is None:
@@ -101,6 +103,8 @@ def capture(model: Model, args: tuple[Any, ...], **arguments: Any) -> Program:
         # Outside the handler, so that torch's error does not become the exception's context.
         raise failure
     program = Program(exported.model, exported.exported_program)
+    if optimized:
+        optimize(program)
     _import_emitted_versions(program.model, emitted)
     _name_absent_inputs(program.model)
     return program
@@ -134,7 +138,7 @@ def _import_emitted_versions(model: onnx_ir.Model, emitted: Emitted) -> None:
 
     Torch imports the first version it meets.
     """
-    present = {(node.domain, node.op_type) for node in _nodes(model)}
+    present = {(node.domain, node.op_type) for node in all_nodes(model)}
     versions: dict[str, int] = {}
     for domain, name in present & emitted.keys():
         versions[domain] = max(versions.get(domain, 1), *emitted[domain, name])
@@ -153,13 +157,7 @@ def _import_emitted_versions(model: onnx_ir.Model, emitted: Emitted) -> None:
 
 def _name_absent_inputs(model: onnx_ir.Model) -> None:
     """Give absent inputs before a variadic one their empty names, as ONNX wants; torch trims them."""
-    for node in _nodes(model):
+    for node in all_nodes(model):
         op = registry.find(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
         if op is not None and op.signature.inputs and op.signature.inputs[-1].variadic:
             node.resize_inputs(max(len(node.inputs), len(op.signature.inputs) - 1))
-
-
-def _nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
-    yield from onnx_ir.traversal.RecursiveGraphIterator(model.graph)
-    for function in model.functions.values():
-        yield from onnx_ir.traversal.RecursiveGraphIterator(function)
