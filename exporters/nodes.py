@@ -15,7 +15,9 @@ from onnxscript import values
 from onnxscript.tensor import Tensor
 
 from pyops import kernel, registry
+from pyops.builtin import is_builtin
 from pyops.errors import InputError
+from pyops.model import describe_missing
 from pyops.op import Op
 from pyops.shapes import Spec, SymbolicDim
 from pyops.signature import Attribute, AttributeKind, Input, Output, Signature, TypeParameter
@@ -59,11 +61,13 @@ class Opset(values.Opset):
         declared = self._declared(name)
         if declared is None:
             known: values.Op | None = super().__getitem__(name)  # type: ignore[no-untyped-call]
+            if known is None and self.domain in registry.domains() and not is_builtin(self.domain, name):
+                raise ExportError(describe_missing(self.domain, name, self.version))
             return known
         return values.Op(self, name, op_schema(declared.signature))
 
     def __contains__(self, name: str) -> bool:
-        return self[name] is not None
+        return self._declared(name) is not None or onnx.defs.has(name, self.version, self.domain)
 
     def _declared(self, name: str) -> Op[..., Any] | None:
         return registry.find(self.domain, name, self.version)

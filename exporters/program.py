@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir
@@ -15,6 +15,8 @@ from pyops.errors import PyopsError
 
 from ._torch_private import flatten
 from .errors import ExportError
+from .explanations import causes, explained
+from .node_check import check_nodes
 from .nodes import Emitted, recorded
 from .optimization import all_nodes, optimize
 from .translations import translation_table
@@ -96,7 +98,9 @@ def capture(model: Model, args: tuple[Any, ...], **arguments: Any) -> Program:
         try:
             exported = _export(model, args, {**arguments, "custom_translation_table": table, "optimize": False})
         except Exception as error:
-            failure = next((cause for cause in _causes(error) if isinstance(cause, PyopsError)), None)
+            failure = next((cause for cause in causes(error) if isinstance(cause, PyopsError)), None) or explained(
+                error
+            )
             if failure is None:
                 raise
     if failure is not None:
@@ -107,6 +111,7 @@ def capture(model: Model, args: tuple[Any, ...], **arguments: Any) -> Program:
         optimize(program)
     _import_emitted_versions(program.model, emitted)
     _name_absent_inputs(program.model)
+    check_nodes(program.model)
     return program
 
 
@@ -125,12 +130,6 @@ def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> t
             exported.model.opset_imports[""] = arguments["opset_version"]
     assert exported is not None  # with dynamo=True it never is
     return exported
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _import_emitted_versions(model: onnx_ir.Model, emitted: Emitted) -> None:

@@ -13,6 +13,7 @@ from pyops.op import Op
 from ._torch_private import is_mutable, qualified_name, schema_arguments, spell
 from .errors import ExportError
 from .op_translation import op_translation
+from .returned import check_returned
 from .torch_ops import find_overload, overloads
 
 if TYPE_CHECKING:
@@ -133,7 +134,9 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
                 f"{qualified_name(target)}: the model passes what {_spell(function, parameters)} does not take "
                 f"({error}); give it the parameters of {spell(target)}"
             ) from None
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        check_returned(target, result)
+        return result
 
     return translation
 

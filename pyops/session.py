@@ -23,6 +23,7 @@ from . import adoption, failures, hosting, model, ort_values, plugins, registry
 from .engines import native
 from .engines.hosted_op import unsupported_types
 from .errors import ModelError
+from .explanations import explanations
 
 _FATAL = 4
 _UNSET = -1
@@ -233,6 +234,8 @@ def _explained(error: Exception, source: model.Model, resolution: model.Resoluti
     """ONNX Runtime's refusal of a model, with the operators that it is about, where that can be told."""
     lines = model.unknown_operators(source, resolution)
     lines += model.mistyped_inputs(source, resolution, str(error))
+    if not lines:
+        lines += explanations(str(error))
     for op in resolution.ops.values():
         missing = ", ".join(unsupported_types(op.signature))
         if op.name in str(error) and (missing or not lines):
