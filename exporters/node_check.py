@@ -32,10 +32,10 @@ def check_nodes(model: onnx_ir.Model) -> None:
         op = registry.find(node.domain, node.op_type, version)
         if op is not None:
             problems.update(dict.fromkeys(misfits(onnx_ir.serde.serialize_node(node), op.signature)))
-        elif node.domain in ours and (node.domain, node.op_type) not in functions:
-            if not is_builtin(node.domain, node.op_type):
-                problems[describe_missing(node.domain, node.op_type, version)] = None
+            continue
+        key = (node.domain, node.op_type)
+        if node.domain in ours and key not in functions and not is_builtin(*key):
+            problems[describe_missing(*key, version)] = None
     if problems:
-        raise ExportError(
-            "\n".join(["the model and the declared ops disagree:", *(f"  - {line}" for line in problems)])
-        )
+        lines = "".join(f"\n  - {line}" for line in problems)
+        raise ExportError(f"the model and the declared ops disagree:{lines}")

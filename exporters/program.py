@@ -119,6 +119,8 @@ def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> t
     with warnings.catch_warnings():
         # Torch's own copying of its exported program raises this; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
+        # Inputs that share a dimension are meant to share its name.
+        warnings.filterwarnings("ignore", r"# The axis name: (\w+) will not be used.*another axis: \1\.", UserWarning)
         try:
             exported = torch.onnx.export(model, args, dynamo=True, **arguments)
         except ValueError as error:

@@ -64,7 +64,7 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[[_Match], str]], ...] = (
     (
         re.compile(r"Type (?P<type>\w+) not supported by python customops api"),
         lambda match: (
-            f"onnxruntime_extensions.onnx_op has no {match['type']}; declare the operator with @pyops.onnx_op, which has"
+            f"onnxruntime_extensions.onnx_op has no {match['type']}; declare the operator with @pyops.onnx_op instead"
         ),
     ),
 )
