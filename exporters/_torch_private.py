@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload
 from torch.fx import operator_schemas
 from torch.utils import _pytree
 
@@ -20,6 +21,7 @@ from .errors import ExportError
 __all__ = [
     "Argument",
     "CustomOpDef",
+    "OpOverload",
     "clone_tensors",
     "flatten",
     "forget_schema",
@@ -55,12 +57,12 @@ class Argument:
         return self.is_tensor and "List" in self.type
 
 
-def qualified_name(overload: torch._ops.OpOverload) -> str:
+def qualified_name(overload: OpOverload) -> str:
     """``ns::name.overload``, or ``ns::name`` of the default overload."""
     return _guarded("OpOverload.name", lambda: str(overload.name()))
 
 
-def schema_arguments(overload: torch._ops.OpOverload) -> tuple[Argument, ...]:
+def schema_arguments(overload: OpOverload) -> tuple[Argument, ...]:
     """The arguments in the schema of an operator, in order."""
     return _guarded(
         "OpOverload._schema.arguments",
@@ -71,17 +73,17 @@ def schema_arguments(overload: torch._ops.OpOverload) -> tuple[Argument, ...]:
     )
 
 
-def schema_returns(overload: torch._ops.OpOverload) -> tuple[str, ...]:
+def schema_returns(overload: OpOverload) -> tuple[str, ...]:
     """The types of what an operator returns: ``("Tensor", "Tensor")``."""
     return _guarded("OpOverload._schema.returns", lambda: tuple(str(item.type) for item in overload._schema.returns))
 
 
-def is_mutable(overload: torch._ops.OpOverload) -> bool:
+def is_mutable(overload: OpOverload) -> bool:
     """Whether the operator writes to an argument, as in-place and ``out`` variants do."""
     return _guarded("OpOverload._schema.is_mutable", lambda: bool(overload._schema.is_mutable))
 
 
-def spell(overload: torch._ops.OpOverload) -> str:
+def spell(overload: OpOverload) -> str:
     """The schema as torch writes it: ``aten::gelu(Tensor self, *, str approximate="none") -> Tensor``."""
     return _guarded("OpOverload._schema", lambda: str(overload._schema))
 

@@ -19,7 +19,7 @@ from ._torch_private import CustomOpDef, forget_schema
 from .errors import ExportError
 from .nodes import emit, symbolic_message
 from .tensors import as_array, as_tensor, cupy, numpy_dtype, torch_dtype
-from .torch_ops import find_overload
+from .torch_ops import overloads
 from .torch_schema import check_name, torch_schema
 
 
@@ -82,7 +82,7 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
         raise ExportError(f"torch refuses {name!r} with the schema {schema}: {error}; choose another name") from error
     forget_schema(name)
     # A kernel is any Python: without this torch drops a call whose result nobody uses.
-    torch.fx.node.has_side_effect(find_overload(name))
+    torch.fx.node.has_side_effect(overloads(name)[0])
     registered.register_fake(_fake(op))
     translations.register(name, lambda *args, **kwargs: emit(op, _flat(signature, args), kwargs))
     return registered

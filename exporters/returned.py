@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from ._torch_private import qualified_name, schema_returns, spell
+from ._torch_private import OpOverload, qualified_name, schema_returns, spell
 from .errors import ExportError
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 # Values of the graph are none of these, whichever exporter makes them.
 _NO_NODES = (bool, int, float, complex, str, np.ndarray, np.generic, torch.Tensor)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ._torch_private import operator_names
+from ._torch_private import OpOverload, operator_names
 from .errors import ExportError
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 _NAME = re.compile(r"(?P<namespace>\w+)::(?P<name>\w+)(\.(?P<overload>\w+))?")
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import onnxscript
 
 from pyops.op import Op
 
-from ._torch_private import is_mutable, qualified_name, schema_arguments, spell
+from ._torch_private import OpOverload, is_mutable, qualified_name, schema_arguments, spell
 from .errors import ExportError
 from .op_translation import op_translation
 from .returned import check_returned
 from .torch_ops import find_overload, overloads
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 F = TypeVar("F", bound=Callable[..., Any])
 

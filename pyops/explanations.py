@@ -39,6 +39,15 @@ def _absent_input(match: _Match) -> str:
     )
 
 
+def _no_kernel(match: _Match) -> str:
+    name = match["name"]
+    return (
+        f"this ONNX Runtime has no kernel of {name} for the types in this model (see the node {match['node']!r}); use "
+        f"float32 there, another execution provider, or take its place with a kernel of your own: "
+        f'@onnx_op("ai.onnx::{name}", override=True)'
+    )
+
+
 def _ir_version(match: _Match) -> str:
     return (
         f"the installed onnx writes models in a newer form than this ONNX Runtime reads; set model.ir_version = "
@@ -53,6 +62,10 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[[_Match], str]], ...] = (
         _declared_twice,
     ),
     (re.compile(r"Error (?P<node>Node.*?)'s input (?P<input>\d+) is marked single but has an empty"), _absent_input),
+    (
+        re.compile(r"Could not find an implementation for (?P<name>\w+)\(\d+\) node with name '(?P<node>[^']*)'"),
+        _no_kernel,
+    ),
     (re.compile(r"Unsupported model IR version: \d+, max supported IR version: (?P<newest>\d+)"), _ir_version),
     (
         re.compile(r"Unable to find attribute (?P<name>\w+)|attribute with name: *'?(?P<other>\w+)"),
