@@ -163,12 +163,13 @@ def _constants(signature: Signature, attributes: Mapping[str, Any]) -> dict[str,
 def _constant(signature: Signature, name: str, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_constant(signature, name, item) for item in value]
-    if not isinstance(value, (torch.SymInt, torch.SymFloat)):
+    if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return value
     if torch.onnx.is_in_onnx_export():
         raise ExportError(symbolic_message(signature.qualified_name, name))
     # torch.compile then guards on the value, and compiles again for another.
-    return int(value) if isinstance(value, torch.SymInt) else float(value)
+    constants = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    return constants[type(value)](value)
 
 
 def _size(dim: Any, sizes: dict[RuntimeDim, Any]) -> Any:
