@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from .errors import ExportError
+from .nodes import symbolic_message
 from .torch_ops import find_overload
 
 _Match = re.Match[str]
@@ -61,6 +62,10 @@ def _writes(match: _Match) -> str:
         f"{name} writes to its arguments, which no node of an ONNX model can; let it return its result instead "
         "(mutates_args=()), and use that in the model"
     )
+
+
+def _symbolic(match: _Match) -> str:
+    return symbolic_message("torch.onnx.ops.symbolic", match["name"])
 
 
 def _unsupported(match: _Match) -> str:

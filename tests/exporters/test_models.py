@@ -223,3 +223,10 @@ def test_symbolic_nodes_find_the_kernel(model):
 def test_symbolic_nodes_that_do_not_fit_are_refused_at_export(model, call, message):
     with pytest.raises(exporters.ExportError, match=message):
         export(model(call), (torch.ones(2),))
+
+
+@pytest.mark.parametrize("attribute", [lambda x: x.shape[0] * 0.5, lambda x: x.shape[0]])
+def test_symbolic_nodes_cannot_hold_a_size(model, attribute):
+    net = model(lambda x: symbolic(x, attrs={"slope": attribute(x)}))
+    with pytest.raises(exporters.ExportError, match="symbolic: attribute 'slope' is computed in the model"):
+        export(net, (torch.ones(2, 3),), dynamic_shapes=({0: torch.export.Dim("batch")},))
