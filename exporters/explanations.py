@@ -98,6 +98,7 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[[_Match], str]], ...] = (
     (re.compile(r"There was no fake impl registered for (<CustomOpDef\()?(?P<name>\w+::\w+)"), _no_fake),
     # Torch wraps an operator that writes to its arguments, and then fails to look the wrapper up.
     (re.compile(rf"<bound method OpOverload\.name of {_OVERLOAD}>"), _writes),
+    (re.compile(r"Unsupported attribute type for (?P<name>\w+): <class 'torch\.Sym"), _symbolic),
     (
         re.compile(r"Exporting the operator '(?P<name>[\w:.]+)' to ONNX opset version (?P<opset>\d+) is not"),
         _unsupported,

@@ -13,10 +13,10 @@ import pyops
 from pyops import registry
 from pyops.errors import PyopsError
 
+from . import declared_nodes
 from ._torch_private import flatten
 from .errors import ExportError
 from .explanations import causes, explained
-from .node_check import check_nodes
 from .nodes import Emitted, recorded
 from .optimization import all_nodes, optimize
 from .translations import translation_table
@@ -98,9 +98,8 @@ def capture(model: Model, args: tuple[Any, ...], **arguments: Any) -> Program:
         try:
             exported = _export(model, args, {**arguments, "custom_translation_table": table, "optimize": False})
         except Exception as error:
-            failure = next((cause for cause in causes(error) if isinstance(cause, PyopsError)), None) or explained(
-                error
-            )
+            ours = (cause for cause in causes(error) if isinstance(cause, PyopsError))
+            failure = next(ours, None) or explained(error)
             if failure is None:
                 raise
     if failure is not None:
@@ -110,8 +109,7 @@ def capture(model: Model, args: tuple[Any, ...], **arguments: Any) -> Program:
     if optimized:
         optimize(program)
     _import_emitted_versions(program.model, emitted)
-    _name_absent_inputs(program.model)
-    check_nodes(program.model)
+    declared_nodes.settle(program.model)
     return program
 
 
@@ -154,11 +152,3 @@ def _import_emitted_versions(model: onnx_ir.Model, emitted: Emitted) -> None:
                 f"{domain} for other nodes, where {name} means version {meant.version if meant else 0}; a model "
                 "imports one version of a domain, so register the newer version of the operator"
             )
-
-
-def _name_absent_inputs(model: onnx_ir.Model) -> None:
-    """Give absent inputs before a variadic one their empty names, as ONNX wants; torch trims them."""
-    for node in all_nodes(model):
-        op = registry.find(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
-        if op is not None and op.signature.inputs and op.signature.inputs[-1].variadic:
-            node.resize_inputs(max(len(node.inputs), len(op.signature.inputs) - 1))

@@ -1,4 +1,4 @@
-"""Whether the nodes of an exported model fit the declared ops, before any session is made of it."""
+"""The nodes of declared ops in an exported model: as ONNX wants them, and as they are declared."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .errors import ExportError
 from .optimization import all_nodes
 
 
-def check_nodes(model: onnx_ir.Model) -> None:
-    """Hold every node of the model against the declaration of its op.
+def settle(model: onnx_ir.Model) -> None:
+    """Name the absent inputs of the model's nodes, and hold each node against the declaration of its op.
 
-    Nodes that a translation emits are checked as they are emitted; these may come from
+    Nodes that a translation emits are checked as they are emitted; others come from
     ``torch.onnx.ops.symbolic``, an onnxscript function or a translation table of the user's own.
 
     Raises
@@ -24,6 +24,7 @@ def check_nodes(model: onnx_ir.Model) -> None:
         A node's inputs, outputs or attributes are not those declared, or no op of its name and version
         is declared in a domain of declared ops.
     """
+    _name_absent_inputs(model)
     problems: dict[str, None] = {}
     functions = {(function.domain, function.name) for function in model.functions.values()}
     ours = registry.domains() - adoption.taken_domains()
@@ -39,3 +40,11 @@ def check_nodes(model: onnx_ir.Model) -> None:
     if problems:
         lines = "".join(f"\n  - {line}" for line in problems)
         raise ExportError(f"the model and the declared ops disagree:{lines}")
+
+
+def _name_absent_inputs(model: onnx_ir.Model) -> None:
+    """Give absent inputs before a variadic one their empty names, as ONNX wants; torch trims them."""
+    for node in all_nodes(model):
+        op = registry.find(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
+        if op is not None and op.signature.inputs and op.signature.inputs[-1].variadic:
+            node.resize_inputs(max(len(node.inputs), len(op.signature.inputs) - 1))
