@@ -43,7 +43,7 @@ def optimize(program: torch.onnx.ONNXProgram) -> None:
     """Optimize the program's model in place, as ``torch.onnx.export(optimize=True)`` does."""
     if program.model.functions:
         InlinePass()(program.model)
-    calls = [node for node in all_nodes(program.model) if _is_declared(node, program.model)]
+    calls = [node for node in all_nodes(program.model) if registry.versions(node.domain, node.op_type)]
     with Keepers() as keepers:
         for number, node in enumerate(calls):
             keepers.keep(node.outputs)
@@ -51,10 +51,6 @@ def optimize(program: torch.onnx.ONNXProgram) -> None:
         program.optimize()
     for node in calls:
         node.attributes.pop(_MARK, None)
-
-
-def _is_declared(node: onnx_ir.Node, model: onnx_ir.Model) -> bool:
-    return registry.find(node.domain, node.op_type, model.opset_imports.get(node.domain, 1)) is not None
 
 
 def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
