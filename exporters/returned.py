@@ -23,8 +23,9 @@ def check_returned(target: OpOverload, result: Any) -> None:
         It is not one value per tensor that the operator returns.
     """
     declared = schema_returns(target)
-    if not all("Tensor" in item for item in declared):
-        return  # a number of the graph, which torch takes as a constant too
+    # Left to torch; or a number of the graph, which torch takes as a constant too.
+    if result is NotImplemented or not all("Tensor" in item for item in declared):
+        return
     if len(declared) == 1 and "List" in declared[0]:
         return
     values = result if isinstance(result, (list, tuple)) else [result]
@@ -41,4 +42,4 @@ def check_returned(target: OpOverload, result: Any) -> None:
 def _describe(result: Any) -> str:
     if isinstance(result, (list, tuple)):
         return f"a {type(result).__name__} of {len(result)}"
-    return "None" if result is None else f"a {type(result).__name__}"
+    return repr(result) if result is None or isinstance(result, (bool, int, float, str)) else type(result).__name__

@@ -128,8 +128,8 @@ def test_what_is_not_known_passes_as_it_is(model):
     ("name", "function", "returned"),
     [
         ("aten::lgamma", lambda x: None, "None; return one value of the graph"),
-        ("aten::lgamma", lambda x: 3, "a int; return one value"),
-        ("aten::lgamma", lambda x: np.ones(2), "a ndarray; return one value"),
+        ("aten::lgamma", lambda x: 3, "3; return one value"),
+        ("aten::lgamma", lambda x: np.ones(2), "ndarray; return one value"),
         ("aten::lgamma", lambda x: exporters.opset("some").Two(x, _outputs=2), "a tuple of 2; return one value"),
         ("aten::frexp.Tensor", lambda x: exporters.opset("some").One(x), "; return 2 values of the graph"),
         ("aten::frexp.Tensor", lambda x: exporters.opset("some").Three(x, _outputs=3), "a tuple of 3; return 2 values"),
