@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 import torch
 from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
 
 import exporters
 import pyops
@@ -165,6 +166,13 @@ def test_dynamo_export_in_the_native_engine(program, batch):
     options = pyops.register_custom_ops(onnxruntime.SessionOptions())
     plain_session = onnxruntime.InferenceSession(program.model_proto.SerializeToString(), options)
     assert_same(plain_session.run(None, values), expected(args))
+
+
+@pytest.mark.parametrize("batch", [4, 9])
+def test_dynamo_export_in_the_reference_engine(program, batch):
+    args, values = feed(program, batch)
+    evaluator = ReferenceEvaluator(program.model_proto, new_ops=pyops.reference_ops(program))
+    assert_same(evaluator.run(None, values), expected(args))
 
 
 def test_checker_and_strict_shape_inference(program):
