@@ -6,7 +6,8 @@ import onnx_ir
 
 from pyops import adoption, registry
 from pyops.builtin import is_builtin
-from pyops.model import describe_missing, misfits
+from pyops.model import describe_missing
+from pyops.node import misfits
 
 from .errors import ExportError
 from .optimization import all_nodes
