@@ -8,6 +8,7 @@ from .export import export
 from .nodes import opset
 from .program import Program
 from .report import OutputReport, Report
+from .schema_registry import SchemaRegistration, register_schemas
 from .translations import is_registered, translate, translation_table
 from .verify import verify
 
@@ -16,10 +17,12 @@ __all__ = [
     "OutputReport",
     "Program",
     "Report",
+    "SchemaRegistration",
     "custom_op",
     "export",
     "is_registered",
     "opset",
+    "register_schemas",
     "to_onnx_inputs",
     "to_onnx_outputs",
     "translate",

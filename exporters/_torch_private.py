@@ -17,6 +17,7 @@ import torch
 from onnxscript import evaluator
 from onnxscript.values import Opset
 from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload
 from torch.fx import operator_schemas
 from torch.utils import _pytree
 
@@ -25,6 +26,7 @@ from .errors import ExportError
 __all__ = [
     "Argument",
     "CustomOpDef",
+    "OpOverload",
     "called_overload",
     "clone_tensors",
     "default_opset",
@@ -78,24 +80,24 @@ class Argument:
         return self.is_tensor and "List" in self.type
 
 
-def qualified_name(overload: torch._ops.OpOverload) -> str:
+def qualified_name(overload: OpOverload) -> str:
     """``ns::name.overload``, or ``ns::name`` of the default overload."""
     return _guarded("OpOverload.name", lambda: str(overload.name()))
 
 
-def called_overload(function: Any) -> torch._ops.OpOverload | None:
+def called_overload(function: Any) -> OpOverload | None:
     """The overload that calling ``torch.ops.ns.name`` or one of its overloads calls, if that is known."""
 
-    def find() -> torch._ops.OpOverload | None:
+    def find() -> OpOverload | None:
         found = function
         if isinstance(found, torch._ops.OpOverloadPacket) and len(found.overloads()) == 1:
             found = getattr(found, found.overloads()[0])
-        return found if isinstance(found, torch._ops.OpOverload) else None
+        return found if isinstance(found, OpOverload) else None
 
     return _guarded("torch._ops.OpOverloadPacket", find)
 
 
-def schema_arguments(overload: torch._ops.OpOverload) -> tuple[Argument, ...]:
+def schema_arguments(overload: OpOverload) -> tuple[Argument, ...]:
     """The arguments in the schema of an operator, in order."""
     return _guarded(
         "OpOverload._schema.arguments",
@@ -106,17 +108,17 @@ def schema_arguments(overload: torch._ops.OpOverload) -> tuple[Argument, ...]:
     )
 
 
-def schema_returns(overload: torch._ops.OpOverload) -> tuple[str, ...]:
+def schema_returns(overload: OpOverload) -> tuple[str, ...]:
     """The types of what an operator returns: ``("Tensor", "Tensor")``."""
     return _guarded("OpOverload._schema.returns", lambda: tuple(str(item.type) for item in overload._schema.returns))
 
 
-def is_mutable(overload: torch._ops.OpOverload) -> bool:
+def is_mutable(overload: OpOverload) -> bool:
     """Whether the operator writes to an argument, as in-place and ``out`` variants do."""
     return _guarded("OpOverload._schema.is_mutable", lambda: bool(overload._schema.is_mutable))
 
 
-def spell(overload: torch._ops.OpOverload) -> str:
+def spell(overload: OpOverload) -> str:
     """The schema as torch writes it: ``aten::gelu(Tensor self, *, str approximate="none") -> Tensor``."""
     return _guarded("OpOverload._schema", lambda: str(overload._schema))
 
@@ -168,7 +170,7 @@ def clone_tensors(tree: Any) -> Any:
     )
 
 
-def own_translation(overload: torch._ops.OpOverload) -> Callable[..., Any] | None:
+def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
     """The function by which torch's exporter translates an operator of real numbers, if it has one."""
 
     def find() -> Callable[..., Any] | None:
@@ -280,9 +282,7 @@ def _symbolic_registry() -> Any:
     return registration.registry
 
 
-def fake_outputs(
-    target: torch._ops.OpOverload, args: Any, kwargs: Any
-) -> list[tuple[torch.dtype, tuple[int | None, ...]]]:
+def fake_outputs(target: OpOverload, args: Any, kwargs: Any) -> list[tuple[torch.dtype, tuple[int | None, ...]]]:
     """The dtypes and shapes of what an operator returns, by its fake; None for sizes that only a run tells.
 
     Tensors among the arguments are on the meta device.

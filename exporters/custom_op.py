@@ -19,6 +19,7 @@ from ._torch_private import CustomOpDef, forget_schema
 from .errors import ExportError
 from .nodes import emit, symbolic_message
 from .tensors import as_array, as_tensor, cupy, numpy_dtype, torch_dtype
+from .torch_ops import overloads
 from .torch_schema import check_name, torch_schema
 
 
@@ -80,6 +81,8 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     except (RuntimeError, ValueError, AttributeError, NotImplementedError) as error:
         raise ExportError(f"torch refuses {name!r} with the schema {schema}: {error}; choose another name") from error
     forget_schema(name)
+    # A kernel is any Python: without this torch drops a call whose result nobody uses.
+    torch.fx.node.has_side_effect(overloads(name)[0])
     registered.register_fake(_fake(op))
     translations.register(name, lambda *args, **kwargs: emit(op, _flat(signature, args), kwargs))
     return registered
@@ -160,12 +163,13 @@ def _constants(signature: Signature, attributes: Mapping[str, Any]) -> dict[str,
 def _constant(signature: Signature, name: str, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_constant(signature, name, item) for item in value]
-    if not isinstance(value, (torch.SymInt, torch.SymFloat)):
+    if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return value
     if torch.onnx.is_in_onnx_export():
         raise ExportError(symbolic_message(signature.qualified_name, name))
     # torch.compile then guards on the value, and compiles again for another.
-    return int(value) if isinstance(value, torch.SymInt) else float(value)
+    constants = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    return constants[type(value)](value)
 
 
 def _size(dim: Any, sizes: dict[RuntimeDim, Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from . import optimization
 from .opset_imports import check_custom_opsets
 from .program import Model, Program, emission
 from .translations import translation_table
@@ -20,6 +21,7 @@ def capture(
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
     custom_opsets: Mapping[str, int] | None = None,
     keep_functions: bool = False,
+    optimize: bool = True,
     **arguments: Any,
 ) -> Program:
     """Run torch's exporter with every registration applied.
@@ -33,11 +35,13 @@ def capture(
     check_custom_opsets(custom_opsets or {})
     table = {**translation_table(), **(custom_translation_table or {})}
     with emission() as emitted:
-        exported = _export(model, args, {**arguments, "custom_translation_table": table})
+        exported = _export(model, args, {**arguments, "custom_translation_table": table, "optimize": False})
     program = Program(exported.model, exported.exported_program)
+    if optimize:
+        optimization.optimize(program, emitted.functions)
     inlined = emitted.settle(program.model, keep_functions=keep_functions, custom_opsets=custom_opsets or {})
-    if inlined and arguments.get("optimize", True):
-        program.optimize()
+    if inlined and optimize:
+        optimization.optimize(program)
     return program
 
 
@@ -45,6 +49,8 @@ def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> t
     with warnings.catch_warnings():
         # Torch's own copying of its exported program raises this; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
+        # Inputs that share a dimension are meant to share its name.
+        warnings.filterwarnings("ignore", r"# The axis name: (\w+) will not be used.*another axis: \1\.", UserWarning)
         try:
             exported = torch.onnx.export(model, args, dynamo=True, **arguments)
         except ValueError as error:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir
 import torch
 
 from pyops.types import element_type
 
-from ._torch_private import Argument, fake_outputs, flatten, is_graph_value, torchscript_dtype, unflatten
+from ._torch_private import Argument, OpOverload, fake_outputs, flatten, is_graph_value, torchscript_dtype, unflatten
 from .tensors import numpy_dtype
 from .torch_ops import written
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 # In the place of sizes that are not fixed; what comes out the same with both is.
 _SIZES = (8191, 16381)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -12,51 +12,75 @@ import onnx
 import onnx_ir
 import torch
 from onnxscript import values
+from onnxscript.tensor import Tensor
 
 from pyops import kernel, registry
+from pyops.builtin import is_builtin
 from pyops.errors import InputError
+from pyops.model import describe_missing
 from pyops.op import Op
 from pyops.shapes import Spec, SymbolicDim
 from pyops.signature import Attribute, AttributeKind, Input, Output, Signature, TypeParameter
 from pyops.types import ELEMENT_TYPES, from_onnx
 
 from .errors import ExportError
+from .optimization import Keepers
 from .schema import attribute_proto, op_schema
 
 Emitted = dict[tuple[str, str], set[int]]
 """The versions in which each ``(domain, name)`` was emitted."""
 
 _emitted: ContextVar[Emitted | None] = ContextVar("emitted", default=None)
+_keepers: ContextVar[Keepers | None] = ContextVar("keepers", default=None)
 
 
 @contextmanager
 def recorded() -> Iterator[Emitted]:
-    """Record which operators are emitted inside the ``with`` block."""
+    """Record which operators are emitted inside the ``with`` block, and keep the declared ones from being dropped."""
     emitted: Emitted = {}
-    token = _emitted.set(emitted)
-    try:
-        yield emitted
-    finally:
-        _emitted.reset(token)
+    with Keepers() as keepers:
+        token, kept = _emitted.set(emitted), _keepers.set(keepers)
+        try:
+            yield emitted
+        finally:
+            _emitted.reset(token)
+            _keepers.reset(kept)
 
 
-class Opset:
-    """The operators of one domain; made by `opset`."""
+class Opset(values.Opset):
+    """The operators of one domain; made by `opset`.
 
-    def __init__(self, domain: str, version: int) -> None:
-        self.domain = domain
-        self.version = version
+    Inside a translation a call emits a node. ``@onnxscript.script()`` functions take it as onnxscript's
+    own opsets.
+    """
 
     def __repr__(self) -> str:
         return f"opset({self.domain!r}, {self.version})"
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getitem__(self, name: str) -> values.Op | None:
+        declared = self._declared(name)
+        if declared is None:
+            known: values.Op | None = super().__getitem__(name)  # type: ignore[no-untyped-call]
+            if known is None and self.domain in registry.domains() and not is_builtin(self.domain, name):
+                raise ExportError(describe_missing(self.domain, name, self.version))
+            return known
+        return values.Op(self, name, op_schema(declared.signature))
+
+    def __contains__(self, name: str) -> bool:
+        return self._declared(name) is not None or onnx.defs.has(name, self.version, self.domain)
+
+    def _declared(self, name: str) -> Op[..., Any] | None:
+        return registry.find(self.domain, name, self.version)
+
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{self!r} has no operator {name!r}")
 
         def emit_node(*inputs: Any, _outputs: int | None = None, **attributes: Any) -> Any:
-            declared = registry.find(self.domain, name, self.version)
+            declared = self._declared(name)
             if declared is not None:
+                if any(isinstance(value, Tensor) for value in inputs):
+                    return _call_eagerly(declared, inputs, attributes)
                 return emit(declared, inputs, attributes, _outputs)
             if _outputs is None and onnx.defs.has(name, self.version, self.domain):
                 require_export(f"{self!r}.{name}")
@@ -66,6 +90,12 @@ class Opset:
             return _emit_undeclared(self, name, inputs, attributes, 1 if _outputs is None else _outputs)
 
         return emit_node
+
+
+def _call_eagerly(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """What onnxscript asks for where a script function is called with arrays: the plain call."""
+    result = op(*[value.value if isinstance(value, Tensor) else value for value in inputs], **attributes)
+    return tuple(map(Tensor, result)) if isinstance(result, tuple) else Tensor(result)
 
 
 def opset(domain: str, version: int = 1) -> Opset:
@@ -142,7 +172,11 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
     protos = [
         attribute_proto(item, converted[item.name]) for item in signature.attributes if converted[item.name] is not None
     ]
-    return _emit(op_schema(signature, inputs=len(inputs), outputs=outputs), inputs, protos)
+    result = _emit(op_schema(signature, inputs=len(inputs), outputs=outputs), inputs, protos)
+    keepers = _keepers.get()
+    if keepers is not None:
+        keepers.keep([result] if isinstance(result, onnx_ir.Value) else result)
+    return result
 
 
 def _emit_undeclared(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyops.op import Op
 
-from ._torch_private import Argument, qualified_name, schema_arguments, schema_returns, spell
+from ._torch_private import Argument, OpOverload, qualified_name, schema_arguments, schema_returns, spell
 from .errors import ExportError
 from .nodes import emit
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 
 def op_translation(target: OpOverload, op: Op[..., Any]) -> Callable[..., Any]:

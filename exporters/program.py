@@ -13,8 +13,9 @@ import torch
 import pyops
 from pyops.errors import PyopsError
 
-from . import functions, opset_imports
+from . import declared_nodes, functions, opset_imports
 from .adapt import input_values
+from .explanations import causes, explained
 from .nodes import Emitted, recorded
 
 Model = torch.nn.Module | torch.export.ExportedProgram
@@ -69,6 +70,7 @@ class Emission:
         """
         inlined = functions.settle(model, self.functions, self.versions, keep=keep_functions)
         opset_imports.settle(model, self.versions, custom_opsets)
+        declared_nodes.settle(model)
         return inlined
 
 
@@ -80,15 +82,10 @@ def emission() -> Iterator[Emission]:
         try:
             yield Emission(versions, called)
         except Exception as error:
-            failure = next((cause for cause in _causes(error) if isinstance(cause, PyopsError)), None)
+            ours = (cause for cause in causes(error) if isinstance(cause, PyopsError))
+            failure = next(ours, None) or explained(error)
             if failure is None:
                 raise
     if failure is not None:
         # Outside the handler, so that torch's error does not become the exception's context.
         raise failure
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,14 @@ from pyops.types import DType, describe, dtype_name
 
 Array = np.ndarray[Any, Any]
 
-# The relative and absolute tolerances of torch.testing.assert_close; other dtypes must be equal.
-_TOLERANCES: dict[DType, tuple[float, float]] = {
+Tolerances = Mapping[DType, tuple[float, float]]
+"""Relative and absolute tolerance by dtype."""
+
+# More samples than these are summed up.
+_LISTED_SAMPLES = 10
+
+# Those of torch.testing.assert_close; other dtypes must be equal.
+_TOLERANCES: Tolerances = {
     np.dtype(np.float16): (1e-3, 1e-5),
     np.dtype(ml_dtypes.bfloat16): (1.6e-2, 1e-5),
     np.dtype(np.float32): (1.3e-6, 1e-5),
@@ -43,6 +49,8 @@ class OutputReport:
     ok : bool
     problem : str
         What is wrong beyond a difference in value: another dtype or shape. Empty otherwise.
+    node : str
+        The node that gives it, for a value inside the model: ``"domain::Name 'node name'"``.
     """
 
     sample: int
@@ -55,6 +63,7 @@ class OutputReport:
     atol: float
     ok: bool
     problem: str = ""
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,15 +76,23 @@ class Report:
         By sample, then in the order of the model's outputs.
     samples : int
         How many argument tuples were compared.
+    intermediates : tuple of OutputReport
+        The values inside the model, where they were asked for: by sample, then in the order of its nodes.
     """
 
     outputs: tuple[OutputReport, ...]
     samples: int = 1
+    intermediates: tuple[OutputReport, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether every output is within its tolerance."""
         return all(output.ok for output in self.outputs)
+
+    @property
+    def first_difference(self) -> OutputReport | None:
+        """The first value inside the model that is not within its tolerance, if one was compared and is not."""
+        return next((item for item in self.intermediates if not item.ok), None)
 
     def __str__(self) -> str:
         return f"{self._summary()}\n{text_table(self._rows())}"
@@ -86,6 +103,12 @@ class Report:
     def _summary(self) -> str:
         wrong = sum(not output.ok for output in self.outputs)
         verdict = "agree" if self.ok else f"differ in {wrong} of {len(self.outputs)} outputs"
+        if self.samples > 1:
+            verdict += f" ({self.samples} samples)"
+        first = self.first_difference
+        if first is not None:
+            difference = first.problem or f"is off by {first.absolute:.3g}"
+            verdict += f"; the first node that differs is {first.node}: its output {first.name!r} {difference}"
         return f"torch and ONNX Runtime {verdict}"
 
     def _rows(self) -> list[list[str]]:
@@ -93,11 +116,25 @@ class Report:
         rows = [header, *map(_row, self.outputs)]
         if self.samples == 1:
             return rows
-        return [["sample", *header], *([str(item.sample), *_row(item)] for item in self.outputs)]
+        listed = self.outputs if self.samples <= _LISTED_SAMPLES else self._worst()
+        return [["sample", *header], *([str(item.sample), *_row(item)] for item in listed)]
+
+    def _worst(self) -> Sequence[OutputReport]:
+        """For each output the sample in which it is worst."""
+        worst: dict[str, OutputReport] = {}
+        for item in self.outputs:
+            known = worst.get(item.name)
+            if known is None or _badness(item) > _badness(known):
+                worst[item.name] = item
+        return list(worst.values())
+
+
+def _badness(output: OutputReport) -> tuple[bool, float]:
+    return not output.ok, np.inf if np.isnan(output.absolute) else output.absolute
 
 
 def _row(output: OutputReport) -> list[str]:
-    allowed = f"{output.atol:g} + {output.rtol:g} rel" if output.rtol else "equal"
+    allowed = f"{output.atol:g} + {output.rtol:g} rel" if output.rtol or output.atol else "equal"
     return [
         output.name,
         dtype_name(output.dtype),
@@ -110,10 +147,21 @@ def _row(output: OutputReport) -> list[str]:
 
 
 def compare(
-    sample: int, names: Sequence[str], expected: Sequence[Array], actual: Sequence[Array]
+    sample: int,
+    names: Sequence[str],
+    expected: Sequence[Array],
+    actual: Sequence[Array],
+    tolerances: Tolerances | None = None,
 ) -> list[OutputReport]:
-    """Compare the outputs of one sample; an output that only one side has is not ok."""
-    reports = [_compare(sample, *item) for item in zip(names, expected, actual, strict=False)]
+    """Compare the outputs of one sample; an output that only one side has is not ok.
+
+    Parameters
+    ----------
+    tolerances : mapping, optional
+        Dtype to relative and absolute tolerance, in place of those of ``torch.testing.assert_close``.
+    """
+    allowed = {**_TOLERANCES, **(tolerances or {})}
+    reports = [_compare(sample, *item, allowed) for item in zip(names, expected, actual, strict=False)]
     for index in range(len(reports), max(len(expected), len(actual))):
         one = expected[index] if index < len(expected) else actual[index]
         side = "torch" if index < len(expected) else "ONNX Runtime"
@@ -122,10 +170,10 @@ def compare(
     return reports
 
 
-def _compare(sample: int, name: str, expected: Array, actual: Array) -> OutputReport:
+def _compare(sample: int, name: str, expected: Array, actual: Array, allowed: Tolerances) -> OutputReport:
     if expected.dtype != actual.dtype or expected.shape != actual.shape:
         return _failed(sample, name, expected, f"ONNX Runtime gives {describe(actual)}")
-    rtol, atol = _TOLERANCES.get(expected.dtype, (0.0, 0.0))
+    rtol, atol = allowed.get(expected.dtype, (0.0, 0.0))
     with np.errstate(all="ignore"):
         difference, magnitude = _difference(expected, actual), np.abs(expected.astype(np.float64))
         close = (difference == 0) | ((difference <= atol + rtol * magnitude) & (difference < np.inf))

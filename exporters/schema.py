@@ -13,13 +13,17 @@ from pyops.signature import Attribute, AttributeKind, Input, Output, Signature
 from pyops.types import element_type
 
 
-def op_schema(signature: Signature, *, inputs: int | None = None, outputs: int | None = None) -> OpSchema:
+def op_schema(
+    signature: Signature, *, inputs: int | None = None, outputs: int | None = None, doc: str = ""
+) -> OpSchema:
     """The operator's schema; it is not registered with onnx.
 
     Parameters
     ----------
     inputs, outputs : int, optional
         The schema of one node with so many: a variadic parameter becomes that many single ones.
+    doc : str
+        Its text.
 
     Returns
     -------
@@ -40,6 +44,7 @@ def op_schema(signature: Signature, *, inputs: int | None = None, outputs: int |
         signature.name,
         signature.domain,
         signature.version,
+        doc,
         inputs=formal_inputs,
         outputs=formal_outputs,
         type_constraints=[
@@ -75,12 +80,11 @@ def _formal(item: Input | Output) -> OpSchema.FormalParameter:
         option = OpSchema.FormalParameterOption.Variadic
     elif isinstance(item, Input) and item.optional:
         option = OpSchema.FormalParameterOption.Optional
-    homogeneous = not isinstance(item, Input) or item.homogeneous
     return OpSchema.FormalParameter(
         item.name,
         _reference(item),
         param_option=option,
-        is_homogeneous=homogeneous,
+        is_homogeneous=item.homogeneous,
         min_arity=int(option is OpSchema.FormalParameterOption.Single),
     )
 

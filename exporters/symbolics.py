@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir
 from onnx_ir.passes.common import InlinePass
 
 from ._torch_private import (
+    OpOverload,
     installed_symbolics,
     list_type,
     qualified_name,
@@ -24,9 +25,6 @@ from .graph_values import Returned, arguments, constant, emitted_arguments, fits
 from .opset_check import check_opset
 from .tracing import OPERATOR, TracedCalls
 from .translations import refused
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 _DOMAIN = "pyops.translated"
 

@@ -89,6 +89,15 @@ def as_array(tensor: torch.Tensor) -> Any:
     return cupy().from_dlpack(plain).view(dtype)
 
 
+def as_onnx_array(value: Any) -> np.ndarray[Any, Any]:
+    """A tensor or number as ONNX has it: complex numbers are pairs along a last dimension."""
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value, np.float32 if isinstance(value, float) else None)
+    tensor = value.detach().cpu().resolve_conj()
+    array: np.ndarray[Any, Any] = as_array(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
 def as_tensor(array: Any, device: torch.device) -> torch.Tensor:
     """A contiguous tensor with a copy of a NumPy or CuPy array, in memory of torch's own.
 

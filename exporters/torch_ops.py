@@ -5,15 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ._torch_private import Argument, operator_names
+from ._torch_private import Argument, OpOverload, operator_names
 from .errors import ExportError
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 _NAME = re.compile(r"(?P<namespace>\w*)::(?P<name>\w+)(\.(?P<overload>\w+))?")
 

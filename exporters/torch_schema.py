@@ -17,8 +17,9 @@ from .tensors import TORCH_DTYPES
 
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*")
 
-# An ``int`` or a ``float`` in a torch schema is fixed to its example value at export, without a
-# word for floats. SymInt and Scalar stay symbolic, so that exporting such a value can be refused.
+# An ``int``, a ``float`` or a ``bool`` in a torch schema is fixed to its example value at export,
+# without a word for the last two. SymInt and Scalar stay symbolic, so that exporting such a value
+# can be refused.
 _TYPES = {
     AttributeKind.INT: "SymInt",
     AttributeKind.FLOAT: "Scalar",
@@ -100,7 +101,7 @@ def _has_torch_type(signature: Signature, attribute: Attribute) -> bool:
 
 
 def _parameter(attribute: Attribute) -> str:
-    kind = "bool" if attribute.boolean else _TYPES[attribute.kind]
+    kind = "Scalar" if attribute.boolean else _TYPES[attribute.kind]
     if attribute.required:
         return f"{kind} {attribute.name}"
     default = _default(attribute)
@@ -110,7 +111,7 @@ def _parameter(attribute: Attribute) -> str:
 def _default(attribute: Attribute) -> str | None:
     """The default as torch's schemas spell it; None where they cannot."""
     value: Any = attribute.default
-    if value is None or attribute.kind is AttributeKind.STRINGS:
+    if value is None or attribute.boolean or attribute.kind is AttributeKind.STRINGS:
         return None
     if attribute.kind is AttributeKind.STRING:
         return json.dumps(value) if value.isascii() and value.isprintable() else None

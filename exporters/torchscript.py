@@ -19,6 +19,7 @@ import onnx_ir
 import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
+from . import optimization
 from ._torch_private import default_opset, flatten, named_leaves, torchscript_opsets, unflatten
 from .errors import ExportError
 from .opset_imports import check_custom_opsets
@@ -78,7 +79,7 @@ def capture(
     program = Program(exported, None)
     emitted.settle(program.model, keep_functions=keep_functions, custom_opsets=custom_opsets or {})
     if optimize:
-        program.optimize()
+        optimization.optimize(program)
     return program
 
 

@@ -10,19 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.jit import is_tracing  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 
-from ._torch_private import called_overload, flatten, qualified_name, schema_arguments, schema_returns, unflatten
+from ._torch_private import (
+    OpOverload,
+    called_overload,
+    flatten,
+    qualified_name,
+    schema_arguments,
+    schema_returns,
+    unflatten,
+)
 from .errors import ExportError
 from .nodes import symbolic_message
 from .torch_ops import written
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 OPERATOR = "pyops_exporters::traced"
 """What a traced graph has instead of a call: the tensors, and the number of the call."""

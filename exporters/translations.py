@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import onnxscript
 
 from pyops.op import Op
 
 from . import functions
-from ._torch_private import is_mutable, own_translation, qualified_name, schema_arguments, spell
+from ._torch_private import OpOverload, is_mutable, own_translation, qualified_name, schema_arguments, spell
 from .errors import ExportError
 from .op_translation import op_translation
+from .returned import check_returned
 from .torch_ops import find_overload, overloads
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -193,7 +191,9 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
         if isinstance(function, onnxscript.OnnxFunction):
             functions.check_return_annotation(function)
         with functions.called_as_nodes():
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+        check_returned(target, result)
+        return result
 
     return translation
 

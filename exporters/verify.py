@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 import pyops
+from pyops.errors import MissingDependencyError
+from pyops.types import DType
 
 from ._torch_private import clone_tensors
 from .adapt import input_values, to_array, to_onnx_outputs
 from .dynamo import capture
 from .errors import ExportError
+from .intermediates import compare_intermediates
 from .program import Model
 from .report import OutputReport, Report, compare
+from .tensors import numpy_dtype
 
 
 def verify(
@@ -23,8 +29,11 @@ def verify(
     args: tuple[Any, ...] | None = None,
     program: Any = None,
     *,
-    samples: Sequence[tuple[Any, ...]] | None = None,
+    samples: Iterable[tuple[Any, ...]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    tolerances: Mapping[Any, tuple[float, float]] | None = None,
+    intermediates: bool = False,
+    progress: bool = False,
 ) -> Report:
     """Compare what torch and ONNX Runtime compute for a model.
 
@@ -39,10 +48,18 @@ def verify(
         Positional arguments. An ExportedProgram brings its own.
     program : ONNXProgram, ModelProto, path or bytes, optional
         The exported model; unless given, the model is exported with the (first) arguments.
-    samples : sequence of tuples, optional
-        Several positional arguments instead of one.
+    samples : iterable of tuples, optional
+        Several positional arguments instead of one; they are read one by one.
     kwargs : mapping, optional
         Keyword arguments, in the order in which the model was exported with them.
+    tolerances : mapping, optional
+        Dtype (NumPy's or torch's) to relative and absolute tolerance. The others are those of
+        ``torch.testing.assert_close``; integers must be equal.
+    intermediates : bool
+        Compare the values inside the model too, and name the first node that differs. The program must
+        be one that `export` returned.
+    progress : bool
+        Show a bar while samples are compared; needs rich.
 
     Returns
     -------
@@ -52,7 +69,10 @@ def verify(
     Raises
     ------
     ExportError
-        The arguments are missing, given twice, or more or fewer than the program's inputs.
+        The arguments are missing, given twice, or more or fewer than the program's inputs; or
+        `intermediates` are asked for of a program without torch's graph.
+    MissingDependencyError
+        `progress` is asked for and rich is not installed.
 
     Examples
     --------
@@ -60,46 +80,71 @@ def verify(
     >>> report = exporters.verify(model, (x,), program)  # doctest: +SKIP
     >>> assert report.ok, report  # doctest: +SKIP
     """
-    calls, keywords = _samples(model, args, samples, kwargs)
+    calls, total, keywords = _samples(model, args, samples, kwargs)
+    allowed = {_dtype(dtype): pair for dtype, pair in (tolerances or {}).items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
+    outputs: list[OutputReport] = []
+    inside: list[OutputReport] = []
+    count = 0
     with _evaluation(model), torch.no_grad():
+        first = next(calls)
         if program is None:
-            program = capture(model, calls[0], kwargs=keywords, verbose=False)
+            program = capture(model, first, kwargs=keywords, verbose=False)
         session = pyops.InferenceSession(program)
         inputs = [item.name for item in session.get_inputs()]
         names = [item.name for item in session.get_outputs()]
-        outputs: list[OutputReport] = []
-        for number, sample in enumerate(calls):
+        for sample in _shown(itertools.chain([first], calls), total, progress):
             expected = run(*clone_tensors(sample), **clone_tensors(keywords))
             fed = map(to_array, input_values(inputs, sample, keywords))
             actual = session.run(None, dict(zip(inputs, fed, strict=True)))
-            outputs += compare(number, names, to_onnx_outputs(expected), actual)
-    return Report(tuple(outputs), len(calls))
+            outputs += compare(count, names, to_onnx_outputs(expected), actual, allowed)
+            if intermediates:
+                inside += compare_intermediates(count, program, sample, keywords, allowed)
+            count += 1
+    return Report(tuple(outputs), count, tuple(inside))
+
+
+def _dtype(dtype: Any) -> DType:
+    return numpy_dtype(dtype) if isinstance(dtype, torch.dtype) else np.dtype(dtype)
+
+
+def _shown(calls: Iterable[tuple[Any, ...]], total: int | None, progress: bool) -> Iterable[tuple[Any, ...]]:
+    if not progress:
+        return calls
+    try:
+        from rich.progress import track
+    except ImportError as error:
+        raise MissingDependencyError("the progress bar of exporters.verify needs rich; pip install rich") from error
+    return track(calls, "comparing", total)
 
 
 def _samples(
     model: Model,
     args: tuple[Any, ...] | None,
-    samples: Sequence[tuple[Any, ...]] | None,
+    samples: Iterable[tuple[Any, ...]] | None,
     kwargs: Mapping[str, Any] | None,
-) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
+) -> tuple[Iterator[tuple[Any, ...]], int | None, dict[str, Any]]:
+    """The positional arguments of each call, how many there are if that is known, and the keywords of all."""
     if args is not None and samples is not None:
         raise ExportError("verify got args and samples; pass verify(model, args) or verify(model, samples=[args, ...])")
-    if samples is not None:
-        calls = list(samples)
-        if not calls:
-            raise ExportError("verify got no samples; pass at least one tuple of arguments")
-    elif args is None and kwargs is None and isinstance(model, torch.export.ExportedProgram):
+    if samples is None and args is None and kwargs is None:
+        if not isinstance(model, torch.export.ExportedProgram):
+            raise ExportError("verify got no arguments for the model; pass verify(model, (x,)) or samples=[(x,), ...]")
         args, kwargs = model.example_inputs
-        calls = [args]
-    elif args is None and kwargs is None:
-        raise ExportError("verify got no arguments for the model; pass verify(model, (x,)) or samples=[(x,), ...]")
-    else:
-        calls = [args or ()]
-    for call in calls:
-        if not isinstance(call, tuple):
-            raise ExportError(f"verify takes a model's arguments as a tuple, not {type(call).__name__}; write (x,)")
-    return calls, dict(kwargs or {})
+    given: Iterable[tuple[Any, ...]] = [args or ()] if samples is None else samples
+    calls = map(_checked, given)
+    try:
+        first = next(calls)
+    except StopIteration:
+        raise ExportError("verify got no samples; pass at least one tuple of arguments") from None
+    total = len(given) if isinstance(given, Sized) else None
+    return itertools.chain([first], calls), total, dict(kwargs or {})
+
+
+def _checked(call: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not isinstance(call, tuple):
+        raise ExportError(f"verify takes a model's arguments as a tuple, not {type(call).__name__}; write (x,)")
+    return call
 
 
 @contextmanager

@@ -24,6 +24,10 @@ class ShapeInferenceError(PyopsError, ValueError):
     """A shape function cannot say, or says something other than specs."""
 
 
+class UnknownSizeError(ShapeInferenceError):
+    """A shape function needs the size of a dimension that is known at run time only."""
+
+
 class ModelError(PyopsError, ValueError):
     """A model and the declared ops disagree, or ONNX Runtime refuses the model."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,9 @@ from .op import Op
 _lock = threading.Lock()
 _ops: dict[tuple[str, str], dict[int, Op[..., Any]]] = {}
 _this_thread = threading.local()
+
+listeners: list[Callable[[Op[..., Any]], None]] = []
+"""Called with each op that is entered, after it is."""
 
 
 def declare(op: Op[..., Any]) -> Op[..., Any]:
@@ -33,7 +36,9 @@ def declare(op: Op[..., Any]) -> Op[..., Any]:
             current.redefine(op.kernels["cpu"])
             return current
         versions[op.version] = op
-        return op
+    for listener in tuple(listeners):
+        listener(op)
+    return op
 
 
 @contextmanager

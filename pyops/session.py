@@ -25,6 +25,7 @@ from .engines.extensions import get_library_path as get_library_path
 from .engines.extensions_registry import domains as published_domains
 from .engines.hosted_op import unsupported_types
 from .errors import EngineError, ModelError
+from .explanations import explanations
 from .interrupts import interrupts_deferred
 from .op import Op
 
@@ -256,6 +257,8 @@ def _explained(error: Exception, source: model.Model, resolution: model.Resoluti
     lines = model.unknown_operators(source, resolution)
     hosted_by = extensions.PLACE_TYPE if engine == "extensions" else None
     lines += model.mistyped_inputs(source, resolution, str(error), hosted_by)
+    if not lines:
+        lines += explanations(str(error))
     unsupported = extensions.unsupported_types if engine == "extensions" else unsupported_types
     lacking = "onnxruntime-extensions cannot carry" if engine == "extensions" else "custom operators cannot have"
     for op in resolution.ops.values():

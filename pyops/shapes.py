@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import ShapeInferenceError
+from .errors import ShapeInferenceError, UnknownSizeError
 from .types import DType, dtype_name
 
 Dim = Any
@@ -68,7 +68,7 @@ class SymbolicDim:
         return 0 if other == 1 else self._combine("%", self, other)
 
     def _unknown(self, *_: object) -> bool:
-        raise ShapeInferenceError(
+        raise UnknownSizeError(
             f"the size of dimension {self} is known at run time only; a shape function that needs it "
             "can test isinstance(dim, int) first, and return pyops.shapes.new_dim() otherwise"
         )

@@ -1,5 +1,6 @@
 """Torch against ONNX Runtime, and the report about it."""
 
+import sys
 from typing import TypeVar
 
 import ml_dtypes
@@ -12,6 +13,7 @@ import exporters
 from exporters.report import Report, compare
 from exporters.tensors import as_array
 from pyops import onnx_op
+from pyops.errors import MissingDependencyError
 
 T = TypeVar("T", np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
 
@@ -261,3 +263,89 @@ def test_tolerances_are_torchs(dtype):
                 close = False
             (output,) = compare(0, ["y"], [as_array(expected)], [as_array(actual)])
             assert output.ok is close, (scale, step)
+
+
+def test_tolerances_by_dtype(model):
+    net, x = model(lambda x: torch_twice(x)), torch.ones(2)
+    other = model(lambda x: torch_twice(x) + 0.01)
+    program = export(net, (x,))
+    assert not exporters.verify(other, (x,), program).ok
+    for dtype in (torch.float32, np.float32, np.dtype("f4"), "float32"):
+        report = exporters.verify(other, (x,), program, tolerances={dtype: (0.0, 0.02)})
+        assert report.ok
+        assert (report.outputs[0].rtol, report.outputs[0].atol) == (0, 0.02)
+    assert "0.02 + 0 rel" in str(report)
+    assert not exporters.verify(other, (x,), program, tolerances={torch.float16: (0.0, 0.02)}).ok
+
+
+def test_samples_are_read_one_by_one_and_summed_up(model):
+    net = model(lambda x: torch_twice(x))
+    program = export(net, (torch.ones(2),))
+    other = model(lambda x: torch_twice(x) + (x[0] == 17))
+    report = exporters.verify(other, program=program, samples=((torch.full((2,), float(i)),) for i in range(30)))
+    assert (report.samples, len(report.outputs), report.ok) == (30, 30, False)
+    assert str(report).splitlines() == [
+        "torch and ONNX Runtime differ in 1 of 30 outputs (30 samples)",
+        "sample  output  dtype    shape  max abs  max rel  allowed              ok",
+        "17      twice   float32  [2]    1        0.0286   1e-05 + 1.3e-06 rel  NO",
+    ]
+
+
+def test_a_progress_bar(model, capsys):
+    net = model(lambda x: torch_twice(x))
+    report = exporters.verify(net, samples=[(torch.ones(2),)] * 3, progress=True)
+    assert report.samples == 3
+    assert "comparing" in capsys.readouterr().out
+
+
+def test_a_progress_bar_without_rich(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    with pytest.raises(MissingDependencyError, match="needs rich; pip install rich"):
+        exporters.verify(model(lambda x: torch_twice(x)), (torch.ones(2),), progress=True)
+
+
+@onnx_op("verify::Drift")
+def drift(x: NDArray[np.float32], *, by: float) -> NDArray[np.float32]:
+    drifts.append(by)
+    return x + np.float32(by * (len(drifts) - 1))  # the first call is torch's
+
+
+@drift.register_shape_inference
+def _(x, *, by):
+    return x
+
+
+drifts: list[float] = []
+torch_drift = exporters.custom_op(drift, "verify::drift")
+
+
+def test_the_first_node_that_differs(model):
+    net = model(lambda x: torch.relu(torch_drift(torch_twice(x), by=0.5)) - 1)
+    program = export(net, (torch.ones(2),))
+    drifts.clear()
+    report = exporters.verify(net, (torch.ones(2),), program, intermediates=True)
+    assert not report.ok
+    found = [(item.name, item.node.split()[0]) for item in report.intermediates]
+    assert found[:3] == [("twice", "verify::Twice"), ("drift", "verify::Drift"), ("relu", "ai.onnx::Relu")]
+    assert [item.ok for item in report.intermediates[:3]] == [True, False, False]
+    first = report.first_difference
+    assert first.name == "drift"
+    assert "the first node that differs is verify::Drift 'node_drift': its output 'drift' is off by" in str(report)
+
+
+def test_intermediates_that_agree(model):
+    net = model(lambda x, *, y: {"a": torch_twice(x) * y, "b": [(x + y).sum(0)]})
+    args, kwargs = (torch.randn(4, 3),), {"y": torch.randn(4, 3)}
+    report = exporters.verify(net, args, kwargs=kwargs, intermediates=True)
+    assert report.ok
+    assert len(report.intermediates) >= 4
+    assert report.first_difference is None
+
+
+def test_intermediates_need_torchs_graph(model):
+    net = model(lambda x: torch_twice(x))
+    proto = export(net, (torch.ones(2),)).model_proto
+    with pytest.raises(
+        exporters.ExportError, match=r"needs the program that exporters.export returned.*got ModelProto"
+    ):
+        exporters.verify(net, (torch.ones(2),), proto, intermediates=True)

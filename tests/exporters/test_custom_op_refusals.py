@@ -1,0 +1,140 @@
+"""An Op as a torch operator: the registrations and calls that are refused."""
+
+import sys
+from typing import Literal, TypeVar
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import exporters
+from pyops import onnx_op
+from pyops.errors import InputError, MissingDependencyError, OutputError, ShapeInferenceError
+
+T = TypeVar("T", np.float32, np.float64)
+
+
+def same(x, *args, **kwargs):
+    return x
+
+
+def declare(function, op_type, shape_function=same):
+    op = onnx_op(op_type)(function)
+    op.register_shape_inference(shape_function)
+    return op
+
+
+def add_round(x: NDArray[T], *, decimals: int = 0) -> NDArray[T]:
+    return np.round(x + x, decimals)
+
+
+@pytest.fixture
+def torch_add_round():
+    return exporters.custom_op(declare(add_round, "refused::AddRound"), "refused::add_round")
+
+
+def test_errors_are_those_of_the_plain_call(torch_add_round):
+    with pytest.raises(InputError, match=r"input 'x' is int64; declared is T"):
+        torch_add_round(torch.ones(2, dtype=torch.int64))
+
+    def wrong(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x.astype(np.float64)
+
+    torch_wrong = exporters.custom_op(declare(wrong, "refused::Wrong"), "refused::wrong")
+    with pytest.raises(OutputError, match=r"return result.astype\(np.float32\)"):
+        torch_wrong(torch.ones(2))
+
+    def broken(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        raise LookupError("as itself")
+
+    torch_broken = exporters.custom_op(declare(broken, "refused::Broken"), "refused::broken")
+    with pytest.raises(LookupError, match="as itself"):
+        torch_broken(torch.ones(2))
+
+
+def test_a_literal_is_checked():
+    def resize(x: NDArray[np.float32], *, mode: Literal["linear", "cubic"] = "linear") -> NDArray[np.float32]:
+        return x.copy()
+
+    torch_resize = exporters.custom_op(declare(resize, "refused::Resize"), "refused::resize")
+    with pytest.raises(InputError, match=r"attribute 'mode' is 'none'; expected one of 'linear', 'cubic'"):
+        torch_resize(torch.ones(1), mode="none")
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support:UserWarning")  # torch's, for making the tensor
+def test_a_dtype_onnx_lacks(torch_add_round):
+    with pytest.raises(InputError, match=r"torch.complex32 cannot reach an ONNX operator; convert it to one of"):
+        torch_add_round(torch.zeros(2, dtype=torch.complex32))
+
+
+def test_a_shape_function_is_needed():
+    @onnx_op("refused::Shapeless")
+    def shapeless(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+
+    message = r"refused::Shapeless has no shape function.*@shapeless.register_shape_inference before"
+    with pytest.raises(exporters.ExportError, match=message):
+        exporters.custom_op(shapeless, "refused::shapeless")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("my.library::op", r"'my.library::op' has a dot.*write \"my_library::op\""),
+        ("library::op.default", r"has a dot.*write \"library::op_default\""),
+        ("op", r"'op' is not a name that torch can register; write \"ns::name\""),
+        ("a::b::c", "is not a name that torch can register"),
+        (None, "None is not a name that torch can register"),
+        ("prim::op", r"torch refuses 'prim::op'.*choose another name"),
+        ("aten::gelu", r"torch refuses 'aten::gelu'.*choose another name"),
+    ],
+)
+def test_names_that_torch_cannot_take(name, message):
+    op = declare(add_round, "refused::AddRound")
+    with pytest.raises(exporters.ExportError, match=message):
+        exporters.custom_op(op, name)
+
+
+def test_a_refused_name_leaves_torch_usable(torch_add_round):
+    with pytest.raises(exporters.ExportError):
+        exporters.custom_op(declare(add_round, "refused::AddRound"), "aten::gelu")
+    assert torch.nn.functional.gelu(torch.zeros(1)).tolist() == [0]
+
+
+def test_what_torch_has_no_type_for():
+    def tensor_attribute(x: NDArray[np.float32], *, table: np.ndarray) -> NDArray[np.float32]:
+        return x
+
+    with pytest.raises(exporters.ExportError, match=r"attribute 'table' is a tensor.*make it an input"):
+        exporters.custom_op(declare(tensor_attribute, "refused::TensorAttribute"), "refused::tensor_attribute")
+
+    def upper(x: NDArray[np.str_]) -> NDArray[np.str_]:
+        return np.char.upper(x.astype(str))
+
+    with pytest.raises(exporters.ExportError, match="input 'x' is string, and torch has no such tensors"):
+        exporters.custom_op(declare(upper, "refused::Upper"), "refused::upper")
+
+
+def test_only_an_op_can_be_registered():
+    with pytest.raises(exporters.ExportError, match=r"pass an operator declared with @pyops.onnx_op"):
+        exporters.custom_op(add_round, "refused::add_round")
+
+
+def test_a_wrong_shape_function(model):
+    def identity(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+
+    torch_identity = exporters.custom_op(
+        declare(identity, "refused::HalfDim", lambda x: x.like(shape=(2.5,))), "refused::half_dim"
+    )
+    with pytest.raises(ShapeInferenceError, match=r"a dimension is 2.5"):
+        torch.export.export(model(lambda x: torch_identity(x)), (torch.ones(5),))
+
+
+def test_cuda_without_cupy(monkeypatch):
+    from exporters import tensors
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingDependencyError, match="need CuPy; pip install cupy-cuda"):
+        tensors.cupy()

@@ -1,0 +1,177 @@
+"""What torch refuses comes out with what it means, what to type, and the original as its cause."""
+
+import numpy as np
+import onnxscript
+import pytest
+import torch
+from numpy.typing import NDArray
+from onnx.defs import OpSchema
+from onnxscript import opset18 as op18
+
+import exporters
+from exporters import translations
+from exporters.explanations import causes, explained
+from pyops import onnx_op
+
+F32 = NDArray[np.float32]
+
+
+@onnx_op("explained::Twice")
+def twice(x: F32) -> F32:
+    return x + x
+
+
+@twice.register_shape_inference
+def _(x):
+    return x
+
+
+torch_twice = exporters.custom_op(twice, "explained::twice")
+
+
+@pytest.fixture(autouse=True)
+def _own_registrations(monkeypatch):
+    monkeypatch.setattr(translations, "_translations", dict(translations._translations))
+
+
+def export(module, **arguments):
+    return exporters.export(module, (torch.ones(2),), verbose=False, **arguments)
+
+
+def refusal(model, function):
+    with pytest.raises(exporters.ExportError) as caught:
+        export(model(function))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "outputs"),
+    [
+        (lambda x: torch.lgamma(x), "aten::lgamma", 1),
+        (lambda x: torch.linalg.qr(x[None])[0], "aten::linalg_qr", 2),
+        (lambda x: torch.ops.aten.igamma(x, x), "aten::igamma", 1),
+    ],
+)
+def test_no_translation(model, function, name, outputs):
+    error = refusal(model, function)
+    assert str(error) == (
+        f"torch's exporter has no translation for {name}, which the model calls; give it one before the export: "
+        f'exporters.translate("{name}", op), with an Op of yours or a function that calls exporters.opset(...)'
+    )
+    assert isinstance(error.__cause__, torch.onnx.errors.OnnxExporterError)
+    assert "No ONNX function found for" in str(list(causes(error))[-1])
+    exporters.translate(name, lambda *args, **kwargs: exporters.opset("some").Thing(args[0], _outputs=outputs))
+    assert "Thing" in {node.op_type for node in export(model(function)).model.graph}
+
+
+def test_an_operator_without_a_fake(model):
+    @torch.library.custom_op("explained::no_fake", mutates_args=())
+    def no_fake(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    error = refusal(model, lambda x: no_fake(x))
+    assert "explained::no_fake, since nobody told it the shape" in str(error)
+    assert "exporters.custom_op(op, 'explained::no_fake')" in str(error)
+    assert "There was no fake impl registered for" in str(error.__cause__)
+
+
+def test_an_operator_without_a_translation(model):
+    @torch.library.custom_op("explained::untranslated", mutates_args=())
+    def untranslated(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    untranslated.register_fake(lambda x: torch.empty_like(x))
+    error = refusal(model, lambda x: untranslated(x))
+    assert 'exporters.translate("explained::untranslated", op)' in str(error)
+
+
+def test_an_operator_that_writes_to_its_argument(model):
+    @torch.library.custom_op("explained::writing", mutates_args=("x",))
+    def writing(x: torch.Tensor) -> None:
+        x.add_(1)
+
+    def forward(x):
+        x = x.clone()
+        writing(x)
+        return x
+
+    error = refusal(model, forward)
+    assert "explained::writing writes to its arguments" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("message", "meaning"),
+    [
+        (
+            "Exporting the operator 'aten::lgamma' to ONNX opset version 17 is not supported.",
+            'no translation for aten::lgamma in opset 17; give it one before the export: exporters.translate("aten::l',
+        ),
+        ("'Twise' is not a known op in 'explained'", r"the domain 'explained' has no operator Twise; for one that"),
+        ("No schema registered for 'Twice'!", "onnx has no schema of Twice; exporters.register_schemas() gives it"),
+        ("No Op registered for Twice with domain_version of 1", "exporters.register_schemas() gives it those of the"),
+    ],
+)
+def test_messages_of_other_roads(message, meaning):
+    original = RuntimeError("outermost")
+    original.__cause__ = ValueError(message)
+    error = explained(original)
+    assert meaning in str(error)
+    assert error.__cause__ is original
+
+
+def test_what_is_not_known_passes_as_it_is(model):
+    with pytest.raises(torch.onnx.errors.OnnxExporterError, match="data-dependent"):
+        export(model(lambda x: x if x.sum() > 0 else -x))
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "returned"),
+    [
+        ("aten::lgamma", lambda x: None, "None; return one value of the graph"),
+        ("aten::lgamma", lambda x: 3, "3; return one value"),
+        ("aten::lgamma", lambda x: np.ones(2), "ndarray; return one value"),
+        ("aten::lgamma", lambda x: exporters.opset("some").Two(x, _outputs=2), "a tuple of 2; return one value"),
+        ("aten::frexp.Tensor", lambda x: exporters.opset("some").One(x), "; return 2 values of the graph"),
+        ("aten::frexp.Tensor", lambda x: exporters.opset("some").Three(x, _outputs=3), "a tuple of 3; return 2 values"),
+    ],
+)
+def test_a_translation_whose_outputs_do_not_match(model, name, function, returned):
+    exporters.translate(name, function)
+    operator = torch.lgamma if "lgamma" in name else lambda x: torch.frexp(x)[0]
+    error = refusal(model, lambda x: operator(x))
+    assert f"the translation of {name} returned" in str(error)
+    assert returned in str(error)
+
+
+def test_a_misspelt_operator_in_a_translation(model):
+    exporters.translate("aten::lgamma", lambda x: exporters.opset("explained").Twise(x))
+    error = refusal(model, lambda x: torch.lgamma(x))
+    assert "explained::Twise is not declared; did you mean explained::Twice?" in str(error)
+
+
+def test_a_misspelt_operator_in_an_onnxscript_function():
+    library = exporters.opset("explained")
+
+    with pytest.raises(
+        exporters.ExportError, match=r"explained::Twise is not declared; did you mean explained::Twice\?"
+    ):
+
+        @onnxscript.script(default_opset=op18)
+        def function(x: onnxscript.FLOAT[...]) -> onnxscript.FLOAT[...]:
+            return library.Twise(x)
+
+
+def test_a_table_whose_nodes_do_not_fit(model):
+    @onnx_op("explained::Scale")
+    def scale(x: F32, *, by: float) -> F32:
+        return x
+
+    parameter = OpSchema.FormalParameter("x", "tensor(float)")
+    schema = OpSchema("Scale", "explained", 1, inputs=[parameter], outputs=[parameter])
+
+    def mine(x):
+        return onnxscript.values.Op(onnxscript.values.Opset("explained", 1), "Scale", schema)(x)
+
+    table = {torch.ops.aten.lgamma.default: mine}
+    with pytest.raises(exporters.ExportError, match=r"\(explained::Scale\): attribute 'by' is missing"):
+        export(model(lambda x: torch.lgamma(x)), custom_translation_table=table)

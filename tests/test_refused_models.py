@@ -1,0 +1,108 @@
+"""What ONNX Runtime refuses when a session is made comes out with what it means and what to type."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+import pyops
+from pyops import onnx_op
+from pyops.errors import ModelError
+from pyops.explanations import explanations
+from tests.models import chain
+from tests.scripts import run_script
+
+
+def refusal(model):
+    with pytest.raises(ModelError) as caught:
+        pyops.InferenceSession(model)
+    error = caught.value
+    assert str(error.__cause__).split("(")[0] in str(error)
+    return str(error)
+
+
+def test_an_operator_that_onnx_runtime_does_not_know():
+    assert "elsewhere::Thing is not declared; import the module that declares it" in refusal(chain("elsewhere::Thing"))
+
+
+def test_an_operator_of_a_later_opset():
+    model = chain("Gelu")
+    model.opset_import[0].version = 18
+    text = refusal(model)
+    assert (
+        "Gelu came into ONNX after opset 18, which the model imports; export it with opset_version=20 or a la" in text
+    )
+
+
+def test_an_operator_that_is_in_another_domain():
+    text = refusal(chain("BiasGelu"))
+    assert "BiasGelu" in text
+
+
+def test_an_input_that_is_left_out():
+    model = chain("Relu")
+    model.graph.node[0].input[:] = [""]
+    assert "Node (node0) leaves out its input 0, which its operator requires" in refusal(model)
+
+
+def test_types_without_a_kernel():
+    text = refusal(chain("Sinh", dtype=np.float64))
+    assert "has no kernel of Sinh for the types in this model (see the node 'node0')" in text
+    assert '@onnx_op("ai.onnx::Sinh", override=True)' in text
+
+
+def test_a_newer_form_of_the_file():
+    model = chain("Relu")
+    model.ir_version = 99
+    text = refusal(model)
+    newest = int(text.rpartition("model.ir_version = ")[2].split()[0])
+    model.ir_version = newest
+    assert pyops.InferenceSession(model).run(None, {"x": np.ones(1, np.float32)})
+
+
+def test_an_op_declared_twice_with_onnxruntime_extensions():
+    pytest.importorskip("onnxruntime_extensions")
+    script = """
+        import onnxruntime_extensions as extensions
+        for _ in range(2):
+            @extensions.onnx_op(op_type="twice::Same", inputs=[1], outputs=[1])
+            def same(x):
+                return x
+        options = onnxruntime.SessionOptions()
+        options.register_custom_ops_library(extensions.get_library_path())
+        try:
+            pyops.InferenceSession(chain("twice::Same"), options)
+        except pyops.errors.ModelError as error:
+            print(str(error).splitlines()[-1].strip(' -'))
+            print("Conflicting with a registered kernel with op versions" in str(error.__cause__))
+    """
+    meaning = (
+        "twice::Same was declared twice with onnxruntime_extensions.onnx_op, which cannot replace an operator; "
+        "restart Python, and declare it with @pyops.onnx_op, which can"
+    )
+    run_script(script, f"{meaning}\nTrue")
+
+
+@pytest.mark.parametrize(
+    ("message", "meaning"),
+    [
+        ("Unable to find attribute axis", "a node lacks the attribute axis"),
+        (
+            "Type float16 not supported by python customops api",
+            "has no float16; declare the operator with @pyops.onnx_op",
+        ),
+    ],
+)
+def test_messages_that_models_of_others_bring(message, meaning):
+    (line,) = explanations(message)
+    assert meaning in line
+
+
+def test_what_is_not_known_passes_as_it_is():
+    @onnx_op("known::Fine")
+    def fine(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+
+    model = chain("known::Fine", "Cast")
+    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.InvalidGraph, match="Required attribute 'to'"):
+        pyops.InferenceSession(model)
