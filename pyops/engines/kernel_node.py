@@ -15,7 +15,7 @@ from .. import failures, kernel
 from ..detaching import detach
 from ..errors import KeptArrayWarning
 from ..node import add_note
-from ..types import STRING, is_viewable
+from ..types import is_viewable
 from .c_api import Api
 from .hosted_op import HostedOp
 from .node_info import read_node_info
@@ -43,11 +43,11 @@ class KernelNode:
         self._op = hosted.op
         self._node = node = read_node_info(api, info, hosted.op.signature)
         self._signature = node.signature
-        self._input_dtypes = node.input_dtypes
+        self._present = [dtype is not None for dtype in node.input_dtypes]
         self._attributes = node.attributes
         # Set where the result can only be one array, which is most often the case and then quickly seen.
         single = len(node.output_dtypes) == 1 and not node.signature.returns_tuple
-        self._only_dtype = node.output_dtypes[0] if single and STRING not in node.output_dtypes else None
+        self._only_dtype = node.output_dtypes[0] if single and is_viewable(node.output_dtypes[0]) else None
         self._lists = [name for name, value in node.attributes.items() if isinstance(value, list)]
         self._takes_buffers = node.signature.takes_out and all(map(is_viewable, node.output_dtypes))
         self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
@@ -68,8 +68,7 @@ class KernelNode:
         handed: list[Any] = []
         try:
             pointer = c_void_p(context)
-            for index, dtype in enumerate(self._input_dtypes):
-                handed.append(None if dtype is None else workspace.input(pointer, index))
+            workspace.inputs(pointer, self._present, handed)
             self._run(pointer, workspace, handed)
         except BaseException as error:
             self._explain(error, handed)
@@ -100,13 +99,13 @@ class KernelNode:
         else:
             result = op.kernels["cpu"](*handed, **attributes)
         if shapes is None and type(result) is np.ndarray and result.dtype is self._only_dtype:
-            workspace.write(context, 0, result)
+            workspace.write_viewable(context, 0, result)
             return
         outputs = kernel.check_outputs(self._signature, self._node.output_dtypes, result)
         if len(outputs) != len(self._node.output_dtypes):
             raise kernel.miscounted(self._signature, outputs, self._node.output_count)
         if shapes is not None:
-            kernel.check_shapes(self._signature, shapes, outputs, handed[: len(self._input_dtypes)])
+            kernel.check_shapes(self._signature, shapes, outputs, handed[: len(self._present)])
         for index, output in enumerate(outputs[: self._node.output_count]):
             if not buffers or output is not buffers[index]:
                 workspace.write(context, index, output)

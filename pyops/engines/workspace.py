@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Sequence
 from ctypes import Array, byref, c_int64, c_void_p
 from typing import Any
 
 import numpy as np
 
 from .. import arrays
+from ..arrays import WORD, words
 from ..errors import InputError
 from ..types import ELEMENT_TYPES, STRING, DType, from_ort
 from .c_api import Api
@@ -32,26 +34,31 @@ class Workspace:
     dimensions. Arrays are made anew each time, since a kernel may change theirs.
     """
 
-    __slots__ = ("_api", "_at", "_buffers", "_cells", "_data", "_dims", "_memories", "_shapes", "_value")
+    __slots__ = ("_api", "_at", "_buffers", "_cells", "_data", "_memories", "_shapes", "_value")
 
     def __init__(self, api: Api) -> None:
         self._api = api
         cells = (c_int64 * len(_CELLS))()
         self._cells = memoryview(cells).cast("B").cast("q")
         self._at = tuple(byref(cells, ctypes.sizeof(c_int64) * index) for index in range(len(_CELLS)))
-        self._value, self._dims, self._data = (
-            c_void_p.from_buffer(cells, ctypes.sizeof(c_int64) * index) for index in (_VALUE, _DIMS, _DATA)
+        self._value, self._data = (
+            c_void_p.from_buffer(cells, ctypes.sizeof(c_int64) * index) for index in (_VALUE, _DATA)
         )
         self._memories: dict[Any, tuple[Any, ...]] = {}
         self._buffers: dict[Any, np.ndarray[Any, Any]] = {}
         self._shapes: dict[tuple[int, ...], Array[c_int64]] = {}
 
     # Statuses are looked at before `check` is called: these run for every tensor of every call.
-    def input(self, context: c_void_p, index: int) -> Any:
-        """The input at `index` of an ``OrtKernelContext*``, as `read` gives it."""
-        if status := self._api.KernelContext_GetInput(context, index, self._at[_VALUE]):
-            self._api.check(status)
-        return self.read(self._value)
+    def inputs(self, context: c_void_p, present: Sequence[bool], into: list[Any]) -> None:
+        """Add the inputs of an ``OrtKernelContext*`` to a list, as `read` gives them; None for those not present."""
+        api, at_value, value, read = self._api, self._at[_VALUE], self._value, self.read
+        for index, is_present in enumerate(present):
+            if is_present:
+                if status := api.KernelContext_GetInput(context, index, at_value):
+                    api.check(status)
+                into.append(read(value))
+            else:
+                into.append(None)
 
     def read(self, value: c_void_p) -> Any:
         """A tensor's ``OrtValue*`` as a read-only array on its memory; strings as a copy."""
@@ -61,18 +68,18 @@ class Workspace:
             api.check(status)
         cells = self._cells
         rank, code = cells[_RANK], cells[_TYPE]
-        dims = arrays.bytes_at(self._dims, 8 * rank) if rank else b""
+        dims = cells[_DIMS] // WORD - 1
+        shape = (words[dims],) if rank == 1 else tuple(words[dims : dims + rank])
         if code == _STRING:
-            return arrays.StringTensors(api).read(value.value or 0, arrays.unpack_dims(dims))
+            return arrays.StringTensors(api).read(value.value or 0, shape)
         if status := api.GetTensorMutableData(value, at_data):
             api.check(status)
         if code in _PACKED:
-            shape = arrays.unpack_dims(dims)
             return arrays.unpack(arrays.bytes_at(self._data, (math.prod(shape) + 1) // 2), shape, _dtype(code))
-        key = (cells[_DATA], dims, code)
+        key = (cells[_DATA], shape, code)
         known = self._memories.get(key)
         if known is None:
-            shape, dtype = arrays.unpack_dims(dims), _dtype(code)
+            dtype = _dtype(code)
             known = self._remember(key, shape, dtype, arrays.memory(self._data, shape, dtype, writeable=False))
         return _ndarray(*known)
 
@@ -104,9 +111,13 @@ class Workspace:
                 data = arrays.pack(array)
                 arrays.copy_bytes(self._data, data, len(data))
         else:
-            buffer = self._buffer(context, index, array.shape, array.dtype)
-            if buffer is not None:
-                buffer[...] = array
+            self.write_viewable(context, index, array)
+
+    def write_viewable(self, context: c_void_p, index: int, array: np.ndarray[Any, Any]) -> None:
+        """As `write`, for an array of a type that ONNX Runtime has in memory as NumPy has it."""
+        buffer = self._buffer(context, index, array.shape, array.dtype)
+        if buffer is not None:
+            buffer[...] = array
 
     def _allocate(self, context: c_void_p, index: int, shape: tuple[int, ...], data: bool = True) -> bool:
         """Find the output's memory; whether the model uses that output."""
