@@ -1,0 +1,244 @@
+"""A kernel that numba compiles: called like any other, and the source of ONNX Runtime's compute callbacks."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .. import kernel
+from ..errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError
+from ..signature import Signature
+from ..types import DType, dtype_name
+from . import core_dimensions, fingerprint
+from .progress import step
+from .specialization import Specialization, as_arguments, spell, weak_float
+
+if TYPE_CHECKING:
+    from .functions import CallableKernel
+    from .machine_code import MachineCode
+
+Compile = bool | Literal["try", "debug"]
+
+_COMPILABLE = "biuf"  # kinds of NumPy dtypes
+
+
+class CompiledKernel:
+    """A function that numba compiles for the types that it meets.
+
+    Parameters
+    ----------
+    function : callable
+        A plain Python function.
+    plain : callable
+        What runs in its place for element types that numba lacks, and where it cannot be compiled and
+        `mode` is ``"try"``.
+    mode : True, "try" or "debug"
+        ``"debug"`` checks the bounds of every index.
+    parallel : str, optional
+        The core dimensions of inputs and outputs in NumPy's notation (``"(n)->(n)"``): over all other
+        dimensions, the leading ones, parts are independent of each other.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        function: Callable[..., Any],
+        plain: Callable[..., Any],
+        mode: Compile,
+        parallel: str | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.signature = signature
+        self.function = function
+        self.plain = plain
+        self.parallel = parallel
+        self.cores = None if parallel is None else core_dimensions.parse(parallel, signature)
+        self._mode = mode
+        self._lock = threading.RLock()
+        self._callables: dict[Any, CallableKernel] = {}
+        self._entries: dict[Specialization, MachineCode | None] = {}
+        self._ready: set[Any] = set()
+        self._failed: set[Any] = set()
+        self._warned: set[str] = set()
+
+    def __call__(self, *inputs: Any, **attributes: Any) -> Any:
+        """Run the compiled function on arrays."""
+        out = attributes.pop("out", None)
+        dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
+        lacking = self.lacking(inputs, attributes, dtypes)
+        if lacking is not None:
+            self._warn(f"has no compiled form for {lacking}, which numba lacks; the plain kernel runs there")
+        elif self._compile_call(inputs, attributes, dtypes, out):
+            arguments = self._arguments(inputs, attributes, dtypes, out)
+            results = self._callable(dtypes, out is not None).call(*arguments)
+            return results if self.signature.returns_tuple else results[0]
+        return self.plain(*inputs, **attributes, **({} if out is None else {"out": out}))
+
+    def output_dtypes(self, inputs: Sequence[DType | None]) -> tuple[DType, ...]:
+        """The dtype of each declared output."""
+        return tuple(dtype for dtype in kernel.output_dtypes(self.signature, inputs) if dtype is not None)
+
+    def lacking(self, inputs: Sequence[Any], attributes: Mapping[str, Any], dtypes: Sequence[DType]) -> str | None:
+        """The element type among these that cannot be compiled, if there is one."""
+        arrays = [*inputs, *(value for value in attributes.values() if isinstance(value, np.ndarray))]
+        used = [*(array.dtype for array in arrays if array is not None), *dtypes]
+        lacking = (dtype for dtype in used if dtype.kind not in _COMPILABLE or dtype == np.float16)
+        return next(map(dtype_name, lacking), None)
+
+    def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> MachineCode | None:
+        """The compute callback for a specialization; None where the plain kernel has to do.
+
+        Raises
+        ------
+        CompileError
+            It cannot be compiled, and the plain kernel is not asked for.
+        """
+        from .machine_code import MachineCode
+
+        what = str(specialization)
+        with self._lock, step(f"{self.signature.qualified_name} for {what}"):
+            if specialization not in self._entries:
+                self._entries[specialization] = None
+                inputs = [None if item is None else _sample(*item) for item in specialization.inputs]
+                dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
+                pairs = zip(specialization.outputs, specialization.output_ranks or (), strict=False)
+                out = tuple(_sample(*pair) for pair in pairs) if specialization.buffers else None
+                if self._compile_call(inputs, attributes, dtypes, out):
+                    call = self._callable(dtypes, specialization.buffers)
+                    self._entries[specialization] = MachineCode(self.signature.qualified_name, call, specialization)
+            return self._entries[specialization]
+
+    def compile_call(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
+        """Compile what a plain call of these arguments runs; whether there is such a thing.
+
+        Raises
+        ------
+        CompileError
+            It cannot be compiled, and the plain kernel is not asked for.
+        """
+        dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
+        return self.lacking(inputs, attributes, dtypes) is None and self._compile_call(inputs, attributes, dtypes, None)
+
+    @functools.cached_property
+    def _made_from(self) -> str | None:
+        return fingerprint.fingerprint(inspect.unwrap(self.function))
+
+    def _callable(self, dtypes: Sequence[DType], buffers: bool) -> CallableKernel:
+        from .functions import CallableKernel
+
+        key = (tuple(dtypes), buffers)
+        with self._lock:
+            if key not in self._callables:
+                debug = self._mode == "debug"
+                self._callables[key] = CallableKernel(
+                    self.function, self.signature, dtypes, buffers, debug, self._made_from
+                )
+            return self._callables[key]
+
+    def _arguments(self, inputs: Any, attributes: Any, dtypes: Any, out: Any) -> tuple[Any, Any, Any]:
+        inputs = [None if array is None else _read_only(array) for array in inputs]
+        missing = len(self.signature.inputs) - any(item.variadic for item in self.signature.inputs) - len(inputs)
+        floats = weak_float([*(None if array is None else array.dtype for array in inputs), *dtypes])
+        values = as_arguments({a.name: attributes[a.name] for a in self.signature.attributes}, floats)
+        outs = () if out is None else out if isinstance(out, tuple) else (out,)
+        return (*inputs, *[None] * missing), tuple(values.values()), tuple(outs)
+
+    def _compile_call(self, inputs: Any, attributes: Any, dtypes: Any, out: Any) -> bool:
+        key = _key(inputs, attributes, dtypes, out is not None)
+        if key in self._ready:
+            return True
+        from numba import typeof
+
+        with self._lock:
+            if key in self._failed:
+                return False
+            if key not in self._ready:
+                inputs, values, outs = self._arguments(inputs, attributes, dtypes, out)
+                what = ", ".join("None" if array is None else spell(array.dtype, array.ndim) for array in inputs)
+                with step(f"{self.signature.qualified_name} for {what}"):
+                    kinds = typeof(inputs), typeof(values), typeof(outs)
+                    reason = self._callable(dtypes, out is not None).compile(kinds)
+                if reason is not None:
+                    self._refuse(key, what, reason)
+                    return False
+                self._ready.add(key)
+        return True
+
+    def _refuse(self, key: Any, what: str, reason: str) -> None:
+        code = inspect.unwrap(self.function).__code__  # type: ignore[attr-defined]
+        text = f"cannot be compiled for {what} ({code.co_filename}:{code.co_firstlineno})"
+        if self._mode != "try":
+            raise CompileError(
+                f"{self.signature.qualified_name} {text}; change it, or run the plain kernel where this happens: "
+                f'compile="try". numba says:\n{reason}'
+            )
+        self._failed.add(key)
+        self._warn(f"{text}; the plain kernel runs in its place. numba says:\n{reason}")
+
+    def _warn(self, text: str) -> None:
+        with self._lock:
+            if text in self._warned:
+                return
+            self._warned.add(text)
+        warnings.warn(f"{self.signature.qualified_name} {text}", CompileWarning, stacklevel=4)
+
+
+def make(
+    signature: Signature, function: Any, plain: Callable[..., Any], mode: Compile, parallel: str | None
+) -> Callable[..., Any]:
+    """The kernel that a declaration with ``compile=`` asks for.
+
+    Raises
+    ------
+    DeclarationError
+        It can never be compiled.
+    MissingDependencyError
+        numba is not installed, and the plain kernel is not asked for.
+    """
+    name = signature.qualified_name
+    if mode not in (True, False, "try", "debug"):
+        raise DeclarationError(f'{name}: compile={mode!r} is unknown; it is True, "try" or "debug"')
+    if parallel is not None and not mode:
+        raise DeclarationError(f"{name}: parallel is for compiled kernels; add compile=True")
+    if not mode:
+        return plain if function is None else function
+    if not hasattr(inspect.unwrap(function), "__code__"):
+        raise DeclarationError(f"{name}: compile={mode!r} needs a function written in Python, not {function!r}")
+    if not all(item.homogeneous for item in (*signature.inputs, *signature.outputs)):
+        raise DeclarationError(
+            f"{name}: compile={mode!r} needs a type for each tensor, and variadic ones of a TypeVar; leave compile out"
+        )
+    if importlib.util.find_spec("numba") is None:
+        text = f'{name}: compile={mode!r} needs numba; pip install "onnx-pyops[compiled]"'
+        if mode != "try":
+            raise MissingDependencyError(text)
+        warnings.warn(f"{text}. The plain kernel runs", CompileWarning, stacklevel=4)
+        return plain
+    return CompiledKernel(signature, function, plain, mode, parallel)
+
+
+def _sample(dtype: DType, rank: int) -> np.ndarray[Any, Any]:
+    return np.empty((0,) * rank, dtype)
+
+
+def _read_only(array: Any) -> Any:
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _key(inputs: Any, attributes: Any, dtypes: Any, buffers: bool) -> Any:
+    def kind(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value.dtype, value.ndim
+        return tuple(map(kind, value)) if isinstance(value, (list, tuple)) else type(value)
+
+    return kind(inputs), tuple((name, kind(attributes[name])) for name in sorted(attributes)), tuple(dtypes), buffers
