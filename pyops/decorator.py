@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from . import pycustomopdef, registry
 from .builtin import DOMAINS, is_builtin
-from .compiled.kernel import Compile
+from .compiled.kernel import Compile, FastMath
 from .compiled.kernel import make as make_kernel
 from .declaration import read_signature, with_may_inplace
 from .errors import DeclarationError
@@ -16,6 +16,8 @@ from .op import Op
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_COMPILING = {"compile", "parallel", "fastmath"}
 
 
 @overload
@@ -28,6 +30,7 @@ def onnx_op(
     may_inplace: Mapping[str, str] | None = None,
     compile: Compile = False,
     parallel: str | None = None,
+    fastmath: FastMath = False,
 ) -> Callable[[Callable[P, R]], Op[P, R]]: ...
 @overload
 def onnx_op(
@@ -64,6 +67,9 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         For a compiled kernel: which dimensions belong together, in NumPy's notation for generalized
         ufuncs (``"(n)->(n)"`` for rows, ``"(),()->()"`` for elements). Parts along all others, the
         leading ones, are computed by the threads of the session.
+    fastmath : bool or collection of str
+        As for ``numba.njit``: what LLVM may change of floating-point results to gain speed. Sums are
+        vectorised with ``{"reassoc"}`` only.
     inputs, outputs, attrs
         As in onnxruntime-extensions; see `pyops.pycustomopdef.read_signature`.
 
@@ -104,9 +110,7 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
 
     override = kwargs.pop("override", False)
     unknown = set(kwargs) - (
-        {"version", "may_inplace", "compile", "parallel"}
-        if args
-        else {"op_type", "inputs", "outputs", "attrs", "version"}
+        {"version", "may_inplace", *_COMPILING} if args else {"op_type", "inputs", "outputs", "attrs", "version"}
     )
     if unknown:
         form = '"domain::Name", version=1' if args else "op_type=..., inputs=..., outputs=..., attrs=..."
@@ -117,8 +121,8 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         if args:
             signature = read_signature(function, args[0], kwargs.get("version", 1), localns)
             signature = with_may_inplace(signature, kwargs.get("may_inplace") or {})
-            compiles, parallel = kwargs.get("compile", False), kwargs.get("parallel")
-            kernel_function = make_kernel(signature, function, function, compiles, parallel)
+            compiling = {name: value for name, value in kwargs.items() if name in _COMPILING}
+            kernel_function = make_kernel(signature, function, function, **compiling)
         else:
             signature = pycustomopdef.read_signature(function, **kwargs)
             kernel_function = pycustomopdef.as_kernel(function, signature)

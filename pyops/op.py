@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from . import kernel, shapes
 from .compiled import ahead
-from .compiled.kernel import Compile, CompiledKernel
+from .compiled.kernel import Compile, CompiledKernel, FastMath
 from .compiled.kernel import make as make_kernel
 from .declaration import check_kernel_parameters
 from .errors import DeclarationError, MissingDependencyError, ShapeInferenceError
@@ -141,7 +141,7 @@ class Op(Generic[P, R]):
         return self.kernels[device_type]
 
     def register_kernel(
-        self, device_type: str, *, compile: Compile = False, parallel: str | None = None
+        self, device_type: str, *, compile: Compile = False, parallel: str | None = None, fastmath: FastMath = False
     ) -> Callable[[F], F]:
         """Decorator: the kernel for another device type, or another one for the CPU.
 
@@ -149,7 +149,7 @@ class Op(Generic[P, R]):
 
         Parameters
         ----------
-        compile, parallel
+        compile, parallel, fastmath
             As for `onnx_op`, of a CPU kernel; the declared function is its plain kernel.
 
         Raises
@@ -165,14 +165,14 @@ class Op(Generic[P, R]):
                 f"{self.signature.qualified_name}: register_kernel got {device_type!r}; expected {known}"
             )
 
-        if device_type != "cpu" and (compile or parallel):
-            raise DeclarationError(f"{self.signature.qualified_name}: compile and parallel are for CPU kernels")
+        if device_type != "cpu" and (compile or parallel or fastmath):
+            raise DeclarationError(f"{self.signature.qualified_name}: compile, parallel and fastmath are for the CPU")
 
         def register(function: F) -> F:
             check_kernel_parameters(function, self.signature)
             plain = self.kernels.get(device_type)
             plain = plain.plain if isinstance(plain, CompiledKernel) else plain
-            self.kernels[device_type] = make_kernel(self.signature, function, plain, compile, parallel)
+            self.kernels[device_type] = make_kernel(self.signature, function, plain, compile, parallel, fastmath)
             self.revision.value += 1
             return function
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
@@ -23,6 +23,8 @@ from ..types import DType
 from .callbacks import conform, conform_all, problem
 from .disk_cache import keep
 from .fingerprint import global_names
+from .intrinsics import INNER
+from .vector_math import vectorised
 
 Types = tuple[Any, Any, Any]
 """The numba types of inputs, values and outs."""
@@ -33,6 +35,8 @@ class CallableKernel:
 
     Parameters
     ----------
+    options : mapping
+        More of numba's options.
     made_from : str or None
         A digest of the function and all that it refers to; None where there is none.
 
@@ -49,7 +53,7 @@ class CallableKernel:
         signature: Signature,
         dtypes: Sequence[DType],
         buffers: bool,
-        debug: bool,
+        options: Mapping[str, Any],
         made_from: str | None,
     ) -> None:
         self._dtypes = dtypes
@@ -57,13 +61,14 @@ class CallableKernel:
         self._arguments = _arguments(function, signature, buffers)
         code = _call_code(self._arguments, signature, dtypes)
         # As in NumPy, dividing by 0 raises nothing.
-        options = {"nogil": True, "error_model": "numpy"} | ({"boundscheck": True} if debug else {})
+        options = {"nogil": True, "error_model": "numpy", **options}
         # Only `call` is called from Python; for the others there is no need of code for that.
-        inner = options | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        inner = options | INNER
         self._function = _dispatcher(_positional(function), inner, {})
         names = {"function": self._function, "conform": conform, "conform_all": conform_all, "np": np}
         self.call = numba.njit(**options)(define("call", code, names))
-        self.made_from = (made_from, code, str(options))
+        spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
+        self.made_from = (made_from, code, str(spelled))
         keep(self.call, signature.qualified_name, *self.made_from)
 
     def compile(self, kinds: Types) -> str | None:
@@ -194,6 +199,7 @@ def _dispatcher(function: FunctionType, options: dict[str, Any], known: dict[Fun
 
 
 def _compilable(value: Any, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
+    value = vectorised(value)
     if not isinstance(value, FunctionType) or value.__module__.startswith("numba.") or _is_known(value):
         return value
     return known.get(value) or _dispatcher(value, options, known)

@@ -13,6 +13,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""Options of numba's for functions that only compiled code calls."""
+
 _WORD = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
 
@@ -58,6 +61,18 @@ def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[2], builder.gep(builder.inttoptr(args[0], _WORD.as_pointer()), [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def move_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
+    """Copy bytes from one address to another."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, at = (builder.inttoptr(address, _POINTER) for address in args[:2])
+        cgutils.raw_memmove(builder, to, at, args[2], ir.Constant(_WORD, 1))
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp, types.intp), codegen
@@ -150,3 +165,36 @@ def attempt(typingctx: Any, function: Any, arguments: Any, failure: Any) -> Any:
         return builder.load(answer)
 
     return types.intp(function, arguments, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def maximum(typingctx: Any, a: Any, b: Any) -> Any:
+    """The larger of two floats of one type, or NaN: unlike comparisons, it vectorises."""
+    return _of_two_floats("llvm.maximum", a, b)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def minimum(typingctx: Any, a: Any, b: Any) -> Any:
+    """As `maximum`, the smaller."""
+    return _of_two_floats("llvm.minimum", a, b)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def ldexp(typingctx: Any, x: Any, k: Any) -> Any:
+    """A float times 2**k, an int32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds = [arg.type for arg in args]
+        function = builder.module.declare_intrinsic("llvm.ldexp", kinds, ir.FunctionType(kinds[0], kinds))
+        return builder.call(function, args)
+
+    return x(x, k), codegen
+
+
+def _of_two_floats(name: str, a: Any, b: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = args[0].type
+        function = builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind, kind]))
+        return builder.call(function, args)
+
+    return a(a, b), codegen

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .machine_code import MachineCode
 
 Compile = bool | Literal["try", "debug"]
+FastMath = bool | Collection[str]
+
+_FLAGS = {"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"}
 
 _COMPILABLE = "biuf"  # kinds of NumPy dtypes
 
@@ -44,6 +47,8 @@ class CompiledKernel:
     parallel : str, optional
         The core dimensions of inputs and outputs in NumPy's notation (``"(n)->(n)"``): over all other
         dimensions, the leading ones, parts are independent of each other.
+    fastmath : bool or collection of str
+        As for ``numba.njit``.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class CompiledKernel:
         plain: Callable[..., Any],
         mode: Compile,
         parallel: str | None = None,
+        fastmath: FastMath = False,
     ) -> None:
         functools.update_wrapper(self, function)
         self.signature = signature
@@ -61,6 +67,8 @@ class CompiledKernel:
         self.parallel = parallel
         self.cores = None if parallel is None else core_dimensions.parse(parallel, signature)
         self._mode = mode
+        flags = fastmath if isinstance(fastmath, bool) else set(fastmath)
+        self._options = {"fastmath": flags} | ({"boundscheck": True} if mode == "debug" else {})
         self._lock = threading.RLock()
         self._callables: dict[Any, CallableKernel] = {}
         self._entries: dict[Specialization, MachineCode | None] = {}
@@ -136,9 +144,8 @@ class CompiledKernel:
         key = (tuple(dtypes), buffers)
         with self._lock:
             if key not in self._callables:
-                debug = self._mode == "debug"
                 self._callables[key] = CallableKernel(
-                    self.function, self.signature, dtypes, buffers, debug, self._made_from
+                    self.function, self.signature, dtypes, buffers, self._options, self._made_from
                 )
             return self._callables[key]
 
@@ -191,7 +198,12 @@ class CompiledKernel:
 
 
 def make(
-    signature: Signature, function: Any, plain: Callable[..., Any], mode: Compile, parallel: str | None
+    signature: Signature,
+    function: Callable[..., Any],
+    plain: Callable[..., Any],
+    compile: Compile = False,
+    parallel: str | None = None,
+    fastmath: FastMath = False,
 ) -> Callable[..., Any]:
     """The kernel that a declaration with ``compile=`` asks for.
 
@@ -203,25 +215,28 @@ def make(
         numba is not installed, and the plain kernel is not asked for.
     """
     name = signature.qualified_name
-    if mode not in (True, False, "try", "debug"):
-        raise DeclarationError(f'{name}: compile={mode!r} is unknown; it is True, "try" or "debug"')
-    if parallel is not None and not mode:
-        raise DeclarationError(f"{name}: parallel is for compiled kernels; add compile=True")
-    if not mode:
-        return plain if function is None else function
+    if compile not in (True, False, "try", "debug"):
+        raise DeclarationError(f'{name}: compile={compile!r} is unknown; it is True, "try" or "debug"')
+    if not compile:
+        if parallel is not None or fastmath:
+            raise DeclarationError(f"{name}: parallel and fastmath are for compiled kernels; add compile=True")
+        return function
+    unknown = set() if isinstance(fastmath, bool) else set(fastmath) - _FLAGS
+    if unknown:
+        raise DeclarationError(f"{name}: fastmath has {min(unknown)!r}; LLVM's flags are {', '.join(sorted(_FLAGS))}")
     if not hasattr(inspect.unwrap(function), "__code__"):
-        raise DeclarationError(f"{name}: compile={mode!r} needs a function written in Python, not {function!r}")
+        raise DeclarationError(f"{name}: compile={compile!r} needs a function written in Python, not {function!r}")
     if not all(item.homogeneous for item in (*signature.inputs, *signature.outputs)):
         raise DeclarationError(
-            f"{name}: compile={mode!r} needs a type for each tensor, and variadic ones of a TypeVar; leave compile out"
+            f"{name}: compile={compile!r} needs one type for all tensors of a variadic one, a TypeVar; leave compile out"
         )
     if importlib.util.find_spec("numba") is None:
-        text = f'{name}: compile={mode!r} needs numba; pip install "onnx-pyops[compiled]"'
-        if mode != "try":
+        text = f'{name}: compile={compile!r} needs numba; pip install "onnx-pyops[compiled]"'
+        if compile != "try":
             raise MissingDependencyError(text)
         warnings.warn(f"{text}. The plain kernel runs", CompileWarning, stacklevel=4)
         return plain
-    return CompiledKernel(signature, function, plain, mode, parallel)
+    return CompiledKernel(signature, function, plain, compile, parallel, fastmath)
 
 
 def _sample(dtype: DType, rank: int) -> np.ndarray[Any, Any]:

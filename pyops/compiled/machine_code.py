@@ -12,10 +12,9 @@ from numba.core.ccallback import CFunc
 from . import entry
 from .disk_cache import keep
 from .functions import CallableKernel, define
+from .intrinsics import INNER
 from .specialization import Specialization
 
-# Nothing calls it from Python.
-_INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _kept: list[CFunc] = []
 
 
@@ -33,8 +32,8 @@ class MachineCode:
         names: dict[str, Any] = entry.CODE_NAMES | {"kernel": kernel.call}
         if specialization.cores is not None:
             codes["part_body"] = entry.part_body_code(specialization)
-            names["part_body"] = numba.njit(**_INNER)(define("part_body", codes["part_body"], names))
-        names["body"] = numba.njit(**_INNER)(define("body", codes["body"], names))
+            names["part_body"] = numba.njit(**INNER)(define("part_body", codes["part_body"], names))
+        names["body"] = numba.njit(**INNER)(define("body", codes["body"], names))
         made_from = (*kernel.made_from, *codes.values())
         self.entry = _callback("entry", entry.entry_code(specialization), 3, name, names, made_from)
         self.part = _callback("part", entry.PART, 2, name, names, made_from) if "part_body" in names else 0
