@@ -8,7 +8,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
 import numpy as np
 
@@ -76,6 +76,16 @@ class CompiledKernel:
         self._failed: set[Any] = set()
         self._warned: set[str] = set()
 
+    @functools.cached_property
+    def result_type(self) -> Callable[..., Any] | None:
+        """The NamedTuple class that a plain call returns, if it is one."""
+        try:
+            hint = get_type_hints(inspect.unwrap(self.plain)).get("return")
+        except (NameError, TypeError):  # names that are local to where the function was declared
+            return None
+        hint = get_origin(hint) or hint
+        return hint if hasattr(hint, "_fields") else None
+
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
         """Run the compiled function on arrays."""
         out = attributes.pop("out", None)
@@ -86,6 +96,8 @@ class CompiledKernel:
         elif self._compile_call(inputs, attributes, dtypes, out):
             arguments = self._arguments(inputs, attributes, dtypes, out)
             results = self._callable(dtypes, out is not None).call(*arguments)
+            if self.result_type is not None:
+                return self.result_type(*results)
             return results if self.signature.returns_tuple else results[0]
         return self.plain(*inputs, **attributes, **({} if out is None else {"out": out}))
 
@@ -113,14 +125,15 @@ class CompiledKernel:
         what = str(specialization)
         with self._lock, step(f"{self.signature.qualified_name} for {what}"):
             if specialization not in self._entries:
-                self._entries[specialization] = None
                 inputs = [None if item is None else _sample(*item) for item in specialization.inputs]
                 dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
                 pairs = zip(specialization.outputs, specialization.output_ranks or (), strict=False)
                 out = tuple(_sample(*pair) for pair in pairs) if specialization.buffers else None
+                made = None
                 if self._compile_call(inputs, attributes, dtypes, out):
                     call = self._callable(dtypes, specialization.buffers)
-                    self._entries[specialization] = MachineCode(self.signature.qualified_name, call, specialization)
+                    made = MachineCode(self.signature.qualified_name, call, specialization)
+                self._entries[specialization] = made
             return self._entries[specialization]
 
     def compile_call(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
@@ -228,7 +241,7 @@ def make(
         raise DeclarationError(f"{name}: compile={compile!r} needs a function written in Python, not {function!r}")
     if not all(item.homogeneous for item in (*signature.inputs, *signature.outputs)):
         raise DeclarationError(
-            f"{name}: compile={compile!r} needs one type for all tensors of a variadic one, a TypeVar; leave compile out"
+            f"{name}: compile={compile!r} needs one type for all tensors of a variadic one; use a TypeVar"
         )
     if importlib.util.find_spec("numba") is None:
         text = f'{name}: compile={compile!r} needs numba; pip install "onnx-pyops[compiled]"'
