@@ -129,15 +129,15 @@ def plan(job: int, loops: int, loop_rank: int, elements: int) -> int:
     A part has one index in each of the dimensions before an axis, and a range of that axis, so that
     it is contiguous in every array.
     """
-    wanted = min(_MOST_PARTS, elements // _SMALLEST_PART)
+    wanted = min(_MOST_PARTS, elements // _SMALLEST_PART) if product(loops, loop_rank) else 0
     axis, leads = 0, 1
     while axis + 1 < loop_rank and leads * load(loops, axis) < wanted:
         leads *= load(loops, axis)
         axis += 1
     size = load(loops, axis) if loop_rank else 1
-    chunks = max(1, min(-(-wanted // max(leads, 1)), size))
-    chunk = -(-size // chunks)
-    chunks = -(-size // max(chunk, 1))
+    chunks = max(1, min(-(-wanted // leads), size))
+    chunk = max(1, -(-size // chunks))
+    chunks = max(1, -(-size // chunk))
     store(job, _AXIS, axis)
     store(job, _CHUNK, chunk)
     store(job, _CHUNKS, chunks)

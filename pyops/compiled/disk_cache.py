@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -107,5 +108,9 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         return data
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        with contextlib.suppress(OSError):  # the disk is full: the code is there all the same
-            super().save_overload(signature, data)
+        with contextlib.suppress(Exception):  # the disk is full, say: the code is there all the same
+            try:
+                super().save_overload(signature, data)
+            except (EOFError, pickle.UnpicklingError):
+                self.flush()
+                super().save_overload(signature, data)
