@@ -170,8 +170,8 @@ class Op(Generic[P, R]):
 
         def register(function: F) -> F:
             check_kernel_parameters(function, self.signature)
-            plain = self.kernels.get(device_type)
-            plain = plain.plain if isinstance(plain, CompiledKernel) else plain
+            declared = self.kernels["cpu"]
+            plain = declared.plain if isinstance(declared, CompiledKernel) else declared
             self.kernels[device_type] = make_kernel(self.signature, function, plain, compile, parallel, fastmath)
             self.revision.value += 1
             return function

@@ -170,8 +170,8 @@ class _Writer:
                 self.add(f"out{i} = np.empty({shape}, np.{dtype})")
             at += rank
 
-    def job(self) -> tuple[list[tuple[str, int, int, DType]], int, int]:
-        """The arrays of a job (name, position, loop dimensions, dtype), and the position and number of the loops."""
+    def job(self) -> tuple[list[tuple[str, int, int, int, DType]], int, int]:
+        """The arrays of a job (name, position, rank, loop dimensions, dtype), and the position and number of the loops."""
         items = [(f"x{i}", item) for i, item in enumerate(self.specialization.inputs)]
         pairs = zip(self.specialization.outputs, self.out_ranks, strict=True)
         items += [(f"out{i}", pair) for i, pair in enumerate(pairs)]

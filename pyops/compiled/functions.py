@@ -101,7 +101,7 @@ class CallableKernel:
             results = list(returned)
         if len(results) < len(self._dtypes):
             return f"the kernel returns {len(results)} arrays, {len(self._dtypes)} are declared"
-        dtypes = [*self._dtypes, *self._dtypes[-1:] * (len(results) - len(self._dtypes))]
+        dtypes = [*self._dtypes, *[self._dtypes[-1]] * (len(results) - len(self._dtypes))]
         found = (problem(kind, numba.from_dtype(dtype)) for kind, dtype in zip(results, dtypes, strict=True))
         return next(filter(None, found), None)
 
@@ -169,13 +169,13 @@ def _type_of(argument: _Argument | None, kinds: dict[str, Any]) -> Any:
 
 def _positional(function: Callable[..., Any]) -> FunctionType:
     """The function with only positional parameters, as numba knows no others: keywords and ``*xs`` come last."""
-    code = inspect.unwrap(function).__code__  # type: ignore[attr-defined]
+    code = inspect.unwrap(function).__code__
     rest = bool(code.co_flags & inspect.CO_VARARGS)
     count = code.co_argcount + code.co_kwonlyargcount + rest
     code = code.replace(
         co_argcount=count, co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~inspect.CO_VARARGS
     )
-    made = FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)  # type: ignore[attr-defined]
+    made = FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
     made.__qualname__ = function.__qualname__
     return made
 

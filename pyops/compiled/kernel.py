@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import kernel
 from ..errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError
-from ..signature import Signature
+from ..signature import Input, Output, Signature
 from ..types import DType, dtype_name
 from . import core_dimensions, fingerprint
 from .progress import step
@@ -192,7 +192,7 @@ class CompiledKernel:
         return True
 
     def _refuse(self, key: Any, what: str, reason: str) -> None:
-        code = inspect.unwrap(self.function).__code__  # type: ignore[attr-defined]
+        code = inspect.unwrap(self.function).__code__
         text = f"cannot be compiled for {what} ({code.co_filename}:{code.co_firstlineno})"
         if self._mode != "try":
             raise CompileError(
@@ -239,7 +239,8 @@ def make(
         raise DeclarationError(f"{name}: fastmath has {min(unknown)!r}; LLVM's flags are {', '.join(sorted(_FLAGS))}")
     if not hasattr(inspect.unwrap(function), "__code__"):
         raise DeclarationError(f"{name}: compile={compile!r} needs a function written in Python, not {function!r}")
-    if not all(item.homogeneous for item in (*signature.inputs, *signature.outputs)):
+    tensors: list[Input | Output] = [*signature.inputs, *signature.outputs]
+    if not all(item.homogeneous for item in tensors):
         raise DeclarationError(
             f"{name}: compile={compile!r} needs one type for all tensors of a variadic one; use a TypeVar"
         )

@@ -54,5 +54,4 @@ def _callback(
     keep(made, f"{label}-{name}", code, *made_from)
     made.compile()
     _kept.append(made)
-    address: int = made.address
-    return address
+    return made.address or 0

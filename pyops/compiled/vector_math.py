@@ -136,7 +136,7 @@ def _reduce_min(a: Any) -> Any:
     return result
 
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[Any, Any] = {
     np.exp: exp,
     math.exp: exp,
     np.sum: total,
