@@ -227,7 +227,8 @@ def problem(value: Any, declared: Any) -> str | None:
     given = value.dtype if array else scalar
     if not isinstance(given, (types.Number, types.Boolean)):
         return f"the kernel returns {value}, declared is {declared}; return an array"
-    if given == declared or (isinstance(given, types.Float) and isinstance(declared, types.Float)):
+    narrows = isinstance(given, types.Float) and isinstance(declared, types.Float)
+    if given == declared or (narrows and given.bitwidth > declared.bitwidth):
         return None
     fix = f"result.astype(np.{declared})" if array else f"np.{declared}(result)"
     return f"the kernel returns {value}, declared is {declared}; return {fix}"

@@ -171,7 +171,7 @@ class _Writer:
             at += rank
 
     def job(self) -> tuple[list[tuple[str, int, int, int, DType]], int, int]:
-        """The arrays of a job (name, position, rank, loop dimensions, dtype), and the position and number of the loops."""
+        """The arrays of a job (name, position, rank, loops, dtype), and the position and number of the loops."""
         items = [(f"x{i}", item) for i, item in enumerate(self.specialization.inputs)]
         pairs = zip(self.specialization.outputs, self.out_ranks, strict=True)
         items += [(f"out{i}", pair) for i, pair in enumerate(pairs)]

@@ -29,7 +29,8 @@ FastMath = bool | Collection[str]
 
 _FLAGS = {"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"}
 
-_COMPILABLE = "biuf"  # kinds of NumPy dtypes
+_INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
+_COMPILABLE = {np.dtype(scalar) for scalar in (np.bool_, *_INTEGERS, np.float32, np.float64)}
 
 
 class CompiledKernel:
@@ -109,7 +110,7 @@ class CompiledKernel:
         """The element type among these that cannot be compiled, if there is one."""
         arrays = [*inputs, *(value for value in attributes.values() if isinstance(value, np.ndarray))]
         used = [*(array.dtype for array in arrays if array is not None), *dtypes]
-        lacking = (dtype for dtype in used if dtype.kind not in _COMPILABLE or dtype == np.float16)
+        lacking = (dtype for dtype in used if dtype not in _COMPILABLE)
         return next(map(dtype_name, lacking), None)
 
     def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> MachineCode | None:
@@ -147,18 +148,16 @@ class CompiledKernel:
         dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
         return self.lacking(inputs, attributes, dtypes) is None and self._compile_call(inputs, attributes, dtypes, None)
 
-    @functools.cached_property
-    def _made_from(self) -> str | None:
-        return fingerprint.fingerprint(inspect.unwrap(self.function))
-
     def _callable(self, dtypes: Sequence[DType], buffers: bool) -> CallableKernel:
         from .functions import CallableKernel
 
         key = (tuple(dtypes), buffers)
         with self._lock:
             if key not in self._callables:
+                # Each time: globals that the function uses may have other values by now.
+                made_from = fingerprint.fingerprint(inspect.unwrap(self.function))
                 self._callables[key] = CallableKernel(
-                    self.function, self.signature, dtypes, buffers, self._options, self._made_from
+                    self.function, self.signature, dtypes, buffers, self._options, made_from
                 )
             return self._callables[key]
 
