@@ -39,6 +39,6 @@ FAILURE_WORDS = 3
 # address and its sizes, then the sizes of the loop dimensions.
 JOB_RECORD, JOB_FAILURES, JOB_STOPPED, JOB_AXIS, JOB_CHUNK, JOB_CHUNKS, JOB_ARRAYS = range(7)
 MOST_PARTS = 32
-SMALLEST_PART = 16384  # elements
+SMALLEST_PART = 65536  # elements; for fewer, waking a thread takes longer than it saves
 
 HASH_FACTOR = 1000003
