@@ -8,6 +8,8 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from . import pycustomopdef, registry
 from .builtin import DOMAINS, is_builtin
+from .compiled.kernel import Compile, FastMath
+from .compiled.kernel import make as make_kernel
 from .declaration import read_signature, with_may_inplace
 from .errors import DeclarationError
 from .op import Op
@@ -15,9 +17,21 @@ from .op import Op
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_COMPILING = {"compile", "parallel", "fastmath"}
+
 
 @overload
-def onnx_op(op_type: str, /, *, version: int = 1, override: bool = False) -> Callable[[Callable[P, R]], Op[P, R]]: ...
+def onnx_op(
+    op_type: str,
+    /,
+    *,
+    version: int = 1,
+    override: bool = False,
+    may_inplace: Mapping[str, str] | None = None,
+    compile: Compile = False,
+    parallel: str | None = None,
+    fastmath: FastMath = False,
+) -> Callable[[Callable[P, R]], Op[P, R]]: ...
 @overload
 def onnx_op(
     *,
@@ -46,6 +60,16 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
     may_inplace : mapping of str to str, optional
         Output name to input name: ONNX Runtime may give the output that input's memory. The kernel
         must not read the input once it has begun to write its `out`.
+    compile : bool, "try" or "debug"
+        Compile the function with numba, for ONNX Runtime to call it directly. ``"try"`` runs the plain
+        function where that cannot be done; ``"debug"`` checks the bounds of every index.
+    parallel : str, optional
+        For a compiled kernel: which dimensions belong together, in NumPy's notation for generalized
+        ufuncs (``"(n)->(n)"`` for rows, ``"(),()->()"`` for elements). Parts along all others, the
+        leading ones, are computed by the threads of the session.
+    fastmath : bool or collection of str
+        As for ``numba.njit``: what LLVM may change of floating-point results to gain speed. Sums are
+        vectorised with ``{"reassoc"}`` only.
     inputs, outputs, attrs
         As in onnxruntime-extensions; see `pyops.pycustomopdef.read_signature`.
 
@@ -59,6 +83,8 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
     ------
     DeclarationError
         Anything wrong with the declaration, when it is made.
+    MissingDependencyError
+        The kernel is to be compiled, and numba is not installed.
 
     Examples
     --------
@@ -84,7 +110,7 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
 
     override = kwargs.pop("override", False)
     unknown = set(kwargs) - (
-        {"version", "may_inplace"} if args else {"op_type", "inputs", "outputs", "attrs", "version"}
+        {"version", "may_inplace", *_COMPILING} if args else {"op_type", "inputs", "outputs", "attrs", "version"}
     )
     if unknown:
         form = '"domain::Name", version=1' if args else "op_type=..., inputs=..., outputs=..., attrs=..."
@@ -95,6 +121,8 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         if args:
             signature = read_signature(function, args[0], kwargs.get("version", 1), localns)
             signature = with_may_inplace(signature, kwargs.get("may_inplace") or {})
+            compiling = {name: value for name, value in kwargs.items() if name in _COMPILING}
+            kernel_function = make_kernel(signature, function, function, **compiling)
         else:
             signature = pycustomopdef.read_signature(function, **kwargs)
             kernel_function = pycustomopdef.as_kernel(function, signature)

@@ -32,6 +32,10 @@ class ModelError(PyopsError, ValueError):
     """A model and the declared ops disagree, or ONNX Runtime refuses the model."""
 
 
+class CompileError(PyopsError, RuntimeError):
+    """A kernel declared with ``compile=`` cannot be compiled; the message has numba's reason and line."""
+
+
 class EngineError(PyopsError, RuntimeError):
     """ONNX Runtime cannot host Python kernels here; the message says why."""
 
@@ -50,3 +54,7 @@ class KeptArrayWarning(UserWarning):
 
 class PluginWarning(UserWarning):
     """An installed plug-in is broken, and it is not known whether it is needed."""
+
+
+class CompileWarning(UserWarning):
+    """A kernel declared with ``compile=`` runs as plain Python; the message says where and why."""

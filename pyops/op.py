@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from . import kernel, shapes
+from .compiled import ahead
+from .compiled.kernel import Compile, CompiledKernel, FastMath
+from .compiled.kernel import make as make_kernel
 from .declaration import check_kernel_parameters
 from .errors import DeclarationError, MissingDependencyError, ShapeInferenceError
 from .signature import Signature
@@ -41,6 +45,8 @@ class Op(Generic[P, R]):
 
     def __init__(self, signature: Signature, function: Callable[P, R]) -> None:
         self.signature = signature
+        # Compiled code, which runs without the interpreter, reads it to see whether it is outdated.
+        self.revision = ctypes.c_int64()
         self.redefine(function)
 
     def redefine(self, function: Callable[P, R]) -> None:
@@ -48,6 +54,7 @@ class Op(Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
         self.kernels = {"cpu": function}
         self.shape_function = None
+        self.revision.value += 1
 
     @property
     def domain(self) -> str:
@@ -133,15 +140,24 @@ class Op(Generic[P, R]):
             )
         return self.kernels[device_type]
 
-    def register_kernel(self, device_type: str) -> Callable[[F], F]:
-        """Decorator: the kernel for another device type.
+    def register_kernel(
+        self, device_type: str, *, compile: Compile = False, parallel: str | None = None, fastmath: FastMath = False
+    ) -> Callable[[F], F]:
+        """Decorator: the kernel for another device type, or another one for the CPU.
 
         ``"cuda"`` takes and returns CuPy arrays. The function takes what the declared one takes.
+
+        Parameters
+        ----------
+        compile, parallel, fastmath
+            As for `onnx_op`, of a CPU kernel; the declared function is its plain kernel.
 
         Raises
         ------
         DeclarationError
             The device type is unknown, or the function's parameters differ from the declared.
+        MissingDependencyError
+            It is to be compiled, and numba is not installed.
         """
         if device_type not in DEVICE_TYPES:
             known = " or ".join(map(repr, DEVICE_TYPES))
@@ -149,9 +165,15 @@ class Op(Generic[P, R]):
                 f"{self.signature.qualified_name}: register_kernel got {device_type!r}; expected {known}"
             )
 
+        if device_type != "cpu" and (compile or parallel or fastmath):
+            raise DeclarationError(f"{self.signature.qualified_name}: compile, parallel and fastmath are for the CPU")
+
         def register(function: F) -> F:
             check_kernel_parameters(function, self.signature)
-            self.kernels[device_type] = function
+            declared = self.kernels["cpu"]
+            plain = declared.plain if isinstance(declared, CompiledKernel) else declared
+            self.kernels[device_type] = make_kernel(self.signature, function, plain, compile, parallel, fastmath)
+            self.revision.value += 1
             return function
 
         return register
@@ -169,7 +191,28 @@ class Op(Generic[P, R]):
         """
         check_kernel_parameters(function, self.signature)
         self.shape_function = function
+        self.revision.value += 1
         return function
+
+    def compile(self, *inputs: Any, **attributes: Any) -> None:
+        """Compile the CPU kernel now, rather than when it is called first.
+
+        Parameters
+        ----------
+        *inputs : numpy.ndarray
+            Examples, whose dtypes and ranks it is compiled for. Without any it is compiled for every
+            dtype that is declared, at the lowest rank from 1 to 4, and then 0, that it can be compiled for.
+        **attributes
+            As for a call.
+
+        Raises
+        ------
+        DeclarationError
+            The kernel is not declared with ``compile=``.
+        CompileError
+            It cannot be compiled; the message has numba's reason and line.
+        """
+        ahead.compile_op(self, inputs, attributes)
 
     def infer_shapes(self, *specs: shapes.Spec | None, **attributes: Any) -> tuple[shapes.Spec, ...]:
         """Run the shape function.

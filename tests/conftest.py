@@ -1,9 +1,15 @@
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from pyops import registry
 from tests import scripts
+
+
+@pytest.fixture(autouse=True, scope="session")
+def machine_code_is_kept_with_what_pytest_keeps(pytestconfig: pytest.Config) -> None:
+    os.environ["PYOPS_CACHE_DIR"] = str(pytestconfig.cache.mkdir("machine_code"))
 
 
 def _restore_declarations() -> Iterator[None]:

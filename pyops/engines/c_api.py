@@ -77,6 +77,7 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "ShapeInferContext_SetOutputTypeShape": (270, (c_void_p, c_size_t, c_void_p)),
     "SetSymbolicDimensions": (271, (c_void_p, c_void_p, c_size_t)),
     "ReadOpAttr": (272, (c_void_p, c_int, c_void_p, c_size_t, c_void_p)),
+    "KernelContext_ParallelFor": (274, (c_void_p, c_void_p, c_size_t, c_size_t, c_void_p)),
     "GetTensorElementTypeAndShapeDataReference": (414, _UNCHECKED),
     "KernelInfoGetAttributeArray_string": (417, (c_void_p, c_char_p, c_void_p, c_void_p, c_void_p)),
 }
@@ -90,14 +91,19 @@ class Api:
     """
 
     def __init__(self, table: int) -> None:
-        for name, (slot, parameters) in _FUNCTIONS.items():
-            address = c_void_p.from_address(table + slot * ctypes.sizeof(c_void_p)).value
-            if address is None:
+        self._table = table
+        for name, (_, parameters) in _FUNCTIONS.items():
+            address = self.address(name)
+            if not address:
                 raise EngineError(f"this ONNX Runtime's C API lacks {name}; pyops needs onnxruntime 1.28 or later")
             setattr(self, name, PYFUNCTYPE(c_void_p, *parameters)(address))
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{name} is not among the functions pyops uses of ONNX Runtime's C API")
+
+    def address(self, name: str) -> int:
+        """Where a function lies; 0 where this ONNX Runtime lacks it."""
+        return c_void_p.from_address(self._table + _FUNCTIONS[name][0] * ctypes.sizeof(c_void_p)).value or 0
 
     def check(self, status: int | None) -> None:
         """Raise the error that a call returned, if it did.

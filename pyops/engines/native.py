@@ -27,12 +27,13 @@ from ..model import Model
 from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from .c_api import PROTOTYPES, Api, api_from_table, load, session_options_pointer
+from .compiled_node import CompiledNode, dispatch_address, is_compiled
 from .guard import Guard, checkpoint
 from .hosted_op import AnyOp, HostedOp, hosted, hosted_ops, immortal, interrupts
 from .kernel_node import KernelNode
 from .shape_inference import infer_output_shapes
 
-_Key = tuple[str, str, int]
+_Key = tuple[str, str, int, bool]
 
 
 class Registration:
@@ -53,7 +54,7 @@ class Registration:
     def showing(self, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
         """Within it, new sessions see exactly these ops; afterwards those that are kept."""
         with self._lock:
-            wanted = {(host.domain, host.name, id(host.op)): host for host in hosts}
+            wanted = {(host.domain, host.name, id(host.op), is_compiled(host.op)): host for host in hosts}
             for key in wanted.keys() - self._hosted.keys():
                 self._hosted[key] = self._add(wanted[key])
             if keep:
@@ -71,7 +72,10 @@ class Registration:
 
     def _add(self, host: Host) -> list[HostedOp]:
         api = load()
-        items = hosted_ops(host.op, host.name, _callback_addresses)
+        callbacks = _callback_addresses
+        if is_compiled(host.op):
+            callbacks = callbacks | {"KernelComputeV2": dispatch_address()}
+        items = hosted_ops(host.op, host.name, callbacks)
         for item in items:
             hosted[item.address] = item
             _infers[item.address] = functools.partial(_infer_output_shapes, item.op)
@@ -189,7 +193,7 @@ def _descend_to_the_end() -> None:
 
 
 # What ONNX Runtime's pointers stand for: shape inference by the address of a hosted op's structure,
-# kernel nodes (their `compute`) by a number of ours.
+# kernel nodes (their `compute`) by a number of ours, or by the address of what compiled code knows of them.
 _infers: dict[int, Callable[[int], int | None]] = {}
 _computes: dict[int, Callable[[int], int | None]] = {}
 _numbers = itertools.count(1)
@@ -208,8 +212,13 @@ def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | Non
             interrupt = interrupts[0]
             interrupts.clear()
             raise interrupt
-        number = next(_numbers)
-        _computes[number] = KernelNode(api, info, hosted[hosted_op]).compute
+        op = hosted[hosted_op]
+        if op.struct.KernelComputeV2 == _callback_addresses["KernelComputeV2"]:
+            number, node = next(_numbers), KernelNode(api, info, op)
+        else:
+            node = CompiledNode(api, info, op, _callback_addresses["KernelComputeV2"])
+            number = node.address
+        _computes[number] = node.compute
         c_void_p.from_address(out).value = number
     except BaseException as error:
         return _report(error)

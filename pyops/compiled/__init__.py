@@ -1,0 +1,1 @@
+"""Kernels that numba compiles, for ONNX Runtime to call without the interpreter."""

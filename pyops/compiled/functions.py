@@ -1,0 +1,213 @@
+"""A kernel function as numba compiles it, behind one calling convention for all.
+
+``call(inputs, values, outs)`` takes three tuples (the inputs; the attributes in the order of the
+signature; the buffers, if there are any) and returns the outputs as a tuple of arrays of the
+declared dtypes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import CellType, FunctionType
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.core.registry import cpu_target
+
+from ..signature import Signature
+from ..types import DType
+from .callbacks import conform, conform_all, problem
+from .disk_cache import keep
+from .fingerprint import global_names
+from .intrinsics import INNER
+from .vector_math import vectorised
+
+Types = tuple[Any, Any, Any]
+"""The numba types of inputs, values and outs."""
+
+
+class CallableKernel:
+    """The compiled form of a kernel function for one set of output dtypes.
+
+    Parameters
+    ----------
+    options : mapping
+        More of numba's options.
+    made_from : str or None
+        A digest of the function and all that it refers to; None where there is none.
+
+    Attributes
+    ----------
+    call : numba dispatcher
+    made_from : tuple
+        What its code depends on, as `pyops.compiled.disk_cache.keep` takes it.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        signature: Signature,
+        dtypes: Sequence[DType],
+        buffers: bool,
+        options: Mapping[str, Any],
+        made_from: str | None,
+    ) -> None:
+        self._dtypes = dtypes
+        self._signature = signature
+        self._arguments = _arguments(function, signature, buffers)
+        code = _call_code(self._arguments, signature, dtypes)
+        # As in NumPy, dividing by 0 raises nothing.
+        options = {"nogil": True, "error_model": "numpy", **options}
+        # Only `call` is called from Python; for the others there is no need of code for that.
+        inner = options | INNER
+        self._function = _dispatcher(_positional(function), inner, {})
+        names = {"function": self._function, "conform": conform, "conform_all": conform_all, "np": np}
+        self.call = numba.njit(**options)(define("call", code, names))
+        spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
+        self.made_from = (made_from, code, str(spelled))
+        keep(self.call, signature.qualified_name, *self.made_from)
+
+    def compile(self, kinds: Types) -> str | None:
+        """Compile for numba types, or get the code from disk.
+
+        Returns
+        -------
+        str or None
+            Why it cannot be compiled.
+        """
+        try:
+            self.call.compile(kinds)
+        except Exception as error:
+            # What numba says of the kernel alone names its lines rather than ours.
+            return self._reason(kinds) or str(error)
+        return None
+
+    def _reason(self, kinds: Types) -> str | None:
+        names = {"inputs": kinds[0], "values": kinds[1], "outs": kinds[2]}
+        arguments = [_type_of(argument, names) for argument in self._arguments]
+        try:
+            self._function.compile(tuple(arguments))
+        except Exception as error:
+            return str(error) or type(error).__name__
+        returned = self._function.overloads[tuple(arguments)].signature.return_type
+        results = [returned]
+        if self._signature.returns_tuple:
+            if not isinstance(returned, types.BaseTuple):
+                return f"the kernel returns {returned}, declared is a tuple; return one of a fixed length"
+            results = list(returned)
+        if len(results) < len(self._dtypes):
+            return f"the kernel returns {len(results)} arrays, {len(self._dtypes)} are declared"
+        dtypes = [*self._dtypes, *[self._dtypes[-1]] * (len(results) - len(self._dtypes))]
+        found = (problem(kind, numba.from_dtype(dtype)) for kind, dtype in zip(results, dtypes, strict=True))
+        return next(filter(None, found), None)
+
+
+def define(name: str, code: str, names: dict[str, Any]) -> Any:
+    """The function of this name that some code defines."""
+    names = {"__name__": __name__} | names
+    exec(compile(code, f"<pyops {name}>", "exec"), names)
+    return names[name]
+
+
+_Argument = tuple[str, int | slice | None]
+"""One of the three tuples, and what of it; None is all."""
+
+
+def _arguments(function: Callable[..., Any], signature: Signature, buffers: bool) -> list[_Argument | None]:
+    """What a kernel function gets for each of its parameters, in the order of its code."""
+    attributes = [attribute.name for attribute in signature.attributes]
+    arguments: list[_Argument | None] = []
+    rest = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            rest = ("inputs", slice(len(arguments), None))
+        elif parameter.name == "out" and parameter.kind is parameter.KEYWORD_ONLY:
+            whole = ("outs", None if signature.returns_tuple else 0)
+            arguments.append(whole if buffers else None)
+        elif parameter.name in attributes:
+            arguments.append(("values", attributes.index(parameter.name)))
+        else:
+            arguments.append(("inputs", len(arguments)))
+    return [*arguments, rest] if rest else arguments
+
+
+def _call_code(arguments: Sequence[_Argument | None], signature: Signature, dtypes: Sequence[DType]) -> str:
+    results = [f"conform(result, np.{dtypes[0]})"]
+    if signature.returns_tuple:
+        singles = len(signature.outputs) - signature.outputs[-1].variadic
+        results = [f"conform(result[{i}], np.{dtype})" for i, dtype in enumerate(dtypes[:singles])]
+        if signature.outputs[-1].variadic:
+            results.append(f"*conform_all(result[{singles}:], np.{dtypes[-1]})")
+    return (
+        "def call(inputs, values, outs):\n"
+        f"    result = function({', '.join(map(_spell, arguments))})\n"
+        f"    return ({', '.join(results)},)\n"
+    )
+
+
+def _spell(argument: _Argument | None) -> str:
+    if argument is None:
+        return "None"
+    name, index = argument
+    if isinstance(index, slice):
+        return f"{name}[{index.start}:]"
+    return name if index is None else f"{name}[{index}]"
+
+
+def _type_of(argument: _Argument | None, kinds: dict[str, Any]) -> Any:
+    if argument is None:
+        return types.none
+    name, index = argument
+    if isinstance(index, slice):
+        return types.BaseTuple.from_types(tuple(kinds[name])[index])
+    return kinds[name] if index is None else kinds[name][index]
+
+
+def _positional(function: Callable[..., Any]) -> FunctionType:
+    """The function with only positional parameters, as numba knows no others: keywords and ``*xs`` come last."""
+    code = inspect.unwrap(function).__code__
+    rest = bool(code.co_flags & inspect.CO_VARARGS)
+    count = code.co_argcount + code.co_kwonlyargcount + rest
+    code = code.replace(
+        co_argcount=count, co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~inspect.CO_VARARGS
+    )
+    made = FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
+    made.__qualname__ = function.__qualname__
+    return made
+
+
+def _dispatcher(function: FunctionType, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
+    """Numba's form of a function; the plain Python functions that it calls are compiled too."""
+    # Code on disk is loaded with the module that it is of, which need not be there in every process.
+    names: dict[str, Any] = {"__name__": __name__}
+    cells = tuple(CellType() for _ in function.__closure__ or ())
+    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
+    made.__qualname__ = function.__qualname__
+    # Known before its names are looked up: it may call itself.
+    known[function] = dispatcher = numba.njit(**options)(made)
+    for name in ("__builtins__", *global_names(function.__code__)):
+        if name in function.__globals__:
+            names[name] = _compilable(function.__globals__[name], options, known)
+    for cell, original in zip(cells, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a name that has no value yet
+            cell.cell_contents = _compilable(original.cell_contents, options, known)
+    return dispatcher
+
+
+def _compilable(value: Any, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
+    value = vectorised(value)
+    if not isinstance(value, FunctionType) or value.__module__.startswith("numba.") or _is_known(value):
+        return value
+    return known.get(value) or _dispatcher(value, options, known)
+
+
+def _is_known(function: FunctionType) -> bool:
+    """Whether somebody told numba how to compile a function."""
+    try:
+        return cpu_target.typing_context.resolve_value_type(function) is not None
+    except ValueError:
+        return False

@@ -1,0 +1,144 @@
+"""One node of a session whose op has a compiled kernel: ONNX Runtime calls machine code, without the interpreter.
+
+Where machine code cannot go on it calls `CompiledNode.compute`: for types, ranks or shapes that it does
+not know yet, where the op was redefined, and where the kernel raised.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_void_p
+from typing import Any
+
+from ..compiled import layout
+from ..compiled.kernel import CompiledKernel
+from ..compiled.memory import Record, address_of, words
+from ..compiled.specialization import Specialization, attribute_words, specialize
+from ..errors import EngineError
+from .c_api import Api
+from .hosted_op import AnyOp, HostedOp
+from .kernel_node import KernelNode
+from .workspace import Workspace
+
+
+def is_compiled(op: AnyOp) -> bool:
+    """Whether sessions made now call the op's kernel as machine code."""
+    return isinstance(op.kernels["cpu"], CompiledKernel)
+
+
+def dispatch_address() -> int:
+    """The KernelComputeV2 of ops with compiled kernels."""
+    from ..compiled.machine_code import dispatch
+
+    return dispatch()
+
+
+class CompiledNode(KernelNode):
+    """A node of a session.
+
+    Parameters
+    ----------
+    python : int
+        The address of the callback that calls `compute`.
+
+    Attributes
+    ----------
+    address : int
+        Of what machine code knows of the node.
+    """
+
+    def __init__(self, api: Api, info: int, hosted: HostedOp, python: int) -> None:
+        super().__init__(api, info, hosted)
+        self._revision = self._op.revision.value - 1
+        self._records: dict[Specialization, Record] = {}
+        # Machine code that runs in another thread may still use what another took the place of.
+        self._kept: list[Any] = []
+        functions = (
+            "KernelContext_GetInput",
+            "KernelContext_GetOutput",
+            "GetTensorElementTypeAndShapeDataReference",
+            "GetTensorMutableData",
+            "KernelContext_ParallelFor",
+        )
+        self._state = words(
+            0,
+            ctypes.addressof(self._op.revision),
+            python,
+            *map(api.address, functions),
+        )
+        self.address = address_of(self._state)
+        self._publish()
+
+    def compute(self, context: int) -> None:
+        """As `KernelNode.compute`; or raise what machine code caught, where `context` is the address of that."""
+        if context & layout.FAILED:
+            self._raise(context - layout.FAILED)
+        inputs = self._inputs(context)
+        try:
+            self._learn(inputs)
+        except BaseException as error:
+            self._explain(error, inputs)
+            raise
+        del inputs
+        super().compute(context)
+
+    def _inputs(self, context: int) -> list[Any]:
+        workspace, pointer = Workspace(self._api), c_void_p(context)
+        dtypes = enumerate(self._input_dtypes)
+        return [None if dtype is None else workspace.input(pointer, index) for index, dtype in dtypes]
+
+    def _learn(self, inputs: list[Any]) -> None:
+        """Make machine code ready for the next call with inputs like these."""
+        revision, kernel = self._op.revision.value, self._op.kernels["cpu"]
+        if revision != self._revision:
+            self._revision, self._records = revision, {}
+            self._publish()
+        if not isinstance(kernel, CompiledKernel) or kernel.lacking(inputs, self._attributes, self._node.output_dtypes):
+            return
+        shapes = None if self._op.shape_function is None else self._shapes_for(inputs)
+        tensors = [None if array is None else (array.dtype, array.ndim) for array in inputs]
+        outputs = self._node.output_dtypes
+        attributes = attribute_words(self._signature, self._attributes, self._input_dtypes, outputs)
+        specialization = specialize(kernel, tensors, attributes, outputs, self._node.output_count, shapes)
+        input_sizes = [size for array in inputs if array is not None for size in array.shape]
+        output_sizes = [-1 if size is None else size for shape in shapes or () for size in shape]
+        if specialization not in self._records:
+            code = kernel.entry(specialization, self._attributes)
+            if code is None:
+                return
+            self._records[specialization] = Record(code, attributes, len(input_sizes), len(output_sizes))
+            self._publish()
+        if shapes is not None:
+            self._records[specialization].add_shapes(input_sizes, output_sizes)
+
+    def _publish(self) -> None:
+        addresses = [record.address for record in self._records.values()]
+        published = words(self._revision, len(addresses), *addresses)
+        self._kept.append((published, self._records))
+        self._state[layout.RECORDS] = address_of(published)
+
+    def _raise(self, failures: int) -> None:
+        """Raise the exception that a kernel raised in machine code, the first one of several threads'."""
+        context, slots = (ctypes.c_int64 * layout.FAILURES).from_address(failures)
+        count = slots * layout.FAILURE_WORDS
+        pointers = (c_void_p * count).from_address(failures + 8 * layout.FAILURES)
+        objects = [_take(pointer) for pointer in pointers]
+        inputs = self._inputs(context)
+        for error, traceback in zip(
+            objects[1 :: layout.FAILURE_WORDS], objects[2 :: layout.FAILURE_WORDS], strict=True
+        ):
+            if isinstance(error, BaseException):
+                error = error.with_traceback(traceback)
+                self._explain(error, inputs)
+                raise error
+        raise EngineError(f"{self._signature.qualified_name} failed in machine code, which left no exception")
+
+
+def _take(pointer: int | None) -> Any:
+    """The object that a reference of ours, which it gives up, refers to."""
+    if not pointer:
+        return None
+    taken = ctypes.cast(pointer, ctypes.py_object)
+    value = taken.value
+    ctypes.pythonapi.Py_DecRef(taken)
+    return value

@@ -1,0 +1,103 @@
+"""Machine code on disk: who compiles, who does not, and what has it compiled again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scripts import run_script
+
+COUNT = """
+import logging
+from typing import TypeVar
+from numpy.typing import NDArray
+
+class Count(logging.Handler):
+    def emit(self, record):
+        print("compiled", record.args[0])
+
+logging.getLogger("pyops").addHandler(Count())
+logging.getLogger("pyops").setLevel("INFO")
+T = TypeVar("T", np.float32, np.float64)
+"""
+
+KERNEL = """
+SCALE = 2.0
+
+def helper(x):
+    return x + x
+
+@onnx_op("cached::Scale", compile=True, parallel="()->()")
+def scale(x: NDArray[T], *, k: int = 1) -> NDArray[T]:
+    if x.size > 100:
+        raise ValueError("too long")
+    return helper(x) * x.dtype.type(SCALE * k)
+
+@scale.register_shape_inference
+def _(x, k=1):
+    return x
+"""
+
+RUN = """
+from numba.core import event
+class Events(event.Listener):
+    count = 0
+    def on_start(self, event): Events.count += 1
+    def on_end(self, event): pass
+event.register("numba:compile", Events())
+session = pyops.InferenceSession(chain("cached::Scale"))
+attempt(lambda: session.run(None, {"x": np.ones(2, np.float32)}))
+attempt(lambda: session.run(None, {"x": np.ones(2, np.float32)}))
+attempt(lambda: session.run(None, {"x": np.ones(200, np.float32)}))
+print(scale(np.ones(1, np.float32), k=2).tolist(), "compiled" if Events.count else "from disk")
+"""
+
+
+def run(kernel: str, expected: str) -> None:
+    run_script((COUNT, kernel, RUN), expected)
+
+
+def results(scale: float, where: str) -> str:
+    lines = [f"[[{scale}, {scale}]]"] * 2 + ["ValueError too long", f"[{2 * scale}] {where}"]
+    first = ["compiled cached::Scale for float32[:]"] if where == "compiled" else []
+    return "\n".join(first + lines)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PYOPS_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_the_second_process_does_not_compile() -> None:
+    run(KERNEL, results(4.0, "compiled"))
+    run(KERNEL, results(4.0, "from disk"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "scale"),
+    [
+        ("SCALE = 2.0", "SCALE = 3.0", 6.0),
+        ("return x + x", "return x + x + x", 6.0),
+        ("* x.dtype.type(SCALE * k)", "* x.dtype.type(SCALE * k * 2)", 8.0),
+    ],
+    ids=["a constant", "a function that it calls", "the kernel"],
+)
+def test_what_the_code_depends_on_has_it_compiled_again(old: str, new: str, scale: float) -> None:
+    run(KERNEL, results(4.0, "compiled"))
+    assert old in KERNEL
+    run(KERNEL.replace(old, new), results(scale, "compiled"))
+
+
+def test_damaged_files_are_compiled_again(folder: Path) -> None:
+    run(KERNEL, results(4.0, "compiled"))
+    for file in folder.iterdir():
+        file.write_bytes(file.read_bytes()[:50])
+    run(KERNEL, results(4.0, "compiled"))
+
+
+def test_where_nothing_can_be_kept_it_is_compiled_each_time(folder: Path) -> None:
+    folder.write_text("no folder")
+    run(KERNEL, results(4.0, "compiled"))
+    run(KERNEL, results(4.0, "compiled"))
