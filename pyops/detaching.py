@@ -143,17 +143,17 @@ def _release(view: memoryview) -> None:
 
 
 def _reachable(roots: Iterable[Any]) -> Iterator[Any]:
-    """What objects refer to, the nearest first."""
+    """What objects refer to, the nearest first, and what the modules of functions hold last."""
     # Not all that the garbage collector knows: CPython resizes a tuple that another thread is just
     # making only while nobody else refers to it.
     seen: set[int] = set()
-    pending = deque(roots)
-    while pending and len(seen) < _MOST_SEARCHED:
-        for item in gc.get_referents(pending.popleft()):
+    pending, modules = deque(roots), deque[Any]()
+    while (pending or modules) and len(seen) < _MOST_SEARCHED:
+        for item in gc.get_referents((pending or modules).popleft()):
             yield item
             if id(item) not in seen and type(item) not in _UNSEARCHED:
                 seen.add(id(item))
-                pending.append(item)
+                (modules if type(item) is dict and "__builtins__" in item else pending).append(item)
 
 
 def _own_modules() -> list[dict[str, Any]]:

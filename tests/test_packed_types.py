@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper
 
-from pyops import onnx_op
+from pyops import errors, onnx_op
 from tests.engines import ENGINES, make_session
 from tests.models import make_model
 
@@ -23,7 +23,7 @@ VALUES = {
 
 @pytest.mark.parametrize("shape", [(5,), (2, 2), (1,), (), (0, 3)])
 @pytest.mark.parametrize("scalar", VALUES, ids=lambda scalar: scalar.__name__)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "extensions"])
 def test_they_go_in_and_out(engine: str, scalar: Any, shape: tuple[int, ...]) -> None:
     @onnx_op("packed::Reverse")
     def reverse(x: NDArray[scalar]) -> tuple[NDArray[scalar], NDArray[np.float32]]:  # type: ignore[valid-type]
@@ -43,3 +43,19 @@ def test_they_go_in_and_out(engine: str, scalar: Any, shape: tuple[int, ...]) ->
     assert (y.dtype, y.shape) == (x.dtype, shape)
     assert y.astype(np.float32).tolist() == reverse(x)[0].astype(np.float32).tolist()
     assert z.tolist() == x.astype(np.float32).tolist()
+
+
+def test_onnxruntime_extensions_has_none_of_them() -> None:
+    @onnx_op("packed::Same")
+    def same(x: NDArray[ml_dtypes.int4]) -> NDArray[ml_dtypes.int4]:
+        return x
+
+    dtype = np.dtype(ml_dtypes.int4)
+    model = make_model(
+        [helper.make_node("Same", ["x"], ["y"], domain="packed")],
+        [("x", dtype, (1,))],
+        [("y", dtype, None)],
+        {"packed": 1},
+    )
+    with pytest.raises(errors.EngineError, match=r"packed::Same: .* its type int4; the native engine can"):
+        make_session(model, "extensions")

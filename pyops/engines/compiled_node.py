@@ -83,9 +83,9 @@ class CompiledNode(KernelNode):
         super().compute(context)
 
     def _inputs(self, context: int) -> list[Any]:
-        workspace, pointer = Workspace(self._api), c_void_p(context)
-        dtypes = enumerate(self._input_dtypes)
-        return [None if dtype is None else workspace.input(pointer, index) for index, dtype in dtypes]
+        inputs: list[Any] = []
+        Workspace(self._api).inputs(c_void_p(context), self._present, inputs)
+        return inputs
 
     def _learn(self, inputs: list[Any]) -> None:
         """Make machine code ready for the next call with inputs like these."""
@@ -98,7 +98,7 @@ class CompiledNode(KernelNode):
         shapes = None if self._op.shape_function is None else self._shapes_for(inputs)
         tensors = [None if array is None else (array.dtype, array.ndim) for array in inputs]
         outputs = self._node.output_dtypes
-        attributes = attribute_words(self._signature, self._attributes, self._input_dtypes, outputs)
+        attributes = attribute_words(self._signature, self._attributes, self._node.input_dtypes, outputs)
         specialization = specialize(kernel, tensors, attributes, outputs, self._node.output_count, shapes)
         input_sizes = [size for array in inputs if array is not None for size in array.shape]
         output_sizes = [-1 if size is None else size for shape in shapes or () for size in shape]
