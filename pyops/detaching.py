@@ -7,6 +7,7 @@ not explain, from the kernel outwards, where it can have put them.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import gc
 import sys
@@ -56,7 +57,9 @@ def detach(arrays: Sequence[Array | None], kernel: Callable[..., Any], traceback
         kept = any(getrefcount(array) - _count(array, local, arrays) > 4 for array in held.values())
         local.clear()
         if kept:
-            _own(_derived(_reachable([kernel, *(names for _, names in _running()), *_own_modules()]), held))
+            frames = [names for _, names in _running()]
+            for roots in ([kernel], frames, _own_modules()):
+                _own(_derived(_reachable(roots), held))
     _own(held.values())
     # What the search cannot reach (in C, say) still looks at memory that is there for as long as the
     # running sessions and what they were fed are.
@@ -146,7 +149,7 @@ def _reachable(roots: Iterable[Any]) -> Iterator[Any]:
     """What objects refer to, the nearest first, and what the modules of functions hold last."""
     # Not all that the garbage collector knows: CPython resizes a tuple that another thread is just
     # making only while nobody else refers to it.
-    seen: set[int] = set()
+    seen = {id(vars(builtins))}
     pending, modules = deque(roots), deque[Any]()
     while (pending or modules) and len(seen) < _MOST_SEARCHED:
         for item in gc.get_referents((pending or modules).popleft()):

@@ -39,6 +39,11 @@ def host(op: Op[..., Any], taken: set[str]) -> Host:
     return Host(domain, f"{_PREFIX}_{op.name}" if is_mistaken(op) else op.name, op)
 
 
+def all_hosts(op: Op[..., Any]) -> set[Host]:
+    """Every place where a session may have hosted an op: a saved model may have any of them."""
+    return {Host(op.domain, op.name, op), host(op, set()), host(op, {op.domain})}
+
+
 def is_mistaken(op: Op[..., Any] | Signature) -> bool:
     """Whether ONNX Runtime's optimizers would take the op for one of ONNX's."""
     return op.domain != ONNX_DOMAIN and op.name in _MISTAKEN

@@ -122,8 +122,9 @@ class SessionHost:
         hosts = {key: hosting.host(op, taken) for key, op in ops.items()}
         self.model = source.hosted(hosts)
         self._options, self._hosts = options, list(hosts.values())
-        if source.proto is None:  # a model in ORT format, whose nodes nobody reads or renames
-            self._hosts = [Host(op.domain, op.name, op) for op in registry.latest() if op.domain not in taken]
+        if source.proto is None:  # a model in ORT format, whose nodes nobody reads, nor knows how they were renamed
+            hosted = (host for op in registry.latest() for host in hosting.all_hosts(op))
+            self._hosts = [host for host in hosted if host.domain not in taken]
 
     def create(self, function: Callable[[], None]) -> None:
         """Create the session by `function`."""
