@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 _CONTAINERS = (dict, list, set, tuple)
 _UNSEARCHED = {str, bytes, int, float, bool, CodeType, ModuleType}
-_MOST_SEARCHED = 20_000
+_MOST_SEARCHED = 10_000
 _searching = threading.Lock()
 
 
