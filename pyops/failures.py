@@ -17,6 +17,8 @@ from types import TracebackType
 _MARK = re.compile(r"(?:Status Message|during initialization): \[pyops exception (\d+)\]")
 # Sessions that are not ours never pick their exceptions up; the oldest make room.
 _KEPT = 64
+# The last ones tell what happened, also where a kernel recurses without end.
+_FRAMES_TOLD = 30
 
 _lock = threading.Lock()
 _numbers = itertools.count(1)
@@ -42,7 +44,7 @@ def put_down(error: BaseException) -> str:
             del waiting[min(waiting)]
     # Unlike str(), these stand an exception whose __str__ raises.
     headline = traceback.format_exception_only(error)[0].strip()
-    return f"{_mark(number)} {headline}\n{''.join(traceback.format_exception(error))}"
+    return f"{_mark(number)} {headline}\n{''.join(traceback.format_exception(error, limit=-_FRAMES_TOLD))}"
 
 
 def reserve() -> tuple[int, str]:
