@@ -178,6 +178,59 @@ attempt(session.run, None, {"x": x})
     run(script, "True True True\n[[1.0, 2.0, 3.0]]")
 
 
+THEIRS = """
+for i in range(4):
+    theirs.onnx_op(op_type=f"half::Theirs{i}")(lambda x: x * 2)
+
+def theirs_alone():
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(theirs.get_library_path())
+    return onnxruntime.InferenceSession(chain("half::Theirs0").SerializeToString(), options)
+
+def declare(count):
+    for i in range(count):
+        @onnx_op(f"half::Ours{i}")
+        def ours(x: F32) -> F32:
+            return x + 1
+"""
+
+
+def test_a_domain_that_was_moved_over_by_half_runs():
+    script = """
+session = theirs_alone()
+attempt(session.run, None, {"x": x})
+del session
+declare(10)
+attempt(plain(chain("half::Theirs3", "half::Ours9")).run, None, {"x": x})
+living = plain(chain("half::Theirs0"))
+declare(40)
+attempt(plain(chain("half::Ours39")).run, None, {"x": x})
+attempt(living.run, None, {"x": x})
+"""
+    expected = "[[0.0, 2.0, 4.0]]\n[[1.0, 3.0, 5.0]]\n[[1.0, 2.0, 3.0]]\n[[0.0, 2.0, 4.0]]"
+    run(THEIRS + script, expected)
+
+
+def test_while_sessions_live_a_domain_of_others_does_not_grow():
+    script = """
+ours = pyops.InferenceSession(chain("half::Theirs1"))
+session = theirs_alone()
+declare(1)
+try:
+    pyops.get_library_path()
+except pyops.errors.EngineError as error:
+    print("domain 'half' holds functions declared with onnxruntime-extensions' own" in str(error))
+block = [bytearray(100) for _ in range(100000)]
+attempt(session.run, None, {"x": x})
+attempt(pyops.InferenceSession(chain("half::Theirs1", "half::Ours0")).run, None, {"x": x})
+del session
+attempt(plain(chain("half::Theirs1", "half::Ours0")).run, None, {"x": x})
+attempt(ours.run, None, {"x": x})
+"""
+    expected = "True\n[[0.0, 2.0, 4.0]]\n[[1.0, 3.0, 5.0]]\n[[1.0, 3.0, 5.0]]\n[[0.0, 2.0, 4.0]]"
+    run(THEIRS + script, expected)
+
+
 def test_what_is_left_out_is_said_once_with_the_reason():
     script = """
 @onnx_op("left::Out")
@@ -340,7 +393,9 @@ def test_what_a_kernel_raises_for_a_constant_is_raised_as_itself():
     ]
     with pytest.raises(KeyError, match="folded") as caught:
         # ONNX Runtime folds constants then, or not.
-        session(make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], {"plain": 1})).run(None, {"x": x})
+        session(make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], {"plain": 1})).run(
+            None, {"x": x}
+        )
     assert caught.value.__context__ is None
 
 
@@ -443,6 +498,21 @@ def half(x):
 node = helper.make_node("Half", ["x"], ["y"], domain="own")
 model = make_model([node], [("x", np.float16, None)], [("y", np.float32, None)], {"own": 1})
 plain(model).run(None, {"x": x.astype(np.float16)})
+""",
+    "options-from-before-their-domain-was-published-to": """
+for i in range(4):
+    theirs.onnx_op(op_type=f"own::Op{i}")(lambda x: x)
+options = onnxruntime.SessionOptions()
+options.register_custom_ops_library(theirs.get_library_path())
+
+@onnx_op("own::Ours")
+def ours(x: F32) -> F32:
+    return x
+
+pyops.get_library_path()
+block = [bytearray(300) for _ in range(100000)]
+session = onnxruntime.InferenceSession(chain("own::Op0").SerializeToString(), options)
+session.run(None, {"x": x})
 """,
     "more-functions-declared-there": """
 @theirs.onnx_op(op_type="own::Op0")

@@ -8,6 +8,7 @@ ever leaves the registry.
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import sys
 import threading
@@ -170,12 +171,36 @@ class Published:
 
 
 def reserve(domain: str, count: int) -> None:
-    """Make room in a domain that is new: for `count` operators, and some that are declared later."""
+    """Make room in a domain that is new: for `count` operators, and some that are declared later.
+
+    Raises
+    ------
+    EngineError
+        Functions declared with onnxruntime-extensions' own ``onnx_op`` are in the domain, more do not fit beside
+        them, and sessions live that may be using them.
+    """
     with lock:
         size, padding = _size(domain), 0
-        while domain not in _domains and _capacity(size + padding) - size - padding < count + _ROOM:
+        if domain in _domains:
+            return
+        must_stay = size > 0 and _sessions_live()
+        if must_stay and size + count > _capacity(size):
+            raise EngineError(
+                f"domain {domain!r} holds functions declared with onnxruntime-extensions' own onnx_op, and sessions "
+                "that live now may use them; they would end the process if its registry grew. Ask for "
+                "pyops.get_library_path() before the first session is created, declare those functions with "
+                "pyops.onnx_op too, or use pyops.InferenceSession"
+            )
+        while not must_stay and _capacity(size + padding) - size - padding < count + _ROOM:
             padding += 1
         _add(domain, [(f"_room_{number}", Types((1,), (1,)), {}, 0) for number in range(padding)])
+
+
+def _sessions_live() -> bool:
+    gc.collect()
+    kinds = {type(item) for item in gc.get_objects()}
+    # Ours do not run what others declared from where they declared it.
+    return any(issubclass(kind, onnxruntime.InferenceSession) and kind.__module__ != "pyops.session" for kind in kinds)
 
 
 # An operator in the registry costs a session's creation some ten microseconds.
