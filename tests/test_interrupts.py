@@ -140,9 +140,9 @@ def test_a_storm_of_signals_while_sessions_are_created_leaves_them_right_or_inte
     session: str, number: str, engine_of_scripts: str
 ) -> None:
     # ONNX Runtime asks most about a variadic input, which onnxruntime-extensions cannot carry.
-    rest = ", *rest: F32" if engine_of_scripts == "native" else ""
+    rest, more = (", *rest: F32", ", may_inplace={'output': 'x'}") if engine_of_scripts == "native" else ("", "")
     script = f"""
-        @onnx_op("hazards::Op")
+        @onnx_op("hazards::Op"{more})
         def op(x: F32{rest}) -> F32:
             return x + 1
 
