@@ -21,20 +21,17 @@ TOOLS = """
                 hits += 1
                 raise KeyboardInterrupt
 
-        def protected(function, depth=RAISES + 1):
-            if not depth:
-                return function()
-            try:
-                return protected(function, depth - 1)
-            except KeyboardInterrupt:
-                return None
-
-        def under_fire(function, number=signal.SIGINT):
+        def under_fire(function, depth=RAISES + 1):
             '''Call a function while signals come in at random; None where it was interrupted.'''
             global budget
+            # As many levels as there can be interrupts, and one more: none gets out, wherever it comes.
             try:
+                if depth:
+                    return under_fire(function, depth - 1)
                 budget = RAISES
-                return protected(function)
+                return function()
+            except KeyboardInterrupt:
+                return None
             finally:
                 budget = 0
 
