@@ -200,6 +200,7 @@ def test_a_domain_that_was_moved_over_by_half_runs():
 session = theirs_alone()
 attempt(session.run, None, {"x": x})
 del session
+unrelated = onnxruntime.InferenceSession(chain("Neg").SerializeToString())
 declare(10)
 attempt(plain(chain("half::Theirs3", "half::Ours9")).run, None, {"x": x})
 living = plain(chain("half::Theirs0"))

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,7 +184,7 @@ def reserve(domain: str, count: int) -> None:
         size, padding = _size(domain), 0
         if domain in _domains:
             return
-        must_stay = size > 0 and _sessions_live()
+        must_stay = size > 0 and _has_sessions(domain)
         if must_stay and size + count > _capacity(size):
             raise EngineError(
                 f"domain {domain!r} holds functions declared with onnxruntime-extensions' own onnx_op, and sessions "
@@ -196,11 +197,25 @@ def reserve(domain: str, count: int) -> None:
         _add(domain, [(f"_room_{number}", Types((1,), (1,)), {}, 0) for number in range(padding)])
 
 
-def _sessions_live() -> bool:
+def _has_sessions(domain: str) -> bool:
+    """Whether sessions may be using a domain; ours do not run what others declared from where they declared it."""
     gc.collect()
-    kinds = {type(item) for item in gc.get_objects()}
-    # Ours do not run what others declared from where they declared it.
-    return any(issubclass(kind, onnxruntime.InferenceSession) and kind.__module__ != "pyops.session" for kind in kinds)
+    kinds = {
+        kind
+        for kind in {type(item) for item in gc.get_objects()}
+        if issubclass(kind, onnxruntime.InferenceSession) and kind.__module__ != "pyops.session"
+    }
+    return any(type(item) in kinds and domain.encode() in _model_of(item, domain) for item in gc.get_objects())
+
+
+def _model_of(session: Any, domain: str) -> bytes:
+    known = vars(session)
+    if known.get("_model_bytes") is not None:
+        return bytes(known["_model_bytes"])
+    try:
+        return Path(known["_model_path"]).read_bytes()
+    except (KeyError, TypeError, OSError):  # it cannot be told: the domain may be in it
+        return domain.encode()
 
 
 # An operator in the registry costs a session's creation some ten microseconds.
