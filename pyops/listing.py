@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any, overload
 
 from . import adoption, plugins, registry
-from .engines.c_api import load
-from .engines.hosted_op import choices
-from .errors import EngineError
 from .op import Op
 from .tables import html_table, text_table
 
@@ -26,8 +23,8 @@ def ops() -> OpTable:
     -------
     OpTable
         By domain, name and version. Printed, and in a notebook, it is a table: domain, op type, version,
-        devices with a kernel of their own, the engine by which sessions host the op (``reference``: none can,
-        only ONNX's ReferenceEvaluator), source line and signature. Below it stand the plug-ins that are
+        devices with a kernel of their own, the engine by which sessions host the op here (``reference``: none
+        can, only ONNX's ReferenceEvaluator), source line and signature. Below it stand the plug-ins that are
         installed and not imported.
 
     Examples
@@ -103,7 +100,7 @@ def _source(op: AnyOp) -> str:
 
 def _engine(op: AnyOp) -> str:
     try:
-        load()
-    except (ImportError, EngineError):
+        from .engines.choice import engine_of
+    except ImportError:  # no ONNX Runtime
         return "reference"
-    return "native" if choices(op.signature) else "reference"
+    return engine_of(op.signature) or "reference"

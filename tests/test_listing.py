@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import Op, onnx_op, registry
+from tests.scripts import PREAMBLE, run_plain_script
 
 T = TypeVar("T", np.float16, np.float32)
 Many = TypeVar("Many", np.int8, np.int16, np.int32, np.int64, np.uint8, ml_dtypes.bfloat16)
@@ -117,6 +118,45 @@ def test_an_op_that_no_session_can_host_says_so() -> None:
         return x.conj()
 
     assert cells(conjugate)["engine"] == "reference"
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_where_native_does_not_work_it_says_which_ops_extensions_hosts(installed: bool) -> None:
+    script = f"""
+import platform
+platform.machine = lambda: "sparc"
+if not {installed}:
+    sys.modules["onnxruntime_extensions"] = None
+
+@onnx_op("listing::Carried")
+def carried(x: F32) -> F32:
+    return x
+
+@onnx_op("listing::Half")
+def half(x: NDArray[np.float16]) -> F32:
+    return x.astype(np.float32)
+
+for row in repr(pyops.ops()).splitlines()[1:]:
+    print(row.split()[4])
+print(bool(sys.modules.get("onnxruntime_extensions")))
+"""
+    run_plain_script(PREAMBLE + script, f"{'extensions' if installed else 'reference'}\nreference\nFalse")
+
+
+def test_without_onnxruntime_only_the_evaluator_runs_them() -> None:
+    script = """
+import sys
+sys.modules["onnxruntime"] = None
+import numpy as np, pyops
+from numpy.typing import NDArray
+
+@pyops.onnx_op("listing::Op")
+def op(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return x
+
+print(repr(pyops.ops()).splitlines()[1].split()[4])
+"""
+    run_plain_script(script, "reference")
 
 
 def test_functions_declared_with_onnxruntime_extensions_are_listed() -> None:

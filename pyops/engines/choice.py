@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import warnings
 
 import onnxruntime
 
 from ..errors import EngineError
+from ..signature import Signature
+from .hosted_op import choices
 
 ENGINES = ("auto", "native", "extensions")
 
@@ -29,6 +32,18 @@ def choose(engine: str) -> str:
         raise EngineError(problem)
     _tell(problem)
     return "extensions"
+
+
+def engine_of(signature: Signature) -> str | None:
+    """The engine that hosts an op where nobody asks for one; None where it cannot."""
+    if _native_problem() is None:
+        return "native" if choices(signature) else None
+    # It is not imported here: that takes long.
+    if importlib.util.find_spec("onnxruntime_extensions") is None:
+        return None
+    from .extensions import obstacles
+
+    return None if obstacles(signature) else "extensions"
 
 
 @functools.cache

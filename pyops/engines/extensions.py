@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime
 
-from .. import failures, hosting, kernel, plugins, registry
+from .. import failures, hosting, plugins, registry
 from ..builtin import ONNX_DOMAIN
 from ..errors import EngineError, InputError, OutputError
 from ..hosting import Host
@@ -28,7 +28,9 @@ from ..signature import AttributeKind, Signature
 from ..types import STRING, dtype_name
 from . import extensions_hook as hook
 from . import extensions_registry as extensions
+from . import extensions_runs
 from .extensions_registry import PLACE_TYPE as PLACE_TYPE
+from .extensions_runs import Run, this_thread
 
 AnyOp = Op[..., Any]
 
@@ -114,6 +116,8 @@ def _compute(call: hook.HookCall) -> hook.Answer:
         failures.remember(error)
         for run in runs:
             run.fail(error)
+        if not runs:
+            extensions_runs.fail(error)
         return hook.NOTHING
 
 
@@ -161,7 +165,7 @@ class SessionHost:
         if refused:
             lines = "\n".join(f"  - {line}" for line in refused)
             raise EngineError(f"the extensions engine cannot host the model's ops:\n{lines}")
-        self._active: list[hook.Run] = []
+        self._active: list[Run] = []
         self._keys: list[str] = []
         with extensions.lock:
             extensions.library()
@@ -208,12 +212,13 @@ class SessionHost:
         for key in self._keys:
             del _nodes[key]
 
-    def runs_here(self) -> list[hook.Run]:
-        """The runs that a call of a kernel may belong to: this thread's, or in ONNX Runtime's own threads, all."""
-        for run in reversed(hook.this_thread.runs):
+    def runs_here(self) -> list[Run]:
+        """The runs that a call of a kernel may belong to: this thread's, or all with kernels in ONNX Runtime's own."""
+        for run in reversed(this_thread.runs):
             if run in self._active:
                 return [run]
-        return list(self._active)
+        parallel = self._active if extensions_runs.is_parallel(self._options) else ()
+        return [*parallel, *extensions_runs.asynchronous]
 
     def check_feed(self, feed: Mapping[str, Any]) -> None:
         """Refuse strings that onnxruntime-extensions would cut off without a word, or end the process for.
@@ -250,28 +255,13 @@ class SessionHost:
         return self._watch(function, own, stop=stop)
 
     def _watch(self, function: Callable[..., Any], *args: Any, stop: Callable[[], None] = lambda: None) -> Any:
-        """What `function` returns; what a kernel raises in it is raised, whatever ONNX Runtime made of that."""
         hook.arm()
-        run = hook.Run(stop)
-        result = None
+        run = Run(stop)
         self._active.append(run)
-        hook.this_thread.runs.append(run)
         try:
-            result = function(*args)
-        except Exception:
-            if run.failure is None:
-                raise
+            return extensions_runs.watch(run, function, *args)
         finally:
-            hook.this_thread.runs.remove(run)
             self._active.remove(run)
-        # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
-        failure, run.failure = run.failure, None
-        if failure is not None:
-            try:
-                raise failure
-            finally:  # or the exception and this frame would keep each other
-                del failure
-        return result
 
 
 def _check_strings(where: str, texts: Iterable[Any]) -> None:
@@ -417,23 +407,16 @@ def _refuse(why: str, call: hook.HookCall) -> hook.Answer:
 
 
 def _compute_plain(op: AnyOp, call: hook.HookCall) -> hook.Answer:
-    hook.arm()
+    if extensions_runs.failed():
+        return hook.NOTHING
     signature = op.signature
     try:
         given = {name: _attribute(signature, name, text) for name, text in call.attributes.items()}
         return answer(signature, op.compute(call.inputs, signature.convert_attributes(given)))
     except BaseException as error:
-        if error is not failures.last_exception():  # or it comes from a node before this one
-            add_note(error, describe_node("", signature, call.inputs))
-        return hook.raise_in_caller(error, _stand_in(op, call.inputs))
-
-
-def _stand_in(op: AnyOp, arrays: Sequence[Any]) -> hook.Answer:
-    """Outputs that ONNX Runtime's next nodes can most often go on with, until the exception is raised."""
-    shape = arrays[0].shape if arrays else ()
-    dtypes = kernel.output_dtypes(op.signature, [array.dtype for array in arrays])
-    fillers = {"f": np.nan, "O": ""}
-    return answer(op.signature, [np.full(shape, fillers.get(dtype.kind, 0), dtype) for dtype in dtypes if dtype])
+        add_note(error, describe_node("", signature, call.inputs))
+        extensions_runs.fail(error)
+        return hook.NOTHING
 
 
 def _attribute(signature: Signature, name: str, text: str) -> Any:

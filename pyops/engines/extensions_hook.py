@@ -2,27 +2,19 @@
 
 It calls ``hook(op_id, inputs, attributes)`` and converts the result to a tuple: the id, then a shape
 and the flat elements of each output. It has no place for an error, and an exception that leaves the
-hook ends the process. So a failing kernel is answered with outputs that have no elements, and the
-exception takes another way: into the `Run` of a session that is ours, or else, by the interpreter's
-own means of raising in a thread, out of the call of ``session.run``.
+hook ends the process: it is left with the run that the call belongs to.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
-import sys
-import threading
-import traceback
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from .. import failures
-from ..node import add_note
+from . import extensions_runs as runs
 from . import guard
 
 Answer = Callable[[], Iterator[Any]]
@@ -74,10 +66,14 @@ def add_target(target: Target) -> int:
 
 
 def install() -> None:
-    """Make onnxruntime-extensions call this hook; functions declared with its own ``onnx_op`` go on to its own."""
+    """Make onnxruntime-extensions call this hook; functions declared with its own ``onnx_op`` go on to its own.
+
+    From then on what kernels raise comes out of the methods of ``onnxruntime.InferenceSession``.
+    """
     from onnxruntime_extensions import PyCustomOpDef
 
     PyCustomOpDef.install_hooker(HookCall)
+    runs.watch_all(arm)
     arm()
 
 
@@ -88,97 +84,23 @@ def _call_theirs(call: HookCall) -> Answer:
     return result
 
 
-class Run:
-    """One run of a session that is ours, and what a kernel raised in it first."""
-
-    def __init__(self, stop: Callable[[], None] = lambda: None) -> None:
-        self.thread = threading.get_ident()
-        self.failure: BaseException | None = None
-        self._stop = stop
-
-    def fail(self, error: BaseException) -> None:
-        """Keep an exception, and let ONNX Runtime stop before the next node."""
-        if self.failure is None:
-            self.failure = error
-            self._stop()
-
-
-class _ThisThread(threading.local):
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-
-
-this_thread = _ThisThread()
-
-
 class _Reporter:
     def report(self, error: BaseException) -> Answer:
-        if isinstance(error, _CarriedExit):
-            error = error.error
-        if this_thread.runs:
-            failures.remember(error)
-            this_thread.runs[-1].fail(error)
-            return NOTHING
-        return raise_in_caller(error)
+        runs.fail(error)
+        return NOTHING
 
     def spares(self) -> list[tuple[Answer, int]]:
-        numbers = [next(_spare_numbers) for _ in range(_SPARES)]
-        return [(_raising(functools.partial(self.slots.pop, number)), number) for number in numbers]
+        return [(NOTHING, next(_spare_numbers)) for _ in range(_SPARES)]
 
-    slots: dict[int, BaseException] = {}  # noqa: RUF012
+    @property
+    def slots(self) -> dict[int, BaseException]:
+        return runs.this_thread.unreported
 
 
 _SPARES = 8
 _spare_numbers = itertools.count()
 _guard = guard.Guard(targets, _Reporter())
 HookCall.__iter__ = property(_guard.callback)
-
-
-def raise_in_caller(error: BaseException, stand_in: Answer = NOTHING) -> Answer:
-    """An exception that this thread raises when ONNX Runtime returns to Python, and outputs until then.
-
-    A thread of ONNX Runtime's own (its parallel execution mode) never returns to Python; there the
-    exception goes to `threading.excepthook`, and the outputs have no elements.
-    """
-    known = error is failures.last_exception()
-    failures.remember(error)
-    if _is_foreign_thread():
-        thread = threading.current_thread()
-        threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
-        return NOTHING
-    if sys.version_info < (3, 12) and not known:  # where it is raised without its traceback
-        add_note(error, "Traceback of the kernel:\n" + "".join(traceback.format_tb(error.__traceback__)))
-    return _raising(lambda: error, stand_in)
-
-
-def _raising(find: Callable[[], BaseException], stand_in: Answer = NOTHING) -> Answer:
-    # A class is all that the interpreter takes; making an instance of this one gives the exception.
-    raised = type("Raised", (BaseException,), {"__new__": lambda cls, *args: _carried(find())})
-    # The last element is computed, and the exception set, when no bytecode follows that could raise it.
-    setting = map(_set_exception, (ctypes.c_ulong(threading.get_ident()),), (ctypes.py_object(raised),))
-    return itertools.chain(stand_in(), setting).__iter__
-
-
-class _CarriedExit(BaseException):
-    """A GeneratorExit that reaches a guard, whose generator would end by it."""
-
-    def __init__(self, error: GeneratorExit) -> None:
-        self.error = error
-
-
-def _carried(error: BaseException) -> BaseException:
-    in_guard = sys._getframe(2).f_code.co_filename == guard.__file__
-    return _CarriedExit(error) if in_guard and isinstance(error, GeneratorExit) else error
-
-
-_set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
-
-
-def _is_foreign_thread() -> bool:
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_back is not None:
-        frame = frame.f_back
-    return frame is None or frame.f_code.co_filename == guard.__file__
 
 
 def arm() -> None:

@@ -8,11 +8,13 @@ ever leaves the registry.
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,12 +172,50 @@ class Published:
 
 
 def reserve(domain: str, count: int) -> None:
-    """Make room in a domain that is new: for `count` operators, and some that are declared later."""
+    """Make room in a domain that is new: for `count` operators, and some that are declared later.
+
+    Raises
+    ------
+    EngineError
+        Functions declared with onnxruntime-extensions' own ``onnx_op`` are in the domain, more do not fit beside
+        them, and sessions live that may be using them.
+    """
     with lock:
         size, padding = _size(domain), 0
-        while domain not in _domains and _capacity(size + padding) - size - padding < count + _ROOM:
+        if domain in _domains:
+            return
+        must_stay = size > 0 and _has_sessions(domain)
+        if must_stay and size + count > _capacity(size):
+            raise EngineError(
+                f"domain {domain!r} holds functions declared with onnxruntime-extensions' own onnx_op, and sessions "
+                "that live now may use them; they would end the process if its registry grew. Ask for "
+                "pyops.get_library_path() before the first session is created, declare those functions with "
+                "pyops.onnx_op too, or use pyops.InferenceSession"
+            )
+        while not must_stay and _capacity(size + padding) - size - padding < count + _ROOM:
             padding += 1
         _add(domain, [(f"_room_{number}", Types((1,), (1,)), {}, 0) for number in range(padding)])
+
+
+def _has_sessions(domain: str) -> bool:
+    """Whether sessions may be using a domain; ours do not run what others declared from where they declared it."""
+    gc.collect()
+    kinds = {
+        kind
+        for kind in {type(item) for item in gc.get_objects()}
+        if issubclass(kind, onnxruntime.InferenceSession) and kind.__module__ != "pyops.session"
+    }
+    return any(type(item) in kinds and domain.encode() in _model_of(item, domain) for item in gc.get_objects())
+
+
+def _model_of(session: Any, domain: str) -> bytes:
+    known = vars(session)
+    if known.get("_model_bytes") is not None:
+        return bytes(known["_model_bytes"])
+    try:
+        return Path(known["_model_path"]).read_bytes()
+    except (KeyError, TypeError, OSError):  # it cannot be told: the domain may be in it
+        return domain.encode()
 
 
 # An operator in the registry costs a session's creation some ten microseconds.

@@ -7,14 +7,13 @@ import functools
 import itertools
 import weakref
 from collections.abc import Mapping, Sequence
-from ctypes import addressof, c_int, c_void_p
+from ctypes import addressof, c_char_p, c_int, c_void_p
 from typing import Any
 
 from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from ..types import DType, dtype_name, element_type
 from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp
-from .guard import checkpoint
 
 AnyOp = Op[..., Any]
 
@@ -138,15 +137,14 @@ def _position_callback(prototype: Any, answers: tuple[int, ...]) -> int:
 def _in_place_callbacks(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
     # ONNX Runtime asks these without saying for which op: one pair of callbacks per answer.
     outputs, inputs = ((c_int * len(pairs))(*column) for column in zip(*pairs, strict=True))
-
-    def get(at_inputs: int, at_outputs: int) -> int:
-        c_void_p.from_address(at_inputs).value = addressof(inputs)
-        c_void_p.from_address(at_outputs).value = addressof(outputs)
-        return len(pairs)
-
-    callback = immortal(PROTOTYPES["GetMayInplace"](checkpoint(get, interrupts.append)))
+    answers = f"{addressof(inputs):#x} {addressof(outputs):#x}".encode()
+    # C code that writes two pointers to where it is told; of the number of those it makes the number of pairs.
+    write: Any = ctypes.PyDLL(None)["sscanf"]
+    write.argtypes = (c_char_p, c_char_p, c_void_p, c_void_p)
+    write.restype = (0, 0, len(pairs)).__getitem__
+    write.written = inputs, outputs  # which live as long
     return {
-        "GetMayInplace": callback,
+        "GetMayInplace": immortal(PROTOTYPES["GetMayInplace"](functools.partial(write, answers, b"%p %p"))),
         "ReleaseMayInplace": _constant_callback(PROTOTYPES["ReleaseMayInplace"], None),
     }
 
