@@ -11,14 +11,15 @@ import pyops
 from tests.models import chain
 
 F32 = NDArray[np.float32]
-ORIGINAL = onnxruntime.InferenceSession.__init__
 x = np.arange(3, dtype=np.float32)
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays_installed():
-    yield
-    assert onnxruntime.InferenceSession.__init__ is ORIGINAL
+def original():
+    """The constructor, which stays when nothing is installed any more."""
+    before = onnxruntime.InferenceSession.__init__
+    yield before
+    assert onnxruntime.InferenceSession.__init__ is before
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_a_subclass_of_somebody_else_stays_one_and_runs_the_ops(model):
             assert session.run(None, {"x": x})[0].tolist() == np.sqrt(x).tolist()
 
 
-def test_whoever_wraps_the_constructor_meanwhile_keeps_it(model):
+def test_whoever_wraps_the_constructor_meanwhile_keeps_it(model, original):
     with pyops.install():
         ours = onnxruntime.InferenceSession.__init__
         onnxruntime.InferenceSession.__init__ = lambda self, *args, **kwargs: ours(self, *args, **kwargs)
@@ -115,7 +116,7 @@ def test_whoever_wraps_the_constructor_meanwhile_keeps_it(model):
     assert type(onnxruntime.InferenceSession(chain("Neg").SerializeToString())) is onnxruntime.InferenceSession
     with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail):
         onnxruntime.InferenceSession(model)
-    onnxruntime.InferenceSession.__init__ = ORIGINAL
+    onnxruntime.InferenceSession.__init__ = original
 
 
 def test_options_providers_and_other_arguments_arrive(model, tmp_path):
