@@ -38,9 +38,9 @@ def export(module, **arguments):
     return exporters.export(module, (torch.ones(2),), verbose=False, **arguments)
 
 
-def refusal(model, function):
+def refusal(model, function, **arguments):
     with pytest.raises(exporters.ExportError) as caught:
-        export(model(function))
+        export(model(function), **arguments)
     return caught.value
 
 
@@ -124,6 +124,7 @@ def test_what_is_not_known_passes_as_it_is(model):
         export(model(lambda x: x if x.sum() > 0 else -x))
 
 
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "torchscript"])
 @pytest.mark.parametrize(
     ("name", "function", "returned"),
     [
@@ -133,12 +134,18 @@ def test_what_is_not_known_passes_as_it_is(model):
         ("aten::lgamma", lambda x: exporters.opset("some").Two(x, _outputs=2), "a tuple of 2; return one value"),
         ("aten::frexp.Tensor", lambda x: exporters.opset("some").One(x), "; return 2 values of the graph"),
         ("aten::frexp.Tensor", lambda x: exporters.opset("some").Three(x, _outputs=3), "a tuple of 3; return 2 values"),
+        ("aten::unbind.int", lambda x: exporters.opset("some").One(x), "; return a list of values of the graph"),
+        ("aten::unbind.int", lambda x: [x, None], "a list of 2; return a list of values of the graph"),
     ],
 )
-def test_a_translation_whose_outputs_do_not_match(model, name, function, returned):
+def test_a_translation_whose_outputs_do_not_match(model, name, function, returned, dynamo):
     exporters.translate(name, function)
-    operator = torch.lgamma if "lgamma" in name else lambda x: torch.frexp(x)[0]
-    error = refusal(model, lambda x: operator(x))
+    operators = {
+        "aten::lgamma": torch.lgamma,
+        "aten::frexp.Tensor": lambda x: torch.frexp(x)[0],
+        "aten::unbind.int": lambda x: torch.unbind(x)[0],
+    }
+    error = refusal(model, lambda x: operators[name](x), dynamo=dynamo)
     assert f"the translation of {name} returned" in str(error)
     assert returned in str(error)
 

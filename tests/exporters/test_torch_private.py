@@ -1,14 +1,10 @@
 """The private interfaces of torch that the exporters use; where one of these fails, torch changed it."""
 
-import re
-from pathlib import Path
-
 import onnx_ir
 import pytest
 import torch
 from onnxscript import opset20
 
-import exporters
 from exporters import _torch_private
 from exporters.errors import ExportError
 
@@ -59,18 +55,6 @@ def test_called_overloads():
     torch.library.define("torch_private::single", "(Tensor x) -> Tensor")
     single = torch.ops.torch_private.single
     assert _torch_private.called_overload(single) is single.default
-
-
-def test_no_other_module_uses_private_interfaces():
-    folder = Path(exporters.__file__).parent
-    typing_only = re.compile(r"if TYPE_CHECKING:\n(?:    .*\n)+")
-    private = re.compile(r"(?:torch|onnx|onnxscript|onnx_ir)(?:\.\w+)*\.(?:_\w+)")
-    found = {
-        path.name: private.findall(typing_only.sub("", path.read_text()))
-        for path in folder.glob("*.py")
-        if path.name != "_torch_private.py"
-    }
-    assert {name: names for name, names in found.items() if names} == {}
 
 
 def test_trees():
