@@ -198,3 +198,19 @@ def test_verify(program):
     report = exporters.verify(Model(), tuple(args), program)
     assert report.ok, report
     assert max(item.absolute for item in report.outputs) == 0
+
+
+@DTYPES
+def test_torchscript_export(dtype):
+    args = tensors(dtype)
+    axes = {name: {0: "batch"} for name in ("x", "y", "weight")}
+    exported = exporters.export(Model().eval(), tuple(args), dynamo=False, dynamic_axes=axes)
+    names = [item.name for item in exported.model.graph.inputs]
+    evaluator = ReferenceEvaluator(exported.model_proto, new_ops=pyops.reference_ops(exported))
+    for batch in (4, 9):
+        given = tensors(dtype, batch)
+        values = dict(zip(names, (item.numpy() for item in given), strict=True))
+        assert_same(pyops.InferenceSession(exported).run(None, values), expected(given))
+        assert_same(evaluator.run(None, values), expected(given))
+    with exporters.register_schemas():
+        onnx.checker.check_model(exported.model_proto, full_check=True, check_custom_domain=True)
