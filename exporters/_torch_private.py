@@ -272,8 +272,12 @@ def _register_symbolics(functions: Symbolics, opset_version: int) -> None:
 
 
 def _unregister_symbolics(names: Iterable[str], opset_version: int) -> None:
+    registry = _symbolic_registry()
     for name in names:
-        _symbolic_registry().unregister(name, opset_version)
+        registry.unregister(name, opset_version)
+        if not registry.get_function_group(name)._functions:
+            # Torch looks for the oldest version of a name that it knows, and fails where there is none.
+            del registry._registry[name]
 
 
 def _symbolic_registry() -> Any:
