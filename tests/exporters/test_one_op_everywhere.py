@@ -109,6 +109,16 @@ def as_arrays(results):
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
+def test_plain_call():
+    x, y = np.array([[1, 2], [3, 4]], np.float32), np.array([2, -4], np.float32)
+    mixed, best = blend(x, y, np.float32(3) * np.ones_like(y), x, scale=0.5, axis=0)
+    assert mixed.tolist() == [[1 + 3 + 1, 2 - 6 + 4], [3 + 3 + 9, 4 - 6 + 16]]
+    assert best.tolist() == [1, 1]
+    mixed, best = blend(x, y)
+    assert mixed.tolist() == [[2, 0], [4, 2]]
+    assert best.tolist() == [0, 0]
+
+
 @DTYPES
 @pytest.mark.parametrize("call", CALLS)
 def test_torch_eager(call, dtype):
