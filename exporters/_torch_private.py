@@ -16,12 +16,18 @@ import onnx_ir
 import torch
 from onnxscript import evaluator
 from onnxscript.values import Opset
-from torch._library.custom_ops import CustomOpDef
-from torch._ops import OpOverload
-from torch.fx import operator_schemas
-from torch.utils import _pytree
 
 from .errors import ExportError
+
+_USE = "use torch 2.13, which this version of exporters was written for"
+
+try:
+    from torch._library.custom_ops import CustomOpDef
+    from torch._ops import OpOverload
+    from torch.fx import operator_schemas
+    from torch.utils import _pytree
+except ImportError as error:
+    raise ImportError(f"torch {torch.__version__} lacks a private interface ({error}); {_USE}") from error
 
 __all__ = [
     "Argument",
@@ -339,6 +345,5 @@ def _guarded(name: str, read: Callable[[], T]) -> T:
         return read()
     except (AttributeError, ImportError) as error:
         raise ExportError(
-            f"torch {torch.__version__} does not have the private interface {name} any more; "
-            "use torch 2.13, which this version of exporters was written for"
+            f"torch {torch.__version__} does not have the private interface {name} any more; {_USE}"
         ) from error

@@ -7,6 +7,7 @@ from onnxscript import opset20
 
 from exporters import _torch_private
 from exporters.errors import ExportError
+from tests.scripts import run_plain_script
 
 
 def test_schemas():
@@ -125,3 +126,15 @@ def test_custom_op_def():
 def test_a_missing_interface_says_so():
     with pytest.raises(ExportError, match=r"does not have the private interface OpOverload._schema .*use torch 2.13"):
         _torch_private.spell(object())
+
+
+def test_a_missing_module_says_so():
+    script = """
+import sys, torch
+sys.modules["torch._library.custom_ops"] = None
+try:
+    import exporters
+except ImportError as error:
+    print(str(error).rpartition("; ")[2])
+"""
+    run_plain_script(script, "use torch 2.13, which this version of exporters was written for")
