@@ -51,7 +51,7 @@ def _torchs_translations_are_read_once():
         return registry
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ONNXRegistry, "from_torchlib", copied)
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(copied))
         yield
 
 
