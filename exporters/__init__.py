@@ -1,4 +1,17 @@
-"""PyTorch models to ONNX, with operators of any domain."""
+"""PyTorch models to ONNX, with operators of any domain.
+
+Where what is:
+
+- what a user registers: `custom_op` (with `torch_schema`), `translations` (of an Op: `op_translation`; of an
+  onnxscript function: `functions`), `contrib_ops`; nodes are emitted in `nodes`
+- the two exporters: `dynamo`, and `torchscript` with `tracing`, `symbolics` and `graph_values`
+- what both end in, `program`: `functions`, `opset_imports`, `declared_nodes`, `optimization`
+- ONNX's own schemas of the ops: `schema`, `schema_inference`, `schema_registry`
+- torch against ONNX Runtime: `verify`, with `report`, `intermediates` and `reference`
+- torch's side of things: `torch_ops` by name, `tensors`, whole arguments and results in `adapt`, and all private
+  interfaces in `_torch_private`
+- `explanations` of what torch and onnxscript say
+"""
 
 from .adapt import to_onnx_inputs, to_onnx_outputs
 from .contrib_ops import use_contrib_ops

@@ -16,12 +16,18 @@ import onnx_ir
 import torch
 from onnxscript import evaluator
 from onnxscript.values import Opset
-from torch._library.custom_ops import CustomOpDef
-from torch._ops import OpOverload
-from torch.fx import operator_schemas
-from torch.utils import _pytree
 
 from .errors import ExportError
+
+_USE = "use torch 2.13, which this version of exporters was written for"
+
+try:
+    from torch._library.custom_ops import CustomOpDef
+    from torch._ops import OpOverload
+    from torch.fx import operator_schemas
+    from torch.utils import _pytree
+except ImportError as error:
+    raise ImportError(f"torch {torch.__version__} lacks a private interface ({error}); {_USE}") from error
 
 __all__ = [
     "Argument",
@@ -272,8 +278,12 @@ def _register_symbolics(functions: Symbolics, opset_version: int) -> None:
 
 
 def _unregister_symbolics(names: Iterable[str], opset_version: int) -> None:
+    registry = _symbolic_registry()
     for name in names:
-        _symbolic_registry().unregister(name, opset_version)
+        registry.unregister(name, opset_version)
+        if not registry.get_function_group(name)._functions:
+            # Torch looks for the oldest version of a name that it knows, and fails where there is none.
+            del registry._registry[name]
 
 
 def _symbolic_registry() -> Any:
@@ -335,6 +345,5 @@ def _guarded(name: str, read: Callable[[], T]) -> T:
         return read()
     except (AttributeError, ImportError) as error:
         raise ExportError(
-            f"torch {torch.__version__} does not have the private interface {name} any more; "
-            "use torch 2.13, which this version of exporters was written for"
+            f"torch {torch.__version__} does not have the private interface {name} any more; {_USE}"
         ) from error

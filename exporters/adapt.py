@@ -13,7 +13,7 @@ from pyops import model as models
 
 from ._torch_private import flatten
 from .errors import ExportError
-from .tensors import as_array
+from .tensors import as_onnx_array
 
 
 def to_onnx_inputs(model: Any, *args: Any, **kwargs: Any) -> dict[str, np.ndarray[Any, Any]]:
@@ -46,7 +46,7 @@ def to_onnx_inputs(model: Any, *args: Any, **kwargs: Any) -> dict[str, np.ndarra
     """
     names = _input_names(model)
     values = input_values(names, args, kwargs)
-    return {name: to_array(value) for name, value in zip(names, values, strict=True)}
+    return {name: as_onnx_array(value) for name, value in zip(names, values, strict=True)}
 
 
 def to_onnx_outputs(result: Any) -> list[np.ndarray[Any, Any]]:
@@ -68,7 +68,7 @@ def to_onnx_outputs(result: Any) -> list[np.ndarray[Any, Any]]:
     >>> [array.shape for array in exporters.to_onnx_outputs({"loss": torch.ones(()), "past": (None, torch.ones(2))})]
     [(), (2,)]
     """
-    return [to_array(leaf) for leaf in flatten(result) if leaf is not None]
+    return [as_onnx_array(leaf) for leaf in flatten(result) if leaf is not None]
 
 
 def input_values(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -94,15 +94,6 @@ def input_values(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[st
     # Numbers are constants of the graph, unless they were exported as dynamic.
     rest = iter(tensors if len(tensors) == missing else leaves)
     return [named[name] if name in named else next(rest) for name in names]
-
-
-def to_array(value: Any) -> np.ndarray[Any, Any]:
-    """A tensor or a number as ONNX has it: complex numbers are pairs along a last dimension."""
-    if not isinstance(value, torch.Tensor):
-        return np.asarray(value, np.float32 if isinstance(value, float) else None)
-    tensor = value.detach().cpu().resolve_conj()
-    array: np.ndarray[Any, Any] = as_array(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
-    return np.ascontiguousarray(array).reshape(array.shape)
 
 
 def _input_names(model: Any) -> list[str]:

@@ -68,6 +68,13 @@ def _symbolic(match: _Match) -> str:
     return symbolic_message("torch.onnx.ops.symbolic", match["name"])
 
 
+def _optional_tensors(match: _Match) -> str:
+    return (
+        "TorchScript cannot trace a call with a list of optional tensors, which torch.onnx.ops.symbolic makes; leave "
+        "out dynamo=False, or call an operator of exporters.custom_op instead"
+    )
+
+
 def _unsupported(match: _Match) -> str:
     name, opset = match["name"], match["opset"]
     return (
@@ -99,6 +106,7 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[[_Match], str]], ...] = (
     # Torch wraps an operator that writes to its arguments, and then fails to look the wrapper up.
     (re.compile(rf"<bound method OpOverload\.name of {_OVERLOAD}>"), _writes),
     (re.compile(r"Unsupported attribute type for (?P<name>\w+): <class 'torch\.Sym"), _symbolic),
+    (re.compile(r"unsupported input list type: Tensor\?"), _optional_tensors),
     (
         re.compile(r"Exporting the operator '(?P<name>[\w:.]+)' to ONNX opset version (?P<opset>\d+) is not"),
         _unsupported,

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ._torch_private import clone_tensors
-from .adapt import to_array
 from .errors import ExportError
 from .report import OutputReport, Tolerances, compare
+from .tensors import as_onnx_array
 
 
 def compare_intermediates(
@@ -49,8 +49,8 @@ def compare_intermediates(
     reports = compare(
         number,
         names,
-        [to_array(interpreter.values[name]) for name in names],
-        [to_array(value) for value in actual],
+        [as_onnx_array(interpreter.values[name]) for name in names],
+        [as_onnx_array(value) for value in actual],
         tolerances,
     )
     spelled = {name: f"{node.domain or 'ai.onnx'}::{node.op_type} {node.name!r}" for name, node in producers.items()}

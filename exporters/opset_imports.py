@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import onnx
 import onnx_ir
 
 from pyops import builtin, registry
 from pyops import model as models
+from pyops.explanations import opset_too_old
 
 from .errors import ExportError
 from .nodes import Emitted
+from .optimization import all_nodes
 
 
 def check_custom_opsets(custom_opsets: Mapping[str, int]) -> None:
@@ -41,9 +43,10 @@ def settle(model: onnx_ir.Model, emitted: Emitted, custom_opsets: Mapping[str, i
     ------
     ExportError
         No version of a domain means that, its nodes do not fit the declarations of the version
-        that the user gave, or ONNX Runtime does not know the version.
+        that the user gave, ONNX Runtime does not know the version, or ONNX has no such operator in the
+        opset version of the model.
     """
-    present = {(node.domain, node.op_type) for node in _nodes(model)}
+    present = {(node.domain, node.op_type) for node in all_nodes(model)}
     unused = custom_opsets.keys() - {domain for domain, _ in present}
     if unused:
         used = ", ".join(sorted({domain for domain, _ in present} - {""})) or "none but ONNX's"
@@ -62,6 +65,7 @@ def settle(model: onnx_ir.Model, emitted: Emitted, custom_opsets: Mapping[str, i
             _check_meaning(domain, name, emitted[domain, name], versions[domain])
     _check_fit(model, custom_opsets)
     _check_known(model.opset_imports)
+    _check_onnx_operators(model)
 
 
 def _check_meaning(domain: str, name: str, emitted: set[int], version: int) -> None:
@@ -79,7 +83,7 @@ def _check_fit(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> None:
     """Check the nodes of these domains against the operators that the versions mean."""
     proto = onnx.ModelProto()
     proto.graph.node.extend(
-        onnx_ir.serde.serialize_node(node) for node in _nodes(model) if node.domain in custom_opsets
+        onnx_ir.serde.serialize_node(node) for node in all_nodes(model) if node.domain in custom_opsets
     )
     proto.opset_import.extend(onnx.helper.make_opsetid(*item) for item in custom_opsets.items())
     proto.functions.extend(onnx.FunctionProto(domain=key[0], name=key[1]) for key in model.functions)
@@ -96,7 +100,13 @@ def _check_known(imports: Mapping[str, int]) -> None:
         raise ExportError("; ".join(filter(None, problems)))
 
 
-def _nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
-    yield from onnx_ir.traversal.RecursiveGraphIterator(model.graph)
-    for function in model.functions.values():
-        yield from onnx_ir.traversal.RecursiveGraphIterator(function)
+def _check_onnx_operators(model: onnx_ir.Model) -> None:
+    opset_version = model.opset_imports.get("", 1)
+    named = {node.op_type for node in all_nodes(model) if not node.domain}
+    problems = [
+        opset_too_old(name, opset_version)
+        for name in sorted(named)
+        if not onnx.defs.has(name, opset_version) and registry.find(builtin.ONNX_DOMAIN, name, opset_version) is None
+    ]
+    if problems:
+        raise ExportError("; ".join(problems))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +16,9 @@ Array = np.ndarray[Any, Any]
 
 Tolerances = Mapping[DType, tuple[float, float]]
 """Relative and absolute tolerance by dtype."""
+
+Side = Literal["", "torch", "ONNX Runtime", "both", "neither"]
+"""With whom the reference engine agrees; empty where it was not asked."""
 
 # More samples than these are summed up.
 _LISTED_SAMPLES = 10
@@ -51,6 +54,9 @@ class OutputReport:
         What is wrong beyond a difference in value: another dtype or shape. Empty otherwise.
     node : str
         The node that gives it, for a value inside the model: ``"domain::Name 'node name'"``.
+    reference : str
+        With whom the reference engine agrees, within the same tolerance: ``"torch"``, ``"ONNX Runtime"``,
+        ``"both"`` or ``"neither"``. Empty unless it was asked.
     """
 
     sample: int
@@ -64,6 +70,7 @@ class OutputReport:
     ok: bool
     problem: str = ""
     node: str = ""
+    reference: Side = ""
 
 
 @dataclass(frozen=True)
@@ -109,15 +116,19 @@ class Report:
         if first is not None:
             difference = first.problem or f"is off by {first.absolute:.3g}"
             verdict += f"; the first node that differs is {first.node}: its output {first.name!r} {difference}"
+        sides = {item.reference for item in self.outputs if not item.ok} - {""}
+        if sides:
+            verdict += f"; there the reference engine agrees with {' or '.join(sorted(sides))}"
         return f"torch and ONNX Runtime {verdict}"
 
     def _rows(self) -> list[list[str]]:
-        header = ["output", "dtype", "shape", "max abs", "max rel", "allowed", "ok"]
-        rows = [header, *map(_row, self.outputs)]
-        if self.samples == 1:
-            return rows
+        several, asked = self.samples > 1, any(item.reference for item in self.outputs)
         listed = self.outputs if self.samples <= _LISTED_SAMPLES else self._worst()
-        return [["sample", *header], *([str(item.sample), *_row(item)] for item in listed)]
+        header = ["output", "dtype", "shape", "max abs", "max rel", "allowed", "ok"]
+        return [
+            [*["sample"] * several, *header, *["reference agrees with"] * asked],
+            *([*[str(item.sample)] * several, *_row(item), *[item.reference] * asked] for item in listed),
+        ]
 
     def _worst(self) -> Sequence[OutputReport]:
         """For each output the sample in which it is worst."""

@@ -11,7 +11,8 @@ from ._torch_private import OpOverload, qualified_name, schema_returns, spell
 from .errors import ExportError
 
 # Values of the graph are none of these, whichever exporter makes them.
-_NO_NODES = (bool, int, float, complex, str, np.ndarray, np.generic, torch.Tensor)
+_NO_NODES = (type(None), complex, str, np.ndarray, np.generic, torch.Tensor)
+_NUMBERS = (bool, int, float)
 
 
 def check_returned(target: OpOverload, result: Any) -> None:
@@ -22,17 +23,19 @@ def check_returned(target: OpOverload, result: Any) -> None:
     ExportError
         It is not one value per tensor that the operator returns.
     """
+    if result is NotImplemented:  # left to torch
+        return
     declared = schema_returns(target)
-    # Left to torch; or a number of the graph, which torch takes as a constant too.
-    if result is NotImplemented or not all("Tensor" in item for item in declared):
+    tensors = all("Tensor" in item for item in declared)
+    listed = len(declared) == 1 and "List" in declared[0]
+    several = isinstance(result, (list, tuple))
+    values = result if several else [result]
+    # Torch takes a constant too where its operator returns a number.
+    wrong = (*_NO_NODES, *_NUMBERS) if tensors else _NO_NODES
+    fitting = several if listed else len(values) == len(declared) and several == (len(declared) > 1)
+    if fitting and not any(isinstance(value, wrong) for value in values):
         return
-    if len(declared) == 1 and "List" in declared[0]:
-        return
-    values = result if isinstance(result, (list, tuple)) else [result]
-    fitting = len(values) == len(declared) and isinstance(result, (list, tuple)) == (len(declared) > 1)
-    if fitting and not any(value is None or isinstance(value, _NO_NODES) for value in values):
-        return
-    expected = "one value" if len(declared) == 1 else f"{len(declared)} values"
+    expected = "a list of values" if listed else "one value" if len(declared) == 1 else f"{len(declared)} values"
     raise ExportError(
         f"the translation of {qualified_name(target)} returned {_describe(result)}; return {expected} of the graph, as "
         f"exporters.opset(...) gives them, for {spell(target)}"

@@ -23,6 +23,7 @@ from .errors import ExportError
 from .functions import called_as_nodes
 from .graph_values import Returned, arguments, constant, emitted_arguments, fits, graph_values, ir_value, returned, spec
 from .opset_check import check_opset
+from .returned import check_returned
 from .tracing import OPERATOR, TracedCalls
 from .translations import refused
 
@@ -113,7 +114,7 @@ class Symbolics:
     def _emit(self, g: Any, target: OpOverload, args: Any, kwargs: Any, traced: Returned | None) -> Any:
         """Emit a node with the types of what torch returns: a tuple of values, or NotImplemented."""
         given = graph_values((args, kwargs))
-        name = self._add_function(target, args, kwargs, given, None if traced is None else len(traced))
+        name = self._add_function(target, args, kwargs, given)
         if name is NotImplemented:
             return NotImplemented
         count = len(self._functions[-1].outputs)
@@ -124,9 +125,7 @@ class Symbolics:
                 value.setType(tensor_type(dtype, shape))
         return values
 
-    def _add_function(
-        self, target: OpOverload, args: Any, kwargs: Any, given: Sequence[Any], expected: int | None
-    ) -> Any:
+    def _add_function(self, target: OpOverload, args: Any, kwargs: Any, given: Sequence[Any]) -> Any:
         """Keep what the translation emits as a function of these inputs; its name, or NotImplemented."""
         inputs = [ir_value(f"input_{i}", value) for i, value in enumerate(given)]
         ir_args, ir_kwargs = emitted_arguments((args, kwargs), inputs)
@@ -134,12 +133,8 @@ class Symbolics:
             result = self._table[qualified_name(target)][1](*ir_args, **ir_kwargs)
         if result is NotImplemented:
             return NotImplemented
+        check_returned(target, result)
         outputs = list(result) if isinstance(result, (list, tuple)) else [result]
-        if len(outputs) != (expected or len(outputs)) or not all(isinstance(item, onnx_ir.Value) for item in outputs):
-            raise ExportError(
-                f"the translation of {qualified_name(target)} returns {result!r}, and torch's operator {expected} "
-                "tensors; return the value of a node for each"
-            )
         name = f"{qualified_name(target).partition('::')[2].replace('.', '_')}_{len(self._functions)}"
         graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, name=name)
         emitted = onnx_ir.traversal.RecursiveGraphIterator(graph)

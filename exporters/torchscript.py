@@ -67,7 +67,7 @@ def capture(
         emission() as emitted,
         symbolics.installed(),
         calls,
-        _flat(model, args, keywords) as tensors,
+        _flat(model, args, keywords, calls) as tensors,
         tempfile.TemporaryDirectory() as folder,
     ):
         path = Path(folder) / "model.onnx"
@@ -75,6 +75,7 @@ def capture(
         exported = onnx_ir.load(path)
         # Large models come with files beside them, which end with the folder.
         onnx_ir.external_data.load_to_model(exported)
+    calls.remove_results(exported.graph)
     symbolics.put_in_place(exported)
     program = Program(exported, None)
     emitted.settle(program.model, keep_functions=keep_functions, custom_opsets=custom_opsets or {})
@@ -119,7 +120,9 @@ def _input_names(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> l
 
 
 @contextmanager
-def _flat(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[torch.Tensor, ...]]:
+def _flat(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], calls: TracedCalls
+) -> Iterator[tuple[torch.Tensor, ...]]:
     """The tensors among the arguments, which the model takes inside the ``with`` block.
 
     TorchScript takes neither keyword-only arguments nor numbers and None beside tensors.
@@ -136,7 +139,7 @@ def _flat(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator
         filled = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         all_args, all_kwargs = unflatten((args, kwargs), filled)
         result = forward(*all_args, **all_kwargs)
-        return tuple(map(_as_tensor, (leaf for leaf in flatten(result) if leaf is not None)))
+        return calls.with_results([_as_tensor(leaf) for leaf in flatten(result) if leaf is not None])
 
     own = vars(model).get("forward", _MISSING)
     model.forward = flat

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+import onnx_ir
 import torch
 from torch.jit import is_tracing  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
@@ -78,6 +79,8 @@ class TracedCalls(TorchFunctionMode):
     def __init__(self, targets: Iterable[OpOverload]) -> None:
         super().__init__()
         self.calls: list[Call] = []
+        self._results: list[torch.Tensor] = []
+        self._added = 0
         self._targets = {qualified_name(target) for target in targets if target.namespace != "aten"}
 
     def __enter__(self) -> TracedCalls:
@@ -98,10 +101,21 @@ class TracedCalls(TorchFunctionMode):
         call = Call(target, _arguments(target, args, kwargs))
         self.calls.append(call)
         traced = torch.ops.pyops_exporters.traced(call.tensors(), len(self.calls) - 1)
+        self._results += traced[:1]
         returned = schema_returns(target)
         if len(returned) > 1:
             return tuple(traced)
         return traced if "List" in returned[0] else traced[0]
+
+    def with_results(self, returned: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """What a model returns and a result of every other call; TorchScript drops one that nobody uses."""
+        added = [result for result in self._results if not any(result is item for item in returned)]
+        self._added = len(added)
+        return (*returned, *added)
+
+    def remove_results(self, graph: onnx_ir.Graph) -> None:
+        """Take what `with_results` added out of the outputs of the exported graph; its nodes stay."""
+        del graph.outputs[len(graph.outputs) - self._added :]
 
     def _target(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> OpOverload | None:
         """The operator, if it is one of ours and takes these arguments; if not, torch says why."""

@@ -125,6 +125,7 @@ def _or_torchs_own(target: OpOverload, translation: Callable[..., Any]) -> Calla
     def chosen(*args: Any, **kwargs: Any) -> Any:
         result = translation(*args, **kwargs)
         if result is not NotImplemented:
+            check_returned(target, result)
             return result
         own = own_translation(target)
         if own is None:
@@ -191,9 +192,7 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
         if isinstance(function, onnxscript.OnnxFunction):
             functions.check_return_annotation(function)
         with functions.called_as_nodes():
-            result = function(*args, **kwargs)
-        check_returned(target, result)
-        return result
+            return function(*args, **kwargs)
 
     return translation
 

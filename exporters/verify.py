@@ -15,13 +15,14 @@ from pyops.errors import MissingDependencyError
 from pyops.types import DType
 
 from ._torch_private import clone_tensors
-from .adapt import input_values, to_array, to_onnx_outputs
+from .adapt import input_values, to_onnx_outputs
 from .dynamo import capture
 from .errors import ExportError
 from .intermediates import compare_intermediates
 from .program import Model
+from .reference import Reference
 from .report import OutputReport, Report, compare
-from .tensors import numpy_dtype
+from .tensors import as_onnx_array, numpy_dtype
 
 
 def verify(
@@ -33,6 +34,7 @@ def verify(
     kwargs: Mapping[str, Any] | None = None,
     tolerances: Mapping[Any, tuple[float, float]] | None = None,
     intermediates: bool = False,
+    reference: bool = False,
     progress: bool = False,
 ) -> Report:
     """Compare what torch and ONNX Runtime compute for a model.
@@ -58,6 +60,9 @@ def verify(
     intermediates : bool
         Compare the values inside the model too, and name the first node that differs. The program must
         be one that `export` returned.
+    reference : bool
+        Let ONNX's own evaluator compute the model too, with the declared ops' kernels in NumPy, and say of
+        each output with whom it agrees: where torch and ONNX Runtime differ, that tells which one to look at.
     progress : bool
         Show a bar while samples are compared; needs rich.
 
@@ -70,7 +75,8 @@ def verify(
     ------
     ExportError
         The arguments are missing, given twice, or more or fewer than the program's inputs; or
-        `intermediates` are asked for of a program without torch's graph.
+        `intermediates` are asked for of a program without torch's graph, or `reference` of a model with
+        an operator that ONNX's evaluator lacks.
     MissingDependencyError
         `progress` is asked for and rich is not installed.
 
@@ -93,11 +99,14 @@ def verify(
         session = pyops.InferenceSession(program)
         inputs = [item.name for item in session.get_inputs()]
         names = [item.name for item in session.get_outputs()]
+        opinion = Reference(program) if reference else None
         for sample in _shown(itertools.chain([first], calls), total, progress):
-            expected = run(*clone_tensors(sample), **clone_tensors(keywords))
-            fed = map(to_array, input_values(inputs, sample, keywords))
-            actual = session.run(None, dict(zip(inputs, fed, strict=True)))
-            outputs += compare(count, names, to_onnx_outputs(expected), actual, allowed)
+            expected = to_onnx_outputs(run(*clone_tensors(sample), **clone_tensors(keywords)))
+            fed = map(as_onnx_array, input_values(inputs, sample, keywords))
+            feed = dict(zip(inputs, fed, strict=True))
+            actual = session.run(None, feed)
+            compared = compare(count, names, expected, actual, allowed)
+            outputs += opinion.judge(compared, feed, expected, actual, allowed) if opinion else compared
             if intermediates:
                 inside += compare_intermediates(count, program, sample, keywords, allowed)
             count += 1

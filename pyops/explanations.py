@@ -13,16 +13,20 @@ def explanations(message: str) -> list[str]:
     return [explain(match) for pattern, explain in _EXPLANATIONS if (match := pattern.search(message))]
 
 
-def _opset_too_old(match: _Match) -> str:
+def opset_too_old(name: str, opset: int) -> str:
+    """What to say of an operator that ONNX's own domain does not have in this opset version."""
     import onnx
 
-    name, opset = match["name"], match["opset"]
     if not onnx.defs.has(name):
         return f"no version of ONNX has an operator {name}: a node of another domain must name that domain"
     return (
         f"{name} came into ONNX after opset {opset}, which the model imports; export it with opset_version="
         f"{onnx.defs.get_schema(name).since_version} or a later one that this ONNX Runtime knows"
     )
+
+
+def _opset_too_old(match: _Match) -> str:
+    return opset_too_old(match["name"], int(match["opset"]))
 
 
 def _declared_twice(match: _Match) -> str:

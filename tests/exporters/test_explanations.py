@@ -1,6 +1,7 @@
 """What torch refuses comes out with what it means, what to type, and the original as its cause."""
 
 import numpy as np
+import onnx
 import onnxscript
 import pytest
 import torch
@@ -9,9 +10,11 @@ from onnx.defs import OpSchema
 from onnxscript import opset18 as op18
 
 import exporters
+import pyops
 from exporters import translations
 from exporters.explanations import causes, explained
 from pyops import onnx_op
+from pyops.errors import ModelError
 
 F32 = NDArray[np.float32]
 
@@ -34,13 +37,18 @@ def _own_registrations(monkeypatch):
     monkeypatch.setattr(translations, "_translations", dict(translations._translations))
 
 
+@pytest.fixture(params=[True, False], ids=["dynamo", "torchscript"])
+def dynamo(request):
+    return request.param
+
+
 def export(module, **arguments):
     return exporters.export(module, (torch.ones(2),), verbose=False, **arguments)
 
 
-def refusal(model, function):
+def refusal(model, function, **arguments):
     with pytest.raises(exporters.ExportError) as caught:
-        export(model(function))
+        export(model(function), **arguments)
     return caught.value
 
 
@@ -99,24 +107,81 @@ def test_an_operator_that_writes_to_its_argument(model):
     assert "explained::writing writes to its arguments" in str(error)
 
 
+def test_an_operator_that_the_torchscript_exporter_lacks(model):
+    exporters.translate("aten::lgamma", lambda x: exporters.opset("some").Thing(x))
+    export(model(lambda x: torch.lgamma(x)), dynamo=False)
+    translations._translations.clear()  # what was registered before changes nothing
+    error = refusal(model, lambda x: torch.lgamma(x), dynamo=False)
+    assert str(error) == (
+        "the TorchScript exporter has no translation for aten::lgamma in opset 20; give it one before the export: "
+        'exporters.translate("aten::lgamma", op), or export with another opset_version'
+    )
+    assert "Exporting the operator 'aten::lgamma' to ONNX opset version 20 is not" in str(error.__cause__)
+
+
+def test_symbolic_nodes_while_torchscript_traces(model):
+    error = refusal(
+        model, lambda x: torch.onnx.ops.symbolic("some::Thing", (x,), dtype=x.dtype, shape=x.shape), dynamo=False
+    )
+    assert "torch.onnx.ops.symbolic makes; leave out dynamo=False, or call an operator of exporters.custom_op" in str(
+        error
+    )
+
+
+def test_a_schema_that_onnx_lacks(model, dynamo):
+    exporters.translate("aten::lgamma", lambda x: onnx.defs.get_schema("Twice", 1, "explained"))
+    error = refusal(model, lambda x: torch.lgamma(x), dynamo=dynamo)
+    assert "onnx has no schema of Twice; exporters.register_schemas() gives it those of the declared ops" in str(error)
+    assert "No schema registered" in str(list(causes(error))[-1])
+
+
+def test_an_operator_of_a_later_opset(model, dynamo):
+    exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("", 20).Gelu(x))
+    error = refusal(model, lambda x: torch.nn.functional.gelu(x), opset_version=18, dynamo=dynamo)
+    assert "export" in str(error)
+    assert "opset_version=20" in str(error)
+
+
+def test_an_operator_that_no_opset_has(model, dynamo):
+    @onnxscript.script(default_opset=op18)
+    def function(x):
+        return op18.Twise(x)
+
+    exporters.translate("aten::lgamma", function)
+    error = refusal(model, lambda x: torch.lgamma(x), dynamo=dynamo)
+    assert str(error).startswith("no version of ONNX has an operator Twise: a node of another domain must name")
+
+
+def test_what_older_onnxscripts_say_of_an_operator_that_they_do_not_know():
+    original = ValueError("'Twise' is not a known op in 'explained'")
+    error = explained(original)
+    assert "the domain 'explained' has no operator Twise; for one that is declared with @pyops.onnx_op" in str(error)
+    assert error.__cause__ is original
+
+
 @pytest.mark.parametrize(
-    ("message", "meaning"),
+    ("translation", "original", "meaning"),
     [
         (
-            "Exporting the operator 'aten::lgamma' to ONNX opset version 17 is not supported.",
-            'no translation for aten::lgamma in opset 17; give it one before the export: exporters.translate("aten::l',
+            lambda x: exporters.opset("elsewhere").Thing(x),
+            "is not a registered function/op",
+            "elsewhere::Thing is not declared; import the module that declares it before creating the session",
         ),
-        ("'Twise' is not a known op in 'explained'", r"the domain 'explained' has no operator Twise; for one that"),
-        ("No schema registered for 'Twice'!", "onnx has no schema of Twice; exporters.register_schemas() gives it"),
-        ("No Op registered for Twice with domain_version of 1", "exporters.register_schemas() gives it those of the"),
+        (
+            lambda x: exporters.opset("com.microsoft").BiasGelu(None, x),
+            "is marked single but has an empty string in the graph",
+            "leaves out its input 0, which its operator requires; where the operator is yours, declare that input as",
+        ),
     ],
 )
-def test_messages_of_other_roads(message, meaning):
-    original = RuntimeError("outermost")
-    original.__cause__ = ValueError(message)
-    error = explained(original)
-    assert meaning in str(error)
-    assert error.__cause__ is original
+def test_from_the_export_to_the_session(model, dynamo, translation, original, meaning):
+    exporters.translate("aten::lgamma", translation)
+    program = export(model(lambda x: torch.lgamma(x)), dynamo=dynamo)
+    for run in (pyops.InferenceSession, lambda program: program(torch.ones(2))):
+        with pytest.raises(ModelError) as caught:
+            run(program)
+        assert meaning in str(caught.value)
+        assert original in str(caught.value.__cause__)
 
 
 def test_what_is_not_known_passes_as_it_is(model):
@@ -133,12 +198,18 @@ def test_what_is_not_known_passes_as_it_is(model):
         ("aten::lgamma", lambda x: exporters.opset("some").Two(x, _outputs=2), "a tuple of 2; return one value"),
         ("aten::frexp.Tensor", lambda x: exporters.opset("some").One(x), "; return 2 values of the graph"),
         ("aten::frexp.Tensor", lambda x: exporters.opset("some").Three(x, _outputs=3), "a tuple of 3; return 2 values"),
+        ("aten::unbind.int", lambda x: exporters.opset("some").One(x), "; return a list of values of the graph"),
+        ("aten::unbind.int", lambda x: [x, None], "a list of 2; return a list of values of the graph"),
     ],
 )
-def test_a_translation_whose_outputs_do_not_match(model, name, function, returned):
+def test_a_translation_whose_outputs_do_not_match(model, name, function, returned, dynamo):
     exporters.translate(name, function)
-    operator = torch.lgamma if "lgamma" in name else lambda x: torch.frexp(x)[0]
-    error = refusal(model, lambda x: operator(x))
+    operators = {
+        "aten::lgamma": torch.lgamma,
+        "aten::frexp.Tensor": lambda x: torch.frexp(x)[0],
+        "aten::unbind.int": lambda x: torch.unbind(x)[0],
+    }
+    error = refusal(model, lambda x: operators[name](x), dynamo=dynamo)
     assert f"the translation of {name} returned" in str(error)
     assert returned in str(error)
 

@@ -156,7 +156,8 @@ def test_external_data(tmp_path):
 
 
 @pytest.mark.stress
-def test_more_than_two_gigabytes(tmp_path):
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "torchscript"])
+def test_more_than_two_gigabytes(dynamo, tmp_path):
     class Large(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -168,7 +169,7 @@ def test_more_than_two_gigabytes(tmp_path):
 
     net, index = Large().eval(), torch.tensor([1, 65535])
     with torch.no_grad():
-        program = export(net, (index,))
+        program = export(net, (index,), dynamo=dynamo)
     path = tmp_path / "model.onnx"
     program.save(path)
     assert sum(item.stat().st_size for item in tmp_path.iterdir()) > 2**31

@@ -109,6 +109,16 @@ def as_arrays(results):
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
+def test_plain_call():
+    x, y = np.array([[1, 2], [3, 4]], np.float32), np.array([2, -4], np.float32)
+    mixed, best = blend(x, y, np.float32(3) * np.ones_like(y), x, scale=0.5, axis=0)
+    assert mixed.tolist() == [[1 + 3 + 1, 2 - 6 + 4], [3 + 3 + 9, 4 - 6 + 16]]
+    assert best.tolist() == [1, 1]
+    mixed, best = blend(x, y)
+    assert mixed.tolist() == [[2, 0], [4, 2]]
+    assert best.tolist() == [0, 0]
+
+
 @DTYPES
 @pytest.mark.parametrize("call", CALLS)
 def test_torch_eager(call, dtype):
@@ -198,3 +208,19 @@ def test_verify(program):
     report = exporters.verify(Model(), tuple(args), program)
     assert report.ok, report
     assert max(item.absolute for item in report.outputs) == 0
+
+
+@DTYPES
+def test_torchscript_export(dtype):
+    args = tensors(dtype)
+    axes = {name: {0: "batch"} for name in ("x", "y", "weight")}
+    exported = exporters.export(Model().eval(), tuple(args), dynamo=False, dynamic_axes=axes)
+    names = [item.name for item in exported.model.graph.inputs]
+    evaluator = ReferenceEvaluator(exported.model_proto, new_ops=pyops.reference_ops(exported))
+    for batch in (4, 9):
+        given = tensors(dtype, batch)
+        values = dict(zip(names, (item.numpy() for item in given), strict=True))
+        assert_same(pyops.InferenceSession(exported).run(None, values), expected(given))
+        assert_same(evaluator.run(None, values), expected(given))
+    with exporters.register_schemas():
+        onnx.checker.check_model(exported.model_proto, full_check=True, check_custom_domain=True)

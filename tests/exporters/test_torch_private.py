@@ -1,16 +1,13 @@
 """The private interfaces of torch that the exporters use; where one of these fails, torch changed it."""
 
-import re
-from pathlib import Path
-
 import onnx_ir
 import pytest
 import torch
 from onnxscript import opset20
 
-import exporters
 from exporters import _torch_private
 from exporters.errors import ExportError
+from tests.scripts import run_plain_script
 
 
 def test_schemas():
@@ -59,18 +56,6 @@ def test_called_overloads():
     torch.library.define("torch_private::single", "(Tensor x) -> Tensor")
     single = torch.ops.torch_private.single
     assert _torch_private.called_overload(single) is single.default
-
-
-def test_no_other_module_uses_private_interfaces():
-    folder = Path(exporters.__file__).parent
-    typing_only = re.compile(r"if TYPE_CHECKING:\n(?:    .*\n)+")
-    private = re.compile(r"(?:torch|onnx|onnxscript|onnx_ir)(?:\.\w+)*\.(?:_\w+)")
-    found = {
-        path.name: private.findall(typing_only.sub("", path.read_text()))
-        for path in folder.glob("*.py")
-        if path.name != "_torch_private.py"
-    }
-    assert {name: names for name, names in found.items() if names} == {}
 
 
 def test_trees():
@@ -141,3 +126,15 @@ def test_custom_op_def():
 def test_a_missing_interface_says_so():
     with pytest.raises(ExportError, match=r"does not have the private interface OpOverload._schema .*use torch 2.13"):
         _torch_private.spell(object())
+
+
+def test_a_missing_module_says_so():
+    script = """
+import sys, torch
+sys.modules["torch._library.custom_ops"] = None
+try:
+    import exporters
+except ImportError as error:
+    print(str(error).rpartition("; ")[2])
+"""
+    run_plain_script(script, "use torch 2.13, which this version of exporters was written for")
