@@ -150,6 +150,12 @@ def test_an_op_that_may_work_in_place_gets_the_memory_of_its_input() -> None:
     assert session.run(None, {"x": X[0]})[0].tolist() == (X[0] - 10).tolist()
 
 
+def test_a_plain_call_takes_arrays_of_any_strides() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for view in (x.T, x[::2, 1::2], x[::-1], np.broadcast_to(x[0], (3, 6))):
+        assert np.array_equal(add_round(view), view + view)
+
+
 def test_float16_runs_the_plain_kernel_which_is_said_once() -> None:
     @onnx_op("compiled::Half", compile=True)
     def half(x: NDArray[T]) -> NDArray[T]:

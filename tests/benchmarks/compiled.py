@@ -30,7 +30,7 @@ F32 = NDArray[np.float32]
 ONE = np.float32(1)
 SIZES = (1, 10**3, 10**5, 10**6, 10**7)
 ROW = 1000
-ROUNDS = 200
+ROUNDS = 100
 SECONDS = 0.0005  # per contestant and round
 
 
