@@ -11,18 +11,18 @@ from onnx.reference import ReferenceEvaluator
 
 import pyops
 from pyops import ort_values
-from tests.op_db import SAMPLES
+from tests.op_db import SAMPLES, Sample
 
 ENGINES = ("native", "extensions", "reference")
 PLAIN_ENGINES = ("native", "extensions-plain")
 """The engines in sessions that are ONNX Runtime's own, where one of them carries less."""
 
 
-def sample_cases(engines: Sequence[str] = ENGINES) -> list[Any]:
-    """The table times the engines, as pytest's parameters."""
+def sample_cases(engines: Sequence[str] = ENGINES, samples: Sequence[Sample] = SAMPLES) -> list[Any]:
+    """A table times the engines, as pytest's parameters."""
     cases = []
     for engine in engines:
-        for sample in SAMPLES:
+        for sample in samples:
             reason = sample.expected_failures.get(engine)
             marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
             cases.append(pytest.param(sample, engine, id=f"{engine}-{sample.id}", marks=marks))

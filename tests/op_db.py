@@ -54,10 +54,11 @@ SAMPLES: list[Sample] = []
 
 
 def sample(id: str, op: Op[..., Any], *inputs: Any, **attributes: Any) -> None:
-    SAMPLES.append(Sample(f"{op.name}-{id}", op, inputs, attributes, _expected_failures(op, inputs, attributes)))
+    SAMPLES.append(Sample(f"{op.name}-{id}", op, inputs, attributes, expected_failures(op, inputs, attributes)))
 
 
-def _expected_failures(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, str]:
+def expected_failures(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, str]:
+    """As `Sample.expected_failures`."""
     lacking = [item.name for item in op.signature.inputs if item.optional or item.variadic]
     lacking += [item.name for item in op.signature.outputs if item.variadic]
     foreign = [x.dtype.name for x in inputs if x is not None and _is_foreign(x.dtype)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,183 +14,11 @@ from numpy.typing import NDArray
 import pyops
 from pyops import Op, onnx_op
 from pyops.errors import CompileWarning, DeclarationError
-from pyops.shapes import broadcast, new_dim
-from tests.models import chain, sample_feed, sample_model
+from tests.compiled_db import F32, NOT_KEPT, SAMPLES, T, X, add_round
+from tests.engines import make_session, sample_cases
+from tests.models import assert_same, chain, sample_feed, sample_model
 from tests.op_db import Sample
-
-T = TypeVar("T", np.float16, np.float32, np.float64)
-N = TypeVar("N", np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_)
-F32, I64 = NDArray[np.float32], NDArray[np.int64]
-X = np.array([[0.25, 1.5, -2.75], [3, 0, 1]], np.float32)
-
-SAMPLES: list[Any] = []
-
-
-def sample(id: str, op: Op[..., Any], *inputs: Any, **attributes: Any) -> None:
-    case = Sample(f"{op.name}-{id}", op, inputs, attributes)
-    SAMPLES.append(pytest.param(case, id=case.id))
-
-
-@onnx_op("compiled::AddRound", compile=True)
-def add_round(x: NDArray[T], *, decimals: int = 0) -> NDArray[T]:
-    return np.round(x + x, decimals)
-
-
-sample("numpy-style", add_round, X, decimals=1)
-sample("float64", add_round, X.astype(np.float64))
-sample("scalar", add_round, np.array(0.25, np.float32), decimals=1)
-sample("empty", add_round, X[:0])
-sample("four-dimensions", add_round, X.reshape(1, 2, 1, 3))
-
-
-@onnx_op("compiled::Loop", compile=True)
-def loop(x: NDArray[N], *, out: NDArray[N] | None = None) -> NDArray[N]:
-    if out is None:
-        out = np.empty_like(x)
-    for index in np.ndindex(x.shape):
-        out[index] = x[index] + x[index]
-    return out
-
-
-loop.register_shape_inference(lambda x: x)
-for _dtype in (np.float32, np.float64, np.int32, np.int64, np.uint8):
-    sample(f"loop-style-{np.dtype(_dtype)}", loop, np.arange(6).reshape(2, 3).astype(_dtype))
-
-
-@onnx_op("compiled::Not", compile=True)
-def negate(x: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    return np.logical_not(x)
-
-
-sample("bool", negate, np.array([True, False]))
-
-
-class Extremes(NamedTuple, Generic[T]):
-    values: NDArray[T]
-    index: I64
-
-
-@onnx_op("compiled::Extremes", compile=True)
-def extremes(x: NDArray[T]) -> Extremes[T]:
-    return Extremes(x.max(), np.int64(x.argmax()))
-
-
-sample("scalar-results", extremes, X)
-
-
-@onnx_op("compiled::SumAndDifference", compile=True)
-def sum_and_difference(x: F32, y: F32, *, out: tuple[F32, F32] | None = None) -> tuple[F32, F32]:
-    if out is None:
-        return x + y, x - y
-    np.add(x, y, out[0])
-    np.subtract(x, y, out[1])
-    return out
-
-
-sum_and_difference.register_shape_inference(lambda x, y: (x.like(shape=broadcast(x, y)),) * 2)
-sample("two-buffers", sum_and_difference, X, X[:1])
-
-
-@onnx_op("compiled::Clip", compile=True)
-def clip(x: F32, low: F32 | None = None, high: F32 | None = None) -> F32:
-    if low is not None:
-        x = np.maximum(x, low)
-    return x if high is None else np.minimum(x, high)
-
-
-_one = np.ones(1, np.float32)
-sample("only-required", clip, X)
-sample("trailing-absent", clip, X, -_one, None)
-sample("middle-absent", clip, X, None, _one)
-sample("all-present", clip, X, -_one, _one)
-
-
-@onnx_op("compiled::Total", compile=True)
-def total(*xs: NDArray[T]) -> NDArray[T]:
-    result = xs[0].copy()
-    for x in xs[1:]:
-        result += x
-    return result
-
-
-sample("two", total, X, X)
-sample("many", total, *[X] * 7)
-
-
-@onnx_op("compiled::Halves", compile=True)
-def halves(x: NDArray[T]) -> tuple[NDArray[T], ...]:
-    half = len(x) // 2
-    return x[:half], x[half:].T
-
-
-sample("variadic-outputs", halves, X)
-
-
-@onnx_op("compiled::Attributes", compile=True)
-def attributes(
-    x: F32,
-    *,
-    i: int,
-    f: float,
-    b: bool,
-    ints: list[int],
-    floats: tuple[float, ...] = (0.5, 2.5),
-    mode: Literal["plus", "minus"] = "plus",
-    words: list[str] = ["a", "bc"],  # noqa: B006
-    table: np.ndarray | None = None,
-    nothing: int | None = None,
-) -> F32:
-    y = x * f + np.float32(i) if mode == "plus" else x * f - np.float32(i)
-    for value in ints:
-        y[0, 0] += np.float32(value)
-    if b and nothing is None:
-        y = y + np.float32(len(words[1]))
-    if table is not None:
-        y = y + table
-    return y * floats[1]
-
-
-_given: dict[str, Any] = {"i": 3, "f": 0.1, "b": True, "ints": [2, -5]}
-sample("defaults", attributes, X, **_given)
-sample("given", attributes, X, **_given | {"b": False, "mode": "minus", "floats": (1.5, -2.0)})
-sample("tensor", attributes, X, **_given, table=np.arange(3, dtype=np.float32))
-
-
-@onnx_op("compiled::Softmax", compile=True)
-def softmax(x: NDArray[T]) -> NDArray[T]:
-    result = np.empty_like(x)
-    for i in range(len(x)):
-        e = np.exp(x[i] - np.max(x[i]))
-        result[i] = e / np.sum(e)
-    return result
-
-
-sample("float32", softmax, X)
-sample("float64", softmax, X.astype(np.float64))
-
-
-@onnx_op("compiled::Unique", compile=True)
-def unique(x: I64) -> I64:
-    return np.unique(x)
-
-
-unique.register_shape_inference(lambda x: x.like(shape=(new_dim(),)))
-sample("run-time-size", unique, np.array([3, 1, 3]))
-
-
-def triple(x: Any, times: Any) -> Any:
-    return x if times <= 1 else x + triple(x, times - 1)
-
-
-@onnx_op("compiled::Helper", compile=True)
-def helper(x: F32) -> F32:
-    result = np.zeros_like(x)
-    for i in range(x.size):
-        result.flat[i] = triple(x.flat[i], 3)
-    return result
-
-
-sample("plain-function-called", helper, X)
+from tests.scripts import run_script
 
 
 @pytest.fixture
@@ -208,7 +36,7 @@ def plain(op: Op[..., Any]) -> Callable[..., Any]:
     return op.kernels["cpu"].plain
 
 
-@pytest.mark.parametrize("case", SAMPLES)
+@pytest.mark.parametrize("case", SAMPLES, ids=lambda sample: sample.id)
 def test_a_session_calls_machine_code_that_gives_what_numpy_gives(case: Sample, python_calls: list[int]) -> None:
     values = case.op.signature.convert_attributes(case.attributes)
     expected = plain(case.op)(*case.inputs, **values)
@@ -221,7 +49,7 @@ def test_a_session_calls_machine_code_that_gives_what_numpy_gives(case: Sample, 
     assert len(python_calls) == 1, "the first call compiles; the others do not need the interpreter"
 
 
-@pytest.mark.parametrize("case", SAMPLES)
+@pytest.mark.parametrize("case", SAMPLES, ids=lambda sample: sample.id)
 def test_a_plain_call_runs_the_compiled_function(case: Sample) -> None:
     values = case.op.signature.convert_attributes(case.attributes)
     expected = plain(case.op)(*case.inputs, **values)
@@ -235,6 +63,41 @@ def test_a_plain_call_runs_the_compiled_function(case: Sample) -> None:
     ):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("case", "engine"), sample_cases(("extensions", "reference"), SAMPLES))
+def test_other_engines_call_the_compiled_function_too(case: Sample, engine: str) -> None:
+    if engine == "extensions":
+        pytest.importorskip("onnxruntime_extensions")
+    session = make_session(sample_model(case), engine)
+    assert_same(session.run(None, sample_feed(case)), case.expected())
+
+
+def test_a_second_process_compiles_nothing_and_gives_the_same_numbers() -> None:
+    for case in SAMPLES:  # from here on they are on disk
+        pyops.InferenceSession(sample_model(case)).run(None, sample_feed(case))
+    numbers = [f"{case.id} {[array.tolist() for array in case.expected()]}" for case in SAMPLES]
+    run_script(
+        """
+        from numba.core import event
+        class Compiled(event.Listener):
+            what = set()
+            def on_start(self, event): self.what.add(current)
+            def on_end(self, event): pass
+        current = None
+        event.register("numba:compile", Compiled())
+        from tests.compiled_db import SAMPLES
+        from tests.models import assert_same, sample_feed, sample_model
+        for sample in SAMPLES:
+            current = sample.id
+            session = pyops.InferenceSession(sample_model(sample))
+            for _ in range(2):
+                assert_same(session.run(None, sample_feed(sample)), sample.expected())
+            print(sample.id, [array.tolist() for array in sample.expected()])
+        print(sorted(Compiled.what))
+        """,
+        "\n".join([*numbers, str(sorted(NOT_KEPT))]),
+    )
 
 
 def session_for(body: str, inputs: str = "float[n] x", outputs: str = "float[m] y", **options: Any) -> Any:
@@ -285,6 +148,12 @@ def test_an_op_that_may_work_in_place_gets_the_memory_of_its_input() -> None:
     session = session_for("a = Neg(x)  b = compiled.Grow(a)  y = Neg(b)")
     assert session.run(None, {"x": X[0]})[0].tolist() == (X[0] - 10).tolist()
     assert session.run(None, {"x": X[0]})[0].tolist() == (X[0] - 10).tolist()
+
+
+def test_a_plain_call_takes_arrays_of_any_strides() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for view in (x.T, x[::2, 1::2], x[::-1], np.broadcast_to(x[0], (3, 6))):
+        assert np.array_equal(add_round(view), view + view)
 
 
 def test_float16_runs_the_plain_kernel_which_is_said_once() -> None:

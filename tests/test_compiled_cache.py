@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,14 +65,24 @@ def results(scale: float, where: str) -> str:
     return "\n".join(first + lines)
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the first process leaves."""
+    path = tmp_path_factory.mktemp("machine_code")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYOPS_CACHE_DIR", str(path))
+        run(KERNEL, results(4.0, "compiled"))
+    return path
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PYOPS_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+def folder(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    copied = shutil.copytree(filled, tmp_path / "cache")
+    monkeypatch.setenv("PYOPS_CACHE_DIR", str(copied))
+    return copied
 
 
 def test_the_second_process_does_not_compile() -> None:
-    run(KERNEL, results(4.0, "compiled"))
     run(KERNEL, results(4.0, "from disk"))
 
 
@@ -85,19 +96,17 @@ def test_the_second_process_does_not_compile() -> None:
     ids=["a constant", "a function that it calls", "the kernel"],
 )
 def test_what_the_code_depends_on_has_it_compiled_again(old: str, new: str, scale: float) -> None:
-    run(KERNEL, results(4.0, "compiled"))
     assert old in KERNEL
     run(KERNEL.replace(old, new), results(scale, "compiled"))
 
 
 def test_damaged_files_are_compiled_again(folder: Path) -> None:
-    run(KERNEL, results(4.0, "compiled"))
     for file in folder.iterdir():
         file.write_bytes(file.read_bytes()[:50])
     run(KERNEL, results(4.0, "compiled"))
 
 
 def test_where_nothing_can_be_kept_it_is_compiled_each_time(folder: Path) -> None:
+    shutil.rmtree(folder)
     folder.write_text("no folder")
-    run(KERNEL, results(4.0, "compiled"))
     run(KERNEL, results(4.0, "compiled"))

@@ -6,6 +6,7 @@ import gc
 import inspect
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -208,5 +209,64 @@ def test_where_numba_is_not_installed() -> None:
         MissingDependencyError compiled::Missing: compile=True needs numba; pip install "onnx-pyops[compiled]"
         ['compiled::Missing: compile=\\'try\\' needs numba; pip install "onnx-pyops[compiled]". The plain kernel runs']
         [[1.0]]
+        """,
+    )
+
+
+def test_interrupts_and_forks_leave_everything_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYOPS_CACHE_DIR", str(tmp_path))  # so that there is something to interrupt
+    run_script(
+        """
+        from numba.core import event
+        @onnx_op("compiled::Interrupted", compile=True)
+        def interrupted(x: F32) -> F32:
+            y = x.copy()
+            for _ in range(int(x[0])):
+                for i in range(x.size):
+                    y[i] = np.sqrt(y[i] * y[i] + np.float32(1))
+            return y
+
+        class Interrupt(event.Listener):
+            armed = True
+            def on_start(self, event):
+                if self.armed:
+                    self.armed = False
+                    signal.raise_signal(signal.SIGINT)
+            def on_end(self, event): pass
+        event.register("numba:compile", Interrupt())
+
+        session = pyops.InferenceSession(chain("compiled::Interrupted"))
+        def run(times):
+            return [round(float(session.run(None, {"x": np.array([times], np.float32)})[0][0]), 3)]
+        attempt(run, 1)
+        print(run(1))
+
+        # It waits for the kernel, as it waits for one of ONNX Runtime's own.
+        timer = threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            for _ in range(1000):
+                run(1e6)
+            print("never")
+        except KeyboardInterrupt:
+            print("interrupted")
+        timer.join()
+        print(run(1))
+        child = os.fork()
+        if child == 0:
+            ok = run(1) == [1.414] and interrupted(np.ones(1, np.float32))[0] > 1
+            os._exit(0 if ok else 1)
+        print(os.waitpid(child, 0)[1])
+        del interrupted
+        gc.collect()
+        print(run(1))
+        """,
+        """
+        KeyboardInterrupt
+        [1.414]
+        interrupted
+        [1.414]
+        0
+        [1.414]
         """,
     )

@@ -21,7 +21,7 @@ _GET_TYPE_AND_SHAPE, _GET_DATA = layout.GET_TYPE_AND_SHAPE, layout.GET_DATA
 _MASK, _INPUT_SIZES, _OUTPUT_SIZES, _SLOTS = layout.MASK, layout.INPUT_SIZES, layout.OUTPUT_SIZES, layout.SLOTS
 _HASH_FACTOR, _MISMATCH = layout.HASH_FACTOR, layout.MISMATCH
 _AXIS, _CHUNK, _CHUNKS = layout.JOB_AXIS, layout.JOB_CHUNK, layout.JOB_CHUNKS
-_MOST_PARTS, _SMALLEST_PART = layout.MOST_PARTS, layout.SMALLEST_PART
+_MOST_PARTS, _SMALLEST_SPLIT, _PARTS_PER_SPLIT = layout.MOST_PARTS, layout.SMALLEST_SPLIT, layout.PARTS_PER_SPLIT
 
 # Words that ONNX Runtime writes when it is asked for a tensor.
 TENSOR_WORDS = 5
@@ -129,7 +129,7 @@ def plan(job: int, loops: int, loop_rank: int, elements: int) -> int:
     A part has one index in each of the dimensions before an axis, and a range of that axis, so that
     it is contiguous in every array.
     """
-    wanted = min(_MOST_PARTS, elements // _SMALLEST_PART) if product(loops, loop_rank) else 0
+    wanted = min(_MOST_PARTS, elements // _SMALLEST_SPLIT * _PARTS_PER_SPLIT) if product(loops, loop_rank) else 0
     axis, leads = 0, 1
     while axis + 1 < loop_rank and leads * load(loops, axis) < wanted:
         leads *= load(loops, axis)

@@ -18,6 +18,7 @@ import llvmlite
 import numba
 import numpy as np
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.codegen import RuntimeLinker
 
 from . import progress
 
@@ -89,8 +90,11 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
         self._filename_base = self.get_filename_base(keyed.name, "")
 
     def check_cachable(self, compiled: Any) -> bool:
-        # Large constant arrays, for one, are part of the code by their address.
-        return not compiled.library.has_dynamic_globals and all(item.can_cache for item in compiled.lifted)
+        # Large constant arrays are part of the code by their address; and the calls of functions that call
+        # themselves by a symbol that only the process that compiled them knows.
+        library = compiled.library
+        is_open = library.has_dynamic_globals or RuntimeLinker.PREFIX in library.get_llvm_str()
+        return not is_open and all(item.can_cache for item in compiled.lifted)
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]

@@ -208,9 +208,11 @@ class _Writer:
             )
         self.add(
             f"parts = plan(job, loops, {loop_rank}, elements)",
-            "if parts <= 1:",
-            "    return part_body(job, 0)",
-            f"status = call(load(state, {layout.PARALLEL_FOR}), (context, load(record, {layout.PART}), parts, 0, job))",
+            "if parts == 1:",
+            "    return part_body(job, parts - 1)",  # a literal 0 would have it compiled once more
+            # Each part by itself is a batch, so that a thread which has done its own takes those of slower ones.
+            f"part = load(record, {layout.PART})",
+            f"status = call(load(state, {layout.PARALLEL_FOR}), (context, part, parts, parts, job))",
             # Memory of ours must live until here.
             *(f"kept = out{i}.size" for i in range(self.specialization.used, len(self.specialization.outputs))),
             f"return {layout.RAISED} if load(job, {layout.JOB_STOPPED}) != 0 else status",

@@ -66,7 +66,7 @@ def exp(x: Any) -> Any:
     return math.exp(x)
 
 
-def total(a: Any, axis: Any = None) -> Any:
+def total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
     """As ``np.sum``; like NumPy's, it adds several partial sums."""
     raise NotImplementedError("for compiled code")
 
@@ -82,12 +82,19 @@ def smallest(a: Any) -> Any:
 
 
 @overload(total, strict=False)  # type: ignore[untyped-decorator]
-def _total(a: Any, axis: Any = None) -> Any:
-    if axis is not None and not isinstance(axis, (types.NoneType, types.Omitted)):
-        return lambda a, axis=None: np.sum(a, axis)
+def _total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+    absent = (types.NoneType, types.Omitted, type(None))
+    if not isinstance(dtype, absent):
+        if isinstance(axis, absent):
+            return lambda a, axis=None, dtype=None: np.sum(a, dtype=dtype)
+        return lambda a, axis=None, dtype=None: np.sum(a, axis=axis, dtype=dtype)
+    if not isinstance(axis, absent):
+        return lambda a, axis=None, dtype=None: np.sum(a, axis)
     if not _is_contiguous_floats(a):
-        return lambda a, axis=None: np.sum(a)
-    return (lambda a, axis=None: _add_up(a)) if a.ndim == 1 else (lambda a, axis=None: _add_up(a.ravel()))
+        return lambda a, axis=None, dtype=None: np.sum(a)
+    if a.ndim == 1:
+        return lambda a, axis=None, dtype=None: _add_up(a)
+    return lambda a, axis=None, dtype=None: _add_up(a.ravel())
 
 
 @overload(largest, strict=False)  # type: ignore[untyped-decorator]

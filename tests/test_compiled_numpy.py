@@ -1,0 +1,84 @@
+"""The functions of NumPy that pyops has its own of in compiled kernels: they give what NumPy's give."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pyops import Op, onnx_op
+
+T = TypeVar("T", np.float32, np.float64)
+F32 = NDArray[np.float32]
+
+
+@onnx_op("compiled::Exp", compile=True)
+def exponential(x: F32) -> F32:
+    return np.exp(x)
+
+
+@onnx_op("compiled::ExpOfEach", compile=True)
+def exponential_of_each(x: F32) -> F32:
+    result = np.empty_like(x)
+    for i in range(x.size):
+        result[i] = math.exp(x[i])
+    return result
+
+
+@pytest.mark.parametrize("op", [exponential, exponential_of_each])
+def test_exp_is_within_one_unit_in_the_last_place(op: Op[..., Any]) -> None:
+    x = np.concatenate([np.linspace(-110, 95, 500_000), np.linspace(-1, 1, 100_000), [0, 88.72284, 88.72283]])
+    x = x.astype(np.float32)
+    given = op(x)
+    with np.errstate(over="ignore"):
+        exact = np.exp(x.astype(np.float64))
+        rounded = exact.astype(np.float32)
+    assert np.array_equal(np.isinf(given), np.isinf(rounded))
+    finite = np.isfinite(rounded)
+    assert np.all(np.abs(given[finite] - exact[finite]) <= np.spacing(rounded[finite]))
+
+
+@pytest.mark.parametrize("op", [exponential, exponential_of_each])
+def test_exp_of_what_is_no_number(op: Op[..., Any]) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 1e38, -1e38], np.float32)
+    np.testing.assert_array_equal(op(x), np.array([np.nan, np.inf, 0, 1, 1, np.inf, 0], np.float32))
+
+
+@onnx_op("compiled::Reduced", compile=True)
+def reduced(x: NDArray[T]) -> tuple[NDArray[T], NDArray[T], NDArray[T], NDArray[T], NDArray[T]]:
+    parts = np.sum(x[:, ::2]), np.max(x[:, ::2]), np.min(x[::2])
+    return (
+        np.array([np.sum(x), np.max(x), np.min(x), np.amax(x[0]), np.amin(x[0]), np.sum(x[0])]),
+        np.array(parts),
+        np.sum(x, axis=0),
+        np.sum(x, 1),
+        np.array([np.sum(x, dtype=np.float64)]).astype(x.dtype),
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_and_extremes(dtype: Any) -> None:
+    x = np.random.default_rng(0).normal(size=(7, 1001)).astype(dtype)
+    for value in (1, np.nan, np.inf, -np.inf):
+        x[3, 4] = value
+        given = reduced(x)
+        for a, b in zip(given, reduced.kernels["cpu"].plain(x), strict=True):  # type: ignore[attr-defined]
+            np.testing.assert_allclose(a, b, rtol=1e-4 if dtype is np.float32 else 1e-10, atol=1e-4)
+
+
+def test_of_nothing() -> None:
+    @onnx_op("compiled::SumOfNothing", compile=True)
+    def sum_of_nothing(x: F32) -> F32:
+        return np.array([np.sum(x)])
+
+    @onnx_op("compiled::MaxOfNothing", compile=True)
+    def max_of_nothing(x: F32) -> F32:
+        return np.array([np.max(x)])
+
+    x = np.zeros(0, np.float32)
+    assert sum_of_nothing(x).tolist() == [0]
+    with pytest.raises(ValueError, match="zero-size array to reduction operation maximum which has no identity"):
+        max_of_nothing(x)
