@@ -190,7 +190,7 @@ def of_many_pieces(offset: float, pair: tuple[int, float]) -> Callable[..., Any]
             y[index] = inner(y[index] / np.float32(10))
         if GREETING + "c" == "abd":
             raise KeyError(GREETING)
-        return np.tanh(y) @ np.ascontiguousarray(x.T)
+        return np.tanh(y)
 
     return pieces
 
