@@ -7,6 +7,7 @@ ever leaves the registry.
 
 from __future__ import annotations
 
+import _thread
 import functools
 import gc
 import itertools
@@ -77,9 +78,18 @@ def _run_once() -> None:
     options.register_custom_ops_library(get_library_path())
     model = onnx.parser.parse_model(_FIRST_MODEL.format(domain)).SerializeToString()
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    thread = threading.Thread(target=session.run, args=(None, {"x": np.zeros(1, np.float32)}))
-    thread.start()
-    thread.join()
+    running = threading.Lock()
+
+    def run() -> None:
+        try:
+            session.run(None, {"x": np.zeros(1, np.float32)})
+        finally:
+            running.release()
+
+    # A bare lock: an interrupt leaves the condition variables of threading.Thread in disorder.
+    running.acquire()
+    _thread.start_new_thread(run, ())
+    running.acquire()
 
 
 _FIRST_MODEL = """
