@@ -205,7 +205,7 @@ def recorded_nodes(opset_version: int) -> Iterator[list[onnx_ir.Node]]:
     def recorder() -> Any:
         from torch.onnx._internal.exporter import _building
 
-        return _building.OpRecorder(Opset("", opset_version), {})  # type: ignore[abstract]
+        return _building.OpRecorder(Opset("", opset_version), {})  # type: ignore[abstract] # as torch makes it
 
     made = _guarded("torch.onnx._internal.exporter._building.OpRecorder", recorder)
     with evaluator.default_as(made):
@@ -317,7 +317,7 @@ def torchscript_dtype(code: int) -> torch.dtype:
     """The dtype behind the number that TorchScript has for it."""
 
     def read() -> torch.dtype:
-        from torch.onnx import JitScalarType  # type: ignore[attr-defined]
+        from torch.onnx import JitScalarType
 
         dtype: torch.dtype = JitScalarType(code).dtype()
         return dtype

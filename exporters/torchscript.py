@@ -17,7 +17,7 @@ from typing import Any
 
 import onnx_ir
 import torch
-from torch.jit import TracerWarning  # type: ignore[attr-defined]
+from torch.jit import TracerWarning
 
 from . import optimization
 from ._torch_private import default_opset, flatten, named_leaves, torchscript_opsets, unflatten

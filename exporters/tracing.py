@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx_ir
 import torch
-from torch.jit import is_tracing  # type: ignore[attr-defined]
+from torch.jit import is_tracing
 from torch.overrides import TorchFunctionMode
 
 from ._torch_private import (
@@ -85,11 +85,11 @@ class TracedCalls(TorchFunctionMode):
 
     def __enter__(self) -> TracedCalls:
         self._token = _current.set(self)
-        super().__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call] # torch has no types for it
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        super().__exit__(*exception)  # type: ignore[no-untyped-call]
+        super().__exit__(*exception)  # type: ignore[no-untyped-call] # nor for this
         _current.reset(self._token)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

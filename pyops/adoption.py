@@ -64,5 +64,5 @@ def _late_bound(definition: Any) -> Callable[..., Any]:
         return definition.body(*arrays, **attributes)
 
     body.__name__ = getattr(definition.body, "__name__", definition.op_type)
-    body.__wrapped__ = definition.body  # type: ignore[attr-defined]
+    body.__wrapped__ = definition.body  # type: ignore[attr-defined] # for inspect.unwrap
     return body

@@ -44,4 +44,5 @@ def _schemas() -> Iterable[Any]:
         from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema as schemas
     except ImportError:
         from onnx.defs import get_all_schemas as schemas
-    return schemas()  # type: ignore[no-any-return]
+    found: Iterable[Any] = schemas()
+    return found

@@ -242,7 +242,7 @@ class _Reader:
             abstract = is_abstract(rest)
             types = type_parameter(rest, "T_outputs") if abstract else self.output(rest)
             return (*outputs, Output("outputs", types, variadic=True, homogeneous=not abstract)), hint
-        return tuple(outputs), tuple[tuple(items.values())]  # type: ignore[misc]
+        return tuple(outputs), tuple[tuple(items.values())]  # type: ignore[misc] # made here, not written
 
     def fields(self, origin: Any, args: tuple[Any, ...]) -> dict[str, Any]:
         """The hints of a NamedTuple's fields, with the type arguments of ``Out[T]`` put in."""

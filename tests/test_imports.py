@@ -15,7 +15,16 @@ HEAVY = ("onnxruntime", "torch", "onnxscript", "onnxruntime_extensions", "cupy",
 # What compiles kernels; everything else of pyops imports it inside functions, when there is something to compile.
 OF_NUMBA = {
     f"pyops.compiled.{name}"
-    for name in ("callbacks", "disk_cache", "entry", "functions", "intrinsics", "machine_code", "vector_math")
+    for name in (
+        "callbacks",
+        "decorators",
+        "disk_cache",
+        "entry",
+        "functions",
+        "intrinsics",
+        "machine_code",
+        "vector_math",
+    )
 }
 
 # Makes packages look as if they were not installed.

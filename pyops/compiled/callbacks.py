@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import overload, register_jitable
 
 from ..errors import OutputError
 from . import layout
+from .decorators import overload, register_jitable
 from .intrinsics import array_at, call, load, move_bytes, store
 
 # Named here, since numba takes constants from a function's own globals.
@@ -28,7 +28,7 @@ TENSOR_WORDS = 5
 VALUE, TYPE, DIMS, RANK, DATA = range(TENSOR_WORDS)
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def read_input(state: int, context: int, index: int, tensor: int, code: int, rank: int) -> int:
     """Ask for an input; 0 where it has the element type and the rank that are meant."""
     status = call(load(state, _GET_INPUT), (context, index, tensor))
@@ -45,7 +45,7 @@ def read_input(state: int, context: int, index: int, tensor: int, code: int, ran
     return call(load(state, _GET_DATA), (value, tensor + 8 * DATA))
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def allocate(state: int, context: int, index: int, sizes: int, rank: int, tensor: int) -> int:
     """Ask for an output's memory; its value is 0 where the model does not use the output."""
     status = call(load(state, _GET_OUTPUT), (context, index, sizes, rank, tensor))
@@ -54,14 +54,14 @@ def allocate(state: int, context: int, index: int, sizes: int, rank: int, tensor
     return call(load(state, _GET_DATA), (load(tensor, VALUE), tensor + 8 * DATA))
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def copy_words(source: int, target: int, count: int) -> None:
     """Copy words from one address to another."""
     for i in range(count):
         store(target, i, load(source, i))
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def product(sizes: int, rank: int) -> int:
     """The product of the words at an address."""
     result = 1
@@ -70,7 +70,7 @@ def product(sizes: int, rank: int) -> int:
     return result
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def find_shapes(table: int, key: int) -> int:
     """The address of the output sizes for the input sizes at `key`; 0 where they are not in the table."""
     inputs, mask = load(table, _INPUT_SIZES), load(table, _MASK)
@@ -91,7 +91,7 @@ def find_shapes(table: int, key: int) -> int:
         number += 1
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def fits(value: Any, sizes: int) -> bool:
     """Whether an array has the sizes at an address, -1 being any."""
     for i in range(value.ndim):
@@ -101,14 +101,14 @@ def fits(value: Any, sizes: int) -> bool:
     return True
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def write(value: Any, out: Any) -> None:
     """Copy a result into its buffer, which it may be itself, of the same shape."""
     if value.ctypes.data != out.ctypes.data or value.strides != out.strides:
         copy_array(value, out)
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def give(state: int, context: int, index: int, value: Any, dtype: Any, tensor: int, sizes: int) -> int:
     """Copy a result into the output at `index`."""
     for i in range(value.ndim):
@@ -122,7 +122,7 @@ def give(state: int, context: int, index: int, value: Any, dtype: Any, tensor: i
 # Parts of a job.
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def plan(job: int, loops: int, loop_rank: int, elements: int) -> int:
     """Decide how to split a job along its loop dimensions; the number of parts.
 
@@ -144,7 +144,7 @@ def plan(job: int, loops: int, loop_rank: int, elements: int) -> int:
     return leads * chunks
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def loops_over(loops: int, loop_rank: int, sizes: int, own: int) -> bool:
     """Whether the first `own` sizes of an array broadcast to the loop dimensions."""
     for i in range(own):
@@ -154,7 +154,7 @@ def loops_over(loops: int, loop_rank: int, sizes: int, own: int) -> bool:
     return True
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def part_of(job: int, index: int, loops: int, loop_rank: int, array: int, rank: int, own: int, sizes: int) -> int:
     """The offset, in elements, of an array's part; writes the part's sizes."""
     axis, chunks = load(job, _AXIS), load(job, _CHUNKS)
@@ -179,7 +179,7 @@ def part_of(job: int, index: int, loops: int, loop_rank: int, array: int, rank: 
     return offset
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def write_part(value: Any, out: Any) -> None:
     """As `write`, of a part."""
     if value.shape != out.shape:
@@ -195,7 +195,7 @@ def copy_array(value: Any, out: Any) -> None:
     raise NotImplementedError("for compiled code")
 
 
-@overload(copy_array, strict=False)  # type: ignore[untyped-decorator]
+@overload(copy_array)
 def _copy_array(value: Any, out: Any) -> Any:
     if value.layout == "C":  # which numba's own loop takes five times as long for
         return lambda value, out: move_bytes(out.ctypes.data, value.ctypes.data, out.size * out.itemsize)
@@ -234,7 +234,7 @@ def problem(value: Any, declared: Any) -> str | None:
     return f"the kernel returns {value}, declared is {declared}; return {fix}"
 
 
-@overload(conform, strict=False)  # type: ignore[untyped-decorator]
+@overload(conform)
 def _conform(value: Any, dtype: Any) -> Any:
     if problem(value, dtype.dtype):
         return None
@@ -245,7 +245,7 @@ def _conform(value: Any, dtype: Any) -> Any:
     return lambda value, dtype: value.astype(dtype)
 
 
-@overload(conform_all, strict=False)  # type: ignore[untyped-decorator]
+@overload(conform_all)
 def _conform_all(values: Any, dtype: Any) -> Any:
     if not isinstance(values, types.BaseTuple):
         return None

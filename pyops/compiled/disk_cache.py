@@ -70,7 +70,7 @@ class _Keyed:
         self.key = key
 
 
-class _Locator(_CacheLocator):  # type: ignore[misc]
+class _Locator(_CacheLocator):
     def __init__(self, keyed: _Keyed) -> None:
         self._keyed = keyed
 
@@ -84,7 +84,7 @@ class _Locator(_CacheLocator):  # type: ignore[misc]
         return self._keyed.key[:32]
 
 
-class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
+class _Impl(CompileResultCacheImpl):
     def __init__(self, keyed: _Keyed) -> None:
         self._locator = _Locator(keyed)
         self._filename_base = self.get_filename_base(keyed.name, "")
@@ -97,7 +97,7 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
         return not is_open and all(item.can_cache for item in compiled.lifted)
 
 
-class _Cache(FunctionCache):  # type: ignore[misc]
+class _Cache(FunctionCache):
     _impl_class = _Impl
 
     def _index_key(self, signature: Any, codegen: Any) -> Any:

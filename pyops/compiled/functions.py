@@ -21,9 +21,9 @@ from numba.core.registry import cpu_target
 from ..signature import Signature
 from ..types import DType
 from .callbacks import conform, conform_all, problem
+from .decorators import INNER
 from .disk_cache import keep
 from .fingerprint import global_names
-from .intrinsics import INNER
 from .vector_math import vectorised
 
 Types = tuple[Any, Any, Any]

@@ -11,16 +11,14 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Options of numba's for functions that only compiled code calls."""
+from .decorators import intrinsic
 
 _WORD = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def scratch(typingctx: Any, count: Any) -> Any:
     """The address of `count` words (a constant), all 0, that live until the calling function returns."""
     if not isinstance(count, types.IntegerLiteral):
@@ -35,7 +33,7 @@ def scratch(typingctx: Any, count: Any) -> Any:
     return types.intp(count), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load(typingctx: Any, address: Any, index: Any) -> Any:
     """The word number `index` from `address` on."""
 
@@ -45,7 +43,7 @@ def load(typingctx: Any, address: Any, index: Any) -> Any:
     return types.intp(types.intp, types.intp), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load_float(typingctx: Any, address: Any, index: Any) -> Any:
     """As `load`, of a float64."""
 
@@ -55,7 +53,7 @@ def load_float(typingctx: Any, address: Any, index: Any) -> Any:
     return types.float64(types.intp, types.intp), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
     """Write the word number `index` from `address` on."""
 
@@ -66,7 +64,7 @@ def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
     return types.void(types.intp, types.intp, types.intp), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def move_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     """Copy bytes from one address to another."""
 
@@ -78,7 +76,7 @@ def move_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     return types.void(types.intp, types.intp, types.intp), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def call(typingctx: Any, address: Any, arguments: Any) -> Any:
     """Call the C function at `address` with a tuple of words; a word comes back."""
 
@@ -90,7 +88,7 @@ def call(typingctx: Any, address: Any, arguments: Any) -> Any:
     return types.intp(types.intp, types.UniTuple(types.intp, len(arguments))), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def tuple_at(typingctx: Any, address: Any, count: Any) -> Any:
     """The tuple of `count` words (a constant) at `address`."""
     if not isinstance(count, types.IntegerLiteral):
@@ -105,7 +103,7 @@ def tuple_at(typingctx: Any, address: Any, count: Any) -> Any:
     return kind(types.intp, count), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def array_at(typingctx: Any, address: Any, shape: Any, dtype: Any, writeable: Any) -> Any:
     """The C-contiguous array of that shape on the memory at `address`, which nothing here frees."""
     if not isinstance(writeable, types.BooleanLiteral):
@@ -134,7 +132,7 @@ def array_at(typingctx: Any, address: Any, shape: Any, dtype: Any, writeable: An
     return kind(types.intp, shape, dtype, writeable), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def attempt(typingctx: Any, function: Any, arguments: Any, failure: Any) -> Any:
     """Call a compiled function of words, which returns one, and catch what it raises.
 
@@ -167,19 +165,19 @@ def attempt(typingctx: Any, function: Any, arguments: Any, failure: Any) -> Any:
     return types.intp(function, arguments, types.intp), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def maximum(typingctx: Any, a: Any, b: Any) -> Any:
     """The larger of two floats of one type, or NaN: unlike comparisons, it vectorises."""
     return _of_two_floats("llvm.maximum", a, b)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def minimum(typingctx: Any, a: Any, b: Any) -> Any:
     """As `maximum`, the smaller."""
     return _of_two_floats("llvm.minimum", a, b)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def ldexp(typingctx: Any, x: Any, k: Any) -> Any:
     """A float times 2**k, an int32."""
 

@@ -10,9 +10,9 @@ from numba import types
 from numba.core.ccallback import CFunc
 
 from . import entry
+from .decorators import INNER
 from .disk_cache import keep
 from .functions import CallableKernel, define
-from .intrinsics import INNER
 from .specialization import Specialization
 
 _kept: list[CFunc] = []

@@ -12,12 +12,11 @@ from types import ModuleType
 from typing import Any
 
 import llvmlite.binding
-import numba
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from .intrinsics import INNER, ldexp, maximum, minimum
+from .decorators import inner_njit, overload, vectorize
+from .intrinsics import ldexp, maximum, minimum
 
 _float, _int = np.float32, np.int32
 _LOG2_E = _float(1.44269504088896341)
@@ -35,7 +34,7 @@ _BIAS, _MANTISSA = _int(127), _int(23)  # of float32
 _has_ldexp = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
 
 
-@numba.njit(**INNER)  # type: ignore[untyped-decorator]
+@inner_njit()
 def _two_factors(x: Any, k: Any) -> Any:
     # 2**k alone may be less than the smallest power of two.
     half = k >> _int(1)
@@ -47,7 +46,7 @@ def _two_factors(x: Any, k: Any) -> Any:
 _scaled = ldexp if _has_ldexp else _two_factors
 
 
-@numba.vectorize(fastmath={"contract"})  # type: ignore[untyped-decorator]
+@vectorize(fastmath={"contract"})
 def exp(x: Any) -> Any:
     """The exponential of each element.
 
@@ -81,7 +80,7 @@ def smallest(a: Any) -> Any:
     raise NotImplementedError("for compiled code")
 
 
-@overload(total, strict=False)  # type: ignore[untyped-decorator]
+@overload(total)
 def _total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
     absent = (types.NoneType, types.Omitted, type(None))
     if not isinstance(dtype, absent):
@@ -97,14 +96,14 @@ def _total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
     return lambda a, axis=None, dtype=None: _add_up(a.ravel())
 
 
-@overload(largest, strict=False)  # type: ignore[untyped-decorator]
+@overload(largest)
 def _largest(a: Any) -> Any:
     if not _is_contiguous_floats(a):
         return lambda a: np.max(a)
     return (lambda a: _reduce_max(a)) if a.ndim == 1 else (lambda a: _reduce_max(a.ravel()))
 
 
-@overload(smallest, strict=False)  # type: ignore[untyped-decorator]
+@overload(smallest)
 def _smallest(a: Any) -> Any:
     if not _is_contiguous_floats(a):
         return lambda a: np.min(a)
@@ -115,7 +114,7 @@ def _is_contiguous_floats(a: Any) -> bool:
     return isinstance(a, types.Array) and a.layout == "C" and isinstance(a.dtype, types.Float)
 
 
-@numba.njit(fastmath={"reassoc"}, **INNER)  # type: ignore[untyped-decorator]
+@inner_njit(fastmath={"reassoc"})
 def _add_up(a: Any) -> Any:
     result = a.dtype.type(0)
     for i in range(a.size):
@@ -123,7 +122,7 @@ def _add_up(a: Any) -> Any:
     return result
 
 
-@numba.njit(**INNER)  # type: ignore[untyped-decorator]
+@inner_njit()
 def _reduce_max(a: Any) -> Any:
     if a.size == 0:
         raise ValueError("zero-size array to reduction operation maximum which has no identity")
@@ -133,7 +132,7 @@ def _reduce_max(a: Any) -> Any:
     return result
 
 
-@numba.njit(**INNER)  # type: ignore[untyped-decorator]
+@inner_njit()
 def _reduce_min(a: Any) -> Any:
     if a.size == 0:
         raise ValueError("zero-size array to reduction operation minimum which has no identity")
