@@ -19,9 +19,9 @@ except ImportError as error:
     ) from error
 
 from . import adoption, failures, hosting, model, ort_values, plugins, registry
-from .engines import extensions, native
+from .engines import extensions, extensions_carried, extensions_plain, native
 from .engines.choice import choose
-from .engines.extensions import get_library_path as get_library_path
+from .engines.extensions_plain import get_library_path as get_library_path
 from .engines.extensions_registry import domains as published_domains
 from .engines.hosted_op import unsupported_types
 from .errors import EngineError, ModelError
@@ -33,7 +33,7 @@ _FATAL = 4
 _UNSET = -1
 
 
-class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
+class InferenceSession(onnxruntime.InferenceSession):
     """An ``onnxruntime.InferenceSession`` in which the declared ops run.
 
     A kernel's exception reaches the caller as itself, with a note that names the node. Functions
@@ -218,7 +218,7 @@ def register_custom_ops(options: Any, engine: str = "auto") -> Any:
         `options` is no SessionOptions, or the engine does not work here.
     """
     if choose(engine) == "extensions":
-        extensions.register(options)
+        extensions_plain.register(options)
         return options
     plugins.import_all()
     hosts = [hosting.host(op, taken=set()) for op in registry.latest()]
@@ -259,7 +259,7 @@ def _explained(error: Exception, source: model.Model, resolution: model.Resoluti
     lines += model.mistyped_inputs(source, resolution, str(error), hosted_by)
     if not lines:
         lines += explanations(str(error))
-    unsupported = extensions.unsupported_types if engine == "extensions" else unsupported_types
+    unsupported = extensions_carried.unsupported_types if engine == "extensions" else unsupported_types
     lacking = "onnxruntime-extensions cannot carry" if engine == "extensions" else "custom operators cannot have"
     for op in resolution.ops.values():
         missing = ", ".join(unsupported(op.signature))

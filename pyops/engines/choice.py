@@ -10,6 +10,7 @@ import onnxruntime
 
 from ..errors import EngineError
 from ..signature import Signature
+from .extensions_carried import obstacles
 from .hosted_op import choices
 
 ENGINES = ("auto", "native", "extensions")
@@ -38,11 +39,8 @@ def engine_of(signature: Signature) -> str | None:
     """The engine that hosts an op where nobody asks for one; None where it cannot."""
     if _native_problem() is None:
         return "native" if choices(signature) else None
-    # It is not imported here: that takes long.
     if importlib.util.find_spec("onnxruntime_extensions") is None:
         return None
-    from .extensions import obstacles
-
     return None if obstacles(signature) else "extensions"
 
 

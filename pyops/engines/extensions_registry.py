@@ -7,8 +7,6 @@ ever leaves the registry.
 
 from __future__ import annotations
 
-import _thread
-import functools
 import gc
 import itertools
 import sys
@@ -21,11 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime
 
-from ..errors import EngineError, MissingDependencyError
+from ..errors import EngineError
 from ..pycustomopdef import DEFAULT_DOMAIN
 from ..signature import Signature
 from ..types import STRING, DType, element_type
-from . import extensions_hook as hook
 
 _SCALARS = (np.float32, np.float64, np.bool_, np.int8, np.int16, np.int32, np.int64)
 _UNSIGNED = (np.uint8, np.uint16, np.uint32, np.uint64)
@@ -42,60 +39,6 @@ class Types(NamedTuple):
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-
-
-def library() -> Any:
-    """onnxruntime-extensions, with the hook in place.
-
-    Raises
-    ------
-    MissingDependencyError
-        It is not installed.
-    """
-    try:
-        import onnxruntime_extensions
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"this needs onnxruntime-extensions, which cannot be imported ({error}); pip install onnxruntime-extensions"
-        ) from error
-    hook.install()
-    with lock:
-        _run_once()
-    return onnxruntime_extensions
-
-
-@functools.cache
-def _run_once() -> None:
-    # When its C++ makes an array for the first time, it runs Python code of NumPy's, and what is raised there (by a
-    # signal's handler) ends the process. Handlers run in the main thread alone.
-    import onnx
-    from onnxruntime_extensions import get_library_path
-
-    types = (Types((1,), (1,)),)
-    domain = place(types, hook.add_target(lambda call: (0, (1,), call.inputs[0]).__iter__))
-    del _places[types]
-    options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(get_library_path())
-    model = onnx.parser.parse_model(_FIRST_MODEL.format(domain)).SerializeToString()
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    running = threading.Lock()
-
-    def run() -> None:
-        try:
-            session.run(None, {"x": np.zeros(1, np.float32)})
-        finally:
-            running.release()
-
-    # A bare lock: an interrupt leaves the condition variables of threading.Thread in disorder.
-    running.acquire()
-    _thread.start_new_thread(run, ())
-    running.acquire()
-
-
-_FIRST_MODEL = """
-<ir_version: 8, opset_import: ["" : 17, "{0}" : 1]>
-first (float[1] x) => (float[1] y) {{ y = {0}.Kernel <pyops_node = ""> (x) }}
-"""
 
 
 def choices(signature: Signature) -> tuple[Types, ...]:
@@ -120,14 +63,19 @@ def _code(dtype: DType) -> int:
 
 
 _numbers = itertools.count()
-_places: dict[tuple[Types, ...], str] = {}
+_places: dict[tuple[tuple[Types, ...], int], str] = {}
 _sizes: dict[str, int] = {}
-_domains: set[str] = set()
+_names: set[tuple[str, str]] = set()
 
 
 def domains() -> set[str]:
     """The domains that are in the registry by our doing."""
-    return set(_domains)
+    return set(_sizes)
+
+
+def contents() -> set[str | tuple[str, str]]:
+    """What is in the registry by our doing: domains, and operators by domain and name."""
+    return domains() | _names
 
 
 NODE = "pyops_node"
@@ -137,16 +85,16 @@ PLACE_TYPE = "Kernel"
 
 
 def place(types: tuple[Types, ...], target: int) -> str:
-    """A domain of its own in which ``Kernel`` has these types; ops of equal types share one.
+    """A domain of its own in which ``Kernel`` has these types; ops of equal types and target share one.
 
     Such a domain never changes again.
     """
     with lock:
-        if types not in _places:
+        if (types, target) not in _places:
             domain = f"pyops.extensions{next(_numbers)}"
             _add(domain, [(PLACE_TYPE, item, {NODE: _STRING_CODE}, target) for item in types])
-            _places[types] = domain
-        return _places[types]
+            _places[types, target] = domain
+        return _places[types, target]
 
 
 _STRING_CODE = 8
@@ -192,7 +140,7 @@ def reserve(domain: str, count: int) -> None:
     """
     with lock:
         size, padding = _size(domain), 0
-        if domain in _domains:
+        if domain in _sizes:
             return
         must_stay = size > 0 and _has_sessions(domain)
         if must_stay and size + count > _capacity(size):
@@ -239,7 +187,7 @@ def _add(domain: str, entries: Sequence[_Entry]) -> list[Any]:
 
     definitions = []
     size = _size(domain)
-    if domain in _domains and size + len(entries) > _capacity(size):
+    if domain in _sizes and size + len(entries) > _capacity(size):
         raise EngineError(
             f"onnxruntime-extensions' registry has no room left for domain {domain!r}, and living sessions would end "
             "the process if it grew; use pyops.InferenceSession or pyops.register_custom_ops, whose native engine has "
@@ -254,7 +202,7 @@ def _add(domain: str, entries: Sequence[_Entry]) -> list[Any]:
     # Without a bytecode in between, at which another thread could register a domain that then moves.
     deque(map(_ocos.add_custom_op, definitions), maxlen=0)
     _sizes[domain] = _sizes.get(domain, 0) + len(definitions)
-    _domains.add(domain)
+    _names.update((domain, name) for name, *_ in entries)
     return definitions
 
 
