@@ -146,7 +146,7 @@ def test_a_result_of_another_type_is_a_compile_error(result: str, message: str) 
     names = {"np": np, "F32": F32}
     exec(f"def wrong(x: F32) -> F32:\n    return {result}", names)
     with pytest.raises(CompileError, match=message):
-        onnx_op("compiled::Wrong", compile=True)(names["wrong"]).compile()  # type: ignore[arg-type]
+        onnx_op("compiled::Wrong", compile=True)(names["wrong"]).compile()
 
 
 def test_compile_takes_examples_and_attributes() -> None:

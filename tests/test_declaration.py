@@ -150,7 +150,7 @@ def test_a_named_tuple_names_the_outputs():
 def test_a_named_tuple_takes_the_type_it_is_given():
     U = TypeVar("U", np.int32, np.int64)
 
-    def over_a_variable(x: NDArray[U]) -> Split[U]:  # type: ignore[type-var]
+    def over_a_variable(x: NDArray[U]) -> Split[U]:
         raise NotImplementedError
 
     def over_a_class(x: F32) -> Split[np.float32]:

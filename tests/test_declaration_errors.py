@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyops import errors, onnx_op
 
 T = TypeVar("T", np.float32, np.float64)
-Other = TypeVar("T", np.int32, np.int64)  # type: ignore[misc]
+Other = TypeVar("T", np.int32, np.int64)
 Free = TypeVar("Free")
 Python = TypeVar("Python", float, int)
 Arrays = TypeVar("Arrays", NDArray[np.float32], NDArray[np.float64])
@@ -40,18 +40,18 @@ INPUTS = {
     "no type": (np.ndarray, "np.ndarray says no element type; write NDArray[np.float32]"),
     "NDArray without brackets": (NDArray, "np.ndarray says no element type; write NDArray[np.float32]"),
     "NDArray of Any": (NDArray[Any], "NDArray[Any] says no element type; write NDArray[np.float32]"),
-    "ndarray of a scalar": (np.ndarray[np.float32], "says no element type; write NDArray[np.float32]"),  # type: ignore[type-var]
+    "ndarray of a scalar": (np.ndarray[np.float32], "says no element type; write NDArray[np.float32]"),
     "ArrayLike": (ArrayLike, "is not a tensor type; annotate inputs as NDArray[...]"),
     "Any": (Any, "Any is not a tensor type; annotate inputs as NDArray[...]"),
     "a scalar": (int, "int is not a tensor type; annotate inputs as NDArray[...]"),
     "a list": (list[float], "list[float] is not a tensor type; annotate inputs as NDArray[...]"),
     "not a type": (3, "3 is not a tensor type"),
-    "Python's float": (NDArray[float], "float is no NumPy type; write np.float32 or np.float64"),  # type: ignore[type-var]
-    "Python's str": (NDArray[str], "str is no NumPy type; write np.str_"),  # type: ignore[type-var]
+    "Python's float": (NDArray[float], "float is no NumPy type; write np.float32 or np.float64"),
+    "Python's str": (NDArray[str], "str is no NumPy type; write np.str_"),
     "longdouble": (NDArray[np.longdouble], "ONNX has no element type for np.longdouble; use one that ONNX has"),
     "bytes": (NDArray[np.bytes_], "ONNX has no element type for np.bytes_"),
     "dates": (NDArray[np.datetime64], "ONNX has no element type for np.datetime64"),
-    "a dtype": (NDArray[np.dtype("float32")], "float32 is no element type; write a NumPy scalar type such as"),  # type: ignore[misc]
+    "a dtype": (NDArray[np.dtype("float32")], "float32 is no element type; write a NumPy scalar type such as"),
     "a free TypeVar": (NDArray[Free], 'TypeVar Free allows any type; constrain it: Free = TypeVar("Free", np.float32'),
     "a TypeVar over Python types": (NDArray[Python], "in the TypeVar Python, float is no NumPy type; write np.float32"),
     "a TypeVar over arrays": (Arrays, 'put the types inside: T = TypeVar("T", np.float32, np.float64) and NDArray[T]'),
@@ -179,7 +179,7 @@ ATTRIBUTES = {
     "a union": (int | float, 1, "int | float is no attribute type of ONNX"),
     "a mixed Literal": (Literal["a", 1], "a", "Literal['a', 1] is no attribute type of ONNX"),
     "a Literal of bytes": (Literal[b"a"], b"a", "is no attribute type of ONNX"),
-    "a Literal of floats": (Literal[0.1], 0.1, "Literal[0.1] is no attribute type of ONNX"),  # type: ignore[valid-type]
+    "a Literal of floats": (Literal[0.1], 0.1, "Literal[0.1] is no attribute type of ONNX"),
     "a default of another type": (int, 1.5, "attribute 'a' is 1.5 (float); it is declared as int; change the default"),
     "a bool for a str": (str, True, "attribute 'a' is True (bool); it is declared as str"),
     "a default not among the choices": (Literal["x", "y"], "z", "attribute 'a' is 'z'; expected one of 'x', 'y'"),

@@ -26,7 +26,7 @@ VALUES = {
 @pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "extensions"])
 def test_they_go_in_and_out(engine: str, scalar: Any, shape: tuple[int, ...]) -> None:
     @onnx_op("packed::Reverse")
-    def reverse(x: NDArray[scalar]) -> tuple[NDArray[scalar], NDArray[np.float32]]:  # type: ignore[valid-type]
+    def reverse(x: NDArray[scalar]) -> tuple[NDArray[scalar], NDArray[np.float32]]:
         assert not x.flags.writeable
         return x[::-1] if x.ndim else x, x.astype(np.float32)
 

@@ -24,12 +24,12 @@ def test_the_torch_operator_runs_the_compiled_function_and_exports() -> None:
     halve.register_shape_inference(lambda x, offset=0.5: x)
     calls: list[int] = []
     compiled = halve.kernels["cpu"]
-    compiled.plain = lambda *args, **kwargs: calls.append(1)  # type: ignore[attr-defined]
+    compiled.plain = lambda *args, **kwargs: calls.append(1)
     torch_halve = exporters.custom_op(halve, "compiled::halve")
 
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch_halve(x.T, offset=1.0)  # type: ignore[no-any-return]
+            return torch_halve(x.T, offset=1.0)
 
     x = torch.arange(6, dtype=torch.float32).reshape(2, 3)
     assert torch.equal(Model()(x), x.T * 0.5 + 1)

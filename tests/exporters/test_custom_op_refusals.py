@@ -11,18 +11,9 @@ from numpy.typing import NDArray
 import exporters
 from pyops import onnx_op
 from pyops.errors import InputError, MissingDependencyError, OutputError, ShapeInferenceError
+from tests.exporters.declared import declare
 
 T = TypeVar("T", np.float32, np.float64)
-
-
-def same(x, *args, **kwargs):
-    return x
-
-
-def declare(function, op_type, shape_function=same):
-    op = onnx_op(op_type)(function)
-    op.register_shape_inference(shape_function)
-    return op
 
 
 def add_round(x: NDArray[T], *, decimals: int = 0) -> NDArray[T]:

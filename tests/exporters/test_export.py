@@ -15,13 +15,10 @@ from onnxscript.values import Opset
 import exporters
 import pyops
 from pyops import onnx_op, shapes
+from tests.exporters.declared import same
 
 T = TypeVar("T", np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
 BATCH = ({0: torch.export.Dim("batch")},)
-
-
-def same(x, *args, **kwargs):
-    return x
 
 
 def register(function, op_type, shape_function=same, version=1):

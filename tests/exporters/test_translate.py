@@ -13,6 +13,7 @@ from onnxscript import opset18 as op18
 import exporters
 from pyops import onnx_op
 from pyops.errors import InputError
+from tests.exporters.declared import declare
 
 T = TypeVar("T", np.float32, np.float64)
 
@@ -23,12 +24,6 @@ pytestmark = pytest.mark.usefixtures("own_registrations")
 def op_types(program):
     nodes = [(node.domain, node.op_type) for node in program.model_proto.graph.node]
     return [node for node in nodes if node != ("", "Constant")]
-
-
-def declare(function, op_type):
-    op = onnx_op(op_type)(function)
-    op.register_shape_inference(lambda x, *args, **kwargs: x)
-    return op
 
 
 @pytest.fixture

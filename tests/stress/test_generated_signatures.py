@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 import pyops
-from pyops.engines import extensions
+from pyops.engines import extensions_carried
 from pyops.errors import EngineError
 from pyops.types import element_type
 from tests.engines import ENGINES, make_session
@@ -178,7 +178,7 @@ def test_an_engine_and_the_plain_call_agree(engine: str, case: Case):
     exec(compile(case.source, "<generated>", "exec", dont_inherit=True), namespace)
     op = pyops.onnx_op("generated::Kernel")(namespace["kernel"])
     expected = op(*case.inputs, **case.attributes)
-    if engine == "extensions" and extensions.obstacles(op.signature):
+    if engine == "extensions" and extensions_carried.obstacles(op.signature):
         with pytest.raises(EngineError, match="onnxruntime-extensions cannot carry its"):
             make_session(model_for(case), engine)
         return

@@ -1,0 +1,82 @@
+"""Which engine hosts the ops, and what is said where one does not work."""
+
+import onnxruntime
+import pytest
+
+import pyops
+from pyops.errors import EngineError
+from tests.models import chain
+from tests.scripts import PREAMBLE, run_plain_script
+
+pytest.importorskip("onnxruntime_extensions")
+
+# Other modules of the tests declare ops that onnxruntime-extensions cannot carry.
+pytestmark = pytest.mark.filterwarnings("ignore:left out")
+
+
+def test_an_engine_that_does_not_exist_is_refused():
+    with pytest.raises(EngineError, match="engine is 'numpy'; expected one of 'auto', 'native', 'extensions'"):
+        pyops.InferenceSession(chain("Neg"), engine="numpy")
+    with pytest.raises(EngineError, match="expected one of"):
+        pyops.register_custom_ops(onnxruntime.SessionOptions(), engine="numpy")
+    with pytest.raises(EngineError, match=r"expected an onnxruntime\.SessionOptions, got NoneType"):
+        pyops.register_custom_ops(None, engine="extensions")
+
+
+FALLBACK = """
+import sys
+sys.modules["torch"] = None
+import platform
+platform.machine = lambda: "sparc"
+
+@onnx_op("ext::AddOne")
+def add_one(x: F32) -> F32:
+    if x[0] < 0:
+        raise ValueError("negative")
+    return x + 1
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    session = pyops.InferenceSession(chain("ext::AddOne"))
+    attempt(session.run, None, {"x": x})
+    attempt(pyops.InferenceSession(chain("ext::AddOne")).run, None, {"x": x - 1})
+    options = pyops.register_custom_ops(onnxruntime.SessionOptions())
+    attempt(onnxruntime.InferenceSession(chain("ext::AddOne").SerializeToString(), options).run, None, {"x": x})
+print(len(caught), "extensions engine" in str(caught[0].message), "sparc" in str(caught[0].message))
+try:
+    pyops.InferenceSession(chain("ext::AddOne"), engine="native")
+except pyops.errors.EngineError as error:
+    print(str(error).endswith("this is linux on sparc"))
+"""
+
+
+def test_where_native_does_not_work_it_takes_over_and_says_so_once():
+    run_plain_script(
+        PREAMBLE + FALLBACK,
+        """
+        [[1.0, 2.0, 3.0]]
+        ValueError negative
+        [[1.0, 2.0, 3.0]]
+        1 True True
+        True
+        """,
+    )
+
+
+def test_without_onnxruntime_extensions_the_error_says_what_to_install():
+    script = """
+sys.modules["onnxruntime_extensions"] = None
+
+@onnx_op("ext::AddOne")
+def add_one(x: F32) -> F32:
+    return x + 1
+
+attempt(lambda: pyops.InferenceSession(chain("ext::AddOne"), engine="extensions"))
+attempt(pyops.get_library_path)
+attempt(pyops.InferenceSession(chain("ext::AddOne")).run, None, {"x": x})
+"""
+    message = (
+        "MissingDependencyError this needs onnxruntime-extensions, which cannot be imported (import of "
+        "onnxruntime_extensions halted; None in sys.modules); pip install onnxruntime-extensions"
+    )
+    run_plain_script(PREAMBLE + script, f"{message}\n{message}\n[[1.0, 2.0, 3.0]]")
