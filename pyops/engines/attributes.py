@@ -114,12 +114,18 @@ def _read_strings(api: Api, info: int, name: bytes) -> list[str]:
 
 
 def _read_tensor(api: Api, info: int, name: bytes) -> Any:
-    value = c_void_p()
-    _check(api, api.KernelInfoGetAttribute_tensor(info, name, _allocator(api), addressof(value)))
+    allocator, workspace = _allocator(api), Workspace(api)
+    found: list[Any] = []
+
+    def get(source: Any, index: int, at: Any) -> None:
+        _check(api, api.KernelInfoGetAttribute_tensor(source, name, allocator, at))
+
     try:
-        return Workspace(api).read(value).copy()
+        workspace.read(get, c_void_p(info), [True], found)
+        return found[0].copy()
     finally:
-        api.ReleaseValue(value.value)
+        if workspace.value:
+            api.ReleaseValue(workspace.value)
 
 
 def _allocator(api: Api) -> int:

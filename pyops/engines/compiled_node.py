@@ -84,7 +84,7 @@ class CompiledNode(KernelNode):
 
     def _inputs(self, context: int) -> list[Any]:
         inputs: list[Any] = []
-        Workspace(self._api).inputs(c_void_p(context), self._present, inputs)
+        Workspace(self._api).read(self._api.KernelContext_GetInput, c_void_p(context), self._present, inputs)
         return inputs
 
     def _learn(self, inputs: list[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_void_p
 from sys import getrefcount
 from typing import Any
@@ -66,9 +66,9 @@ class KernelNode:
         """
         workspace = _workspaces.pop() if _workspaces else Workspace(self._api)
         handed: list[Any] = []
+        pointer = c_void_p(context)
         try:
-            pointer = c_void_p(context)
-            workspace.inputs(pointer, self._present, handed)
+            workspace.read(self._api.KernelContext_GetInput, pointer, self._present, handed)
             self._run(pointer, workspace, handed)
         except BaseException as error:
             self._explain(error, handed)
@@ -84,31 +84,52 @@ class KernelNode:
 
     def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
         op, attributes = self._op, self._attributes
+        function = op.kernels["cpu"]
         if self._lists:  # the kernel may change its own
             attributes = attributes | {name: list(attributes[name]) for name in self._lists}
-        if self._keeper is op.kernels["cpu"]:
+        if self._keeper is function:
             handed[:] = map(_read_only_copy, handed)
-        shapes = None if op.shape_function is None else self._shapes_for(handed)
+        if op.shape_function is not None:
+            self._run_shaped(context, workspace, handed, function, attributes)
+            return
+        result = function(*handed, **attributes)
+        if type(result) is np.ndarray and result.dtype is self._only_dtype:
+            buffer = workspace.buffer(context, 0, result.shape, self._only_dtype)
+            if buffer is not None:
+                buffer[...] = result
+        else:
+            for index, output in enumerate(self._checked(result)[: self._node.output_count]):
+                workspace.write(context, index, output)
+
+    def _run_shaped(
+        self,
+        context: c_void_p,
+        workspace: Workspace,
+        handed: list[Any],
+        function: Callable[..., Any],
+        attributes: Mapping[str, Any],
+    ) -> None:
+        """As `_run`, where a shape function tells the shapes beforehand."""
+        shapes, inputs = self._shapes_for(handed), len(handed)
         buffers: list[Any] = []
-        if shapes is not None and self._takes_buffers and self._keeper is None and None not in itertools.chain(*shapes):
+        if self._takes_buffers and self._keeper is None and None not in itertools.chain(*shapes):
             buffers = self._buffers(context, workspace, shapes)
-            inputs = len(handed)
             handed += buffers
             out = tuple(buffers) if self._signature.returns_tuple else buffers[0]
-            result = op.kernels["cpu"](*handed[:inputs], **attributes, out=out)
+            result = function(*handed[:inputs], **attributes, out=out)
         else:
-            result = op.kernels["cpu"](*handed, **attributes)
-        if shapes is None and type(result) is np.ndarray and result.dtype is self._only_dtype:
-            workspace.write_viewable(context, 0, result)
-            return
-        outputs = kernel.check_outputs(self._signature, self._node.output_dtypes, result)
-        if len(outputs) != len(self._node.output_dtypes):
-            raise kernel.miscounted(self._signature, outputs, self._node.output_count)
-        if shapes is not None:
-            kernel.check_shapes(self._signature, shapes, outputs, handed[: len(self._present)])
+            result = function(*handed, **attributes)
+        outputs = self._checked(result)
+        kernel.check_shapes(self._signature, shapes, outputs, handed[:inputs])
         for index, output in enumerate(outputs[: self._node.output_count]):
             if not buffers or output is not buffers[index]:
                 workspace.write(context, index, output)
+
+    def _checked(self, result: Any) -> tuple[Any, ...]:
+        outputs = kernel.check_outputs(self._signature, self._node.output_dtypes, result)
+        if len(outputs) != len(self._node.output_dtypes):
+            raise kernel.miscounted(self._signature, outputs, self._node.output_count)
+        return outputs
 
     def _shapes_for(self, inputs: list[Any]) -> Sequence[tuple[int | None, ...]]:
         """The output shapes that the op's shape function gives for these inputs."""

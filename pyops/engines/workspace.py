@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import Array, byref, c_int64, c_void_p
 from typing import Any
 
@@ -17,8 +17,9 @@ from ..types import ELEMENT_TYPES, STRING, DType, from_ort
 from .c_api import Api
 
 _MAX_KEPT = 64
+Get = Callable[[c_void_p, int, Any], int | None]
 # What ONNX Runtime writes for one tensor: its OrtValue*, element type, int64_t* of dimensions, rank and data.
-_CELLS = _VALUE, _TYPE, _DIMS, _RANK, _DATA = range(5)
+_CELLS = _VALUE, _, _, _, _DATA = range(5)
 _ndarray = np.ndarray
 _STRING = 8  # ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING
 _PACKED = {row.ort for row in ELEMENT_TYPES if row.packed}
@@ -48,51 +49,66 @@ class Workspace:
         self._buffers: dict[Any, np.ndarray[Any, Any]] = {}
         self._shapes: dict[tuple[int, ...], Array[c_int64]] = {}
 
-    # Statuses are looked at before `check` is called: these run for every tensor of every call.
-    def inputs(self, context: c_void_p, present: Sequence[bool], into: list[Any]) -> None:
-        """Add the inputs of an ``OrtKernelContext*`` to a list, as `read` gives them; None for those not present."""
-        api, at_value, value, read = self._api, self._at[_VALUE], self._value, self.read
-        for index, is_present in enumerate(present):
-            if is_present:
-                if status := api.KernelContext_GetInput(context, index, at_value):
-                    api.check(status)
-                into.append(read(value))
-            else:
-                into.append(None)
+    # These run for every tensor of every call: statuses are looked at before `check` is called, and what could be
+    # methods of a few lines is written out.
+    def read(self, get: Get, source: c_void_p, present: Sequence[bool], into: list[Any]) -> None:
+        """Add tensors to a list, as read-only arrays on their memory; strings as copies, None for those not present.
 
-    def read(self, value: c_void_p) -> Any:
-        """A tensor's ``OrtValue*`` as a read-only array on its memory; strings as a copy."""
-        api = self._api
-        _, at_type, at_dims, at_rank, at_data = self._at
-        if status := api.GetTensorElementTypeAndShapeDataReference(value, at_type, at_dims, at_rank):
-            api.check(status)
-        cells = self._cells
-        rank, code = cells[_RANK], cells[_TYPE]
-        dims = cells[_DIMS] // WORD - 1
-        shape = (words[dims],) if rank == 1 else tuple(words[dims : dims + rank])
-        if code == _STRING:
-            return arrays.StringTensors(api).read(value.value or 0, shape)
-        if status := api.GetTensorMutableData(value, at_data):
-            api.check(status)
-        if code in _PACKED:
-            return arrays.unpack(arrays.bytes_at(self._data, (math.prod(shape) + 1) // 2), shape, _dtype(code))
-        key = (cells[_DATA], shape, code)
-        known = self._memories.get(key)
-        if known is None:
-            dtype = _dtype(code)
-            known = self._remember(key, shape, dtype, arrays.memory(self._data, shape, dtype, writeable=False))
-        return _ndarray(*known)
+        Parameters
+        ----------
+        get : callable
+            As ``KernelContext_GetInput`` is: takes `source`, an index and where an ``OrtValue*`` goes.
+        """
+        api, cells, memories, value = self._api, self._cells, self._memories, self._value
+        at_value, at_type, at_dims, at_rank, at_data = self._at
+        for index, is_present in enumerate(present):
+            if not is_present:
+                into.append(None)
+                continue
+            if status := get(source, index, at_value):
+                api.check(status)
+            if status := api.GetTensorElementTypeAndShapeDataReference(value, at_type, at_dims, at_rank):
+                api.check(status)
+            _, code, dims, rank, _ = cells
+            dims = dims // WORD - 1
+            shape = (words[dims],) if rank == 1 else tuple(words[dims : dims + rank])
+            if code == _STRING:
+                into.append(arrays.StringTensors(api).read(self.value, shape))
+                continue
+            if status := api.GetTensorMutableData(value, at_data):
+                api.check(status)
+            key = (cells[_DATA], shape, code)
+            if key in memories:
+                into.append(_ndarray(*memories[key]))
+            elif code in _PACKED:
+                data = arrays.bytes_at(self._data, (math.prod(shape) + 1) // 2)
+                into.append(arrays.unpack(data, shape, _dtype(code)))
+            else:
+                into.append(_ndarray(*self._remember(key, shape, _dtype(code))))
+
+    @property
+    def value(self) -> int:
+        """The last ``OrtValue*`` that was looked at; 0 before."""
+        return self._cells[_VALUE]
 
     def output(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
         """ONNX Runtime's buffer for the output at `index` as an array to write to; None where it is not used."""
-        buffer = self._buffer(context, index, shape, dtype)
+        buffer = self.buffer(context, index, shape, dtype)
         return None if buffer is None else _ndarray(shape, dtype, buffer.base)
 
-    def _buffer(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
-        """As `output`, for use here alone."""
-        if not self._allocate(context, index, shape):
+    def buffer(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
+        """As `output`, for an array that is written to at once and then forgotten."""
+        api, cells = self._api, self._cells
+        dims = self._shapes.get(shape)
+        if dims is None:
+            dims = self._remember_shape(shape)
+        if status := api.KernelContext_GetOutput(context, index, dims, len(shape), self._at[_VALUE]):
+            api.check(status)
+        if not cells[_VALUE]:
             return None
-        key = (self._cells[_DATA], shape, dtype)
+        if status := api.GetTensorMutableData(self._value, self._at[_DATA]):
+            api.check(status)
+        key = (cells[_DATA], shape, dtype)
         known = self._buffers.get(key)
         if known is None:
             if len(self._buffers) >= _MAX_KEPT:
@@ -104,40 +120,34 @@ class Workspace:
     def write(self, context: c_void_p, index: int, array: np.ndarray[Any, Any]) -> None:
         """Copy an array into the output at `index`."""
         if array.dtype is STRING:
-            if self._allocate(context, index, array.shape, data=False):
-                arrays.StringTensors(self._api).write(self._value.value or 0, array)
+            if self._allocate(context, index, array.shape):
+                arrays.StringTensors(self._api).write(self.value, array)
         elif array.dtype.num in _PACKED_NUMBERS:
             if self._allocate(context, index, array.shape) and array.size:
+                self._api.check(self._api.GetTensorMutableData(self._value, self._at[_DATA]))
                 data = arrays.pack(array)
                 arrays.copy_bytes(self._data, data, len(data))
         else:
-            self.write_viewable(context, index, array)
+            buffer = self.buffer(context, index, array.shape, array.dtype)
+            if buffer is not None:
+                buffer[...] = array
 
-    def write_viewable(self, context: c_void_p, index: int, array: np.ndarray[Any, Any]) -> None:
-        """As `write`, for an array of a type that ONNX Runtime has in memory as NumPy has it."""
-        buffer = self._buffer(context, index, array.shape, array.dtype)
-        if buffer is not None:
-            buffer[...] = array
+    def _allocate(self, context: c_void_p, index: int, shape: tuple[int, ...]) -> bool:
+        """Make the output's tensor; whether the model uses that output."""
+        dims = self._remember_shape(shape)
+        self._api.check(self._api.KernelContext_GetOutput(context, index, dims, len(shape), self._at[_VALUE]))
+        return self.value != 0
 
-    def _allocate(self, context: c_void_p, index: int, shape: tuple[int, ...], data: bool = True) -> bool:
-        """Find the output's memory; whether the model uses that output."""
-        api = self._api
-        dims = self._shapes.get(shape)
-        if dims is None:
-            if len(self._shapes) >= _MAX_KEPT:
-                self._shapes.clear()
-            dims = self._shapes[shape] = (c_int64 * len(shape))(*shape)
-        if status := api.KernelContext_GetOutput(context, index, dims, len(shape), self._at[_VALUE]):
-            api.check(status)
-        if not self._cells[_VALUE]:
-            return False
-        if data and (status := api.GetTensorMutableData(self._value, self._at[_DATA])):
-            api.check(status)
-        return True
+    def _remember_shape(self, shape: tuple[int, ...]) -> Array[c_int64]:
+        if len(self._shapes) >= _MAX_KEPT:
+            self._shapes.clear()
+        dims = self._shapes[shape] = (c_int64 * len(shape))(*shape)
+        return dims
 
-    def _remember(self, key: Any, shape: tuple[int, ...], dtype: DType, memory: Any) -> tuple[Any, ...]:
+    def _remember(self, key: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any, ...]:
         if len(self._memories) >= _MAX_KEPT:
             self._memories.clear()
+        memory = arrays.memory(self._data, shape, dtype, writeable=False)
         known = self._memories[key] = (shape, dtype, memory)
         return known
 
