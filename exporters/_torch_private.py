@@ -34,6 +34,7 @@ __all__ = [
     "CustomOpDef",
     "OpOverload",
     "called_overload",
+    "can_decompose",
     "clone_tensors",
     "default_opset",
     "fake_outputs",
@@ -122,6 +123,11 @@ def schema_returns(overload: OpOverload) -> tuple[str, ...]:
 def is_mutable(overload: OpOverload) -> bool:
     """Whether the operator writes to an argument, as in-place and ``out`` variants do."""
     return _guarded("OpOverload._schema.is_mutable", lambda: bool(overload._schema.is_mutable))
+
+
+def can_decompose(overload: OpOverload) -> bool:
+    """Whether torch itself makes the operator of others, whatever the decompositions that it is given."""
+    return _guarded("OpOverload._can_decompose", lambda: bool(overload._can_decompose()))
 
 
 def spell(overload: OpOverload) -> str:

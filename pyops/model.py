@@ -311,6 +311,13 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "
             f"export it with that version, or declare the op with version={opset}"
         )
+    if domain in registry.providers:
+        return f"{wanted} is not declared, and the fallback has none such: {registry.providers[domain].refusal(name)}"
+    if domain == "aten":
+        return (
+            f"{wanted} is a torch operator that fell back in the export; its kernel is torch's: import exporters and "
+            f'call exporters.use_fallback() before creating the session, or declare it with @onnx_op("{wanted}")'
+        )
     if held_back := plugins.held_back(domain):
         return (
             f"{wanted} is not declared; {held_back} provides this domain, and {plugins.VARIABLE}=0 keeps it from "

@@ -1,0 +1,38 @@
+"""A model as a functional graph of the operators that its code calls."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..program import Model
+
+
+def capture_graph(
+    model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> torch.export.ExportedProgram:
+    """Capture a model, and make its graph functional.
+
+    Operators stay what the code calls: ``linalg_inv``, and not what it is made of.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
+        if isinstance(model, torch.export.ExportedProgram):
+            captured = model
+        else:
+            captured = torch.export.export(
+                model, args, dict(kwargs), dynamic_shapes=_as_dims(dynamic_shapes), strict=False
+            )
+        return captured.run_decompositions({})
+
+
+def _as_dims(dynamic_shapes: Any) -> Any:
+    """Torch's exporter to ONNX takes the name of a dimension where ``torch.export`` takes a dimension."""
+    if isinstance(dynamic_shapes, Mapping):
+        return {key: _as_dims(value) for key, value in dynamic_shapes.items()}
+    if isinstance(dynamic_shapes, (list, tuple)):
+        return type(dynamic_shapes)(map(_as_dims, dynamic_shapes))
+    return torch.export.Dim.DYNAMIC if isinstance(dynamic_shapes, str) else dynamic_shapes
