@@ -98,7 +98,7 @@ class Attempts:
             try:
                 graph = self.functional()
             except Exception as error:
-                raise _unfit(error, failure) from error
+                raise (failure or error) from error
             fallbacks = self._rewritten(graph)
             try:
                 table = {**opaque.translation_table(), **self._table}
@@ -197,6 +197,3 @@ def node_at_fault(error: BaseException) -> list[str]:
 def _replacement(operator: str) -> str:
     return f'exporters.translate("{operator}", op), with an Op of yours or a function that emits ONNX nodes'
 
-
-def _unfit(error: Exception, failure: Exception | None) -> Exception:
-    return failure or error

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..program import Model
+from .data_dependent import Intercepted
 
 
 def capture_graph(
@@ -23,10 +24,21 @@ def capture_graph(
         if isinstance(model, torch.export.ExportedProgram):
             captured = model
         else:
-            captured = torch.export.export(
-                model, args, dict(kwargs), dynamic_shapes=_as_dims(dynamic_shapes), strict=False
-            )
+            captured = _capture(model, args, dict(kwargs), _as_dims(dynamic_shapes))
         return captured.run_decompositions({})
+
+
+def _capture(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> torch.export.ExportedProgram:
+    try:
+        return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+    except Exception as error:
+        try:
+            with Intercepted():
+                return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+        except Exception as second:
+            raise second from error
 
 
 def _as_dims(dynamic_shapes: Any) -> Any:

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
+import onnx_ir
 import torch
 
 from .._torch_private import OpOverload, qualified_name
-from ..nodes import emit
+from ..nodes import emit, opset
+from ..tensors import as_onnx_array
 from ..torch_ops import find_overload
 from . import calls, fakes, kernel
 
@@ -98,6 +100,19 @@ def several(name: str) -> OpOverload:
     return _define(f"{name}.several", "Tensor[]", _compute, _fake)
 
 
+def constant(name: str) -> OpOverload:
+    """The operator that stands for calls without tensors, which are constants of the model."""
+    return _define(f"{name}.constant", "Tensor", lambda call, tensors, sizes: _constant(call), _fake_one)
+
+
+def _constant(text: str) -> torch.Tensor:
+    return _compute(text, (), ())[0]
+
+
+def _emit_constant(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
+    return opset("", 18).Constant(value=onnx_ir.tensor(as_onnx_array(_constant(text))))
+
+
 def _define(name: str, returned: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> OpOverload:
     if name not in _defined:
         _library.define(f"{name}(str call, Tensor[] tensors, SymInt[] sizes) -> {returned}")
@@ -130,7 +145,8 @@ def _emit_list(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
 
 def translation_table() -> dict[OpOverload, Callable[..., Any]]:
     """How torch's exporter translates those that are defined so far."""
-    return {target: _emit_list if name.endswith(".several") else _emit for name, target in _defined.items()}
+    kinds = {"several": _emit_list, "constant": _emit_constant}
+    return {target: kinds.get(name.partition(".")[2], _emit) for name, target in _defined.items()}
 
 
 def is_fallback(target: Any) -> bool:

@@ -11,7 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from pyops.errors import InputError
 
-from .._torch_private import OpOverload, qualified_name, schema_arguments
+from .._torch_private import OpOverload, is_mutable, qualified_name, schema_arguments
 from . import calls, opaque, rule
 from .kernel import allowed_namespaces
 
@@ -47,6 +47,8 @@ def refusal(node: Node) -> str:
     assert isinstance(target, OpOverload)
     if target in _KEPT or opaque.is_fallback(target):
         return "it needs no kernel"
+    if is_constant(node):
+        return ""
     why = rule.refusal(target, allowed_namespaces())
     if why:
         return why
@@ -66,6 +68,19 @@ def refusal(node: Node) -> str:
     except InputError as error:
         return str(error)
     return ""
+
+
+def is_constant(node: Node) -> bool:
+    """Whether a call gives the same tensor in every run, for want of anything that it could depend on."""
+    target = node.target
+    return (
+        isinstance(target, OpOverload)
+        and not node.all_input_nodes
+        and not is_mutable(target)
+        and not rule.is_random(target)
+        and isinstance(node.meta.get("val"), torch.Tensor)
+        and not _unfit(node.meta["val"])
+    )
 
 
 def _unfit(value: Any) -> str:
@@ -109,6 +124,9 @@ def rewrite(node: Node, number: int) -> None:
         pairs = [_as_pairs(graph, item) for item in tensors]
     arguments = (call, pairs, sizes)
     name = qualified_name(target).partition("::")[2].partition(".")[0]
+    if is_constant(node):
+        _retarget(node, opaque.constant(name), arguments)
+        return
     if isinstance(node.meta["val"], torch.Tensor):
         if node.meta["val"].is_complex():
             with graph.inserting_before(node):
