@@ -6,6 +6,7 @@ the error says so, and so does the test of this file.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,7 @@ __all__ = [
     "schema_returns",
     "spell",
     "tensor_type",
+    "torchlib_read_once",
     "torchscript_dtype",
     "torchscript_opsets",
     "unflatten",
@@ -202,6 +204,39 @@ def _torchlib() -> Any:
         return _registration.ONNXRegistry.from_torchlib()
     finally:
         _registration.logger.disabled = False
+
+
+@contextmanager
+def torchlib_read_once() -> Iterator[None]:
+    """Torch's exporter reads its translations from their sources in every export, but once inside the ``with`` block.
+
+    That is most of the time that a small export takes.
+    """
+
+    def patched() -> Any:
+        from torch.onnx._internal.exporter import _registration
+
+        class_: Any = _registration.ONNXRegistry
+        read = class_.__dict__["from_torchlib"]
+
+        @functools.cache
+        def once(**arguments: Any) -> Any:
+            return read.__get__(None, class_)(**arguments)
+
+        def from_torchlib(cls: Any, /, **arguments: Any) -> Any:
+            # An export adds the user's translations to its registry.
+            registry = copy.copy(once(**arguments))
+            registry.functions = {name: list(found) for name, found in registry.functions.items()}
+            return registry
+
+        class_.from_torchlib = classmethod(from_torchlib)
+        return class_, read
+
+    class_, read = _guarded("ONNXRegistry.from_torchlib", patched)
+    try:
+        yield
+    finally:
+        class_.from_torchlib = read
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any, Literal
 
@@ -81,7 +82,7 @@ def export(
         raise ExportError("fallback= works on the graphs of torch.export; leave out dynamo=False")
     capture = dynamo_exporter.capture if dynamo else torchscript.capture
     if fallback:
-        capture = attempts.export
+        capture = functools.partial(attempts.export, verified=fallback == "verify")
     program = capture(model, args, keep_functions=keep_functions, **arguments)
     if checked:
         report = verify(model, args or None, program, kwargs=arguments.get("kwargs"))

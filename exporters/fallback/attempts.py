@@ -7,7 +7,6 @@ exporter still stops at, one operator after the other.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,15 +15,16 @@ import torch
 from pyops.errors import PyopsError
 
 from .. import dynamo
-from .._torch_private import OpOverload, can_decompose, own_translation, qualified_name
+from .._torch_private import OpOverload, can_decompose, own_translation, qualified_name, torchlib_read_once
 from ..errors import ExportError
 from ..explanations import causes
 from ..program import Model, Program
 from ..translations import NoTranslationError, registered
-from . import opaque, rewriting
+from . import checking, opaque, rewriting, rule
 from .capturing import capture_graph
 from .kernel import use_fallback
 from .record import Fallback
+from .recording import Recording
 from .sources import source_line
 
 _MARK = "pyops_call"
@@ -33,11 +33,13 @@ Chosen = dict[str, str]
 """The calls to rewrite, by name, and why."""
 
 
-def export(model: Model, args: tuple[Any, ...], **arguments: Any) -> Program:
+def export(model: Model, args: tuple[Any, ...], *, verified: bool = False, **arguments: Any) -> Program:
     """Export a model whatever its operators.
 
     Parameters
     ----------
+    verified : bool
+        Whether every distinct call is compared with ONNX Runtime, and falls back where that differs.
     model, args, **arguments
         As for `exporters.dynamo.capture`.
 
@@ -54,13 +56,20 @@ def export(model: Model, args: tuple[Any, ...], **arguments: Any) -> Program:
         What torch's exporter says, where no operator is at fault.
     """
     use_fallback()
+    attempts = Attempts(model, args, arguments)
+    program, failure = None, None
     try:
-        return dynamo.capture(model, args, **arguments)
+        program = dynamo.capture(model, args, **arguments)
     except Exception as error:
         if _is_ours(error):
             raise
-        plain = error
-    return Attempts(model, args, arguments).run(plain)
+        failure = error
+    with torchlib_read_once():
+        if program is None:
+            program = attempts.run(failure)
+        if verified and attempts.check():
+            program = attempts.run()
+    return program
 
 
 def _is_ours(error: Exception) -> bool:
@@ -82,6 +91,7 @@ class Attempts:
         self._args = args
         self._arguments = dict(arguments)
         self._chosen: Chosen = {}
+        self._findings: dict[str, checking.Finding] = {}
         self._targets: dict[OpOverload, str] = {}
         self._table: dict[Any, Callable[..., Any]] = self._arguments.pop("custom_translation_table", None) or {}
         self._kwargs = self._arguments.pop("kwargs", None) or {}
@@ -111,6 +121,27 @@ class Attempts:
                 program.fallbacks = fallbacks
                 return program
 
+    def check(self) -> bool:
+        """Choose the calls that are wrong or refused; whether there are any."""
+        graph = self.functional()
+        self._rewritten(graph)
+
+        def named(node: torch.fx.Node) -> str | None:
+            if not isinstance(node.target, OpOverload) or opaque.is_fallback(node.target):
+                return None
+            return mark_of(node) if mark_of(node) in eligible else None
+
+        eligible = {
+            name
+            for name, node in rewriting.call_nodes(graph)
+            if not rewriting.refusal(node) and not rewriting.is_constant(node) and not _is_arbitrary(node)
+        }
+        args, kwargs = (self._args, self._kwargs) if self._args or self._kwargs else graph.example_inputs
+        calls = checking.distinct_calls(graph, args, kwargs, named)
+        self._findings = checking.wrong_calls(calls, self._table, self._arguments)
+        self._chosen |= {name: finding.reason for name, finding in self._findings.items()}
+        return bool(self._findings)
+
     def functional(self) -> torch.export.ExportedProgram:
         """The model as a functional graph of the operators that its code calls, each marked with its name."""
         graph = capture_graph(self._model, self._args, self._kwargs, self._arguments.get("dynamic_shapes"))
@@ -121,28 +152,25 @@ class Attempts:
     def _rewritten(self, graph: torch.export.ExportedProgram) -> tuple[Fallback, ...]:
         """Rewrite the calls that are chosen, and those that nobody translates."""
         lacking = _lacking(self._table)
-        found: dict[tuple[str, str], list[str]] = {}
+        record = Recording()
         for number, (name, node) in enumerate(list(rewriting.call_nodes(graph))):
             target = node.target
             assert isinstance(target, OpOverload)
+            if opaque.is_fallback(target):
+                record.add(opaque.called(node), node, "torch.export cannot trace it")
+                continue
             why = self._chosen.get(name) or self._targets.get(target) or lacking(target)
-            if not why or opaque.is_fallback(target):
-                if opaque.is_fallback(target):
-                    found.setdefault((opaque.called(node), "torch.export cannot trace it"), []).append(source_line(node))
+            if why:
+                use_fallback(qualified_name(target).partition("::")[0])
+            if not why or rewriting.refusal(node):
                 continue
-            namespace = qualified_name(target).partition("::")[0]
-            use_fallback(namespace)
-            if rewriting.refusal(node):
-                continue
-            found.setdefault((qualified_name(target), why), []).append(source_line(node))
+            if not rewriting.is_constant(node):
+                record.add(qualified_name(target), node, why, self._findings.get(name))
             rewriting.rewrite(node, number)
         for _, module in rewriting.graphs(graph):
             module.graph.lint()
             module.recompile()
-        return tuple(
-            Fallback(name, len(lines), tuple(dict.fromkeys(filter(None, lines))), why, _replacement(name))
-            for (name, why), lines in found.items()
-        )
+        return record.fallbacks()
 
     def _choose(self, graph: torch.export.ExportedProgram, error: Exception) -> None:
         """Choose the operator at which the exporter stopped, or raise what it said."""
@@ -176,6 +204,15 @@ def _lacking(table: Mapping[Any, Any]) -> Callable[[OpOverload], str]:
     return why
 
 
+def _is_arbitrary(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and rule.is_arbitrary(node.target)
+
+
+def mark_of(node: torch.fx.Node) -> str | None:
+    """The name that `Attempts.functional` gave the call that a node is, or is made of."""
+    return (node.meta.get("custom") or {}).get(_MARK)
+
+
 def node_at_fault(error: BaseException) -> list[str]:
     """The names of the marked calls that an exception of torch's exporter is about, the likeliest first.
 
@@ -187,13 +224,8 @@ def node_at_fault(error: BaseException) -> list[str]:
         while trace is not None:
             values = trace.tb_frame.f_locals
             for item in (values.get("node"), values.get("n")):
-                mark = (item.meta.get("custom") or {}).get(_MARK) if isinstance(item, torch.fx.Node) else None
+                mark = mark_of(item) if isinstance(item, torch.fx.Node) else None
                 if mark:
                     found.insert(0, mark)
             trace = trace.tb_next
     return found
-
-
-def _replacement(operator: str) -> str:
-    return f'exporters.translate("{operator}", op), with an Op of yours or a function that emits ONNX nodes'
-

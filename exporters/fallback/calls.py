@@ -157,4 +157,5 @@ def flat(result: Any) -> list[torch.Tensor]:
     """The tensors that an operator returned, out of tuples and lists; absent ones left out."""
     if isinstance(result, torch.Tensor):
         return [result]
-    return [tensor for item in result if item is not None for tensor in flat(item)]
+    items: list[Any] = list(result)
+    return [tensor for item in items if item is not None for tensor in flat(item)]

@@ -25,7 +25,8 @@ def capture_graph(
             captured = model
         else:
             captured = _capture(model, args, dict(kwargs), _as_dims(dynamic_shapes))
-        return captured.run_decompositions({})
+        functional: torch.export.ExportedProgram = captured.run_decompositions({})
+    return functional
 
 
 def _capture(

@@ -65,7 +65,7 @@ def _gaussian_nll_loss(
     loss = 0.5 * (torch.log(variance) + (input - target) ** 2 / variance)
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)
-    return {"none": lambda: loss, "mean": loss.mean, "sum": loss.sum}[reduction]()
+    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
 
 
 def _falling_back(operator: str) -> Callable[..., Any]:
@@ -100,13 +100,16 @@ def _call(operator: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> An
     results = opaque.several(name)(opaque.spell(opaque.Call(operator, text, several)), pairs, sizes)
     if tensors[0].is_complex():  # and so is what these operators return first
         results[0] = torch.view_as_complex(results[0])
-    return results[0] if several == 1 else torch.return_types.linalg_lstsq(results)
+    return results[0] if several == 1 else _LSTSQ(results)
 
 
 def _tag(item: Any) -> str:
     if not isinstance(item, torch.Tensor):
         return "size"
     return "complex" if item.is_complex() else "tensor"
+
+
+_LSTSQ: Callable[..., Any] = vars(torch.return_types)["linalg_lstsq"]
 
 _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.equal: _equal,

@@ -120,6 +120,7 @@ class _Torchs:
 
 
 def overload_name(overload: OpOverload) -> str:
+    """The overload's own part of its name."""
     return qualified_name(overload).partition(".")[2] or "default"
 
 
@@ -187,7 +188,9 @@ def _input(name: str, inputs: Sequence[np.ndarray[Any, Any]], index: int) -> np.
 
 def _pairs(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype not in (np.float16, np.float32, np.float64) or array.shape[-1:] != (2,):
-        raise InputError(f"a complex input has pairs of floats along its last dimension; got {array.dtype}{array.shape}")
+        raise InputError(
+            f"a complex input has pairs of floats along its last dimension; got {array.dtype}{array.shape}"
+        )
     return np.ascontiguousarray(array)
 
 

@@ -35,7 +35,8 @@ _CHOOSING = {
 # In the graphs of public functions: of torch.linalg, torch.nn.functional, torch.special, Tensor.to.
 _PRIVATE = {
     "__and__", "__lshift__", "__or__", "__rshift__", "__xor__",
-    "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_addmm_activation", "_aminmax", "_batch_norm_with_update_functional",
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_addmm_activation", "_aminmax",
+    "_batch_norm_with_update_functional",
     "_cdist_forward", "_chunk_cat", "_convolution", "_convolution_mode", "_ctc_loss", "_embedding_bag",
     "_embedding_bag_forward_only", "_euclidean_dist", "_fft_c2c", "_fft_c2r", "_fft_r2c", "_fused_rms_norm",
     "_grouped_mm", "_int_mm", "_linalg_det", "_linalg_eigh", "_linalg_eigvals", "_linalg_slogdet",
@@ -98,3 +99,9 @@ def namespaces() -> set[str]:
 def is_random(overload: OpOverload) -> bool:
     """Whether two equal calls of it differ."""
     return torch.Tag.nondeterministic_seeded in overload.tags
+
+
+def is_arbitrary(overload: OpOverload) -> bool:
+    """Whether what it returns is not determined by its arguments: random numbers, or memory as it was found."""
+    name = qualified_name(overload).partition("::")[2]
+    return is_random(overload) or re.match(r"(new_)?empty|resize", name) is not None
