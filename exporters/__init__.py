@@ -9,7 +9,7 @@ Where what is:
 - ONNX's own schemas of the ops: `schema`, `schema_inference`, `schema_registry`
 - torch against ONNX Runtime: `verify`, with `report`, `intermediates` and `reference`
 - torch's side of things: `torch_ops` by name, `tensors`, whole arguments and results in `adapt`, and all private
-  interfaces in `_torch_private`
+  interfaces in `_torch_private` and `_torchscript_private`
 - operators without a translation, as nodes that call torch: `fallback`
 - `explanations` of what torch and onnxscript say
 """

@@ -313,10 +313,12 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
         )
     if domain in registry.providers:
         return f"{wanted} is not declared, and the fallback has none such: {registry.providers[domain].refusal(name)}"
-    if domain == "aten":
+    if domain == "aten" or domain.startswith("torch."):
+        namespace = domain.removeprefix("torch.")
+        call = "" if domain == "aten" else f'"{namespace}"'
         return (
-            f"{wanted} is a torch operator that fell back in the export; its kernel is torch's: import exporters and "
-            f'call exporters.use_fallback() before creating the session, or declare it with @onnx_op("{wanted}")'
+            f"{wanted} is the operator of torch's namespace {namespace!r} that fell back in the export; import "
+            f"exporters and call exporters.use_fallback({call}) before creating the session"
         )
     if held_back := plugins.held_back(domain):
         return (

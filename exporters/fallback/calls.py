@@ -114,7 +114,7 @@ def _check_tagged(name: str, tagged: dict[str, Any], depth: int) -> None:
         fits = value in ("inf", "-inf", "nan")
     elif tag == "number":
         fits = isinstance(value, list) and len(value) == 2 and not any(isinstance(item, (str, list)) for item in value)
-        for item in value if fits else ():
+        for item in value if fits and value else ():
             _check(name, item, depth - 1)
     elif tag == "device":
         fits = value == "cpu"
@@ -157,5 +157,8 @@ def flat(result: Any) -> list[torch.Tensor]:
     """The tensors that an operator returned, out of tuples and lists; absent ones left out."""
     if isinstance(result, torch.Tensor):
         return [result]
-    items: list[Any] = list(result)
-    return [tensor for item in items if item is not None for tensor in flat(item)]
+    found = []
+    for item in result:
+        if item is not None:
+            found += flat(item)
+    return found

@@ -28,14 +28,13 @@ from . import calls, rule
 # What torch and ONNX Runtime both have.
 _DTYPES: tuple[DType, ...] = tuple(dtype for dtype in TORCH_DTYPES if dtype.kind != "c")
 
-_namespaces: set[str] = set()
-
 
 def use_fallback(*namespaces: str) -> None:
     """Let sessions of this process run the torch operators that fell back in an export.
 
-    A model names operators and no more; which of them it may name is a rule: functional operators that take
-    and give tensors (see `exporters.fallback.rule`). ``exporters.export(..., fallback=True)`` calls this.
+    That is, each `pyops.InferenceSession`. A model names operators and no more; which of them it may name is a
+    rule: functional operators that take and give tensors (see `exporters.fallback.rule`).
+    ``exporters.export(..., fallback=True)`` calls this.
 
     Parameters
     ----------
@@ -59,13 +58,17 @@ def use_fallback(*namespaces: str) -> None:
             raise ExportError(
                 f"torch has no operators of a namespace {namespace!r}; import the module that registers them first"
             )
-        _namespaces.add(namespace)
-        registry.providers[namespace] = _Torchs(namespace)
+        registry.providers.setdefault(domain(namespace), _Torchs(namespace))
 
 
 def allowed_namespaces() -> set[str]:
     """The namespaces that this process asked for."""
-    return set(_namespaces)
+    return {provider.namespace for provider in registry.providers.values() if isinstance(provider, _Torchs)}
+
+
+def domain(namespace: str) -> str:
+    """The ONNX domain for a namespace of torch; other people's may be a domain of theirs already."""
+    return namespace if namespace == "aten" else f"torch.{namespace}"
 
 
 def op_of(overload: OpOverload) -> Op[..., Any]:
@@ -77,11 +80,11 @@ def op_of(overload: OpOverload) -> Op[..., Any]:
         The rule does not let a model name it, or something else is declared under its name.
     """
     name = qualified_name(overload)
-    why = rule.refusal(overload, _namespaces)
+    why = rule.refusal(overload, allowed_namespaces())
     if why:
         raise ExportError(f"{name} cannot fall back: {why}")
     namespace, _, rest = name.partition("::")
-    op = registry.find(namespace, rest.partition(".")[0], 1)
+    op = registry.find(domain(namespace), rest.partition(".")[0], 1)
     if op is None or not isinstance(op.signature.attribute("arguments"), _Arguments):
         raise ExportError(f"{name} cannot fall back: an op of this domain and name is declared; name that otherwise")
     return op
@@ -91,13 +94,13 @@ class _Torchs:
     """The operators of one namespace of torch, as Ops."""
 
     def __init__(self, namespace: str) -> None:
-        self._namespace = namespace
+        self.namespace = namespace
 
     def provide(self, name: str) -> Op[..., Any] | None:
         choices = tuple(overload for overload, why in self._overloads(name) if not why)
         if not choices:
             return None
-        signature = _signature(self._namespace, name, tuple(map(overload_name, choices)))
+        signature = _signature(domain(self.namespace), name, tuple(map(overload_name, choices)))
         targets = dict(zip(map(overload_name, choices), choices, strict=True))
 
         def kernel(*inputs: Any, overload_name: str, arguments: str, call: int | None = None) -> tuple[Any, ...]:
@@ -109,14 +112,14 @@ class _Torchs:
 
     def refusal(self, name: str) -> str:
         reasons = dict.fromkeys(why for _, why in self._overloads(name))
-        return "; ".join(reasons) or f"torch has no operator {self._namespace}::{name}"
+        return "; ".join(reasons) or f"torch has no operator {self.namespace}::{name}"
 
     def _overloads(self, name: str) -> list[tuple[OpOverload, str]]:
         try:
-            found = overloads(f"{self._namespace}::{name}")
+            found = overloads(f"{self.namespace}::{name}")
         except ExportError:
             return []
-        return [(overload, rule.refusal(overload, _namespaces)) for overload in found]
+        return [(overload, rule.refusal(overload, {self.namespace})) for overload in found]
 
 
 def overload_name(overload: OpOverload) -> str:
@@ -134,9 +137,9 @@ class _Arguments(Attribute):
         return text
 
 
-def _signature(namespace: str, name: str, choices: tuple[str, ...]) -> Signature:
+def _signature(domain: str, name: str, choices: tuple[str, ...]) -> Signature:
     return Signature(
-        namespace,
+        domain,
         name,
         1,
         (Input("inputs", TypeParameter("T", _DTYPES), variadic=True, homogeneous=False),),

@@ -132,6 +132,8 @@ def rewrite(node: Node, number: int) -> None:
             with graph.inserting_before(node):
                 real = graph.call_function(opaque.one(name), arguments)
             real.meta = {key: value for key, value in node.meta.items() if key != "val"}
+            # Sizes that only a run tells are now the other's.
+            node.meta.pop("unbacked_bindings", None)
             _retarget(node, _aten.view_as_complex.default, (real,))
         else:
             _retarget(node, opaque.one(name), arguments)

@@ -36,7 +36,7 @@ _CHOOSING = {
 _PRIVATE = {
     "__and__", "__lshift__", "__or__", "__rshift__", "__xor__",
     "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_addmm_activation", "_aminmax",
-    "_batch_norm_with_update_functional",
+    "_batch_norm_with_update_functional", "_conj_physical",
     "_cdist_forward", "_chunk_cat", "_convolution", "_convolution_mode", "_ctc_loss", "_embedding_bag",
     "_embedding_bag_forward_only", "_euclidean_dist", "_fft_c2c", "_fft_c2r", "_fft_r2c", "_fused_rms_norm",
     "_grouped_mm", "_int_mm", "_linalg_det", "_linalg_eigh", "_linalg_eigvals", "_linalg_slogdet",
