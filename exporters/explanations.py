@@ -26,7 +26,10 @@ def explained(error: BaseException) -> ExportError | None:
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """An exception and what led to it, the last first."""
-    while error is not None:
+    # One that was raised again has itself among what led to it.
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
 
