@@ -15,6 +15,7 @@ A model is data that may come from anybody, so what it can make torch run is dec
 
 from __future__ import annotations
 
+import functools
 import re
 
 import torch
@@ -68,7 +69,7 @@ def refusal(overload: OpOverload, namespaces: set[str]) -> str:
     namespace, _, name = qualified_name(overload).partition(".")[0].partition("::")
     if namespace not in namespaces:
         return f"this process did not ask for operators of torch's namespace {namespace!r}"
-    if f"{namespace}::{name}" not in operator_names():
+    if not _is_known(f"{namespace}::{name}"):
         return "torch's dispatcher does not know it"
     if is_mutable(overload):
         return "it writes to its arguments"
@@ -89,6 +90,17 @@ def refusal(overload: OpOverload, namespaces: set[str]) -> str:
         if element == "str" and namespace == "aten" and item.name not in _CHOOSING:
             return f"its argument {item.name!r} is a str that is not among the known ones"
     return ""
+
+
+def _is_known(name: str) -> bool:
+    """Whether torch's dispatcher has it; TorchScript has others."""
+    return name in _known_names() or name in operator_names()
+
+
+@functools.cache
+def _known_names() -> set[str]:
+    # Listing them takes long; there may be more later.
+    return operator_names()
 
 
 def namespaces() -> set[str]:

@@ -37,14 +37,14 @@ def test_it_is_found_and_cured(case, model):
 
 
 def test_it_says_how_far_off_it_was(model):
-    function, args, operator = CASES["wrong numbers"]
+    function, args, _ = CASES["wrong numbers"]
     (found,) = export(model(function), args).fallbacks
     assert max(item.absolute for item in found.differences) > 0.1
     assert "wrong: off by" in found.reason
 
 
 def test_it_says_what_refused_it(model):
-    function, args, operator = CASES["no kernel"]
+    function, args, _ = CASES["no kernel"]
     (found,) = export(model(function), args).fallbacks
     assert "BitShift" in found.error
 

@@ -138,3 +138,22 @@ except ImportError as error:
     print(str(error).rpartition("; ")[2])
 """
     run_plain_script(script, "use torch 2.13, which this version of exporters was written for")
+
+
+def test_operators_that_torch_makes_of_others():
+    assert _torch_private.can_decompose(torch.ops.aten.linalg_inv.default)
+    assert not _torch_private.can_decompose(torch.ops.aten.lgamma.default)
+
+
+def test_translations_are_read_once():
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    before = ONNXRegistry.__dict__["from_torchlib"]
+    with _torch_private.torchlib_read_once():
+        first, second = ONNXRegistry.from_torchlib(), ONNXRegistry.from_torchlib()
+        target = torch.ops.aten.gelu.default
+        assert first is not second
+        assert first.get_decomps(target)[0] is second.get_decomps(target)[0]
+        first.register_op(target, lambda x: x)
+        assert len(second.get_decomps(target)) < len(first.get_decomps(target))
+    assert ONNXRegistry.__dict__["from_torchlib"] is before
