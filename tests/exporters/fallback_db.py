@@ -47,7 +47,7 @@ ROWS = [
     Row("nested outputs", lambda x: torch.histogramdd(x, [2, 3]), (rand(4, 2),), ("aten::histogramdd",)),
     Row("a list of one", lambda x: torch.special.i1(x).split([3]), (rand(3),), ("aten::special_i1",)),
     Row("a list of tensors", lambda x, y: torch.cartesian_prod(x, y), (rand(2), rand(3)), ()),
-    Row("a str", lambda x: x.index_reduce(0, torch.tensor([1]), x[:1], "prod"), (rand(4),), ("aten::index_reduce",)),
+    Row("a str", lambda x: torch.linalg.qr(x, mode="r")[1], (rand(3, 3),), ("aten::linalg_qr",), (rand(4, 4),)),
     Row("a dtype", lambda x: torch.cumprod(x, 0, dtype=torch.float64), (rand(3),), ("aten::cumprod",), (rand(5),)),
     Row("a number that is no JSON", lambda x: torch.cdist(x, x, p=torch.inf), (rand(3, 2),), ("aten::cdist",)),
     Row(
