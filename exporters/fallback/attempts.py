@@ -23,6 +23,7 @@ from ..translations import NoTranslationError, registered
 from . import checking, opaque, rewriting, rule
 from .capturing import capture_graph
 from .kernel import use_fallback
+from .names import rename_views
 from .record import Fallback
 from .recording import Recording
 from .sources import source_line
@@ -118,6 +119,7 @@ class Attempts:
                     raise
                 self._choose(graph, error)
             else:
+                rename_views(program.model)
                 program.fallbacks = fallbacks
                 return program
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -32,14 +33,15 @@ def capture_graph(
 def _capture(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> torch.export.ExportedProgram:
-    try:
-        return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
-    except Exception as error:
+    """Capture a model as torch's exporter does; where that stops at data, with such calls intercepted."""
+    failures: list[Exception] = []
+    for strict, mode in ((False, nullcontext()), (False, Intercepted()), (True, nullcontext())):
         try:
-            with Intercepted():
-                return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
-        except Exception as second:
-            raise second from error
+            with mode:
+                return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+        except Exception as error:
+            failures.append(error)
+    raise failures[0]
 
 
 def _as_dims(dynamic_shapes: Any) -> Any:

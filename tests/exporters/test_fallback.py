@@ -68,6 +68,14 @@ class Twice(torch.nn.Module):
         return torch.lgamma(torch.lgamma(x) + 2)  # in one line
 
 
+def test_where_nothing_is_missing_it_costs_what_the_plain_export_does(model, monkeypatch):
+    exports = []
+    plain = torch.onnx.export
+    monkeypatch.setattr(torch.onnx, "export", lambda *args, **kwargs: exports.append(1) or plain(*args, **kwargs))
+    exporters.export(torch.nn.Linear(2, 2).eval(), (rand(1, 2),), fallback=True, **QUIET)
+    assert exports == [1]
+
+
 def test_the_program_tells_what_fell_back():
     program = exporters.export(Twice().eval(), (rand(3) + 3,), fallback=True, **QUIET)
     (found,) = program.fallbacks
@@ -102,6 +110,11 @@ def test_names_are_readable(model):
     assert [graph.node[1].output[0], graph.output[0].name] == ["linalg_inv", "sum"]
     assert graph.input[0].name == "left"
     json.loads(onnx.helper.get_node_attr_value(graph.node[0], "arguments"))
+
+
+def test_complex_values_are_named_after_their_operators(model):
+    program = exporters.export(model(torch.linalg.eigvals), (square(3),), fallback=True, **QUIET)
+    assert [item.name for item in program.model_proto.graph.output] == ["linalg_eigvals"]
 
 
 def test_a_named_dimension_stays_named(model):
