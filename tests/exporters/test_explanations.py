@@ -194,7 +194,7 @@ def of_its_own(x):
 
 
 def test_a_question_about_data_is_explained(model):
-    with pytest.raises(ExportError, match="asks in Python about values that only a run knows"):
+    with pytest.raises(exporters.ExportError, match="asks in Python about values that only a run knows"):
         export(model(lambda x: x if x.sum() > 0 else -x))
 
 
