@@ -9,7 +9,8 @@ Where what is:
 - ONNX's own schemas of the ops: `schema`, `schema_inference`, `schema_registry`
 - torch against ONNX Runtime: `verify`, with `report`, `intermediates` and `reference`
 - torch's side of things: `torch_ops` by name, `tensors`, whole arguments and results in `adapt`, and all private
-  interfaces in `_torch_private`
+  interfaces in `_torch_private` and `_torchscript_private`
+- operators without a translation, as nodes that call torch: `fallback`
 - `explanations` of what torch and onnxscript say
 """
 
@@ -18,6 +19,8 @@ from .contrib_ops import use_contrib_ops
 from .custom_op import custom_op
 from .errors import ExportError
 from .export import export
+from .fallback.kernel import use_fallback
+from .fallback.record import Fallback
 from .nodes import opset
 from .program import Program
 from .report import OutputReport, Report
@@ -27,6 +30,7 @@ from .verify import verify
 
 __all__ = [
     "ExportError",
+    "Fallback",
     "OutputReport",
     "Program",
     "Report",
@@ -41,5 +45,6 @@ __all__ = [
     "translate",
     "translation_table",
     "use_contrib_ops",
+    "use_fallback",
     "verify",
 ]

@@ -26,7 +26,10 @@ def explained(error: BaseException) -> ExportError | None:
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """An exception and what led to it, the last first."""
-    while error is not None:
+    # One that was raised again has itself among what led to it.
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
 
@@ -75,6 +78,16 @@ def _optional_tensors(match: _Match) -> str:
     )
 
 
+def _depends_on_data(match: _Match) -> str:
+    line = " ".join((match["line"] or "").split())
+    where = f" ({line})" if line else ""
+    return (
+        f"the model asks in Python about values that only a run knows{where}: an `if`, a loop, a size or an error that "
+        "depends on data, of which a graph holds one side alone; use torch.where or torch.cond, and give sizes as "
+        "arguments"
+    )
+
+
 def _unsupported(match: _Match) -> str:
     name, opset = match["name"], match["opset"]
     return (
@@ -105,6 +118,14 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[[_Match], str]], ...] = (
     (re.compile(r"There was no fake impl registered for (<CustomOpDef\()?(?P<name>\w+::\w+)"), _no_fake),
     # Torch wraps an operator that writes to its arguments, and then fails to look the wrapper up.
     (re.compile(rf"<bound method OpOverload\.name of {_OVERLOAD}>"), _writes),
+    (
+        re.compile(
+            r"(Could not (guard on|extract specialized integer from) data-dependent expression|DataDependentOutput"
+            r"|DynamicOutputShape)(.*?The following call raised this error:\n\s*(?P<line>[^\n]*\n[^\n]*))?",
+            re.DOTALL,
+        ),
+        _depends_on_data,
+    ),
     (re.compile(r"Unsupported attribute type for (?P<name>\w+): <class 'torch\.Sym"), _symbolic),
     (re.compile(r"unsupported input list type: Tensor\?"), _optional_tensors),
     (

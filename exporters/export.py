@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from typing import Any
+from typing import Any, Literal
 
 from . import dynamo as dynamo_exporter
 from . import torchscript
 from .errors import ExportError
+from .fallback import attempts
 from .program import Model, Program
 from .verify import verify
 
@@ -19,6 +21,7 @@ def export(
     *,
     dynamo: bool = True,
     keep_functions: bool = False,
+    fallback: bool | Literal["verify"] = False,
     **arguments: Any,
 ) -> Program:
     """``torch.onnx.export`` with every registration of `custom_op` and `translate` applied.
@@ -37,6 +40,11 @@ def export(
     keep_functions : bool
         Whether the onnxscript functions of `translate` stay functions of the model, with one node
         that calls each; otherwise their nodes are inlined.
+    fallback : bool or "verify"
+        Let torch operators that cannot be translated become nodes that call torch itself; a process that
+        runs the model then needs torch, and calls `use_fallback`. ``"verify"`` compares each distinct call
+        with ONNX Runtime on the arguments, and lets those fall back too that are wrong or refused there.
+        ``program.fallbacks`` says what fell back.
     **arguments
         As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
         ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
@@ -68,7 +76,13 @@ def export(
         "keep_initializers_as_inputs": arguments.pop("keep_initializers_as_inputs", False),
         "external_data": arguments.pop("external_data", True),
     }
+    if fallback not in (False, True, "verify"):
+        raise ExportError(f'fallback is {fallback!r}; expected False, True or "verify"')
+    if fallback and not dynamo:
+        raise ExportError("fallback= works on the graphs of torch.export; leave out dynamo=False")
     capture = dynamo_exporter.capture if dynamo else torchscript.capture
+    if fallback:
+        capture = functools.partial(attempts.export, verified=fallback == "verify")
     program = capture(model, args, keep_functions=keep_functions, **arguments)
     if checked:
         report = verify(model, args or None, program, kwargs=arguments.get("kwargs"))

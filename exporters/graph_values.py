@@ -10,7 +10,8 @@ import torch
 
 from pyops.types import element_type
 
-from ._torch_private import Argument, OpOverload, fake_outputs, flatten, is_graph_value, torchscript_dtype, unflatten
+from ._torch_private import Argument, OpOverload, flatten, unflatten
+from ._torchscript_private import fake_outputs, is_graph_value, torchscript_dtype
 from .tensors import numpy_dtype
 from .torch_ops import written
 

@@ -16,13 +16,26 @@ from pyops.errors import PyopsError
 from . import declared_nodes, functions, opset_imports
 from .adapt import input_values
 from .explanations import causes, explained
+from .fallback.record import Fallback
 from .nodes import Emitted, recorded
 
 Model = torch.nn.Module | torch.export.ExportedProgram
 
 
 class Program(torch.onnx.ONNXProgram):
-    """A ``torch.onnx.ONNXProgram`` that runs its model in a `pyops.InferenceSession`."""
+    """A ``torch.onnx.ONNXProgram`` that runs its model in a `pyops.InferenceSession`.
+
+    Attributes
+    ----------
+    fallbacks : tuple of Fallback
+        The torch operators that ``fallback=`` let through, one each; empty where there are none.
+    """
+
+    fallbacks: tuple[Fallback, ...] = ()
+
+    def __repr__(self) -> str:
+        fallbacks = "\n".join(map(str, self.fallbacks))
+        return f"{super().__repr__()}\n{fallbacks}" if fallbacks else super().__repr__()
 
     def initialize_inference_session(self, initializer: Callable[[Any], Any] | None = None) -> None:
         """Make the session that calling the program uses.

@@ -9,16 +9,8 @@ from typing import Any
 import onnx_ir
 from onnx_ir.passes.common import InlinePass
 
-from ._torch_private import (
-    OpOverload,
-    installed_symbolics,
-    list_type,
-    qualified_name,
-    recorded_nodes,
-    schema_arguments,
-    spell,
-    tensor_type,
-)
+from ._torch_private import OpOverload, qualified_name, recorded_nodes, schema_arguments, spell
+from ._torchscript_private import installed_symbolics, list_type, tensor_type
 from .errors import ExportError
 from .functions import called_as_nodes
 from .graph_values import Returned, arguments, constant, emitted_arguments, fits, graph_values, ir_value, returned, spec

@@ -89,6 +89,31 @@ def as_array(tensor: torch.Tensor) -> Any:
     return cupy().from_dlpack(plain).view(dtype)
 
 
+def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    """A CPU tensor on the memory of a NumPy array, which nobody may write to where the array is read-only.
+
+    Torch has no tensors that are read-only, and warns of them.
+
+    Raises
+    ------
+    OutputError
+        Torch has no such dtype.
+    """
+    dtype = torch_dtype(array.dtype)
+    plain = np.ascontiguousarray(array).reshape(array.shape)
+    if dtype in _BIT_VIEWED:
+        plain = plain.view(np.uint8 if plain.itemsize == 1 else np.int16)
+    return torch.from_numpy(np.asarray(_Writable(plain))).view(dtype)
+
+
+class _Writable:
+    """An array's memory without its flag; keeps the array alive."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
 def as_onnx_array(value: Any) -> np.ndarray[Any, Any]:
     """A tensor or number as ONNX has it: complex numbers are pairs along a last dimension."""
     if not isinstance(value, torch.Tensor):

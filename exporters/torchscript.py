@@ -20,7 +20,8 @@ import torch
 from torch.jit import TracerWarning
 
 from . import optimization
-from ._torch_private import default_opset, flatten, named_leaves, torchscript_opsets, unflatten
+from ._torch_private import default_opset, flatten, named_leaves, unflatten
+from ._torchscript_private import torchscript_opsets
 from .errors import ExportError
 from .opset_imports import check_custom_opsets
 from .program import Model, Program, emission

@@ -113,9 +113,13 @@ def registered() -> dict[OpOverload, Callable[..., Any]]:
     return {target: translation for target, translation in found.items() if target is not None}
 
 
+class NoTranslationError(ExportError):
+    """A registered translation leaves a call to torch's own, and there is none."""
+
+
 def refused(target: OpOverload) -> ExportError:
     """What to raise where a translation leaves a call to torch's own, and there is none."""
-    return ExportError(
+    return NoTranslationError(
         f"the translation that is registered for {qualified_name(target)} returns NotImplemented for this call, and "
         "torch has none of its own; let it emit the nodes, or raise an error that says what is not possible"
     )

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 import pyops
-from pyops.errors import MissingDependencyError
 from pyops.types import DType
 
 from ._torch_private import clone_tensors
@@ -20,6 +19,7 @@ from .dynamo import capture
 from .errors import ExportError
 from .intermediates import compare_intermediates
 from .program import Model
+from .progress import shown
 from .reference import Reference
 from .report import OutputReport, Report, compare
 from .tensors import as_onnx_array, numpy_dtype
@@ -100,7 +100,8 @@ def verify(
         inputs = [item.name for item in session.get_inputs()]
         names = [item.name for item in session.get_outputs()]
         opinion = Reference(program) if reference else None
-        for sample in _shown(itertools.chain([first], calls), total, progress):
+        every = itertools.chain([first], calls)
+        for sample in shown(every, "comparing", total) if progress else every:
             expected = to_onnx_outputs(run(*clone_tensors(sample), **clone_tensors(keywords)))
             fed = map(as_onnx_array, input_values(inputs, sample, keywords))
             feed = dict(zip(inputs, fed, strict=True))
@@ -115,16 +116,6 @@ def verify(
 
 def _dtype(dtype: Any) -> DType:
     return numpy_dtype(dtype) if isinstance(dtype, torch.dtype) else np.dtype(dtype)
-
-
-def _shown(calls: Iterable[tuple[Any, ...]], total: int | None, progress: bool) -> Iterable[tuple[Any, ...]]:
-    if not progress:
-        return calls
-    try:
-        from rich.progress import track
-    except ImportError as error:
-        raise MissingDependencyError("the progress bar of exporters.verify needs rich; pip install rich") from error
-    return track(calls, "comparing", total)
 
 
 def _samples(

@@ -311,6 +311,15 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "
             f"export it with that version, or declare the op with version={opset}"
         )
+    if domain in registry.providers:
+        return f"{wanted} is not declared, and the fallback has none such: {registry.providers[domain].refusal(name)}"
+    if domain == "aten" or domain.startswith("torch."):
+        namespace = domain.removeprefix("torch.")
+        call = "" if domain == "aten" else f'"{namespace}"'
+        return (
+            f"{wanted} is the operator of torch's namespace {namespace!r} that fell back in the export; import "
+            f"exporters and call exporters.use_fallback({call}) before creating the session"
+        )
     if held_back := plugins.held_back(domain):
         return (
             f"{wanted} is not declared; {held_back} provides this domain, and {plugins.VARIABLE}=0 keeps it from "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from .op import Op
 
@@ -15,6 +15,20 @@ _this_thread = threading.local()
 
 listeners: list[Callable[[Op[..., Any]], None]] = []
 """Called with each op that is entered, after it is."""
+
+
+class Provider(Protocol):
+    """Declares ops of a domain when they are asked for, where there are too many to declare them all."""
+
+    def provide(self, name: str) -> Op[..., Any] | None:
+        """The op of this name, which is not declared; None if there is none."""
+
+    def refusal(self, name: str) -> str:
+        """Why there is none of this name."""
+
+
+providers: dict[str, Provider] = {}
+"""By domain. A declaration goes before what its domain's provider has."""
 
 
 def declare(op: Op[..., Any]) -> Op[..., Any]:
@@ -54,6 +68,10 @@ def adding_only() -> Iterator[None]:
 
 def versions(domain: str, name: str) -> dict[int, Op[..., Any]]:
     """The declared versions of an operator; empty where there is none."""
+    if (domain, name) not in _ops and domain in providers:
+        provided = providers[domain].provide(name)
+        if provided is not None:
+            declare(provided)
     return dict(_ops.get((domain, name), {}))
 
 
@@ -80,6 +98,6 @@ def latest() -> list[Op[..., Any]]:
 
 
 def domains() -> set[str]:
-    """The domains in which an op is declared."""
+    """The domains in which an op is declared, or provided."""
     with _lock:
-        return {domain for domain, _ in _ops}
+        return {domain for domain, _ in _ops} | providers.keys()

@@ -14,7 +14,10 @@ def machine_code_is_kept_with_what_pytest_keeps(pytestconfig: pytest.Config) -> 
 
 def _restore_declarations() -> Iterator[None]:
     before = {key: dict(versions) for key, versions in registry._ops.items()}
+    providers = dict(registry.providers)
     yield
+    registry.providers.clear()
+    registry.providers.update(providers)
     registry._ops.clear()
     registry._ops.update(before)
 

@@ -185,7 +185,16 @@ def test_from_the_export_to_the_session(model, dynamo, translation, original, me
 
 
 def test_what_is_not_known_passes_as_it_is(model):
-    with pytest.raises(torch.onnx.errors.OnnxExporterError, match="data-dependent"):
+    with pytest.raises(torch.onnx.errors.OnnxExporterError, match="not known"):
+        export(model(of_its_own))
+
+
+def of_its_own(x):
+    raise ZeroDivisionError("not known")
+
+
+def test_a_question_about_data_is_explained(model):
+    with pytest.raises(exporters.ExportError, match="asks in Python about values that only a run knows"):
         export(model(lambda x: x if x.sum() > 0 else -x))
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from onnxscript import opset20
 
-from exporters import _torch_private
+from exporters import _torch_private, _torchscript_private
 from exporters.errors import ExportError
 from tests.scripts import run_plain_script
 
@@ -85,34 +85,34 @@ def test_recorded_nodes():
 
 
 def test_opsets():
-    assert _torch_private.default_opset() in _torch_private.torchscript_opsets()
+    assert _torch_private.default_opset() in _torchscript_private.torchscript_opsets()
 
 
 def test_fakes():
     x = torch.empty(5, 3, device="meta")
-    assert _torch_private.fake_outputs(torch.ops.aten.topk.default, (x, 2), {}) == [
+    assert _torchscript_private.fake_outputs(torch.ops.aten.topk.default, (x, 2), {}) == [
         (torch.float32, (5, 2)), (torch.int64, (5, 2))
     ]  # fmt: skip
-    assert _torch_private.fake_outputs(torch.ops.aten.nonzero.default, (x,), {}) == [(torch.int64, (None, 2))]
+    assert _torchscript_private.fake_outputs(torch.ops.aten.nonzero.default, (x,), {}) == [(torch.int64, (None, 2))]
 
 
 def test_torchscript_types():
-    made = _torch_private.tensor_type(torch.float16, [None, 3])
+    made = _torchscript_private.tensor_type(torch.float16, [None, 3])
     assert (made.dtype(), made.varyingSizes()) == (torch.float16, [None, 3])
-    assert _torch_private.list_type().kind() == "ListType"
-    assert not _torch_private.is_graph_value(made)
-    assert _torch_private.torchscript_dtype(7) is torch.float64
+    assert _torchscript_private.list_type().kind() == "ListType"
+    assert not _torchscript_private.is_graph_value(made)
+    assert _torchscript_private.torchscript_dtype(7) is torch.float64
 
 
 def test_symbolics():
     def gelu(g, x, approximate):
         raise AssertionError
 
-    with _torch_private.installed_symbolics({"aten::gelu": gelu, "no::op": gelu}, 20) as own:
+    with _torchscript_private.installed_symbolics({"aten::gelu": gelu, "no::op": gelu}, 20) as own:
         assert set(own) == {"aten::gelu"}
-        with _torch_private.installed_symbolics({"aten::gelu": print}, 20) as inner:
+        with _torchscript_private.installed_symbolics({"aten::gelu": print}, 20) as inner:
             assert inner["aten::gelu"] is gelu
-    with _torch_private.installed_symbolics({"aten::gelu": gelu}, 20) as again:
+    with _torchscript_private.installed_symbolics({"aten::gelu": gelu}, 20) as again:
         assert again == own
 
 
@@ -138,3 +138,22 @@ except ImportError as error:
     print(str(error).rpartition("; ")[2])
 """
     run_plain_script(script, "use torch 2.13, which this version of exporters was written for")
+
+
+def test_operators_that_torch_makes_of_others():
+    assert _torch_private.can_decompose(torch.ops.aten.linalg_inv.default)
+    assert not _torch_private.can_decompose(torch.ops.aten.lgamma.default)
+
+
+def test_translations_are_read_once():
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    before = ONNXRegistry.__dict__["from_torchlib"]
+    with _torch_private.torchlib_read_once():
+        first, second = ONNXRegistry.from_torchlib(), ONNXRegistry.from_torchlib()
+        target = torch.ops.aten.gelu.default
+        assert first is not second
+        assert first.get_decomps(target)[0] is second.get_decomps(target)[0]
+        first.register_op(target, lambda x: x)
+        assert len(second.get_decomps(target)) < len(first.get_decomps(target))
+    assert ONNXRegistry.__dict__["from_torchlib"] is before

@@ -1,0 +1,53 @@
+"""A model as a functional graph of the operators that its code calls."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from ..program import Model
+from .data_dependent import Intercepted
+
+
+def capture_graph(
+    model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> torch.export.ExportedProgram:
+    """Capture a model, and make its graph functional.
+
+    Operators stay what the code calls: ``linalg_inv``, and not what it is made of.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
+        if isinstance(model, torch.export.ExportedProgram):
+            captured = model
+        else:
+            captured = _capture(model, args, dict(kwargs), _as_dims(dynamic_shapes))
+        functional: torch.export.ExportedProgram = captured.run_decompositions({})
+    return functional
+
+
+def _capture(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> torch.export.ExportedProgram:
+    """Capture a model as torch's exporter does; where that stops at data, with such calls intercepted."""
+    failures: list[Exception] = []
+    for strict, mode in ((False, nullcontext()), (False, Intercepted()), (True, nullcontext())):
+        try:
+            with mode:
+                return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+        except Exception as error:
+            failures.append(error)
+    raise failures[0]
+
+
+def _as_dims(dynamic_shapes: Any) -> Any:
+    """Torch's exporter to ONNX takes the name of a dimension where ``torch.export`` takes a dimension."""
+    if isinstance(dynamic_shapes, Mapping):
+        return {key: _as_dims(value) for key, value in dynamic_shapes.items()}
+    if isinstance(dynamic_shapes, (list, tuple)):
+        return type(dynamic_shapes)(map(_as_dims, dynamic_shapes))
+    return torch.export.Dim.DYNAMIC if isinstance(dynamic_shapes, str) else dynamic_shapes

@@ -1,0 +1,232 @@
+"""Every distinct call of a graph exported alone, and compared with ONNX Runtime on the example arguments."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+import pyops
+from pyops.types import DType
+
+from .. import dynamo
+from .._torch_private import OpOverload, flatten, torchlib_read_once, unflatten
+from ..adapt import to_onnx_outputs
+from ..explanations import causes
+from ..progress import shown_if_possible
+from ..report import OutputReport, compare
+from ..tensors import as_onnx_array
+
+# What a prototype may be off by: a translation is other arithmetic, and a wrong one is far off.
+_TOLERANCES: dict[DType, tuple[float, float]] = {
+    np.dtype(np.float16): (1e-2, 1e-2),
+    np.dtype(np.float32): (1e-3, 1e-4),
+    np.dtype(np.float64): (1e-5, 1e-7),
+}
+
+
+@dataclass
+class DistinctCall:
+    """One call of an operator, and the names of all that are like it.
+
+    Attributes
+    ----------
+    target : OpOverload
+    args, kwargs
+        As in the example run, tensors included.
+    dynamic : tuple of set of int
+        For each tensor, the dimensions that are dynamic.
+    expected : any
+        What torch returned.
+    names : list of str
+        The nodes.
+    used : set of int
+        Which of the outputs the graph uses; empty for an operator with one.
+    """
+
+    target: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    dynamic: tuple[frozenset[int], ...]
+    expected: Any
+    names: list[str] = field(default_factory=list)
+    used: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with torch's translation of a call: how far off it is, or what refused it."""
+
+    differences: tuple[OutputReport, ...] = ()
+    error: str = ""
+
+    @property
+    def reason(self) -> str:
+        """In one line."""
+        if self.error:
+            return f"its translation fails: {self.error}"
+        problem = next((item.problem for item in self.differences if item.problem), "")
+        return f"its translation is wrong: {problem or f'off by {max(d.absolute for d in self.differences):.3g}'}"
+
+
+def distinct_calls(
+    graph: torch.export.ExportedProgram,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    named: Callable[[torch.fx.Node], str | None],
+) -> list[DistinctCall]:
+    """The distinct calls that a graph makes for these arguments.
+
+    Parameters
+    ----------
+    named : callable
+        The name of a node that is to be checked, None for others.
+    """
+    found: dict[Any, DistinctCall] = {}
+    module = graph.module()
+    assert isinstance(module, torch.fx.GraphModule)
+    with torch.no_grad():
+        _Recorder(module, named, found).run(*flatten((args, dict(kwargs))))
+    return list(found.values())
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs a graph, both branches of a ``torch.cond``, and keeps its distinct calls."""
+
+    def __init__(
+        self, module: torch.fx.GraphModule, named: Callable[[torch.fx.Node], str | None], found: dict[Any, DistinctCall]
+    ) -> None:
+        super().__init__(module)
+        self._named = named
+        self._found = found
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        name = self._named(n)
+        if n.target is torch.ops.higher_order.cond:
+            predicate, true, false, operands = self.fetch_args_kwargs_from_env(n)[0]
+            results = [_Recorder(branch, self._named, self._found).run(*operands) for branch in (true, false)]
+            return results[0] if predicate else results[1]
+        result = super().run_node(n)
+        if name is not None:
+            self._record(n, name, result)
+        return result
+
+    def _record(self, node: torch.fx.Node, name: str, result: Any) -> None:
+        args, kwargs = self.fetch_args_kwargs_from_env(node)
+        dynamic = tuple(map(_dynamic_dims, _tensor_nodes((node.args, node.kwargs))))
+        key = (node.target, tuple(map(_key, flatten((args, kwargs)))), _structure((args, kwargs)), dynamic)
+        assert isinstance(node.target, OpOverload)
+        if key not in self._found:
+            self._found[key] = DistinctCall(node.target, tuple(args), dict(kwargs), dynamic, result)
+        call = self._found[key]
+        call.names.append(name)
+        if not isinstance(result, torch.Tensor):
+            call.used |= {index for user in node.users for index in user.args[1:] if isinstance(index, int)}
+
+
+def _key(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype, tuple(leaf.shape)
+    return type(leaf), str(leaf)
+
+
+def _structure(tree: Any) -> str:
+    return str(unflatten(tree, ["*"] * len(flatten(tree))))
+
+
+def _tensor_nodes(tree: Any) -> list[torch.fx.Node]:
+    nodes = [leaf for leaf in flatten(tree) if isinstance(leaf, torch.fx.Node)]
+    return [node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+
+
+def _dynamic_dims(node: torch.fx.Node) -> frozenset[int]:
+    return frozenset(index for index, size in enumerate(node.meta["val"].shape) if not isinstance(size, int))
+
+
+def wrong_calls(
+    calls: list[DistinctCall], table: Mapping[Any, Any], arguments: Mapping[str, Any]
+) -> dict[str, Finding]:
+    """What is wrong with the translations of calls, by the names of the nodes; those that are right are left out.
+
+    Parameters
+    ----------
+    table : mapping
+        The user's own custom_translation_table.
+    arguments : mapping
+        Of the export: its opset version, and whether it is to be verbose.
+    """
+    passed = {name: value for name, value in arguments.items() if name in ("opset_version", "optimize")}
+    bar = arguments.get("verbose") is not False
+    found: dict[str, Finding] = {}
+    with torchlib_read_once(), warnings.catch_warnings():
+        # They are about the export of one operator alone.
+        warnings.simplefilter("ignore")
+        for call in shown_if_possible(calls, "checking each operator", len(calls)) if bar else calls:
+            finding = _check(call, table, passed)
+            if finding is not None:
+                found |= dict.fromkeys(call.names, finding)
+    return found
+
+
+def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str, Any]) -> Finding | None:
+    module = _Alone(call)
+    shapes = tuple(dict.fromkeys(found, torch.export.Dim.AUTO) for found in call.dynamic)
+    try:
+        with torch.no_grad():
+            program = dynamo.capture(
+                module,
+                module.tensors,
+                custom_translation_table=table,
+                dynamic_shapes=(shapes,) if any(shapes) else None,
+                verbose=False,
+                **arguments,
+            )
+        session = pyops.InferenceSession(program)
+        names = [item.name for item in session.get_inputs()]
+        feed = dict(zip(names, map(as_onnx_array, module.tensors), strict=True))
+        actual = session.run(None, feed)
+    except Exception as error:
+        return Finding(error=_summary(error))
+    reports = compare(0, [item.name for item in session.get_outputs()], module.expected(), actual, _TOLERANCES)
+    wrong = tuple(report for report in reports if not report.ok)
+    return Finding(wrong) if wrong else None
+
+
+def _summary(error: BaseException) -> str:
+    """The innermost message, in one line."""
+    innermost = list(causes(error))[-1]
+    text = " ".join(str(innermost).split())
+    return f"{type(innermost).__name__}: {text[:200]}"
+
+
+class _Alone(torch.nn.Module):
+    """One call as a model of its tensors, whose outputs are those that are used."""
+
+    def __init__(self, call: DistinctCall) -> None:
+        super().__init__()
+        self._call = call
+        leaves = flatten((call.args, call.kwargs))
+        self._places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        self._leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.tensors = tuple(leaves[index] for index in self._places)
+        self.eval()
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        leaves = list(self._leaves)
+        for index, tensor in zip(self._places, tensors, strict=True):
+            leaves[index] = tensor
+        args, kwargs = unflatten((self._call.args, self._call.kwargs), leaves)
+        return self._used(self._call.target(*args, **kwargs))
+
+    def expected(self) -> list[np.ndarray[Any, Any]]:
+        """What torch returned of what is used."""
+        return to_onnx_outputs(self._used(self._call.expected))
+
+    def _used(self, result: Any) -> Any:
+        if isinstance(result, torch.Tensor) or not self._call.used:
+            return result
+        return [result[index] for index in sorted(self._call.used)]

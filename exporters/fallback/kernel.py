@@ -1,0 +1,213 @@
+"""The kernels behind fallback nodes: torch's operators, on ONNX Runtime's arrays.
+
+They are Ops like others, one for each torch operator, declared when a model names it, in a process that asked
+for them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyops import Op, registry
+from pyops.errors import InputError, OutputError
+from pyops.signature import Attribute, AttributeKind, Input, Output, Signature, TypeParameter
+from pyops.types import DType
+
+from .._torch_private import OpOverload, qualified_name, spell
+from ..errors import ExportError
+from ..tensors import TORCH_DTYPES, as_array, sharing_tensor
+from ..torch_ops import overloads
+from . import calls, rule
+
+# What torch and ONNX Runtime both have.
+_DTYPES: tuple[DType, ...] = tuple(dtype for dtype in TORCH_DTYPES if dtype.kind != "c")
+
+
+def use_fallback(*namespaces: str) -> None:
+    """Let sessions of this process run the torch operators that fell back in an export.
+
+    That is, each `pyops.InferenceSession`. A model names operators and no more; which of them it may name is a
+    rule: functional operators that take and give tensors (see `exporters.fallback.rule`).
+    ``exporters.export(..., fallback=True)`` calls this.
+
+    Parameters
+    ----------
+    *namespaces : str
+        Namespaces of torch besides aten, for custom operators that fell back.
+
+    Raises
+    ------
+    ExportError
+        Torch has no such namespace.
+
+    Examples
+    --------
+    >>> import exporters, pyops
+    >>> exporters.use_fallback()
+    >>> session = pyops.InferenceSession("model.onnx")  # doctest: +SKIP
+    """
+    known = rule.namespaces()
+    for namespace in ("aten", *namespaces):
+        if namespace not in known:
+            raise ExportError(
+                f"torch has no operators of a namespace {namespace!r}; import the module that registers them first"
+            )
+        registry.providers.setdefault(domain(namespace), _Torchs(namespace))
+
+
+def allowed_namespaces() -> set[str]:
+    """The namespaces that this process asked for."""
+    return {provider.namespace for provider in registry.providers.values() if isinstance(provider, _Torchs)}
+
+
+def domain(namespace: str) -> str:
+    """The ONNX domain for a namespace of torch; other people's may be a domain of theirs already."""
+    return namespace if namespace == "aten" else f"torch.{namespace}"
+
+
+def op_of(overload: OpOverload) -> Op[..., Any]:
+    """The Op whose nodes call a torch operator.
+
+    Raises
+    ------
+    ExportError
+        The rule does not let a model name it, or something else is declared under its name.
+    """
+    name = qualified_name(overload)
+    why = rule.refusal(overload, allowed_namespaces())
+    if why:
+        raise ExportError(f"{name} cannot fall back: {why}")
+    namespace, _, rest = name.partition("::")
+    op = registry.find(domain(namespace), rest.partition(".")[0], 1)
+    if op is None or not isinstance(op.signature.attribute("arguments"), _Arguments):
+        raise ExportError(f"{name} cannot fall back: an op of this domain and name is declared; name that otherwise")
+    return op
+
+
+class _Torchs:
+    """The operators of one namespace of torch, as Ops."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def provide(self, name: str) -> Op[..., Any] | None:
+        choices = tuple(overload for overload, why in self._overloads(name) if not why)
+        if not choices:
+            return None
+        signature = _signature(domain(self.namespace), name, tuple(map(overload_name, choices)))
+        targets = dict(zip(map(overload_name, choices), choices, strict=True))
+
+        def kernel(*inputs: Any, overload_name: str, arguments: str, call: int | None = None) -> tuple[Any, ...]:
+            return run(targets[overload_name], arguments, inputs)
+
+        kernel.__name__ = kernel.__qualname__ = name
+        kernel.__doc__ = "\n".join(map(spell, choices))
+        return Op(signature, kernel)
+
+    def refusal(self, name: str) -> str:
+        reasons = dict.fromkeys(why for _, why in self._overloads(name))
+        return "; ".join(reasons) or f"torch has no operator {self.namespace}::{name}"
+
+    def _overloads(self, name: str) -> list[tuple[OpOverload, str]]:
+        try:
+            found = overloads(f"{self.namespace}::{name}")
+        except ExportError:
+            return []
+        return [(overload, rule.refusal(overload, {self.namespace})) for overload in found]
+
+
+def overload_name(overload: OpOverload) -> str:
+    """The overload's own part of its name."""
+    return qualified_name(overload).partition(".")[2] or "default"
+
+
+@dataclass(frozen=True)
+class _Arguments(Attribute):
+    """The JSON of a call, checked when a model is loaded."""
+
+    def convert(self, value: Any) -> Any:
+        text = super().convert(value)
+        calls.parse(text)
+        return text
+
+
+def _signature(domain: str, name: str, choices: tuple[str, ...]) -> Signature:
+    return Signature(
+        domain,
+        name,
+        1,
+        (Input("inputs", TypeParameter("T", _DTYPES), variadic=True, homogeneous=False),),
+        (Output("outputs", TypeParameter("U", _DTYPES), variadic=True, homogeneous=False),),
+        (
+            Attribute("overload_name", AttributeKind.STRING, choices=choices),
+            _Arguments("arguments", AttributeKind.STRING),
+            # Tells calls apart that are equal and random.
+            Attribute("call", AttributeKind.INT, required=False),
+        ),
+        returns_tuple=True,
+    )
+
+
+def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any]]) -> tuple[Any, ...]:
+    """Call a torch operator on arrays; complex tensors are pairs along a last dimension.
+
+    Raises
+    ------
+    InputError
+        The arguments do not fit the inputs, or the operator's schema.
+    OutputError
+        It returned a tensor that is not dense.
+    Exception
+        Whatever torch raises.
+    """
+    read = functools.partial(_input, qualified_name(target), inputs)
+    values = calls.decode(
+        calls.parse(arguments),
+        lambda index: sharing_tensor(read(index)),
+        lambda index: torch.view_as_complex(sharing_tensor(_pairs(read(index)))),
+        lambda index: _integer(read(index)),
+    )
+    with torch.no_grad():
+        results = calls.flat(call(target, values))
+    return tuple(_array(target, result, inputs) for result in results)
+
+
+def call(target: OpOverload, values: dict[str, Any]) -> Any:
+    """Call an operator with arguments by name."""
+    return target(**values)
+
+
+def _input(name: str, inputs: Sequence[np.ndarray[Any, Any]], index: int) -> np.ndarray[Any, Any]:
+    if index >= len(inputs):
+        raise InputError(f"{name}: the arguments name input {index}, and the node has {len(inputs)}")
+    return inputs[index]
+
+
+def _pairs(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.dtype not in (np.float16, np.float32, np.float64) or array.shape[-1:] != (2,):
+        raise InputError(
+            f"a complex input has pairs of floats along its last dimension; got {array.dtype}{array.shape}"
+        )
+    return np.ascontiguousarray(array)
+
+
+def _integer(array: np.ndarray[Any, Any]) -> int:
+    if array.dtype.kind not in "iu" or array.size != 1:
+        raise InputError(f"a size is one integer; got {array.dtype} of shape {array.shape}")
+    return int(array.item())
+
+
+def _array(target: OpOverload, tensor: torch.Tensor, inputs: Sequence[np.ndarray[Any, Any]]) -> Any:
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise OutputError(f"{qualified_name(target)} returned a tensor that is not dense ({tensor.layout})")
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    array = as_array(tensor)
+    # An output that is a view of an input would be the caller's own memory.
+    return array.copy() if any(np.may_share_memory(array, item) for item in inputs) else array

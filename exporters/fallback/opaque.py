@@ -1,0 +1,159 @@
+"""The torch operators that stand for calls of others in a graph: torch looks into none, and each becomes a node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import onnx_ir
+import torch
+
+from .._torch_private import OpOverload, qualified_name
+from ..nodes import emit, opset
+from ..tensors import as_onnx_array
+from ..torch_ops import find_overload
+from . import calls, fakes, kernel
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a torch operator, without its tensors.
+
+    Attributes
+    ----------
+    operator : str
+        ``"ns::name.overload"``.
+    arguments : str
+        As `calls.encode` writes them.
+    outputs : int
+        How many tensors it returns.
+    number : int or None
+        What tells equal calls of a random operator apart.
+    """
+
+    operator: str
+    arguments: str
+    outputs: int
+    number: int | None = None
+
+    @property
+    def target(self) -> OpOverload:
+        """The operator."""
+        found = find_overload(self.operator)
+        assert found is not None
+        return found
+
+
+def spell(call: Call) -> str:
+    """A call as the first argument of the torch operators."""
+    return json.dumps(asdict(call))
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> Call:
+    return Call(**json.loads(text))
+
+
+def _compute(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
+    return _run(_read(text), tensors, sizes, kernel.call)
+
+
+def _fake(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
+    call = _read(text)
+    return _run(call, tensors, sizes, fakes.FAKES.get(call.operator, kernel.call))
+
+
+def _run(
+    call: Call, tensors: Sequence[torch.Tensor], sizes: Sequence[int], function: Callable[[OpOverload, Any], Any]
+) -> list[torch.Tensor]:
+    inputs: list[Any] = [*tensors, *sizes]
+    values = calls.decode(
+        calls.parse(call.arguments),
+        inputs.__getitem__,
+        lambda index: torch.view_as_complex(inputs[index]),
+        inputs.__getitem__,
+    )
+    results = calls.flat(function(call.target, values))
+    pairs = [torch.view_as_real(item.resolve_conj()) if item.is_complex() else item for item in results]
+    # As the kernel returns them: dense, and in memory of their own.
+    return [item.clone(memory_format=torch.contiguous_format) for item in pairs]
+
+
+_NAMESPACE = "pyops_fallback"
+_library = torch.library.Library(_NAMESPACE, "FRAGMENT")
+_defined: dict[str, OpOverload] = {}
+
+
+def one(name: str) -> OpOverload:
+    """The operator that stands for calls of the operator of this name that return one tensor.
+
+    Torch names a graph's values after the operators that give them, hence one for each name.
+    """
+    return _define(name, "Tensor", lambda call, tensors, sizes: _compute(call, tensors, sizes)[0], _fake_one)
+
+
+def several(name: str) -> OpOverload:
+    """The operator that stands for calls that return any number of tensors."""
+    return _define(f"{name}.several", "Tensor[]", _compute, _fake)
+
+
+def constant(name: str) -> OpOverload:
+    """The operator that stands for calls without tensors, which are constants of the model."""
+    return _define(f"{name}.constant", "Tensor", lambda call, tensors, sizes: _constant(call), _fake_one)
+
+
+def _constant(text: str) -> torch.Tensor:
+    return _compute(text, (), ())[0]
+
+
+def _emit_constant(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
+    return opset("", 18).Constant(value=onnx_ir.tensor(as_onnx_array(_constant(text))))
+
+
+def _define(name: str, returned: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> OpOverload:
+    if name not in _defined:
+        _library.define(f"{name}(str call, Tensor[] tensors, SymInt[] sizes) -> {returned}")
+        _library.impl(name, compute, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=_library)
+        found = find_overload(f"{_NAMESPACE}::{name}")
+        assert found is not None
+        _defined[name] = found
+    return _defined[name]
+
+
+def _fake_one(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
+    return _fake(text, tensors, sizes)[0]
+
+
+def _emit(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
+    call = _read(text)
+    attributes = {
+        "overload_name": kernel.overload_name(call.target),
+        "arguments": call.arguments,
+        "call": call.number,
+    }
+    return emit(kernel.op_of(call.target), [*tensors, *sizes], attributes, call.outputs)
+
+
+def _emit_list(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
+    result = _emit(text, tensors, sizes)
+    return result if _read(text).outputs > 1 else [result]
+
+
+def translation_table() -> dict[OpOverload, Callable[..., Any]]:
+    """How torch's exporter translates those that are defined so far."""
+    kinds = {"several": _emit_list, "constant": _emit_constant}
+    return {target: kinds.get(name.partition(".")[2], _emit) for name, target in _defined.items()}
+
+
+def is_fallback(target: Any) -> bool:
+    """Whether it is one of these operators."""
+    return target in _defined.values()
+
+
+def called(node: torch.fx.Node) -> str:
+    """The operator that a node of one of them stands for."""
+    return qualified_name(_read(node.args[0]).target)  # type: ignore[arg-type]

@@ -1,0 +1,33 @@
+"""Progress bars, with rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from pyops.errors import MissingDependencyError
+
+T = TypeVar("T")
+
+
+def shown(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
+    """The items, with a bar that goes on as they are taken.
+
+    Raises
+    ------
+    MissingDependencyError
+        rich is not installed.
+    """
+    try:
+        from rich.progress import track
+    except ImportError as error:
+        raise MissingDependencyError("the progress bar needs rich; pip install rich") from error
+    return track(items, description, total)
+
+
+def shown_if_possible(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
+    """The items, with a bar where rich is installed."""
+    try:
+        return shown(items, description, total)
+    except MissingDependencyError:
+        return items

@@ -1,0 +1,95 @@
+"""Models with an operator that torch's exporter lacks, one row for each kind of call."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model.
+
+    Attributes
+    ----------
+    fallbacks : tuple of str
+        The operators that fall back.
+    others : tuple
+        Arguments of another size, for an export in which every dimension is dynamic; none where there is none.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    fallbacks: tuple[str, ...]
+    others: tuple[Any, ...] = ()
+
+
+def rand(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=dtype)
+
+
+def square(size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return rand(size, size, dtype=dtype) + size * torch.eye(size, dtype=dtype)
+
+
+def branches(x: torch.Tensor) -> Any:
+    return torch.cond(x.sum() > 1, lambda y: torch.lgamma(y), lambda y: torch.erfinv(y), (x,))
+
+
+ROWS = [
+    Row("one tensor", torch.lgamma, (rand(3),), ("aten::lgamma",), (rand(5),)),
+    Row("decomposed", torch.linalg.inv, (square(3),), ("aten::linalg_inv",), (square(4),)),
+    Row("several outputs", torch.linalg.qr, (rand(3, 3),), ("aten::linalg_qr",), (rand(5, 5),)),
+    Row("one of them used", lambda x: torch.median(x, 0)[1], (rand(5, 2),), ("aten::median.dim",), (rand(7, 3),)),
+    Row("nested outputs", lambda x: torch.histogramdd(x, [2, 3]), (rand(4, 2),), ("aten::histogramdd",)),
+    Row("a list of one", lambda x: torch.special.i1(x).split([3]), (rand(3),), ("aten::special_i1",)),
+    Row("a list of tensors", lambda x, y: torch.cartesian_prod(x, y), (rand(2), rand(3)), ()),
+    Row("a str", lambda x: torch.linalg.qr(x, mode="r")[1], (rand(3, 3),), ("aten::linalg_qr",), (rand(4, 4),)),
+    Row("a dtype", lambda x: torch.cumprod(x, 0, dtype=torch.float64), (rand(3),), ("aten::cumprod",), (rand(5),)),
+    Row("a number that is no JSON", lambda x: torch.cdist(x, x, p=torch.inf), (rand(3, 2),), ("aten::cdist",)),
+    Row(
+        "a symbolic size",
+        lambda x: torch.linalg.vander(x, N=x.shape[0]),
+        (rand(3),),
+        ("aten::linalg_vander",),
+        (rand(5),),
+    ),
+    Row("complex outputs", torch.linalg.eigvals, (square(3),), ("aten::linalg_eigvals",), (square(4),)),
+    Row("complex inputs", torch.linalg.inv, (square(3, torch.complex64),), ("aten::linalg_inv",)),
+    Row(
+        "complex in between",
+        lambda x: torch.linalg.inv(torch.linalg.eig(x)[1]).abs(),
+        (square(3),),
+        ("aten::linalg_eig", "aten::linalg_inv"),
+        (square(4),),
+    ),
+    Row(
+        "a run-time shape",
+        lambda x: torch.masked_select(x, x > 0.3) * 2,
+        (rand(9),),
+        ("aten::masked_select",),
+        (rand(12),),
+    ),
+    Row("branches", branches, (rand(3),), ("aten::lgamma", "aten::erfinv"), (rand(3) / 9,)),
+    Row("training", lambda x: F.rrelu(x, training=True), (rand(3),), ("aten::rrelu",)),
+    Row("int64", lambda x: torch.gcd(x, x + 2), (torch.arange(4),), ("aten::gcd",), (torch.arange(6),)),
+    Row("float16", lambda x: torch.special.i0e(x), (rand(3, dtype=torch.float16),), ("aten::special_i0e",)),
+    Row("bfloat16", lambda x: torch.lgamma(x), (rand(3, dtype=torch.bfloat16),), ("aten::lgamma",)),
+    Row("bool", lambda x: torch.masked_select(x, x), (rand(3) > 0.5,), ("aten::masked_select",)),
+    Row("without tensors", lambda x: x[torch.tril_indices(3, 3)[0]], (rand(3),), ()),
+    Row("covariance", torch.cov, (rand(2, 5),), ("aten::cov",), (rand(3, 7),)),
+    Row("one-hot", lambda x: F.one_hot(x), (torch.arange(3),), ("aten::one_hot",), (torch.arange(5),)),
+    Row("least squares", lambda x: torch.linalg.lstsq(x, x)[0], (square(3),), ("aten::linalg_lstsq",)),
+    Row(
+        "CTC loss",
+        lambda x, y: F.ctc_loss(x, y, torch.tensor([5, 5]), torch.tensor([2, 2])),
+        (rand(5, 2, 4).log_softmax(-1), torch.ones(2, 2, dtype=torch.int64)),
+        ("aten::ctc_loss.Tensor",),
+    ),
+    Row("equal", lambda x: torch.equal(x, x), (rand(3),), ()),
+    Row("close", lambda x: torch.allclose(x, x + 1), (rand(3),), ()),
+    Row("Gaussian", lambda x, y: F.gaussian_nll_loss(x, y, y, full=True), (rand(3), rand(3)), ()),
+]

@@ -1,0 +1,94 @@
+"""exporters.export(fallback="verify"): what is translated wrongly, or refused by ONNX Runtime, falls back too."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+import exporters
+from tests.exporters.fallback_db import rand
+
+CASES = {
+    "wrong numbers": (lambda x: F.avg_pool2d(x, 3, 2, 1, True, True, 2), (rand(1, 1, 4, 4),), "aten::avg_pool2d"),
+    "another shape": (torch.sum, (rand(2, 2).to(torch.complex64),), "aten::sum"),
+    "refused": (lambda x: F.pad(x, (-1, 1), "replicate"), (rand(1, 1, 4),), ""),
+    "no kernel": (lambda x: x << 1, (torch.arange(3, dtype=torch.int16),), "aten::__lshift__.Scalar"),
+}
+
+
+@pytest.fixture
+def model(model):
+    return lambda function: model(lambda *args: function(*args))
+
+
+def export(module, args, **arguments):
+    return exporters.export(module, args, fallback="verify", verbose=False, **arguments)
+
+
+@pytest.mark.parametrize("case", ["wrong numbers", "no kernel"])
+def test_it_is_found_and_cured(case, model):
+    function, args, operator = CASES[case]
+    module = model(function)
+    program = export(module, args)
+    (found,) = program.fallbacks
+    assert found.operator == operator
+    assert found.differences or found.error
+    assert exporters.verify(module, args, program).ok
+
+
+def test_it_says_how_far_off_it_was(model):
+    function, args, _ = CASES["wrong numbers"]
+    (found,) = export(model(function), args).fallbacks
+    assert max(item.absolute for item in found.differences) > 0.1
+    assert "wrong: off by" in found.reason
+
+
+def test_it_says_what_refused_it(model):
+    function, args, _ = CASES["no kernel"]
+    (found,) = export(model(function), args).fallbacks
+    assert "BitShift" in found.error
+
+
+def test_what_is_right_stays(model):
+    def function(x):
+        return torch.exp(F.avg_pool2d(x, 3, 2, 1, True, True, 2)) + x.sum()
+
+    program = export(model(function), (rand(1, 1, 4, 4),))
+    assert [item.operator for item in program.fallbacks] == ["aten::avg_pool2d"]
+    assert {"Exp", "Add"} <= {node.op_type for node in program.model_proto.graph.node}
+
+
+def test_nothing_wrong_leaves_the_plain_export(model):
+    program = export(model(lambda x: torch.relu(x) + 1), (rand(3),))
+    assert program.fallbacks == ()
+    assert all(not node.domain for node in program.model_proto.graph.node)
+
+
+def test_missing_and_wrong_ones_together(model):
+    module = model(lambda x: torch.lgamma(F.avg_pool2d(x, 3, 2, 1, True, True, 2)))
+    args = (rand(1, 1, 4, 4) + 1,)
+    program = export(module, args)
+    assert {item.operator for item in program.fallbacks} == {"aten::lgamma", "aten::avg_pool2d"}
+    assert exporters.verify(module, args, program).ok
+
+
+def test_both_branches_are_checked(model):
+    def function(x):
+        return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: F.avg_pool2d(y, 3, 1, 1, True, True, 2) - 1, (x,))
+
+    module, args, others = model(function), (rand(1, 1, 4, 4),), (-rand(1, 1, 4, 4),)
+    program = export(module, args)
+    assert [item.operator for item in program.fallbacks] == ["aten::avg_pool2d"]
+    assert exporters.verify(module, samples=[args, others], program=program).ok
+
+
+def test_a_bar_goes_on(model, capsys):
+    pytest.importorskip("rich")
+    exporters.export(model(torch.relu), (rand(3),), fallback="verify")
+    assert "checking each operator" in capsys.readouterr().out
+
+
+def test_random_operators_are_not_compared(model):
+    program = export(model(lambda x: torch.rand_like(x) * 0 + x), (rand(3),))
+    assert program.fallbacks == ()
+    assert np.isfinite(program(rand(3))[0].numpy()).all()
