@@ -89,7 +89,7 @@ def reverse(x: NDArray[Any_]) -> NDArray[Any_]:
 
 @onnx_op("samples::Transpose")
 def transpose(x: NDArray[Any_]) -> NDArray[Any_]:
-    return np.asfortranarray(x.copy()).T[::-1]
+    return np.array(x, order="F").T[::-1] if x.ndim else x.copy()
 
 
 @onnx_op("samples::Corner")
