@@ -7,13 +7,12 @@ Where what is:
   `thread_checks` (by `interleaving`), `engine_checks`, `torch_checks`, `device_checks`, `generated_checks`
 - what checks look at: a `case`, which is a `sample` and its `variations`; `examples` where no sample is given
 - `outputs` that compare as one, `sample_model` and `engines` for sessions, `strategies` for hypothesis
-- `isolation` of declarations from each other
 
-The pytest plug-in is `pyops.pytest_plugin`.
+The pytest plug-in is `pyops.pytest_plugin`, and `pyops.isolation` what it and this share.
 """
 
+from ..isolation import isolated_declarations
 from .check import CHECKS, check
-from .isolation import isolated_declarations
 from .outputs import Outputs, assert_close
 from .report import CheckError, CheckReport, CheckResult
 from .sample import Sample

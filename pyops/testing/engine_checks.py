@@ -8,13 +8,13 @@ from typing import Any
 
 from .. import registry
 from ..errors import CompileError
+from ..isolation import isolated_declarations
 from ..op import Op
 from ..types import dtype_name
 from . import variations
 from .attribute_values import spell_attribute
 from .case import Case, NotRun, Variation, quiet
 from .engines import make_session
-from .isolation import isolated_declarations
 from .sample import Sample
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import InputError, OutputError, ShapeInferenceError
 from ..op import Op
 from ..signature import Attribute, AttributeKind
 from ..types import STRING, DType
-from .case import quiet
+from .case import quiet, spell_error
 from .sample import Sample
 
 _SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3, 3), (4,), (2, 3, 4), (1, 2, 5, 5), ())
@@ -18,19 +19,31 @@ _WORDS = ("alpha", "", "Käse", "b c")
 
 
 def example(op: Op[..., Any], attributes: Mapping[str, Any]) -> Sample:
-    """A sample of small arrays in a shape that the kernel takes; in the first one tried where it takes none.
+    """A sample of small arrays in a shape that the kernel takes.
 
     Required attributes that are not given are made up too.
+
+    Raises
+    ------
+    InputError
+        The kernel takes none of the shapes that are tried.
     """
-    samples = list(_samples(op, attributes))
-    for sample in samples:
+    refusals = []
+    for sample in _samples(op, attributes):
         try:
             with quiet():
                 op(*sample.inputs, **sample.attributes)
-        except Exception:
+        except (OutputError, ShapeInferenceError):
+            pass  # it takes them: what is wrong is the checks' to say
+        except Exception as error:
+            refusals.append((sample, error))
             continue
         return sample
-    return samples[0]
+    sample, error = refusals[0]
+    raise InputError(
+        f"{op.signature.qualified_name} takes none of the inputs that are made up from its signature, and raises "
+        f"{spell_error(error)} for {sample!r}; pass inputs of your own: check({op.__name__}, x)"
+    ) from error
 
 
 def _samples(op: Op[..., Any], attributes: Mapping[str, Any]) -> Iterator[Sample]:
