@@ -93,6 +93,9 @@ def torch_export(case: Case) -> str:
 
 def _opcheck(case: Case, *tests: str) -> str:
     call = _TorchCall(case)
+    small = [str(tensor.dtype) for tensor in call.tensors if tensor.element_size() == 1 and tensor.is_floating_point()]
+    if small:
+        raise NotRun(f"opcheck computes with the inputs, which torch cannot do in {small[0].removeprefix('torch.')}")
     # opcheck takes NaN for different from NaN.
     tensors = call.made([np.nan_to_num(array) if _has_nan(array) else array for array in case.arrays])
     with _silence():
