@@ -47,7 +47,7 @@ def magnitudes(array: Array) -> Array:
     """Absolute values in float64, to which relative differences are relative; 0 for strings."""
     if array.dtype == STRING:
         return np.zeros(array.shape)
-    return np.abs(array if array.dtype.kind == "c" else array.astype(np.float64)).astype(np.float64)
+    return np.asarray(np.abs(array if array.dtype.kind == "c" else array.astype(np.float64)), np.float64)
 
 
 def within(difference: Array, magnitude: Array, rtol: float, atol: float) -> Array:

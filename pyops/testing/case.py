@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from ..types import describe
 from . import variations
 from .outputs import Outputs
 from .sample import Sample
+
+NO_ONNXRUNTIME = 'ONNX Runtime is not installed: pip install "onnx-pyops[cpu]"'
 
 
 class NotRun(Exception):  # noqa: N818 - it is no error
@@ -142,6 +145,15 @@ class Case:
         """Inputs of other sizes that the kernel takes."""
         varied = [self.vary(what, arrays) for what, arrays in variations.other_sizes(self.arrays)]
         return [variation for variation in varied if variation.outputs is not None]
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported, which it then is."""
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    return True
 
 
 def copies(arrays: Sequence[Any]) -> tuple[Any, ...]:

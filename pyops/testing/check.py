@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import InputError
+from .. import adoption, registry
+from ..errors import InputError, MissingDependencyError
 from ..op import Op
 from . import (
     device_checks,
@@ -151,6 +152,7 @@ def check(
     ['scalar']
     """
     sample, made_up = _sample(op, inputs, attributes)
+    _check_declared(sample.op)
     if expected is not None:
         sample = sample.returns(*(expected if isinstance(expected, tuple) else (expected,)))
     subject = f"{sample!r}{', inputs made up' if made_up else ''}"
@@ -184,6 +186,14 @@ def _sample(op: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> tuple
     return examples.example(op, attributes), True
 
 
+def _check_declared(op: Op[..., Any]) -> None:
+    """Refuse an op that sessions would not find."""
+    current = registry.versions(op.domain, op.name).get(op.version) or adoption.adopted_ops().get((op.domain, op.name))
+    if current is not op:
+        now = f"declared now, at {current.location}" if isinstance(current, Op) else "declared"
+        raise InputError(f"{op.signature}, declared at {op.location}, is not what is {now}; pass the op that is")
+
+
 def _wanted(checks: str | Collection[str]) -> set[str]:
     wanted: set[str] = set()
     for pattern in (checks,) if isinstance(checks, str) else checks:
@@ -213,6 +223,8 @@ def _run(case: Case, wanted: Collection[str]) -> Iterator[CheckResult]:
 def _result(name: str, one: Check, case: Case) -> CheckResult:
     try:
         return CheckResult(name, "passed", one.run(case) or "")
+    except MissingDependencyError:
+        raise  # what was asked for cannot be done
     except NotRun as reason:
         return CheckResult(name, "not run", str(reason))
     except Exception as error:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 from .. import kernel
-from .case import Case, NotRun
+from .case import Case, NotRun, is_installed
 
 
 def cuda(case: Case) -> None:
     """The CUDA kernel gives what the CPU kernel gives."""
     if "cuda" not in case.op.kernels:
         raise NotRun("no CUDA kernel is registered")
-    if importlib.util.find_spec("cupy") is None:
+    if not is_installed("cupy"):
         raise NotRun('CuPy is not installed: pip install "onnx-pyops[cuda]" on a machine with an NVIDIA GPU')
     import cupy
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from ..op import Op
 from ..types import dtype_name
 from . import variations
 from .attribute_values import spell_attribute
-from .case import Case, NotRun, Variation, quiet
+from .case import NO_ONNXRUNTIME, Case, NotRun, Variation, is_installed, quiet
 from .engines import make_session
 from .sample import Sample
 
@@ -100,8 +99,8 @@ def _sample(case: Case) -> Sample:
 
 def why_not_native(case: Case) -> str | None:
     """Why the native engine cannot run a case; None where it can."""
-    if importlib.util.find_spec("onnxruntime") is None:
-        return 'ONNX Runtime is not installed: pip install "onnx-pyops[cpu]"'
+    if not is_installed("onnxruntime"):
+        return NO_ONNXRUNTIME
     from ..engines import choice
     from ..engines.hosted_op import unsupported_types
     from ..errors import EngineError
@@ -115,17 +114,19 @@ def why_not_native(case: Case) -> str | None:
 
 
 def _why_not_extensions(case: Case) -> str | None:
-    if importlib.util.find_spec("onnxruntime") is None:
-        return 'ONNX Runtime is not installed: pip install "onnx-pyops[cpu]"'
-    if importlib.util.find_spec("onnxruntime_extensions") is None:
-        return "onnxruntime-extensions is not installed: pip install onnxruntime-extensions"
+    if not is_installed("onnxruntime"):
+        return NO_ONNXRUNTIME
     from ..engines import extensions
 
     lacking = [
         *extensions.obstacles(case.signature),
         *sorted(set(extensions.unsupported_types(case.signature)) & _used_types(case)),
     ]
-    return f"onnxruntime-extensions cannot carry {', '.join(lacking)}" if lacking else None
+    if lacking:
+        return f"onnxruntime-extensions cannot carry {', '.join(lacking)}"
+    if not is_installed("onnxruntime_extensions"):
+        return "onnxruntime-extensions is not installed: pip install onnxruntime-extensions"
+    return None
 
 
 def _used_types(case: Case) -> set[str]:

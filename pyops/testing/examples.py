@@ -28,7 +28,7 @@ def example(op: Op[..., Any], attributes: Mapping[str, Any]) -> Sample:
     InputError
         The kernel takes none of the shapes that are tried.
     """
-    refusals = []
+    refusals: list[tuple[Sample, Exception]] = []
     for sample in _samples(op, attributes):
         try:
             with quiet():
@@ -39,11 +39,11 @@ def example(op: Op[..., Any], attributes: Mapping[str, Any]) -> Sample:
             refusals.append((sample, error))
             continue
         return sample
-    sample, error = refusals[0]
+    sample, refusal = refusals[0]
     raise InputError(
         f"{op.signature.qualified_name} takes none of the inputs that are made up from its signature, and raises "
-        f"{spell_error(error)} for {sample!r}; pass inputs of your own: check({op.__name__}, x)"
-    ) from error
+        f"{spell_error(refusal)} for {sample!r}; pass inputs of your own: check({op.__name__}, x)"
+    ) from refusal
 
 
 def _samples(op: Op[..., Any], attributes: Mapping[str, Any]) -> Iterator[Sample]:

@@ -14,19 +14,20 @@ def generated(case: Case) -> str:
     if not case.generate:
         raise NotRun("no generated inputs are asked for; generate=100 is a hundred of them")
     try:
-        from hypothesis import HealthCheck, given, settings
-
-        from . import strategies
+        from hypothesis import HealthCheck, Phase, given, settings
     except ImportError as error:
         raise MissingDependencyError(
             "generated inputs need hypothesis, which is not installed: pip install hypothesis"
         ) from error
+    from . import strategies
+
     failing: list[Sample] = []
     tried = refused = 0
 
     @settings(
         max_examples=case.generate,
         deadline=None,
+        phases=(Phase.generate, Phase.shrink),
         derandomize=True,
         database=None,
         report_multiple_bugs=False,

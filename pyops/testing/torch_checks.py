@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..signature import AttributeKind
-from .case import Case, NotRun, quiet
+from ..types import dtype_name
+from .case import NO_ONNXRUNTIME, Case, NotRun, is_installed, quiet
 
 _NO_TORCH = 'torch or onnxscript is not installed: pip install "onnx-pyops[torch]"'
 
@@ -32,6 +32,10 @@ def torch_fake(case: Case) -> str:
 
 def torch_opcheck(case: Case) -> str:
     """torch.library.opcheck passes: the schema, autograd, and tracing with symbolic shapes."""
+    dtypes = [tensor.dtype for tensor in _TorchCall(case).tensors]
+    small = [str(dtype) for dtype in dtypes if dtype.itemsize == 1 and dtype.is_floating_point]
+    if small:
+        raise NotRun(f"opcheck computes with the inputs, which torch cannot do in {small[0].removeprefix('torch.')}")
     return _opcheck(case, "test_schema", "test_autograd_registration", "test_aot_dispatch_dynamic")
 
 
@@ -69,8 +73,8 @@ def torch_gradients(case: Case) -> str:
 
 def torch_export(case: Case) -> str:
     """An exported model of the op gives in ONNX Runtime what it gives in torch."""
-    if importlib.util.find_spec("onnxruntime") is None:
-        raise NotRun('ONNX Runtime is not installed: pip install "onnx-pyops[cpu]"')
+    if not is_installed("onnxruntime"):
+        raise NotRun(NO_ONNXRUNTIME)
     call = _TorchCall(case)
     if not call.tensors:
         raise NotRun("it has no tensors among its inputs, without which a model is a constant")
@@ -93,11 +97,8 @@ def torch_export(case: Case) -> str:
 
 def _opcheck(case: Case, *tests: str) -> str:
     call = _TorchCall(case)
-    small = [str(tensor.dtype) for tensor in call.tensors if tensor.element_size() == 1 and tensor.is_floating_point()]
-    if small:
-        raise NotRun(f"opcheck computes with the inputs, which torch cannot do in {small[0].removeprefix('torch.')}")
     # opcheck takes NaN for different from NaN.
-    tensors = call.made([np.nan_to_num(array) if _has_nan(array) else array for array in case.arrays])
+    tensors = call.made([_without_nan(array) if _has_nan(array) else array for array in case.arrays])
     with _silence():
         if any(map(_has_nan, call.arrays(call(*tensors)))):
             raise NotRun("there is NaN among the outputs, which opcheck takes for different from NaN")
@@ -112,6 +113,10 @@ def _opcheck(case: Case, *tests: str) -> str:
 
 def _has_nan(array: Any) -> bool:
     return array is not None and array.dtype.kind in "fV" and bool(np.isnan(array.astype(np.float64)).any())
+
+
+def _without_nan(array: Any) -> Any:
+    return np.where(np.isnan(array.astype(np.float64)), array.dtype.type(0), array)
 
 
 @contextmanager
@@ -151,7 +156,7 @@ class _TorchCall:
         lacking = [array.dtype for array in (*case.arrays, *case.outputs) if array is not None]
         lacking = [dtype for dtype in lacking if dtype not in tensors.TORCH_DTYPES]
         if lacking:
-            raise NotRun(f"torch has no tensors of {lacking[0]}")
+            raise NotRun(f"torch has no tensors of {dtype_name(lacking[0])}")
         try:
             self.operator = registered_for(op) or exporters.custom_op(op, _own_name(op.domain, op.name, op.version))
         except exporters.ExportError as error:
