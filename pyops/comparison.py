@@ -52,7 +52,7 @@ def magnitudes(array: Array) -> Array:
 
 def within(difference: Array, magnitude: Array, rtol: float, atol: float) -> Array:
     """Which elements are within ``atol + rtol * magnitude``."""
-    return (difference == 0) | ((difference <= atol + rtol * magnitude) & (difference < np.inf))
+    return np.asarray(np.abs(array if array.dtype.kind == "c" else array.astype(np.float64)), dtype=np.float64)
 
 
 def tolerance(dtype: DType, rtol: float | None = None, atol: float | None = None) -> tuple[float, float]:
