@@ -47,12 +47,13 @@ def magnitudes(array: Array) -> Array:
     """Absolute values in float64, to which relative differences are relative; 0 for strings."""
     if array.dtype == STRING:
         return np.zeros(array.shape)
-    return np.asarray(np.abs(array if array.dtype.kind == "c" else array.astype(np.float64)), np.float64)
+    absolute = np.abs(array if array.dtype.kind == "c" else array.astype(np.float64))
+    return np.asarray(absolute, dtype=np.float64)
 
 
 def within(difference: Array, magnitude: Array, rtol: float, atol: float) -> Array:
     """Which elements are within ``atol + rtol * magnitude``."""
-    return np.asarray(np.abs(array if array.dtype.kind == "c" else array.astype(np.float64)), dtype=np.float64)
+    return np.asarray((difference == 0) | ((difference <= atol + rtol * magnitude) & (difference < np.inf)))
 
 
 def tolerance(dtype: DType, rtol: float | None = None, atol: float | None = None) -> tuple[float, float]:

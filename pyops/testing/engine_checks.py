@@ -116,11 +116,11 @@ def why_not_native(case: Case) -> str | None:
 def _why_not_extensions(case: Case) -> str | None:
     if not is_installed("onnxruntime"):
         return NO_ONNXRUNTIME
-    from ..engines import extensions
+    from ..engines import extensions_carried
 
     lacking = [
-        *extensions.obstacles(case.signature),
-        *sorted(set(extensions.unsupported_types(case.signature)) & _used_types(case)),
+        *extensions_carried.obstacles(case.signature),
+        *sorted(set(extensions_carried.unsupported_types(case.signature)) & _used_types(case)),
     ]
     if lacking:
         return f"onnxruntime-extensions cannot carry {', '.join(lacking)}"
