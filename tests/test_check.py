@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -45,6 +46,13 @@ def assert_passes(sample: Sample, checks: Any = WITHOUT_TORCH) -> CheckReport:
     report = check(sample, checks=checks, raise_exception=False)
     assert report.ok, report
     return report
+
+
+def test_the_page_says_what_each_check_holds():
+    page = (Path(__file__).parents[1] / "docs" / "testing.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE) == [
+        (name, one.holds.rstrip(".")) for name, one in CHECKS.items()
+    ]
 
 
 @pytest.mark.parametrize("sample", SOME)
@@ -274,7 +282,7 @@ def test_generated_inputs_need_hypothesis(op, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "pyops.testing.strategies", raising=False)
     assert check(op, X, checks="generated")["generated"].status == "not run"
-    with pytest.raises(MissingDependencyError, match=r"need hypothesis.*pip install hypothesis"):
+    with pytest.raises(MissingDependencyError, match=r"need hypothesis.*onnx-pyops\[testing\]"):
         check(op, X, generate=5, checks="generated", raise_exception=False)
 
 
