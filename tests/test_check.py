@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import types
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import pyops
 from pyops import Op, onnx_op
 from pyops.errors import InputError, MissingDependencyError
 from pyops.testing import CHECKS, CheckError, CheckReport, Sample, check
@@ -345,6 +347,36 @@ def test_versions_and_operators_in_place_of_built_in_ones():
     for op in (relu, third, fourth):
         report = check(op, X, checks="engine_*")
         assert report["engine_native"].status == report["engine_reference"].status == "passed"
+
+
+def test_functions_declared_with_onnxruntime_extensions_are_ops_too():
+    theirs = pytest.importorskip("onnxruntime_extensions")
+    code = theirs.PyCustomOpDef.dt_float
+
+    @theirs.onnx_op(op_type="checked.adopted::Half", inputs=[code], outputs=[code])
+    def half(x):
+        return x / np.float32(2)
+
+    (adopted,) = [op for op in pyops.ops() if op.domain == "checked.adopted"]
+    report = check(adopted, X, checks=WITHOUT_TORCH)
+    assert {report[f"engine_{name}"].status for name in ("native", "extensions", "reference")} == {"passed"}
+
+
+def test_a_cuda_kernel_is_held_against_the_cpu_kernel(op, monkeypatch: pytest.MonkeyPatch):
+    # Of CuPy, what the check and the call of the kernel use of it.
+    gpu = types.SimpleNamespace(is_available=lambda: False)
+    cupy = types.SimpleNamespace(asarray=np.asarray, asnumpy=np.asarray, cuda=gpu)
+    assert check(op, X, checks="cuda")["cuda"].reason == "no CUDA kernel is registered"
+    op.register_kernel("cuda")(halve)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert "CuPy is not installed" in check(op, X, checks="cuda")["cuda"].reason
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    assert check(op, X, checks="cuda")["cuda"].reason == "there is no NVIDIA GPU here"
+    gpu.is_available = lambda: True
+    assert check(op, X, checks="cuda")["cuda"].status == "passed"
+    op.register_kernel("cuda")(lambda x, *, by=2.0: x)
+    report = check(op, X, checks="cuda", raise_exception=False)
+    assert "the CUDA kernel gives other outputs: output 'output'" in report["cuda"].reason
 
 
 def test_may_inplace_is_held_to():
