@@ -66,7 +66,8 @@ class KernelNode:
         """
         workspace = _workspaces.pop() if _workspaces else Workspace(self._api)
         handed: list[Any] = []
-        pointer = c_void_p(context)
+        pointer = workspace.context
+        pointer.value = context
         try:
             workspace.read(self._api.KernelContext_GetInput, pointer, self._present, handed)
             self._run(pointer, workspace, handed)

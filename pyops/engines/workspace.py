@@ -33,11 +33,17 @@ class Workspace:
     ctypes object; a memoryview reads them in half the time of `c_void_p.value`. ONNX Runtime's arena
     gives the same addresses again and again: shapes and memory views are kept by address and
     dimensions. Arrays are made anew each time, since a kernel may change theirs.
+
+    Attributes
+    ----------
+    context : c_void_p
+        For the call's ``OrtKernelContext*``.
     """
 
-    __slots__ = ("_api", "_at", "_buffers", "_cells", "_data", "_memories", "_shapes", "_value")
+    __slots__ = ("_api", "_at", "_buffers", "_cells", "_data", "_memories", "_shapes", "_value", "context")
 
     def __init__(self, api: Api) -> None:
+        self.context = c_void_p()
         self._api = api
         cells = (c_int64 * len(_CELLS))()
         self._cells = memoryview(cells).cast("B").cast("q")
