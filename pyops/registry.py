@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .op import Op
 
@@ -64,6 +64,52 @@ def adding_only() -> Iterator[None]:
         yield
     finally:
         _this_thread.adds_only = before
+
+
+class Declarations(NamedTuple):
+    """Every declared op with its body, by domain and name, and then by version; and the providers."""
+
+    ops: dict[tuple[str, str], dict[int, tuple[Op[..., Any], dict[str, Any]]]]
+    providers: dict[str, Provider]
+
+
+NOTHING = Declarations({}, {})
+
+
+def declarations() -> Declarations:
+    """What is declared, for `restore`."""
+    with _lock:
+        ops = {key: {version: (op, op.body()) for version, op in versions.items()} for key, versions in _ops.items()}
+        return Declarations(ops, dict(providers))
+
+
+def restore(declared: Declarations, keep: Callable[[Op[..., Any]], bool]) -> None:
+    """Undo every declaration and registration since `declared` was taken.
+
+    Parameters
+    ----------
+    keep : callable
+        Says of an op whose domain, name and version were free then whether it stays.
+    """
+    restored = []
+    with _lock:
+        providers.clear()
+        providers.update(declared.providers)
+        current = {key: dict(versions) for key, versions in _ops.items()}
+        _ops.clear()
+        for key, bodies in declared.ops.items():
+            _ops[key] = {version: op for version, (op, _) in bodies.items()}
+            for version, (op, body) in bodies.items():
+                if op.body() != body or current.get(key, {}).get(version) is not op:
+                    op.restore(body)
+                    restored.append(op)
+        for key, versions in current.items():
+            added = {version: op for version, op in versions.items() if version not in _ops.get(key, {}) and keep(op)}
+            if added:
+                _ops.setdefault(key, {}).update(added)
+    for op in restored:
+        for listener in tuple(listeners):
+            listener(op)
 
 
 def versions(domain: str, name: str) -> dict[int, Op[..., Any]]:
