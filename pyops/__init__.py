@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .engines.reference import reference_ops
     from .installing import install
     from .listing import ops
+    from .profiling import profile
     from .session import InferenceSession, get_library_path, register_custom_ops
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "last_exception",
     "onnx_op",
     "ops",
+    "profile",
     "reference_ops",
     "register_custom_ops",
     "shapes",
@@ -40,6 +42,7 @@ _LAZY = {
     "get_library_path": ".session",
     "install": ".installing",
     "ops": ".listing",
+    "profile": ".profiling",
     "reference_ops": ".engines.reference",
     "register_custom_ops": ".session",
 }

@@ -112,6 +112,7 @@ class InferenceSession(onnxruntime.InferenceSession):
                 raise failure
             finally:  # or the exception and this frame would keep each other
                 del failure
+        self._nodes = host.nodes
         self._quiet_run: Any = None
         if options.log_severity_level == _UNSET:
             # The exception says all that ONNX Runtime would print.
