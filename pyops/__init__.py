@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .listing import ops
     from .profiling import profile
     from .session import InferenceSession, get_library_path, register_custom_ops
+    from .showing import show
 
 __all__ = [
     "InferenceSession",
@@ -32,6 +33,7 @@ __all__ = [
     "reference_ops",
     "register_custom_ops",
     "shapes",
+    "show",
 ]
 
 __version__ = "0.1.0"
@@ -41,10 +43,13 @@ _LAZY = {
     "InferenceSession": ".session",
     "get_library_path": ".session",
     "install": ".installing",
+    "load_ipython_extension": ".notebook",
     "ops": ".listing",
     "profile": ".profiling",
     "reference_ops": ".engines.reference",
     "register_custom_ops": ".session",
+    "show": ".showing",
+    "unload_ipython_extension": ".notebook",
 }
 
 

@@ -288,6 +288,11 @@ class Op(Generic[P, R]):
         version = "" if self.version == 1 else f", version {self.version}"
         return f"<Op {self.signature}{version}>"
 
+    def _repr_html_(self) -> str:
+        from .pages import op_page
+
+        return op_page(self)
+
 
 def _is_cupy(array: Any) -> bool:
     # CuPy arrays are recognised without importing CuPy, which takes seconds.

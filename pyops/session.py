@@ -28,6 +28,7 @@ from .errors import EngineError, ModelError
 from .explanations import explanations
 from .interrupts import interrupts_deferred
 from .op import Op
+from .pages import session_page
 
 _FATAL = 4
 _UNSET = -1
@@ -120,6 +121,9 @@ class InferenceSession(onnxruntime.InferenceSession):
             self._quiet_run.log_severity_level = _FATAL
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
         self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
+
+    def _repr_html_(self) -> str:
+        return session_page(self, "native" if self._extensions is None else "extensions", self._nodes)
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         """Compute the outputs.

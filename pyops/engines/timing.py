@@ -195,6 +195,18 @@ class Nodes(Generic[Key]):
         self._computes = computes
         self._keys = keys
         self._free = threading.Lock()
+        self._set_aside: dict[Key, Callable[[Any], Any]] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, AnyOp]]:
+        """Name and op of each node."""
+        for _, node in self._living():
+            yield node.name, node.op
+
+    def _living(self) -> Iterator[tuple[Key, Node]]:
+        for key in self._keys:
+            compute: Any = self._set_aside.get(key) or self._computes.get(key)
+            if compute is not None:  # else ONNX Runtime computed it when it made the session
+                yield key, compute.__self__
 
     @contextmanager
     def timed(self, clock_for: Callable[[str, AnyOp], NodeClock]) -> Iterator[None]:
@@ -209,22 +221,19 @@ class Nodes(Generic[Key]):
         """
         if not self._free.acquire(blocking=False):
             raise PyopsError("this session is being profiled already; use the profile that there is")
-        exchanged: list[tuple[Key, Callable[[Any], Any], TimedNode]] = []
+        stops: list[Callable[[], None]] = []
         try:
-            for key in self._keys:
-                compute: Any = self._computes.get(key)
-                if compute is None:  # a node that ONNX Runtime computed when it made the session
-                    continue
-                node: Node = compute.__self__
+            for key, node in list(self._living()):
                 timed = node.timed(clock_for(node.name, node.op))
+                stops.append(timed.stop)
                 for alias, other in timed.aliases.items():
                     self._computes[alias] = other
                     weakref.finalize(node, self._computes.pop, alias, None).atexit = False
-                exchanged.append((key, compute, timed))
-                self._computes[key] = timed.compute
+                self._set_aside[key], self._computes[key] = self._computes[key], timed.compute
             yield
         finally:
-            for key, compute, timed in exchanged:
-                self._computes[key] = compute
-                timed.stop()
+            self._computes.update(self._set_aside)
+            self._set_aside.clear()
+            for stop in stops:
+                stop()
             self._free.release()

@@ -1,0 +1,32 @@
+"""The options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The ONNX model.", exists=True, dir_okay=False, readable=True)
+]
+OpName = Annotated[str, typer.Argument(metavar="OP", help="module:op, file.py:op or domain::Name.")]
+Benched = Annotated[
+    str, typer.Argument(metavar="OP|MODEL", help="module:op, file.py:op or domain::Name; or a file model.onnx.")
+]
+Modules = Annotated[
+    list[str],
+    typer.Option("--import", "-i", metavar="MODULE", help="Import a module or file that declares ops."),
+]
+Plugins = Annotated[bool, typer.Option("--plugins", help="Import installed plug-ins, and not only list them.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Inputs = Annotated[
+    list[str],
+    typer.Option("--input", "-x", metavar="NAME=ARRAY", help="A file (x=a.npy), or random values (x=float32[2,3])."),
+]
+Attributes = Annotated[
+    list[str], typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="An attribute of the op.")
+]
+Save = Annotated[Path | None, typer.Option("--save", metavar="DIR", help="Save each output there as a .npy file.")]
+Engine = Annotated[str, typer.Option(help="auto, native or extensions.")]
+Providers = Annotated[list[str], typer.Option("--provider", help="An execution provider, CPUExecutionProvider say.")]
