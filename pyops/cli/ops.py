@@ -49,10 +49,12 @@ def check_op(
     op: options.OpName,
     inputs: options.Inputs = [],  # noqa: B006
     attributes: options.Attributes = [],  # noqa: B006
+    checks: options.Checks = ["*"],  # noqa: B006
+    generate: options.Generate = 0,
     modules: options.Modules = [],  # noqa: B006
     as_json: options.Json = False,
 ) -> None:
-    """Run every engine and registration of an op against the plain call.
+    """Run every engine and registration of an op against the plain call, on small arrays unless inputs are given.
 
     The exit code is 1 where a check fails.
     """
@@ -60,15 +62,19 @@ def check_op(
 
     import_modules(modules)
     found = find_op(op)
-    arrays = as_call(found.signature, read_arrays(inputs))
     named = read_attributes(found.signature, attributes)
+    check = functools.partial(testing.check, checks=checks, generate=generate, raise_exception=False)
     with progress_console().status(f"checking {found.signature.qualified_name}"):
-        result = testing.check(found, *arrays, raise_exception=False, **named)
+        if inputs:
+            report = check(testing.Sample(found, *as_call(found.signature, read_arrays(inputs)), **named))
+        else:
+            report = check(found, **named)
     if as_json:
-        print_json({"op": found.signature.qualified_name, "ok": result.ok, "checks": result.records()})
+        results = [{"name": item.name, "status": item.status, "reason": item.reason} for item in report]
+        print_json({"op": found.signature.qualified_name, "ok": report.ok, "checks": results})
     else:
-        typer.echo(str(result))
-    if not result.ok:
+        print_lines(str(report).splitlines())
+    if not report.ok:
         raise typer.Exit(FAILED)
 
 

@@ -27,6 +27,10 @@ Inputs = Annotated[
 Attributes = Annotated[
     list[str], typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="An attribute of the op.")
 ]
+Checks = Annotated[
+    list[str], typer.Option("--only", metavar="CHECK", help="Run these checks alone: names, or patterns (engine_*).")
+]
+Generate = Annotated[int, typer.Option(min=0, metavar="N", help="Check N more calls that hypothesis makes up.")]
 Save = Annotated[Path | None, typer.Option("--save", metavar="DIR", help="Save each output there as a .npy file.")]
 Engine = Annotated[str, typer.Option(help="auto, native or extensions.")]
 Providers = Annotated[list[str], typer.Option("--provider", help="An execution provider, CPUExecutionProvider say.")]
