@@ -10,9 +10,10 @@ def main() -> None:
     try:
         from .cli.app import app
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("typer", "rich"):
+        package = (error.name or "").partition(".")[0]
+        if package not in ("typer", "rich"):
             raise
-        sys.exit(f'error: the command line needs {error.name}, which is not installed: pip install "onnx-pyops[cli]"')
+        sys.exit(f'error: the command line needs {package}, which is not installed: pip install "onnx-pyops[cli]"')
     app(prog_name="pyops")
 
 

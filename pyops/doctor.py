@@ -10,7 +10,8 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -31,6 +32,7 @@ PACKAGES = (
 _SHARED = ("onnxruntime", "cupy")
 """Modules of which several packages have one each; only one of these may be installed."""
 _TIMEOUT = 120
+_AT_ONCE = 4
 _OLDEST_ONNXRUNTIME = (1, 28)
 
 
@@ -123,31 +125,28 @@ PROBES = {
 _NEEDS = {"extensions": "onnxruntime-extensions", "numba": "numba", "cupy": "cupy"}
 
 
-def examine(step: Callable[[str], None] = lambda name: None) -> Machine:
-    """Look at this machine.
-
-    Parameters
-    ----------
-    step : callable
-        Is told what is tried next; all of it takes seconds.
-    """
+def examine() -> Machine:
+    """Look at this machine, which takes seconds."""
     known = packages_distributions()
     providers = {module: sorted(set(known.get(module, ()))) for module in _SHARED}
     names = (*PACKAGES, *(name for found in providers.values() for name in found))
     versions = {name: found for name in names if (found := _version(name))}
-    probes = {}
-    for name, code in PROBES.items():
-        if name in _NEEDS and not (_NEEDS[name] in versions or providers.get(name)):
-            continue
-        step(name)
-        probes[name] = probe(code)
-    provided = {}
-    for plugin in plugins.not_imported():
-        name = f"{plugins.package(plugin)}, {plugin.name}"
-        step(name)
-        provided[name] = probe(f"import pyops.plugins as p; p.import_for([{plugin.name!r}]); print('true')")
+    tried = {
+        name: code
+        for name, code in PROBES.items()
+        if name not in _NEEDS or _NEEDS[name] in versions or providers.get(name)
+    }
+    waiting = {f"{plugins.package(plugin)}, {plugin.name}": _import(plugin.name) for plugin in plugins.not_imported()}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        results = dict(zip([*tried, *waiting], pool.map(probe, [*tried.values(), *waiting.values()]), strict=True))
+    probes = {name: results[name] for name in tried}
+    provided = {name: results[name] for name in waiting}
     python = f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
     return Machine(python, f"{platform.system()} on {platform.machine()}", versions, providers, probes, provided)
+
+
+def _import(domain: str) -> str:
+    return f"import pyops.plugins as p; p.import_for([{domain!r}]); print('true')"
 
 
 def probe(code: str) -> Probe:

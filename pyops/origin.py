@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, version
 from pathlib import Path
@@ -41,7 +42,13 @@ def package_of(op: AnyOp) -> str | None:
     for plugin in entry_points(group=plugins.GROUP):
         if plugin.name == op.domain and f"{module}.".startswith(f"{plugin.module}."):
             return plugins.package(plugin)
-    names = packages_distributions().get(module.partition(".")[0])
+    return _package_of_module(module.partition(".")[0])
+
+
+# Reading what all packages say takes long, and a module that is imported has come from where it has.
+@functools.cache
+def _package_of_module(name: str) -> str | None:
+    names = packages_distributions().get(name)
     try:
         return f"{names[0]} {version(names[0])}" if names else None
     except PackageNotFoundError:

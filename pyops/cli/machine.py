@@ -20,8 +20,8 @@ def doctor(as_json: options.Json = False) -> None:
     Each thing is tried in a process of its own, installed plug-ins among them. The exit code is 1 where
     something is broken.
     """
-    with progress_console().status("looking around") as status:
-        findings = diagnose(examine(lambda name: status.update(f"trying {name}")))
+    with progress_console().status("trying what is installed"):
+        findings = diagnose(examine())
     broken = [item for item in findings if item.state is State.BROKEN]
     if as_json:
         records = [
