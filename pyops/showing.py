@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import logging
+import re
 import secrets
 import tempfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -39,8 +41,8 @@ class View:
         self._netron, self._height = netron, height
         # Netron serves the files beside the one that it is told of: of a folder that is not there, none.
         folder = Path(tempfile.gettempdir()) / f"pyops-{secrets.token_hex(8)}"
-        with _quiet():
-            self._address = netron.serve(str(folder / name), bytearray(proto.SerializeToString()))
+        file = folder / re.sub(r"[^\w.-]", "_", name)
+        self._address = _serve(netron, str(file), bytearray(proto.SerializeToString()))
         self.url = "http://{}:{}".format(*self._address)
 
     def close(self) -> None:
@@ -129,6 +131,31 @@ def _properties(node: CustomNode) -> dict[str, str]:
         **{name: value for name, value in facts.items() if value},
         **({"problem": "; ".join(node.problems)} if node.problems else {}),
     }
+
+
+_lock = threading.Lock()
+
+
+def _serve(netron: _Netron, file: str, data: bytearray, attempts: int = 3) -> tuple[str, int]:
+    with _lock, _quiet():
+        try:
+            address = netron.serve(file, data)
+        except OSError:  # somebody took the port that it had found free
+            if attempts == 1:
+                raise
+        else:
+            _separate(address)
+            return address
+    return _serve(netron, file, data, attempts - 1)
+
+
+def _separate(address: tuple[str, int]) -> None:
+    """Give a server a model of its own: netron lets all servers of a process show the last one."""
+    for thread in threading.enumerate():
+        server = getattr(thread, "server", None)
+        if server is not None and getattr(thread, "address", None) == address:
+            shared = server.RequestHandlerClass
+            server.RequestHandlerClass = type(shared.__name__, (shared,), {"content": shared.content})
 
 
 @contextmanager
