@@ -5,27 +5,27 @@ The model is read as data: nothing is run for it, nor imported.
 
 from __future__ import annotations
 
+import functools
 import html
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import adoption, model, plugins, registry
 from .builtin import DOMAINS, ONNX_DOMAIN, is_builtin
-from .errors import ModelError
+from .errors import DeclarationError, ModelError
 from .model import Model
+from .model_text import Value, spell_attribute, value_of
 from .node import misfits
 from .op import Op
-from .origin import engine_name, module_of, package_of, source_line
+from .origin import AnyOp, engine_name, module_of, package_of, source_line
+from .signature import Signature
 from .tables import html_table, text_table
-from .types import dtype_name, from_onnx
 
 if TYPE_CHECKING:
     import onnx
-
-_LONGEST_VALUE = 60
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,6 @@ class Import:
     domain: str
     version: int
     provider: str
-
-
-@dataclass(frozen=True)
-class Value:
-    """An input or output of the model; a dimension is a size, a name or ``?``."""
-
-    name: str
-    type: str
-    shape: tuple[int | str, ...] | None
-
-    def __str__(self) -> str:
-        return f"{self.type}{'' if self.shape is None else '[' + ', '.join(map(str, self.shape)) + ']'}"
 
 
 @dataclass(frozen=True)
@@ -189,49 +177,56 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
         raise ModelError(f"{_spell(source)} is no ONNX model (one in ORT format is not read)")
     if import_plugins:
         plugins.import_for(model.undeclared_domains(loaded))
-    proto = loaded.proto
-    constants = {tensor.name for tensor in proto.graph.initializer}
+    waiting: dict[str, list[str]] = {}
+    for plugin in plugins.not_imported():
+        waiting.setdefault(plugin.name, []).append(plugins.package(plugin))
+    find = functools.cache(functools.partial(_found, adoption.adopted_ops(), waiting))
+    constants = {tensor.name for tensor in loaded.proto.graph.initializer}
     return ModelReport(
-        ir_version=proto.ir_version,
-        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
-        imports=tuple(_imports(loaded)),
-        inputs=tuple(_value(item) for item in proto.graph.input if item.name not in constants),
-        outputs=tuple(map(_value, proto.graph.output)),
-        nodes=tuple(custom_node(loaded, node, opset) for node, opset in loaded.nodes() if is_custom(loaded, node)),
+        ir_version=loaded.proto.ir_version,
+        producer=f"{loaded.proto.producer_name} {loaded.proto.producer_version}".strip(),
+        imports=tuple(_imports(loaded, waiting)),
+        inputs=tuple(value_of(item) for item in loaded.proto.graph.input if item.name not in constants),
+        outputs=tuple(map(value_of, loaded.proto.graph.output)),
+        nodes=tuple(_custom_node(node, *find(*_key(node), opset)) for node, opset in custom_nodes(loaded)),
         builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*_key(node)))),
     )
 
 
-def custom_node(loaded: Model, node: onnx.NodeProto, opset: int) -> CustomNode:
-    """What is known of a node."""
-    domain, name = _key(node)
-    given = {item.name: _spell_attribute(item) for item in node.attribute}
-    found = CustomNode(node.name, domain, name, opset, given)
-    op = registry.find(domain, name, opset) or adoption.adopted_ops().get((domain, name))
-    if not isinstance(op, Op):
-        waiting = [plugins.package(plugin) for plugin in plugins.not_imported() if plugin.name == domain]
-        problem = str(op) if op else model.describe_missing(domain, name, opset)
-        known = registry.versions(domain, name) or op
-        # Whether the plug-in has this op is seen when it is imported.
-        problems = () if waiting and not known and plugins.is_enabled() else (problem,)
-        return replace(found, package=", ".join(waiting) or None, problems=problems)
-    kernel = f"{op.__name__} ({source_line(op)})"
-    return replace(
-        found,
-        version=op.version,
-        engine=engine_name(op),
-        kernel=kernel,
-        package=package_of(op),
-        problems=tuple(misfits(node, op.signature)),
-    )
+def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
+    """The nodes that are not, or not only, ONNX Runtime's or the model's own, with their domain's opset version."""
+    others, adopted = loaded.functions(), adoption.adopted_ops()
+    for node, opset in loaded.nodes():
+        key = _key(node)
+        if key not in others and (not is_builtin(*key) or registry.versions(*key) or key in adopted):
+            yield node, opset
 
 
-def is_custom(loaded: Model, node: onnx.NodeProto) -> bool:
-    """Whether a node is not, or not only, ONNX Runtime's or the model's own."""
-    key = _key(node)
-    if key in loaded.functions():
-        return False
-    return not is_builtin(*key) or bool(registry.versions(*key)) or key in adoption.adopted_ops()
+def _found(
+    adopted: Mapping[tuple[str, str], AnyOp | DeclarationError],
+    waiting: Mapping[str, list[str]],
+    domain: str,
+    name: str,
+    opset: int,
+) -> tuple[CustomNode, Signature | None]:
+    """What is known of all nodes of an operator, and the signature of the op that would run them."""
+    found = CustomNode("", domain, name, opset, {})
+    op = registry.find(domain, name, opset) or adopted.get((domain, name))
+    if isinstance(op, Op):
+        kernel = f"{op.__name__} ({source_line(op)})"
+        known = replace(found, version=op.version, engine=engine_name(op), kernel=kernel, package=package_of(op))
+        return known, op.signature
+    packages = waiting.get(domain, [])
+    # Whether a plug-in has this op is seen when it is imported.
+    is_open = packages and plugins.is_enabled() and not op and not registry.versions(domain, name)
+    problems = () if is_open else (str(op) if op else model.describe_missing(domain, name, opset),)
+    return replace(found, package=", ".join(packages) or None, problems=problems), None
+
+
+def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: Signature | None) -> CustomNode:
+    given = {item.name: spell_attribute(item) for item in node.attribute}
+    problems = found.problems if signature is None else tuple(misfits(node, signature))
+    return replace(found, name=node.name, attributes=given, problems=problems)
 
 
 def _key(node: onnx.NodeProto) -> tuple[str, str]:
@@ -243,55 +238,18 @@ def _spell_builtin(node: onnx.NodeProto) -> str:
     return name if domain == ONNX_DOMAIN else f"{domain}::{name}"
 
 
-def _imports(loaded: Model) -> list[Import]:
+def _imports(loaded: Model, waiting: Mapping[str, list[str]]) -> list[Import]:
     declared = {op.domain: op for op in reversed(registry.latest())}
     functions = {domain for domain, _ in loaded.functions()}
-    waiting = {plugin.name: plugins.package(plugin) for plugin in plugins.not_imported()}
     found = []
     for domain, version in sorted((model.full_domain(domain), version) for domain, version in loaded.imports()):
         providers = ["ONNX Runtime"] if domain in DOMAINS else []
         providers += ["functions of the model"] if domain in functions else []
         if domain in declared:
             providers.append(package_of(declared[domain]) or f"module {module_of(declared[domain])}")
-        if domain in waiting:
-            providers.append(f"{waiting[domain]} (not imported)")
+        providers += [f"{package} (not imported)" for package in waiting.get(domain, ())]
         found.append(Import(domain, version, ", ".join(providers)))
     return found
-
-
-def _value(item: onnx.ValueInfoProto) -> Value:
-    if not item.type.HasField("tensor_type"):
-        return Value(item.name, item.type.WhichOneof("value") or "?", None)
-    tensor = item.type.tensor_type
-    row = from_onnx(tensor.elem_type)
-    shape = None
-    if tensor.HasField("shape"):
-        shape = tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in tensor.shape.dim)
-    return Value(item.name, dtype_name(row.dtype) if row else "?", shape)
-
-
-def _spell_attribute(item: onnx.AttributeProto) -> str:
-    import onnx
-
-    if item.ref_attr_name:
-        return f"that of the function ({item.ref_attr_name})"
-    value = onnx.helper.get_attribute_value(item)
-    if item.type == onnx.AttributeProto.TENSOR:
-        row = from_onnx(value.data_type)
-        return f"{dtype_name(row.dtype) if row else '?'}{list(value.dims)}"
-    if item.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-        return "graph"
-    if item.type == onnx.AttributeProto.FLOAT:
-        return f"{value:.9g}"
-    if item.type == onnx.AttributeProto.FLOATS:
-        text = f"[{', '.join(f'{number:.9g}' for number in value)}]"
-    elif isinstance(value, bytes):
-        text = repr(value.decode(errors="replace"))
-    elif item.type == onnx.AttributeProto.STRINGS:
-        text = repr([entry.decode(errors="replace") for entry in value])
-    else:
-        text = str(list(value) if item.type == onnx.AttributeProto.INTS else value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
 def _spell(source: Any) -> str:

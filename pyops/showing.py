@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import model
 from .errors import MissingDependencyError
-from .inspection import CustomNode, ModelReport, inspect, is_custom
+from .inspection import CustomNode, ModelReport, custom_nodes, inspect
 from .tables import html_table, text_table
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def marked(loaded: model.Model, report: ModelReport) -> onnx.ModelProto:
     if loaded.proto is not None:
         proto.CopyFrom(loaded.proto)
     copied = model.Model(b"", proto, loaded.folder)
-    nodes = [node for node, _ in copied.nodes() if is_custom(copied, node)]
+    nodes = [node for node, _ in custom_nodes(copied)]
     for node, known in zip(nodes, report.nodes, strict=True):
         for key, value in _properties(known).items():
             node.metadata_props.add(key=f"pyops {key}", value=value)
