@@ -236,6 +236,8 @@ def test_a_kernel_s_exception_is_shown_with_the_user_s_frames_alone() -> None:
         (("-x", "x=none.npy"), "there is no file 'none.npy'"),
         (("-x", "x=flaot32[2]"), "did you mean float32?"),
         (("-x", "x"), "expected NAME=FILE.npy"),
+        (("-x", "x=float32[2]", "--provider", "NoProvider"), "no 'NoProvider'; it has"),
+        (("-x", "x=float32[2]", "--engine", "natve"), "'natve'"),
         (("--import", "no_such_module"), "there is no module 'no_such_module'"),
         (("--import", "no_such_file.py"), "there is no file 'no_such_file.py'"),
     ],

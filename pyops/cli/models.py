@@ -47,7 +47,7 @@ def run_model(
     inputs: options.Inputs = [],  # noqa: B006
     save: options.Save = None,
     modules: options.Modules = [],  # noqa: B006
-    engine: options.Engine = "auto",
+    engine: options.Engine = options.EngineName.AUTO,
     providers: options.Providers = [],  # noqa: B006
     as_json: options.Json = False,
 ) -> None:
@@ -56,8 +56,9 @@ def run_model(
     arrays = read_arrays(inputs)
     from ..session import InferenceSession
 
+    _check_providers(providers)
     with progress_console().status("creating the session"):
-        session = InferenceSession(model, providers=list(providers) or None, engine=engine)
+        session = InferenceSession(model, providers=list(providers) or None, engine=engine.value)
     feed = as_feed(arrays, session.get_inputs())
     with progress_console().status("running"):
         results = session.run(None, feed)
@@ -72,6 +73,15 @@ def run_model(
             for name, value, file in zip(names, results, files, strict=True)
         ]
         print_table([header, *rows])
+
+
+def _check_providers(names: list[str]) -> None:
+    from onnxruntime import get_available_providers
+
+    available = get_available_providers()
+    unknown = [name for name in names if name not in available]
+    if unknown:  # ONNX Runtime would warn and go on without
+        raise typer.BadParameter(f"this ONNX Runtime has no {unknown[0]!r}; it has {', '.join(available)}")
 
 
 def _save(folder: Path, names: list[str], results: list[Any]) -> list[str]:

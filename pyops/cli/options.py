@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class EngineName(StrEnum):
+    """What `pyops.InferenceSession` takes as `engine`."""
+
+    AUTO = "auto"
+    NATIVE = "native"
+    EXTENSIONS = "extensions"
+
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The ONNX model.", exists=True, dir_okay=False, readable=True)
@@ -32,5 +42,7 @@ Checks = Annotated[
 ]
 Generate = Annotated[int, typer.Option(min=0, metavar="N", help="Check N more calls that hypothesis makes up.")]
 Save = Annotated[Path | None, typer.Option("--save", metavar="DIR", help="Save each output there as a .npy file.")]
-Engine = Annotated[str, typer.Option(help="auto, native or extensions.")]
-Providers = Annotated[list[str], typer.Option("--provider", help="An execution provider, CPUExecutionProvider say.")]
+Engine = Annotated[EngineName, typer.Option(help="How ONNX Runtime calls the ops.")]
+Providers = Annotated[
+    list[str], typer.Option("--provider", metavar="NAME", help="An execution provider; several are tried in turn.")
+]
