@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["pytester"]
+
 NEED_TORCH = ("exporters", "notebooks", "tests/exporters", "tests/test_demo.py")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 

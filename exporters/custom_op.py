@@ -22,6 +22,14 @@ from .tensors import as_array, as_tensor, cupy, numpy_dtype, torch_dtype
 from .torch_ops import overloads
 from .torch_schema import check_name, torch_schema
 
+_registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
+
+
+def registered_for(op: Op[..., Any]) -> CustomOpDef | None:
+    """The torch operator that `custom_op` registered last for an Op; None where there is none."""
+    found = [registered for known, registered in _registered.values() if known is op]
+    return found[-1] if found else None
+
 
 def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     """Register an Op as a torch operator that runs, traces and exports.
@@ -84,6 +92,8 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     # A kernel is any Python: without this torch drops a call whose result nobody uses.
     torch.fx.node.has_side_effect(overloads(name)[0])
     registered.register_fake(_fake(op))
+    _registered.pop(name, None)
+    _registered[name] = op, registered
     translations.register(name, lambda *args, **kwargs: emit(op, _flat(signature, args), kwargs))
     return registered
 

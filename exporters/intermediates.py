@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from pyops.comparison import Tolerances
+
 from ._torch_private import clone_tensors
 from .errors import ExportError
-from .report import OutputReport, Tolerances, compare
+from .report import OutputReport, compare
 from .tensors import as_onnx_array
 
 

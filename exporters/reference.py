@@ -13,9 +13,10 @@ from onnx.reference import ReferenceEvaluator
 
 import pyops
 from pyops import model as models
+from pyops.comparison import Array, Tolerances
 
 from .errors import ExportError
-from .report import Array, OutputReport, Side, Tolerances, compare
+from .report import OutputReport, Side, compare
 
 _SIDES: dict[tuple[bool, bool], Side] = {
     (True, True): "both",

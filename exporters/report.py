@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import ml_dtypes
 import numpy as np
 
+from pyops.comparison import TOLERANCES, Array, Tolerances, differences, magnitudes, within
 from pyops.tables import html_table, text_table
 from pyops.types import DType, describe, dtype_name
-
-Array = np.ndarray[Any, Any]
-
-Tolerances = Mapping[DType, tuple[float, float]]
-"""Relative and absolute tolerance by dtype."""
 
 Side = Literal["", "torch", "ONNX Runtime", "both", "neither"]
 """With whom the reference engine agrees; empty where it was not asked."""
 
 # More samples than these are summed up.
 _LISTED_SAMPLES = 10
-
-# Those of torch.testing.assert_close; other dtypes must be equal.
-_TOLERANCES: Tolerances = {
-    np.dtype(np.float16): (1e-3, 1e-5),
-    np.dtype(ml_dtypes.bfloat16): (1.6e-2, 1e-5),
-    np.dtype(np.float32): (1.3e-6, 1e-5),
-    np.dtype(np.float64): (1e-7, 1e-7),
-}
 
 
 @dataclass(frozen=True)
@@ -171,7 +158,7 @@ def compare(
     tolerances : mapping, optional
         Dtype to relative and absolute tolerance, in place of those of ``torch.testing.assert_close``.
     """
-    allowed = {**_TOLERANCES, **(tolerances or {})}
+    allowed = {**TOLERANCES, **(tolerances or {})}
     reports = [_compare(sample, *item, allowed) for item in zip(names, expected, actual, strict=False)]
     for index in range(len(reports), max(len(expected), len(actual))):
         one = expected[index] if index < len(expected) else actual[index]
@@ -186,8 +173,8 @@ def _compare(sample: int, name: str, expected: Array, actual: Array, allowed: To
         return _failed(sample, name, expected, f"ONNX Runtime gives {describe(actual)}")
     rtol, atol = allowed.get(expected.dtype, (0.0, 0.0))
     with np.errstate(all="ignore"):
-        difference, magnitude = _difference(expected, actual), np.abs(expected.astype(np.float64))
-        close = (difference == 0) | ((difference <= atol + rtol * magnitude) & (difference < np.inf))
+        difference, magnitude = differences(expected, actual), magnitudes(expected)
+        close = within(difference, magnitude, rtol, atol)
         relative = np.where(difference == 0, 0.0, difference / magnitude)
     return OutputReport(
         sample,
@@ -200,17 +187,6 @@ def _compare(sample: int, name: str, expected: Array, actual: Array, allowed: To
         atol,
         bool(close.all()),
     )
-
-
-def _difference(expected: Array, actual: Array) -> Array:
-    """Absolute differences in float64: 0 where both are the same infinity or both are NaN."""
-    if expected.dtype.kind in "iu":
-        # Modulo 2**64 the difference of the larger and the smaller is exact.
-        larger, smaller = np.maximum(expected, actual), np.minimum(expected, actual)
-        return (larger.astype(np.uint64) - smaller.astype(np.uint64)).astype(np.float64)
-    ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
-    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
-    return np.asarray(np.where(same, 0.0, np.abs(ours - theirs)))
 
 
 def _failed(sample: int, name: str, array: Array, problem: str) -> OutputReport:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import errors, shapes
-from .decorator import onnx_op
-from .failures import last_exception
-from .op import Op
-from .pycustomopdef import PyCustomOpDef
-
 if TYPE_CHECKING:
+    from . import errors, shapes, testing
+    from .decorator import onnx_op
     from .engines.reference import reference_ops
+    from .failures import last_exception
     from .installing import install
     from .listing import ops
+    from .op import Op
     from .profiling import profile
+    from .pycustomopdef import PyCustomOpDef
     from .session import InferenceSession, get_library_path, register_custom_ops
     from .showing import show
 
@@ -34,16 +33,22 @@ __all__ = [
     "register_custom_ops",
     "shapes",
     "show",
+    "testing",
 ]
 
 __version__ = "0.1.0"
 
-# Declarations work without ONNX Runtime, and cost nothing of what these names import.
+# Each name costs only what it imports: declarations work without ONNX Runtime, and pytest loads the plug-in of
+# whatever is installed without NumPy.
 _LAZY = {
     "InferenceSession": ".session",
+    "Op": ".op",
+    "PyCustomOpDef": ".pycustomopdef",
     "get_library_path": ".session",
     "install": ".installing",
+    "last_exception": ".failures",
     "load_ipython_extension": ".notebook",
+    "onnx_op": ".decorator",
     "ops": ".listing",
     "profile": ".profiling",
     "reference_ops": ".engines.reference",
@@ -51,9 +56,17 @@ _LAZY = {
     "show": ".showing",
     "unload_ipython_extension": ".notebook",
 }
+_MODULES = ("errors", "shapes", "testing")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name], __name__), name)
+    value = globals()[name] = getattr(importlib.import_module(_LAZY[name], __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

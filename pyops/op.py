@@ -56,6 +56,18 @@ class Op(Generic[P, R]):
         self.shape_function = None
         self.revision.value += 1
 
+    def body(self) -> dict[str, Any]:
+        """What a redeclaration replaces, for `restore`."""
+        return vars(self) | {"kernels": dict(self.kernels)}
+
+    def restore(self, body: Mapping[str, Any]) -> None:
+        """Undo what has been registered and redeclared since `body` was taken."""
+        if self.body() != body:
+            vars(self).update(body, kernels=dict(body["kernels"]))
+            for name in vars(self).keys() - body.keys():
+                delattr(self, name)
+            self.revision.value += 1
+
     @property
     def domain(self) -> str:
         """The operator's domain: ``mylibrary``."""

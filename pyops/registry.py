@@ -52,6 +52,43 @@ def adding_only() -> Iterator[None]:
         _this_thread.adds_only = before
 
 
+Declarations = dict[tuple[str, str], dict[int, tuple[Op[..., Any], dict[str, Any]]]]
+"""Every declared op with its body, by domain and name, and then by version."""
+
+
+def declarations() -> Declarations:
+    """What is declared, for `restore`."""
+    with _lock:
+        return {key: {version: (op, op.body()) for version, op in versions.items()} for key, versions in _ops.items()}
+
+
+def restore(declared: Declarations, keep: Callable[[Op[..., Any]], bool]) -> None:
+    """Undo every declaration and registration since `declared` was taken.
+
+    Parameters
+    ----------
+    keep : callable
+        Says of an op whose domain, name and version were free then whether it stays.
+    """
+    restored = []
+    with _lock:
+        current = {key: dict(versions) for key, versions in _ops.items()}
+        _ops.clear()
+        for key, bodies in declared.items():
+            _ops[key] = {version: op for version, (op, _) in bodies.items()}
+            for version, (op, body) in bodies.items():
+                if op.body() != body or current.get(key, {}).get(version) is not op:
+                    op.restore(body)
+                    restored.append(op)
+        for key, versions in current.items():
+            added = {version: op for version, op in versions.items() if version not in _ops.get(key, {}) and keep(op)}
+            if added:
+                _ops.setdefault(key, {}).update(added)
+    for op in restored:
+        for listener in tuple(listeners):
+            listener(op)
+
+
 def versions(domain: str, name: str) -> dict[int, Op[..., Any]]:
     """The declared versions of an operator; empty where there is none."""
     return dict(_ops.get((domain, name), {}))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pyops import Op, onnx_op
 from pyops.shapes import broadcast, new_dim
-from tests.op_db import Sample, expected_failures
+from pyops.testing import Sample
 
 T = TypeVar("T", np.float16, np.float32, np.float64)
 N = TypeVar("N", np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_)
@@ -23,7 +23,7 @@ SAMPLES: list[Sample] = []
 
 
 def sample(id: str, op: Op[..., Any], *inputs: Any, **attributes: Any) -> None:
-    SAMPLES.append(Sample(f"{op.name}-{id}", op, inputs, attributes, expected_failures(op, inputs, attributes)))
+    SAMPLES.append(Sample(op, *inputs, **attributes).named(f"{op.name}-{id}"))
 
 
 @onnx_op("compiled::AddRound", compile=True)

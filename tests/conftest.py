@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyops import registry
+from pyops.testing import isolated_declarations
 from tests import scripts
 
 
@@ -12,15 +12,10 @@ def machine_code_is_kept_with_what_pytest_keeps(pytestconfig: pytest.Config) -> 
     os.environ["PYOPS_CACHE_DIR"] = str(pytestconfig.cache.mkdir("machine_code"))
 
 
-def _restore_declarations() -> Iterator[None]:
-    before = {key: dict(versions) for key, versions in registry._ops.items()}
-    yield
-    registry._ops.clear()
-    registry._ops.update(before)
-
-
-declarations_of_a_test_do_not_leak = pytest.fixture(autouse=True)(_restore_declarations)
-declarations_of_a_module_do_not_leak = pytest.fixture(autouse=True, scope="module")(_restore_declarations)
+@pytest.fixture(autouse=True, scope="module")
+def declarations_of_a_module_do_not_leak() -> Iterator[None]:
+    with isolated_declarations():
+        yield
 
 
 @pytest.fixture(params=["native", "extensions"])

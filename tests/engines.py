@@ -7,13 +7,14 @@ from typing import Any
 import onnx
 import onnxruntime
 import pytest
-from onnx.reference import ReferenceEvaluator
 
 import pyops
 from pyops import ort_values
-from tests.op_db import SAMPLES, Sample
+from pyops.testing import Sample
+from pyops.testing.engines import ENGINES as ENGINES
+from pyops.testing.engines import make_session as make_session
+from tests.op_db import SAMPLES, expected_failures
 
-ENGINES = ("native", "extensions", "reference")
 PLAIN_ENGINES = ("native", "extensions-plain")
 """The engines in sessions that are ONNX Runtime's own, where one of them carries less."""
 
@@ -23,17 +24,10 @@ def sample_cases(engines: Sequence[str] = ENGINES, samples: Sequence[Sample] = S
     cases = []
     for engine in engines:
         for sample in samples:
-            reason = sample.expected_failures.get(engine)
+            reason = expected_failures(sample).get(engine)
             marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
             cases.append(pytest.param(sample, engine, id=f"{engine}-{sample.id}", marks=marks))
     return cases
-
-
-def make_session(model: onnx.ModelProto, engine: str = "native", options: Any = None) -> Any:
-    """A `pyops.InferenceSession` that hosts the ops by an engine; ONNX's ReferenceEvaluator for ``reference``."""
-    if engine == "reference":
-        return ReferenceEvaluator(model, new_ops=pyops.reference_ops(model))
-    return pyops.InferenceSession(model, options, engine=engine)
 
 
 def make_plain_session(

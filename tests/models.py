@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,37 +11,8 @@ from onnx import TensorProto, helper
 
 from pyops.types import element_type
 
-if TYPE_CHECKING:
-    from tests.op_db import Sample
-
 OPSET = 20
 IR_VERSION = 10
-
-
-def sample_model(sample: Sample, dynamic: bool = False) -> onnx.ModelProto:
-    """A model with the sample's op as its only node."""
-    names = ["" if array is None else f"x{i}" for i, array in enumerate(sample.inputs)]
-    outputs = [f"y{i}" for i in range(len(sample.expected()))]
-    op = sample.op
-    node = helper.make_node(op.name, names, outputs, domain=op.domain, name="sample")
-    for name, value in sample.attributes.items():
-        node.attribute.append(_attribute(name, value, op.signature.attribute(name).kind.value))
-    return make_model(
-        [node],
-        [(name, array.dtype, None if dynamic else array.shape) for name, array in sample_feed(sample).items()],
-        [(name, array.dtype, None) for name, array in zip(outputs, sample.expected(), strict=True)],
-        {op.domain: op.version},
-    )
-
-
-def sample_feed(sample: Sample) -> dict[str, Any]:
-    return {f"x{i}": array for i, array in enumerate(sample.inputs) if array is not None}
-
-
-def _attribute(name: str, value: Any, kind: int) -> onnx.AttributeProto:
-    if isinstance(value, np.ndarray):
-        value = onnx.numpy_helper.from_array(value)
-    return helper.make_attribute(name, value, attr_type=kind)
 
 
 Value = tuple[str, Any, Sequence[Any] | None]

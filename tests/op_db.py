@@ -3,8 +3,7 @@
 A sample is one call of an op. What the plain call returns is what every engine has to give.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import ml_dtypes
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from pyops import Op, onnx_op
 from pyops.signature import AttributeKind
+from pyops.testing import Sample
 
 DTYPES = (
     *(np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64),
@@ -27,48 +27,26 @@ Any_ = TypeVar("Any_", *DTYPES)
 F32, F64, I64, Str = NDArray[np.float32], NDArray[np.float64], NDArray[np.int64], NDArray[np.str_]
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """One call of an op.
-
-    Attributes
-    ----------
-    inputs : tuple
-        Arrays; None for an absent optional input.
-    expected_failures : mapping
-        Engine to the reason why this sample cannot run there.
-    """
-
-    id: str
-    op: Op[..., Any]
-    inputs: tuple[Any, ...]
-    attributes: Mapping[str, Any]
-    expected_failures: Mapping[str, str] = field(default_factory=dict)
-
-    def expected(self) -> tuple[Any, ...]:
-        result = self.op(*self.inputs, **self.attributes)
-        return tuple(result) if isinstance(result, tuple) else (result,)
-
-
 SAMPLES: list[Sample] = []
 
 
 def sample(id: str, op: Op[..., Any], *inputs: Any, **attributes: Any) -> None:
-    SAMPLES.append(Sample(f"{op.name}-{id}", op, inputs, attributes, expected_failures(op, inputs, attributes)))
+    SAMPLES.append(Sample(op, *inputs, **attributes).named(f"{op.name}-{id}"))
 
 
-def expected_failures(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, str]:
-    """As `Sample.expected_failures`."""
-    lacking = [item.name for item in op.signature.inputs if item.optional or item.variadic]
-    lacking += [item.name for item in op.signature.outputs if item.variadic]
-    foreign = [x.dtype.name for x in inputs if x is not None and _is_foreign(x.dtype)]
+def expected_failures(sample: Sample) -> dict[str, str]:
+    """Engine to the reason why a sample cannot run there."""
+    signature = sample.op.signature
+    lacking = [item.name for item in signature.inputs if item.optional or item.variadic]
+    lacking += [item.name for item in signature.outputs if item.variadic]
+    foreign = [x.dtype.name for x in sample.inputs if x is not None and _is_foreign(x.dtype)]
     if lacking or foreign:
         reason = f"onnxruntime-extensions cannot carry {', '.join(lacking + foreign)}"
         return {"extensions": reason, "extensions-plain": reason}
-    kinds = {attribute.kind for attribute in op.signature.attributes}
+    kinds = {attribute.kind for attribute in signature.attributes}
     if not kinds <= {AttributeKind.INT, AttributeKind.STRING}:
         return {"extensions-plain": "onnxruntime-extensions rounds floats, and has no list and tensor attributes"}
-    if kinds and len(attributes) < len(op.signature.attributes):
+    if kinds and len(sample.attributes) < len(signature.attributes):
         return {"extensions-plain": "onnxruntime-extensions wants every attribute on the node"}
     return {}
 
@@ -111,7 +89,7 @@ def reverse(x: NDArray[Any_]) -> NDArray[Any_]:
 
 @onnx_op("samples::Transpose")
 def transpose(x: NDArray[Any_]) -> NDArray[Any_]:
-    return np.asfortranarray(x.copy()).T[::-1]
+    return np.array(x, order="F").T[::-1] if x.ndim else x.copy()
 
 
 @onnx_op("samples::Corner")

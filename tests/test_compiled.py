@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 import pyops
 from pyops import Op, onnx_op
 from pyops.errors import CompileWarning, DeclarationError
+from pyops.testing import Sample
 from tests.compiled_db import F32, NOT_KEPT, SAMPLES, T, X, add_round
 from tests.engines import make_session, sample_cases
-from tests.models import assert_same, chain, sample_feed, sample_model
-from tests.op_db import Sample
+from tests.models import assert_same, chain
 from tests.scripts import run_script
 
 
@@ -41,9 +41,9 @@ def test_a_session_calls_machine_code_that_gives_what_numpy_gives(case: Sample, 
     values = case.op.signature.convert_attributes(case.attributes)
     expected = plain(case.op)(*case.inputs, **values)
     expected = expected if isinstance(expected, tuple) else (expected,)
-    session = pyops.InferenceSession(sample_model(case))
+    session = pyops.InferenceSession(case.model())
     for _ in range(3):
-        for given, wanted in zip(session.run(None, sample_feed(case)), expected, strict=True):
+        for given, wanted in zip(session.run(None, case.feed), expected, strict=True):
             assert given.dtype == wanted.dtype
             np.testing.assert_allclose(given, wanted, rtol=1e-6, atol=1e-6)
     assert len(python_calls) == 1, "the first call compiles; the others do not need the interpreter"
@@ -69,13 +69,13 @@ def test_a_plain_call_runs_the_compiled_function(case: Sample) -> None:
 def test_other_engines_call_the_compiled_function_too(case: Sample, engine: str) -> None:
     if engine == "extensions":
         pytest.importorskip("onnxruntime_extensions")
-    session = make_session(sample_model(case), engine)
-    assert_same(session.run(None, sample_feed(case)), case.expected())
+    session = make_session(case.model(), engine)
+    assert_same(session.run(None, case.feed), case.expected())
 
 
 def test_a_second_process_compiles_nothing_and_gives_the_same_numbers() -> None:
     for case in SAMPLES:  # from here on they are on disk
-        pyops.InferenceSession(sample_model(case)).run(None, sample_feed(case))
+        pyops.InferenceSession(case.model()).run(None, case.feed)
     numbers = [f"{case.id} {[array.tolist() for array in case.expected()]}" for case in SAMPLES]
     run_script(
         """
@@ -87,12 +87,12 @@ def test_a_second_process_compiles_nothing_and_gives_the_same_numbers() -> None:
         current = None
         event.register("numba:compile", Compiled())
         from tests.compiled_db import SAMPLES
-        from tests.models import assert_same, sample_feed, sample_model
+        from tests.models import assert_same
         for sample in SAMPLES:
             current = sample.id
-            session = pyops.InferenceSession(sample_model(sample))
+            session = pyops.InferenceSession(sample.model())
             for _ in range(2):
-                assert_same(session.run(None, sample_feed(sample)), sample.expected())
+                assert_same(session.run(None, sample.feed), sample.expected())
             print(sample.id, [array.tolist() for array in sample.expected()])
         print(sorted(Compiled.what))
         """,

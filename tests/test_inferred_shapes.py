@@ -49,6 +49,22 @@ def test_outputs_have_the_shapes_of_the_shape_function(make: Any, given: str, in
         assert session_for(f"(float[{given}] x) => (y) {{ {body} }}", make).get_outputs()[0].shape == inferred
 
 
+@pytest.mark.parametrize("rank", range(1, 9))
+def test_every_dimension_of_every_rank_arrives(rank: int) -> None:
+    @onnx_op("inferred::Same")
+    def same(x: F32) -> F32:
+        return x
+
+    @same.register_shape_inference
+    def _(x: Any) -> Any:
+        return x
+
+    sizes = ["batch", *range(2, rank + 1)]
+    text = f"(float[{', '.join(map(str, sizes))}] x) => (y) {{ y = inferred.Same(x) }}"
+    for _ in range(5):
+        assert session_for(text).get_outputs()[0].shape == sizes
+
+
 def test_named_dimensions_survive_and_run_time_ones_get_names_of_their_own() -> None:
     @onnx_op("inferred::Both")
     def both(x: F32, y: F32) -> tuple[F32, F32]:

@@ -108,9 +108,11 @@ def _set_output(api: Api, context: int, index: int, spec: Spec) -> None:
         sizes = [int(dim) if isinstance(dim, (int, np.integer)) else -1 for dim in spec.shape]
         names = [b"" if size >= 0 else _name(dim) for size, dim in zip(sizes, spec.shape, strict=True)]
         rank, row = len(sizes), element_type(spec.dtype)
+        # An address does not keep what lies there: these names do, until ONNX Runtime has copied it.
+        dims, labels = (c_int64 * rank)(*sizes), (c_char_p * rank)(*names)
         api.check(api.SetTensorElementType(info.value, (row and row.ort) or 0))
-        api.check(api.SetDimensions(info.value, addressof((c_int64 * rank)(*sizes)), rank))
-        api.check(api.SetSymbolicDimensions(info.value, addressof((c_char_p * rank)(*names)), rank))
+        api.check(api.SetDimensions(info.value, addressof(dims), rank))
+        api.check(api.SetSymbolicDimensions(info.value, addressof(labels), rank))
         api.check(api.ShapeInferContext_SetOutputTypeShape(context, index, info.value))
     finally:
         api.ReleaseTensorTypeAndShapeInfo(info.value)

@@ -16,7 +16,7 @@ from onnxscript import opset18 as op18
 import exporters
 import pyops
 from pyops import onnx_op, shapes
-from tests.models import chain, make_model, sample_model, value_info
+from tests.models import chain, make_model, value_info
 from tests.op_db import SAMPLES
 from tests.scripts import run_script
 
@@ -77,7 +77,7 @@ def described(model):
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.id)
 def test_checker_and_strict_inference_accept_every_sample(sample, schemas):
-    model = sample_model(sample)
+    model = sample.model()
     for output, array in zip(model.graph.output, sample.expected(), strict=True):
         output.CopyFrom(value_info(output.name, array.dtype, [None] * array.ndim))
     check(model)

@@ -1,0 +1,175 @@
+"""What checks look at: a sample, calls of its kernel, and other inputs made from its own."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import kernel
+from ..comparison import first_difference
+from ..errors import OutputError, ShapeInferenceError
+from ..types import describe
+from . import variations
+from .outputs import Outputs
+from .sample import Sample
+
+NO_ONNXRUNTIME = 'ONNX Runtime is not installed: pip install "onnx-pyops[cpu]"'
+
+
+class NotRun(Exception):  # noqa: N818 - it is no error
+    """What a check raises that has nothing to look at; the message says why."""
+
+
+@dataclass(frozen=True)
+class Variation:
+    """Other inputs, and what the kernel makes of them.
+
+    Attributes
+    ----------
+    what : str
+        How they differ from the sample's.
+    outputs : Outputs or None
+        None where the kernel refuses them.
+    refusal : Exception or None
+        With which it does.
+    """
+
+    what: str
+    arrays: tuple[Any, ...]
+    outputs: Outputs | None
+    refusal: Exception | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what} ({', '.join(map(describe, self.arrays))})"
+
+
+class Case:
+    """A sample under check.
+
+    Attributes
+    ----------
+    arrays : tuple
+        The sample's inputs: contiguous, and this case's own.
+    generate : int
+        How many samples to make up besides.
+    """
+
+    def __init__(self, sample: Sample, generate: int = 0, rtol: float | None = None, atol: float | None = None) -> None:
+        self.sample = sample
+        self.op = sample.op
+        self.signature = sample.op.signature
+        self.arrays = copies(sample.inputs)
+        self.generate = generate
+        self.rtol, self.atol = rtol, atol
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Every attribute as the kernel gets it; lists are new each time, since it may change them."""
+        return self.signature.convert_attributes(self.sample.attributes)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The CPU kernel."""
+        return self.op.kernel("cpu")
+
+    def call(self, arrays: Sequence[Any] | None = None, attributes: Mapping[str, Any] | None = None) -> Outputs:
+        """Run the CPU kernel and hold its outputs against the declaration, but not against the shape function."""
+        given = self.arrays if arrays is None else arrays
+        with quiet():
+            values = self.attributes if attributes is None else attributes
+            return Outputs(kernel.call(self.signature, self.function, given, values))
+
+    def checked(self, result: Any, arrays: Sequence[Any] | None = None) -> Outputs:
+        """What the kernel's function returned for inputs (the sample's unless given), held against the declaration."""
+        given = self.arrays if arrays is None else arrays
+        dtypes = kernel.output_dtypes(self.signature, [None if array is None else array.dtype for array in given])
+        return Outputs(kernel.check_outputs(self.signature, dtypes, result))
+
+    @functools.cached_property
+    def outputs(self) -> Outputs:
+        """What the kernel returns for the sample."""
+        return self.call()
+
+    def names(self, count: int) -> list[str]:
+        """The names of `count` outputs."""
+        last = len(self.signature.outputs) - 1
+        names = [self.signature.outputs[min(index, last)].name for index in range(count)]
+        variadic = self.signature.outputs[-1].variadic
+        return [f"{name}[{index - last}]" if variadic and index >= last else name for index, name in enumerate(names)]
+
+    def compare(self, actual: Sequence[Any], expected: Sequence[Any], what: str) -> None:
+        """Raise an AssertionError that starts with `what`, unless the outputs are close."""
+        problem = first_difference(actual, expected, self.names(len(expected)), self.rtol, self.atol)
+        if problem is not None:
+            raise AssertionError(f"{what}: {problem}")
+
+    def hold_shapes(self, variation: Variation) -> None:
+        """Raise an OutputError or ShapeInferenceError unless the shape function, if there is one, gives its shapes."""
+        if self.op.shape_function is None or variation.outputs is None:
+            return
+        try:
+            shapes = self.op.output_shapes(variation.arrays, self.attributes)
+        except ShapeInferenceError:
+            raise
+        except Exception as error:
+            raise ShapeInferenceError(
+                f"{variation}: the kernel takes them, and the shape function raises {spell_error(error)}"
+            ) from error
+        kernel.check_shapes(self.signature, shapes, variation.outputs, variation.arrays)
+
+    def vary(self, what: str, arrays: Sequence[Any]) -> Variation:
+        """Run the kernel on other inputs.
+
+        Raises
+        ------
+        OutputError
+            It returns something other than declared.
+        """
+        arrays = tuple(arrays)
+        try:
+            return Variation(what, arrays, self.call(arrays))
+        except OutputError as error:
+            raise OutputError(f"{what} ({', '.join(map(describe, arrays))}): {error}") from error
+        except Exception as error:
+            return Variation(what, arrays, None, error)
+
+    @functools.cached_property
+    def other_sizes(self) -> list[Variation]:
+        """Inputs of other sizes that the kernel takes."""
+        varied = [self.vary(what, arrays) for what, arrays in variations.other_sizes(self.arrays)]
+        return [variation for variation in varied if variation.outputs is not None]
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported, which it then is."""
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    return True
+
+
+def copies(arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """Contiguous copies of arrays; None stays."""
+    return tuple(None if array is None else np.array(array, order="C") for array in arrays)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without warnings: inputs that are made up divide by zero and overflow."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def spell_error(error: BaseException) -> str:
+    """An exception in one line."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,83 @@
+"""Inputs made up from a signature, without hypothesis: for those who want to see an op checked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, OutputError, ShapeInferenceError
+from ..op import Op
+from ..signature import Attribute, AttributeKind
+from ..types import STRING, DType
+from .case import quiet, spell_error
+from .sample import Sample
+
+_SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3, 3), (4,), (2, 3, 4), (1, 2, 5, 5), ())
+_WORDS = ("alpha", "", "Käse", "b c")
+
+
+def example(op: Op[..., Any], attributes: Mapping[str, Any]) -> Sample:
+    """A sample of small arrays in a shape that the kernel takes.
+
+    Required attributes that are not given are made up too.
+
+    Raises
+    ------
+    InputError
+        The kernel takes none of the shapes that are tried.
+    """
+    refusals: list[tuple[Sample, Exception]] = []
+    for sample in _samples(op, attributes):
+        try:
+            with quiet():
+                op(*sample.inputs, **sample.attributes)
+        except (OutputError, ShapeInferenceError):
+            pass  # it takes them: what is wrong is the checks' to say
+        except Exception as error:
+            refusals.append((sample, error))
+            continue
+        return sample
+    sample, refusal = refusals[0]
+    raise InputError(
+        f"{op.signature.qualified_name} takes none of the inputs that are made up from its signature, and raises "
+        f"{spell_error(refusal)} for {sample!r}; pass inputs of your own: check({op.__name__}, x)"
+    ) from refusal
+
+
+def _samples(op: Op[..., Any], attributes: Mapping[str, Any]) -> Iterator[Sample]:
+    made = {a.name: _attribute(a) for a in op.signature.attributes if a.required} | dict(attributes)
+    for shape in _SHAPES:
+        # Two of a variadic input.
+        inputs = [_array(_dtype(item.type.dtypes), shape) for item in op.signature.inputs]
+        if op.signature.inputs and op.signature.inputs[-1].variadic:
+            inputs.append(inputs[-1].copy())
+        yield Sample(op, *inputs, **made)
+
+
+def _dtype(dtypes: Sequence[DType]) -> DType:
+    return np.dtype(np.float32) if np.dtype(np.float32) in dtypes else dtypes[0]
+
+
+def _array(dtype: DType, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    count = int(np.prod(shape))
+    if dtype == STRING:
+        return np.array([_WORDS[index % len(_WORDS)] for index in range(count)], object).reshape(shape)
+    numbers = np.arange(count) * 7 % 11
+    if dtype.kind in "iub":
+        return (numbers % 3 if dtype.kind == "b" else numbers).astype(dtype).reshape(shape)
+    return ((numbers - 3) / 4).astype(dtype).reshape(shape)
+
+
+def _attribute(attribute: Attribute) -> Any:
+    if attribute.choices:
+        return attribute.choices[0]
+    values: dict[AttributeKind, Any] = {
+        AttributeKind.INT: 1,
+        AttributeKind.FLOAT: 0.5,
+        AttributeKind.STRING: "alpha",
+        AttributeKind.TENSOR: np.arange(3, dtype=np.float32),
+    }
+    value = values[attribute.kind.element]
+    return [value] if attribute.is_list else value

@@ -1,0 +1,63 @@
+"""Checks of samples that hypothesis makes up."""
+
+from __future__ import annotations
+
+from ..errors import MissingDependencyError
+from .case import Case, NotRun, quiet, spell_error
+from .engine_checks import why_not_native
+from .engines import make_session
+from .sample import Sample
+
+
+def generated(case: Case) -> str:
+    """For inputs and attributes made up from the signature, sessions give what the plain call gives."""
+    if not case.generate:
+        raise NotRun("no generated inputs are asked for; generate=100 is a hundred of them")
+    try:
+        from hypothesis import HealthCheck, Phase, given, settings
+    except ImportError as error:
+        raise MissingDependencyError(
+            "generated inputs need hypothesis, which is not installed: pip install hypothesis"
+        ) from error
+    from . import strategies
+
+    failing: list[Sample] = []
+    tried = refused = 0
+
+    @settings(
+        max_examples=case.generate,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        derandomize=True,
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategies.samples(case.op))
+    def hold(sample: Sample) -> None:
+        nonlocal tried, refused
+        tried += 1
+        failing[:] = [sample]
+        refused += _refuses(case, sample)
+
+    try:
+        hold()
+    except Exception as error:
+        raise AssertionError(f"for {failing[0]}: {spell_error(error)}") from error
+    return f"{tried} samples, of which the kernel refuses {refused}"
+
+
+def _refuses(case: Case, sample: Sample) -> bool:
+    """Hold one sample against a session; whether the kernel refuses it."""
+    other = Case(sample, rtol=case.rtol, atol=case.atol)
+    made = other.vary("made up", other.arrays)
+    if made.outputs is None:
+        return True
+    other.hold_shapes(made)
+    if made.outputs:
+        engine = "reference" if why_not_native(other) else "native"
+        with quiet():
+            session = make_session(sample.returns(*made.outputs).model(), engine)
+            actual = session.run(None, sample.feed)
+        other.compare(actual, made.outputs, f"in a session of the {engine} engine")
+    return False

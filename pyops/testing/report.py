@@ -1,0 +1,111 @@
+"""What checks found, as a table."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, overload
+
+from ..errors import PyopsError
+from ..tables import html_table, text_table
+
+Status = Literal["passed", "failed", "not run"]
+
+_HEADER = ("check", "result", "reason")
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What one check found.
+
+    Attributes
+    ----------
+    name : str
+        The check's.
+    status : {"passed", "failed", "not run"}
+    reason : str
+        What is wrong, or why it is not run; of one that passed, what else there is to know.
+    error : BaseException or None
+        What a failed check raised; a kernel's own exception is it, or its cause.
+    """
+
+    name: str
+    status: Status
+    reason: str = ""
+    error: BaseException | None = None
+
+
+class CheckReport(Sequence[CheckResult]):
+    """The results of all checks, readable in a terminal and in a notebook.
+
+    ``report["thread_safe"]`` is the result of one of them.
+
+    Attributes
+    ----------
+    subject : str
+        The call that was checked.
+    """
+
+    def __init__(self, subject: str, results: Iterable[CheckResult]) -> None:
+        self.subject = subject
+        self._results = tuple(results)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check failed."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[CheckResult, ...]:
+        """The results of the checks that failed."""
+        return tuple(result for result in self if result.status == "failed")
+
+    @overload
+    def __getitem__(self, key: int | str) -> CheckResult: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[CheckResult]: ...
+    def __getitem__(self, key: int | str | slice) -> CheckResult | Sequence[CheckResult]:
+        if not isinstance(key, str):
+            return self._results[key]
+        named: Mapping[str, CheckResult] = {result.name: result for result in self._results}
+        if key not in named:
+            raise KeyError(f"no check called {key!r} was asked for; there are: {', '.join(named)}")
+        return named[key]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def __str__(self) -> str:
+        return f"{self._summary()}\n{text_table(self._rows())}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self._summary())}</p>{html_table(self._rows())}"
+
+    def _summary(self) -> str:
+        counts = {status: sum(result.status == status for result in self) for status in ("failed", "passed", "not run")}
+        counted = ", ".join(f"{count} {status}" for status, count in counts.items() if count or status != "failed")
+        return f"{self.subject}: {counted}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [_HEADER, *((result.name, _spell(result), result.reason) for result in self)]
+
+
+def _spell(result: CheckResult) -> str:
+    return "FAILED" if result.status == "failed" else result.status
+
+
+class CheckError(PyopsError, AssertionError):
+    """A check failed; the message says which ones, and why.
+
+    Attributes
+    ----------
+    report : CheckReport
+    """
+
+    def __init__(self, report: CheckReport) -> None:
+        self.report = report
+        lines = "".join(f"\n  {result.name}: {result.reason}" for result in report.failed)
+        super().__init__(f"{report.subject}: {len(report.failed)} of {len(report)} checks failed{lines}")

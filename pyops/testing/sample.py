@@ -1,0 +1,153 @@
+"""One call of an op, as data: what tables of samples are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import kernel
+from ..errors import InputError
+from ..op import Op
+from ..signature import AttributeKind
+from ..types import describe
+from .outputs import Outputs
+
+if TYPE_CHECKING:
+    import onnx
+
+AnyOp = Op[..., Any]
+
+
+class Sample:
+    """One call of an op that has not been made yet.
+
+    Parameters
+    ----------
+    op : Op
+    *inputs : numpy.ndarray or None
+        As for the call; a number is no array, ``np.float32(2)`` is.
+    **attributes
+        As for the call; inputs may be passed by name, too.
+
+    Attributes
+    ----------
+    inputs : tuple
+        Arrays; None for an absent optional input.
+    attributes : dict
+        Those that are given.
+    id : str
+        What tests are called that run over a table of samples.
+
+    Raises
+    ------
+    InputError
+        An attribute is unknown or missing, or an input is no array.
+
+    Examples
+    --------
+    >>> import numpy as np, pyops
+    >>> from numpy.typing import NDArray
+    >>> from pyops.testing import Sample
+    >>> @pyops.onnx_op("mylibrary::Halve")
+    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x / np.float32(2)
+    >>> Sample(halve, np.array([3, 4], np.float32)).returns(np.array([1.5, 2], np.float32))
+    Halve(float32[2])
+    """
+
+    def __init__(self, op: AnyOp, /, *inputs: Any, **attributes: Any) -> None:
+        arrays, _ = kernel.split_arguments(op.signature, inputs, attributes)
+        self.op = op
+        self.inputs = tuple(arrays)
+        self.attributes = {name: value for name, value in attributes.items() if op.signature.attribute(name)}
+        self._expected: Outputs | None = None
+        self.id = _spell_call(op, self.inputs, self.attributes)
+
+    def returns(self, *outputs: Any) -> Sample:
+        """The same call with the outputs that it is expected to have.
+
+        Parameters
+        ----------
+        *outputs : array_like
+            One per output. What is no array yet becomes one of the output's declared dtype.
+
+        Raises
+        ------
+        InputError
+            There are more or fewer than the op has.
+        """
+        other = self.named(self.id)
+        other._expected = Outputs(expected_arrays(self, outputs))
+        return other
+
+    def named(self, id: str) -> Sample:
+        """The same call under another `id`."""
+        other = Sample.__new__(Sample)
+        other.__dict__ |= self.__dict__
+        other.id = id
+        return other
+
+    @property
+    def returned(self) -> Outputs | None:
+        """What `returns` was given."""
+        return self._expected
+
+    def expected(self) -> Outputs:
+        """What the call has to give everywhere: what `returns` was given, or else what the plain call gives."""
+        if self._expected is not None:
+            return self._expected
+        result = self.op(*self.inputs, **self.attributes)
+        return Outputs(result if isinstance(result, tuple) else (result,))
+
+    def model(self, dynamic: bool = False) -> onnx.ModelProto:
+        """A model with this call as its only node.
+
+        Inputs are called ``x0``, ``x1``, ..., by position, and outputs ``y0``, ``y1``, ...
+
+        Parameters
+        ----------
+        dynamic : bool
+            Leave the inputs' shapes open, ranks included.
+        """
+        from .sample_model import sample_model
+
+        return sample_model(self, self.expected(), dynamic)
+
+    @property
+    def feed(self) -> dict[str, Any]:
+        """The inputs by their names in `model`, for ``session.run(None, sample.feed)``."""
+        return {f"x{index}": array for index, array in enumerate(self.inputs) if array is not None}
+
+    def __repr__(self) -> str:
+        return _spell_call(self.op, self.inputs, self.attributes)
+
+
+def expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
+    """Expected outputs as arrays of the declared dtypes.
+
+    Raises
+    ------
+    InputError
+        There are more or fewer than the op has.
+    """
+    signature = sample.op.signature
+    dtypes = kernel.output_dtypes(signature, [None if array is None else array.dtype for array in sample.inputs])
+    variadic = signature.outputs[-1].variadic
+    if len(outputs) < len(dtypes) - variadic or (len(outputs) > len(dtypes) and not variadic):
+        raise InputError(f"got {len(outputs)} expected outputs; {signature} has {len(signature.outputs)}")
+    dtypes += (dtypes[-1],) * (len(outputs) - len(dtypes))
+    return [
+        value if hasattr(value, "dtype") else np.asarray(value, dtype)
+        for value, dtype in zip(outputs, dtypes, strict=False)
+    ]
+
+
+def _spell_call(op: AnyOp, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> str:
+    spelled = [describe(array) for array in inputs]
+    for name, value in attributes.items():
+        attribute = op.signature.attribute(name)
+        tensor = attribute is not None and attribute.kind is AttributeKind.TENSOR
+        spelled.append(f"{name}={describe(value) if tensor else repr(value)}")
+    return f"{op.name}({', '.join(spelled)})"

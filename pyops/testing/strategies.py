@@ -1,0 +1,131 @@
+"""Hypothesis strategies that come from an op's signature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import MissingDependencyError
+from ..op import Op
+from ..signature import Attribute, AttributeKind, Input, TypeParameter
+from ..types import STRING, DType
+from .sample import Sample
+
+try:
+    import hypothesis.extra.numpy as st_numpy
+    from hypothesis import strategies as st
+except ImportError as error:
+    raise MissingDependencyError(
+        "generated inputs need hypothesis, which is not installed: pip install hypothesis"
+    ) from error
+
+SHAPES: st.SearchStrategy[tuple[int, ...]] = st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+"""Shapes of up to three dimensions: sizes 0 and 1, and no dimensions at all, among them."""
+
+# ONNX has no strings that are not UTF-8, and ONNX Runtime cuts them off at NUL.
+TEXT: st.SearchStrategy[str] = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
+
+_FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+_INTS = st.integers(-(2**63), 2**63 - 1)
+
+
+def samples(op: Op[..., Any]) -> st.SearchStrategy[Sample]:
+    """Calls of an op: every type that it takes, absent inputs, any number of variadic ones, attributes or defaults.
+
+    The shapes of the inputs are equal, or such that they broadcast, or have nothing to do with each other.
+
+    Examples
+    --------
+    >>> import pyops
+    >>> from hypothesis import given
+    >>> from pyops.testing import strategies
+    >>> @given(strategies.samples(op))  # doctest: +SKIP
+    ... def test_it_gives_no_negative_numbers(sample):
+    ...     assert (sample.expected()[0] >= 0).all()
+    """
+    return st.composite(_draw_sample)(op)
+
+
+def arrays(dtype: Any, shapes: st.SearchStrategy[tuple[int, ...]] | tuple[int, ...] = SHAPES) -> st.SearchStrategy[Any]:
+    """Arrays of any element type that ONNX has, also of such that are not contiguous; strings are object arrays.
+
+    Parameters
+    ----------
+    shapes : strategy or tuple, optional
+        Of up to three dimensions unless given.
+    """
+    return st.composite(_draw_array)(np.dtype(dtype), shapes)
+
+
+def attribute_values(attribute: Attribute) -> st.SearchStrategy[Any]:
+    """Values that an attribute takes; lists of up to three elements, and arrays of float64."""
+    if attribute.choices:
+        return st.sampled_from(attribute.choices)
+    if attribute.boolean:
+        return st.booleans()
+    kinds: dict[AttributeKind, st.SearchStrategy[Any]] = {
+        AttributeKind.INT: _INTS,
+        AttributeKind.FLOAT: _FLOATS,
+        AttributeKind.STRING: TEXT,
+        AttributeKind.TENSOR: st_numpy.arrays(np.float64, SHAPES, elements=st.floats(-9, 9)),
+    }
+    element = kinds[attribute.kind.element]
+    if not attribute.is_list:
+        return element
+    lists = st.lists(element, max_size=3)
+    return lists.map(tuple) if attribute.as_tuple else lists
+
+
+def _draw_sample(draw: st.DrawFn, op: Op[..., Any]) -> Sample:
+    signature = op.signature
+    singles = [item for item in signature.inputs if not item.variadic]
+    present = [item if not item.optional or draw(st.booleans()) else None for item in singles]
+    if signature.inputs and signature.inputs[-1].variadic:
+        present += [signature.inputs[-1]] * draw(st.integers(0, 3))
+    chosen: dict[str, DType] = {}
+    inputs = []
+    for item, shape in zip(present, _draw_shapes(draw, len(present)), strict=True):
+        inputs.append(None if item is None else draw(arrays(_draw_dtype(draw, item, chosen), shape)))
+    attributes = {
+        attribute.name: draw(attribute_values(attribute))
+        for attribute in signature.attributes
+        if attribute.required or draw(st.booleans())
+    }
+    return Sample(op, *inputs, **attributes)
+
+
+def _draw_shapes(draw: st.DrawFn, count: int) -> Sequence[tuple[int, ...]]:
+    how = draw(st.sampled_from(["equal", "broadcast", "independent"]))
+    if how == "independent" or not count:
+        return [draw(SHAPES) for _ in range(count)]
+    if how == "equal":
+        return [draw(SHAPES)] * count
+    shapes = st_numpy.mutually_broadcastable_shapes(num_shapes=count, min_side=0, max_side=3, max_dims=3)
+    return draw(shapes).input_shapes
+
+
+def _draw_dtype(draw: st.DrawFn, item: Input, chosen: dict[str, DType]) -> DType:
+    def draw_from(parameter: TypeParameter) -> DType:
+        return draw(st.sampled_from(parameter.dtypes))
+
+    if not item.homogeneous:
+        return draw_from(item.type)
+    if item.type.name not in chosen:
+        chosen[item.type.name] = draw_from(item.type)
+    return chosen[item.type.name]
+
+
+def _draw_array(draw: st.DrawFn, dtype: DType, shapes: Any) -> Any:
+    shape = shapes if isinstance(shapes, tuple) else draw(shapes)
+    if dtype == STRING:
+        return draw(st_numpy.arrays(object, shape, elements=TEXT, fill=st.just("")))
+    turned = draw(st.booleans())
+    made = shape[::-1] if turned else shape
+    if dtype.type.__module__ == "ml_dtypes":
+        lowest = 0 if dtype.name.startswith("uint") else -8
+        array = draw(st_numpy.arrays(np.int8, made, elements=st.integers(lowest, 7))).astype(dtype)
+    else:
+        array = draw(st_numpy.arrays(dtype, made))
+    return array.T if turned else array
