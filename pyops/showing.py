@@ -95,6 +95,16 @@ def show(source: Any, *, height: int = HEIGHT) -> View:
         netron is not installed.
     ModelError
         `source` is no ONNX model.
+
+    Examples
+    --------
+    >>> import onnx, pyops
+    >>> view = pyops.show(onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "showing": 1]>
+    ... main (float[n] x) => (float[n] y) { y = showing.Unheard(x) }'''))
+    >>> view.report.nodes[0].verdict
+    'not declared'
+    >>> view.close()
     """
     try:
         import netron
