@@ -1,6 +1,6 @@
 """What the README and the pages in docs show is what a reader gets.
 
-The Python blocks of a page run one after the other in one process. A block after ``<!-- output -->`` is
+The Python blocks of a page run one after the other in one process; of a diff, what it leaves. A block after ``<!-- output -->`` is
 what the Python block before it prints, but for spaces; one after ``<!-- not run: why -->`` is not run.
 """
 
@@ -34,6 +34,9 @@ def blocks(page: Path) -> list[tuple[str, str | None]]:
             found[-1] = (found[-1][0], text)
         elif language == "python" and not mark:
             found.append((text, None))
+        elif language == "diff" and not mark:
+            kept = [line[1:] for line in text.splitlines(keepends=True) if not line.startswith("-")]
+            found.append(("".join(kept), None))
     return found
 
 
