@@ -18,20 +18,24 @@ NAVIGATION = """
 :glob:
 :hidden:
 
+docs/notebooks
 notebooks/*
 ```
 
 ```{toctree}
 :caption: How to
+:glob:
 :hidden:
 
+docs/declaring
+docs/shapes
 docs/export
 docs/torch
-docs/compiled
+docs/debugging
 docs/inspecting
+docs/compiled
 docs/plugins
-docs/engines
-docs/benchmarks
+docs/*
 ```
 
 ```{toctree}
