@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -107,7 +108,7 @@ class Report:
         return f"{self._summary()}\n{text_table(self._rows())}"
 
     def _repr_html_(self) -> str:
-        return f"<p>{self._summary()}</p>{html_table(self._rows())}"
+        return f"<p>{html.escape(self._summary())}</p>{html_table(self._rows())}"
 
     def _summary(self) -> str:
         wrong = sum(not output.ok for output in self.outputs)

@@ -112,14 +112,18 @@ class ModelReport:
         """Whether every custom node has a kernel that would run it."""
         return not self.problems
 
+    @property
+    def headline(self) -> str:
+        """The model's format, and what made it."""
+        return f"IR version {self.ir_version}{f', made by {self.producer}' if self.producer else ''}"
+
     def __str__(self) -> str:
-        parts = [f"IR version {self.ir_version}{f', made by {self.producer}' if self.producer else ''}"]
-        parts += [text_table(table) for table in self.tables()]
+        parts = [self.headline, *(text_table(table) for table in self.tables())]
         return "\n\n".join([*parts, *(["\n".join(self.notes())] if self.notes() else [])])
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes())
-        return "".join(map(html_table, self.tables())) + notes
+        return f"<p>{html.escape(self.headline)}</p>{''.join(map(html_table, self.tables()))}{notes}"
 
     def tables(self) -> list[list[Sequence[str]]]:
         """Its parts as rows, the headers first."""

@@ -134,6 +134,7 @@ def test_inspect_says_which_kernel_runs_each_custom_node() -> None:
     assert (first["op_type"], first["attributes"], first["engine"]) == ("Plus", {"by": "0.100000001"}, "native")
     assert second["attributes"] == {}
     text = command("inspect", path, "--import", "typed_ops").stdout
+    assert text.startswith(f"IR version {model.ir_version}\n")
     assert "typed::Plus" in text
     assert "Neg (1)" in text
 

@@ -33,9 +33,10 @@ def inspect_model(
     if as_json:
         print_json(dataclasses.asdict(report) | {"problems": report.problems, "ok": report.ok})
     else:
+        print_lines([report.headline, ""])
         for table in report.tables():
             print_table(table)
-            typer.echo()
+            print_lines([""])
         print_lines(report.notes())
     if not report.ok:
         raise typer.Exit(FAILED)
