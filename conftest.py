@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["pytester"]
+# A checkout that is on the path without being installed has no entry points.
+IS_INSTALLED = "pyops" in importlib.metadata.entry_points(group="pytest11").names
+
+pytest_plugins = ["pytester", *([] if IS_INSTALLED else ["pyops.pytest_plugin"])]
 
 NEED_TORCH = ("exporters", "notebooks", "tests/exporters", "tests/test_demo.py")
 HAS_TORCH = importlib.util.find_spec("torch") is not None

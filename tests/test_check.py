@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import types
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import pyops
 from pyops import Op, onnx_op
 from pyops.errors import InputError, MissingDependencyError
 from pyops.testing import CHECKS, CheckError, CheckReport, Sample, check
@@ -45,6 +48,13 @@ def assert_passes(sample: Sample, checks: Any = WITHOUT_TORCH) -> CheckReport:
     report = check(sample, checks=checks, raise_exception=False)
     assert report.ok, report
     return report
+
+
+def test_the_page_says_what_each_check_holds():
+    page = (Path(__file__).parents[1] / "docs" / "testing.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE) == [
+        (name, one.holds.rstrip(".")) for name, one in CHECKS.items()
+    ]
 
 
 @pytest.mark.parametrize("sample", SOME)
@@ -274,7 +284,7 @@ def test_generated_inputs_need_hypothesis(op, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "pyops.testing.strategies", raising=False)
     assert check(op, X, checks="generated")["generated"].status == "not run"
-    with pytest.raises(MissingDependencyError, match=r"need hypothesis.*pip install hypothesis"):
+    with pytest.raises(MissingDependencyError, match=r"need hypothesis.*onnx-pyops\[testing\]"):
         check(op, X, generate=5, checks="generated", raise_exception=False)
 
 
@@ -337,6 +347,36 @@ def test_versions_and_operators_in_place_of_built_in_ones():
     for op in (relu, third, fourth):
         report = check(op, X, checks="engine_*")
         assert report["engine_native"].status == report["engine_reference"].status == "passed"
+
+
+def test_functions_declared_with_onnxruntime_extensions_are_ops_too():
+    theirs = pytest.importorskip("onnxruntime_extensions")
+    code = theirs.PyCustomOpDef.dt_float
+
+    @theirs.onnx_op(op_type="checked.adopted::Half", inputs=[code], outputs=[code])
+    def half(x):
+        return x / np.float32(2)
+
+    (adopted,) = [op for op in pyops.ops() if op.domain == "checked.adopted"]
+    report = check(adopted, X, checks=WITHOUT_TORCH)
+    assert {report[f"engine_{name}"].status for name in ("native", "extensions", "reference")} == {"passed"}
+
+
+def test_a_cuda_kernel_is_held_against_the_cpu_kernel(op, monkeypatch: pytest.MonkeyPatch):
+    # Of CuPy, what the check and the call of the kernel use of it.
+    gpu = types.SimpleNamespace(is_available=lambda: False)
+    cupy = types.SimpleNamespace(asarray=np.asarray, asnumpy=np.asarray, cuda=gpu)
+    assert check(op, X, checks="cuda")["cuda"].reason == "no CUDA kernel is registered"
+    op.register_kernel("cuda")(halve)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert "CuPy is not installed" in check(op, X, checks="cuda")["cuda"].reason
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    assert check(op, X, checks="cuda")["cuda"].reason == "there is no NVIDIA GPU here"
+    gpu.is_available = lambda: True
+    assert check(op, X, checks="cuda")["cuda"].status == "passed"
+    op.register_kernel("cuda")(lambda x, *, by=2.0: x)
+    report = check(op, X, checks="cuda", raise_exception=False)
+    assert "the CUDA kernel gives other outputs: output 'output'" in report["cuda"].reason
 
 
 def test_may_inplace_is_held_to():

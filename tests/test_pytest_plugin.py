@@ -132,10 +132,12 @@ OF_FAULTS = """
 
 
 @pytest.fixture
-def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+def suite(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> pytest.Pytester:
     """Where warnings are errors, as in ours; torch takes seconds to import."""
     pytester.makeini("[pytest]\naddopts = -v -W error -p no:cacheprovider\n")
     pytester.makepyfile(library=LIBRARY)
+    if not pytestconfig.pluginmanager.hasplugin("pyops"):  # an environment that has the checkout on its path only
+        pytester.plugins.append("pyops.pytest_plugin")
     pytester.makeconftest("import sys\nsys.modules['torch'] = None")
     return pytester
 

@@ -17,7 +17,7 @@ def generated(case: Case) -> str:
         from hypothesis import HealthCheck, Phase, given, settings
     except ImportError as error:
         raise MissingDependencyError(
-            "generated inputs need hypothesis, which is not installed: pip install hypothesis"
+            'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
         ) from error
     from . import strategies
 

@@ -18,7 +18,7 @@ try:
     from hypothesis import strategies as st
 except ImportError as error:
     raise MissingDependencyError(
-        "generated inputs need hypothesis, which is not installed: pip install hypothesis"
+        'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
     ) from error
 
 SHAPES: st.SearchStrategy[tuple[int, ...]] = st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)

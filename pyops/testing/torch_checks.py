@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,7 +63,7 @@ def torch_gradients(case: Case) -> str:
     # Differences of float32 numbers are good to a percent.
     limits: dict[str, Any] = {} if dtype is torch.float64 else {"eps": 1e-2, "atol": 1e-2, "rtol": 1e-2}
     tensors = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
-    with _silence():
+    with quiet():
         torch.autograd.gradcheck(lambda *given: tuple(call.flat(call(*given))), tuple(tensors), **limits)
     return "" if dtype is torch.float64 else "in float32, to within 0.01"
 
@@ -87,7 +84,7 @@ def torch_export(case: Case) -> str:
     import exporters
 
     model = Model().eval()
-    with _silence():
+    with quiet():
         program = exporters.export(model, tuple(call.tensors), verbose=False)
         report = exporters.verify(model, tuple(call.tensors), program)
     if not report.ok:
@@ -99,7 +96,7 @@ def _opcheck(case: Case, *tests: str) -> str:
     call = _TorchCall(case)
     # opcheck takes NaN for different from NaN.
     tensors = call.made([_without_nan(array) if _has_nan(array) else array for array in case.arrays])
-    with _silence():
+    with quiet():
         if any(map(_has_nan, call.arrays(call(*tensors)))):
             raise NotRun("there is NaN among the outputs, which opcheck takes for different from NaN")
         results = call.torch.library.opcheck(
@@ -117,22 +114,6 @@ def _has_nan(array: Any) -> bool:
 
 def _without_nan(array: Any) -> Any:
     return np.where(np.isnan(array.astype(np.float64)), array.dtype.type(0), array)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Without what torch says of itself: that torchvision is not installed, that an input is float32, ..."""
-    loggers = logging.getLogger("torch.onnx"), logging.getLogger("torch.export")
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
 
 
 class _TorchCall:
