@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ __all__ = [
     "schema_returns",
     "spell",
     "torchlib_read_once",
+    "torchvision_not_missed",
     "unflatten",
 ]
 
@@ -192,12 +194,23 @@ def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
 def _torchlib() -> Any:
     from torch.onnx._internal.exporter import _registration
 
-    # It logs each time that torchvision is absent.
-    _registration.logger.disabled = True
-    try:
+    with torchvision_not_missed():
         return _registration.ONNXRegistry.from_torchlib()
+
+
+@contextmanager
+def torchvision_not_missed() -> Iterator[None]:
+    """Keep torch's exporter from logging, operator by operator, that torchvision is not installed."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("torchvision is not installed")
+
+    logger.addFilter(is_news)
+    try:
+        yield
     finally:
-        _registration.logger.disabled = False
+        logger.removeFilter(is_news)
 
 
 @contextmanager

@@ -40,9 +40,12 @@ def to_onnx_inputs(model: Any, *args: Any, **kwargs: Any) -> dict[str, np.ndarra
 
     Examples
     --------
-    >>> import exporters
-    >>> feed = exporters.to_onnx_inputs(session, x, {"mask": None, "past": past})  # doctest: +SKIP
-    >>> session.run(None, feed)  # doctest: +SKIP
+    >>> import exporters, onnx, torch
+    >>> model = onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20]>
+    ... main (float[n] x, float[n] past) => (float[n] y) { y = Add(x, past) }''')
+    >>> exporters.to_onnx_inputs(model, torch.zeros(1), {"mask": None, "past": torch.ones(1)})
+    {'x': array([0.], dtype=float32), 'past': array([1.], dtype=float32)}
     """
     names = _input_names(model)
     values = input_values(names, args, kwargs)

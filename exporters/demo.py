@@ -7,7 +7,6 @@ neither ``torch.onnx`` nor ONNX Runtime has.
 
 from __future__ import annotations
 
-import logging
 import tempfile
 import timeit
 from collections import Counter
@@ -84,8 +83,6 @@ def run(out: Path | None = None) -> None:
         Folder to keep the model in.
     """
     console = Console()
-    # The exporter warns of torchvision's operators, which nothing here uses.
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     console.print("[bold]pyops demo[/]: handwritten digits, denoised by an operator that is one Python function\n")
     x_train, x_test, y_train, y_test = noisy_digits()
     model = train(console, x_train, y_train)

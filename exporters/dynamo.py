@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from . import optimization
+from ._torch_private import torchvision_not_missed
 from .opset_imports import check_custom_opsets
 from .program import Model, Program, emission
 from .translations import translation_table
@@ -46,7 +47,7 @@ def capture(
 
 
 def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> torch.onnx.ONNXProgram:
-    with warnings.catch_warnings():
+    with torchvision_not_missed(), warnings.catch_warnings():
         # Torch's own copying of its exported program raises this; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
         # Inputs that share a dimension are meant to share its name.

@@ -66,8 +66,11 @@ def export(
 
     Examples
     --------
-    >>> import exporters
-    >>> program = exporters.export(model, (x,), dynamic_shapes=({0: "batch"},))  # doctest: +SKIP
+    >>> import exporters, torch
+    >>> model = torch.nn.Linear(3, 2).eval()
+    >>> program = exporters.export(model, (torch.zeros(1, 3),), dynamic_shapes=({0: "batch"},), verbose=False)
+    >>> program(torch.zeros(5, 3))[0].shape
+    torch.Size([5, 2])
     >>> program.save("model.onnx")  # doctest: +SKIP
     """
     checked = arguments.pop("verify", False)

@@ -23,12 +23,21 @@ Model = torch.nn.Module | torch.export.ExportedProgram
 
 
 class Program(torch.onnx.ONNXProgram):
-    """A ``torch.onnx.ONNXProgram`` that runs its model in a `pyops.InferenceSession`.
+    """A ``torch.onnx.ONNXProgram`` that runs its model in a `pyops.InferenceSession`; made by `export`.
 
     Attributes
     ----------
     fallbacks : tuple of Fallback
         The torch operators that ``fallback=`` let through, one each; empty where there are none.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> program = exporters.export(torch.nn.ReLU().eval(), (torch.zeros(3),), verbose=False)
+    >>> program(torch.tensor([-1.0, 0.0, 2.0]))
+    (tensor([0., 0., 2.]),)
+    >>> program.model_proto.graph.node[0].op_type
+    'Relu'
     """
 
     fallbacks: tuple[Fallback, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -44,6 +45,13 @@ class OutputReport:
     reference : str
         With whom the reference engine agrees, within the same tolerance: ``"torch"``, ``"ONNX Runtime"``,
         ``"both"`` or ``"neither"``. Empty unless it was asked.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> output = exporters.verify(torch.nn.ReLU(), (torch.ones(2, 3),)).outputs[0]
+    >>> output.dtype, output.shape, output.absolute, output.ok
+    (dtype('float32'), (2, 3), 0.0, True)
     """
 
     sample: int
@@ -72,6 +80,14 @@ class Report:
         How many argument tuples were compared.
     intermediates : tuple of OutputReport
         The values inside the model, where they were asked for: by sample, then in the order of its nodes.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> print(exporters.verify(torch.nn.ReLU(), (torch.ones(2, 3),)))
+    torch and ONNX Runtime agree
+    output  dtype    shape   max abs  max rel  allowed              ok
+    relu    float32  [2, 3]  0        0        1e-05 + 1.3e-06 rel  yes
     """
 
     outputs: tuple[OutputReport, ...]
@@ -92,7 +108,7 @@ class Report:
         return f"{self._summary()}\n{text_table(self._rows())}"
 
     def _repr_html_(self) -> str:
-        return f"<p>{self._summary()}</p>{html_table(self._rows())}"
+        return f"<p>{html.escape(self._summary())}</p>{html_table(self._rows())}"
 
     def _summary(self) -> str:
         wrong = sum(not output.ok for output in self.outputs)

@@ -29,7 +29,14 @@ _users = 0
 
 
 class SchemaRegistration:
-    """Keeps the declared ops among onnx's schemas; made by `register_schemas`."""
+    """Keeps the declared ops among onnx's schemas; made by `register_schemas`.
+
+    Examples
+    --------
+    >>> import exporters
+    >>> registration = exporters.register_schemas()
+    >>> registration.close()
+    """
 
     def __init__(self) -> None:
         self._open = True
@@ -76,8 +83,15 @@ def register_schemas() -> SchemaRegistration:
 
     Examples
     --------
-    >>> import exporters, onnx
-    >>> with exporters.register_schemas():  # doctest: +SKIP
+    >>> import exporters, numpy as np, onnx, pyops
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("schemas::Twice")
+    ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x + x
+    >>> model = onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "schemas": 1]>
+    ... main (float[n] x) => (float[n] y) { y = schemas.Twice(x) }''')
+    >>> with exporters.register_schemas():
     ...     onnx.checker.check_model(model, full_check=True, check_custom_domain=True)
     """
     global _users

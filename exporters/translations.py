@@ -100,9 +100,13 @@ def translation_table() -> dict[OpOverload, Callable[..., Any]]:
     Examples
     --------
     >>> import exporters, torch
-    >>> program = torch.onnx.export(  # doctest: +SKIP
-    ...     model, (x,), dynamo=True, custom_translation_table=exporters.translation_table()
-    ... )
+    >>> @exporters.translate("aten::gelu")
+    ... def gelu(x, *, approximate="none"):
+    ...     return exporters.opset("com.microsoft").Gelu(x)
+    >>> table = exporters.translation_table()
+    >>> torch.ops.aten.gelu.default in table
+    True
+    >>> program = torch.onnx.export(model, (x,), dynamo=True, custom_translation_table=table)  # doctest: +SKIP
     """
     return {target: _or_torchs_own(target, translation) for target, translation in registered().items()}
 

@@ -83,8 +83,9 @@ def verify(
     Examples
     --------
     >>> import exporters, torch
-    >>> report = exporters.verify(model, (x,), program)  # doctest: +SKIP
-    >>> assert report.ok, report  # doctest: +SKIP
+    >>> model = torch.nn.Linear(3, 2).eval()
+    >>> report = exporters.verify(model, (torch.ones(1, 3),))
+    >>> assert report.ok, report
     """
     calls, total, keywords = _samples(model, args, samples, kwargs)
     allowed = {_dtype(dtype): pair for dtype, pair in (tolerances or {}).items()}

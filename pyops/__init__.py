@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from .installing import install
     from .listing import ops
     from .op import Op
+    from .profiling import profile
     from .pycustomopdef import PyCustomOpDef
     from .session import InferenceSession, get_library_path, register_custom_ops
+    from .showing import show
 
 __all__ = [
     "InferenceSession",
@@ -26,9 +28,11 @@ __all__ = [
     "last_exception",
     "onnx_op",
     "ops",
+    "profile",
     "reference_ops",
     "register_custom_ops",
     "shapes",
+    "show",
     "testing",
 ]
 
@@ -43,10 +47,14 @@ _LAZY = {
     "get_library_path": ".session",
     "install": ".installing",
     "last_exception": ".failures",
+    "load_ipython_extension": ".notebook",
     "onnx_op": ".decorator",
     "ops": ".listing",
+    "profile": ".profiling",
     "reference_ops": ".engines.reference",
     "register_custom_ops": ".session",
+    "show": ".showing",
+    "unload_ipython_extension": ".notebook",
 }
 _MODULES = ("errors", "shapes", "testing")
 

@@ -1,4 +1,18 @@
-"""What can go wrong, in the user's words."""
+"""What can go wrong, in the user's words.
+
+Examples
+--------
+>>> import numpy as np, pyops
+>>> from numpy.typing import NDArray
+>>> @pyops.onnx_op("errors::Root")
+... def root(x: NDArray[np.float32]) -> NDArray[np.float32]:
+...     return np.sqrt(x)
+>>> try:
+...     root(np.array([4]))
+... except pyops.errors.PyopsError as error:
+...     print(type(error).__name__, error, sep=": ")
+InputError: errors::Root: input 'x' is int64; declared is float32
+"""
 
 
 class PyopsError(Exception):

@@ -79,5 +79,24 @@ def last_exception() -> BaseException | None:
 
     In a session that is not a `pyops.InferenceSession` this is the way to it: there, ONNX Runtime's
     own error carries its text alone.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx, onnxruntime, pyops
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("failures::Refuse")
+    ... def refuse(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     raise ValueError("not today")
+    >>> model = onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "failures": 1]>
+    ... main (float[n] x) => (float[n] y) { y = failures.Refuse(x) }''')
+    >>> options = pyops.register_custom_ops(onnxruntime.SessionOptions())
+    >>> options.log_severity_level = 4  # ONNX Runtime would print the error as well
+    >>> session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    >>> try:
+    ...     session.run(None, {"x": np.zeros(1, np.float32)})
+    ... except Exception:
+    ...     print(repr(pyops.last_exception()))
+    ValueError('not today')
     """
     return _last

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, overload
 
 from . import adoption, plugins, registry
 from .op import Op
+from .origin import engine_name, source_line
 from .tables import html_table, text_table
 
 AnyOp = Op[..., Any]
@@ -67,6 +67,15 @@ class OpTable(Sequence[AnyOp]):
         self._ops = tuple(ops)
         self.notes = tuple(notes)
 
+    def only(self, domain: str | None, notes: Iterable[str] = ()) -> OpTable:
+        """Those of one domain, or all, with more notes."""
+        found = [op for op in self._ops if domain in (None, op.domain)]
+        return OpTable(found, (*self.notes, *notes))
+
+    def records(self) -> list[dict[str, str]]:
+        """The rows of the table, by its columns."""
+        return [dict(zip(_HEADER, _row(op), strict=True)) for op in self._ops]
+
     @overload
     def __getitem__(self, index: int) -> AnyOp: ...
     @overload
@@ -88,19 +97,4 @@ class OpTable(Sequence[AnyOp]):
 
 def _row(op: AnyOp) -> tuple[str, ...]:
     devices = ", ".join(op.kernels)
-    return op.domain, op.name, str(op.version), devices, _engine(op), _source(op), op.signature.brief
-
-
-def _source(op: AnyOp) -> str:
-    path, _, line = op.location.rpartition(":")
-    if Path(path).is_relative_to(Path.cwd()):
-        path = str(Path(path).relative_to(Path.cwd()))
-    return f"{path}:{line}" if path else op.location
-
-
-def _engine(op: AnyOp) -> str:
-    try:
-        from .engines.choice import engine_of
-    except ImportError:  # no ONNX Runtime
-        return "reference"
-    return engine_of(op.signature) or "reference"
+    return op.domain, op.name, str(op.version), devices, engine_name(op), source_line(op), op.signature.brief

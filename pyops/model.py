@@ -48,13 +48,13 @@ class Model:
     def nodes(self) -> Iterator[tuple[onnx.NodeProto, int]]:
         """Every node of the graph, its subgraphs and the model's functions, with its domain's opset version."""
         for container, imports in self._containers():
-            versions = {_domain(entry.domain): entry.version for entry in imports}
+            versions = {full_domain(entry.domain): entry.version for entry in imports}
             for node in _nodes(container):
-                yield node, versions.get(_domain(node.domain), 1)
+                yield node, versions.get(full_domain(node.domain), 1)
 
     def operators(self) -> set[_Key]:
         """Domain and op type of its nodes."""
-        return {(_domain(node.domain), node.op_type) for node, _ in self.nodes()}
+        return {(full_domain(node.domain), node.op_type) for node, _ in self.nodes()}
 
     def imports(self) -> set[tuple[str, int]]:
         """Domain and version of every opset that the model or one of its functions imports."""
@@ -62,7 +62,7 @@ class Model:
 
     def functions(self) -> set[_Key]:
         """Domain and name of the functions that the model defines itself."""
-        return {(_domain(f.domain), f.name) for f in self.proto.functions} if self.proto else set()
+        return {(full_domain(f.domain), f.name) for f in self.proto.functions} if self.proto else set()
 
     def _containers(self) -> Iterator[tuple[Any, Any]]:
         if self.proto is None:
@@ -91,7 +91,7 @@ class Model:
         if self.proto is None:
             return self
         nodes = (node for function in self.proto.functions for node in _nodes(function))
-        if not any(linked_attributes(node) for node in nodes if (_domain(node.domain), node.op_type) in hosts):
+        if not any(linked_attributes(node) for node in nodes if (full_domain(node.domain), node.op_type) in hosts):
             return self
         proto = onnx.inliner.inline_local_functions(self.proto)
         return Model(proto.SerializeToString(), proto, self.folder)
@@ -119,9 +119,9 @@ class Model:
         for container, imports in model._containers():
             added: dict[str, int] = {}
             for node in _nodes(container):
-                host = hosts.get((_domain(node.domain), node.op_type))
+                host = hosts.get((full_domain(node.domain), node.op_type))
                 if host is not None:
-                    if host.domain != _domain(node.domain):
+                    if host.domain != full_domain(node.domain):
                         added[host.domain] = max(host.op.version, added.get(host.domain, 1))
                         node.domain = host.domain
                     node.op_type = host.name
@@ -134,7 +134,7 @@ class Model:
 
 
 def _changes(node: onnx.NodeProto, hosts: Mapping[_Key, Host]) -> bool:
-    key = (_domain(node.domain), node.op_type)
+    key = (full_domain(node.domain), node.op_type)
     host = hosts.get(key)
     return host is not None and ((host.domain, host.name) != key or _missing_names(node, host) > 0)
 
@@ -152,7 +152,8 @@ def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
                 yield from _nodes(graph)
 
 
-def _domain(domain: str) -> str:
+def full_domain(domain: str) -> str:
+    """A domain as people spell it: ONNX's own is the empty string in models."""
     return domain or ONNX_DOMAIN
 
 
@@ -240,7 +241,7 @@ def resolve(model: Model, adopted: Mapping[_Key, Op[..., Any] | DeclarationError
     ours = registry.domains() - shared
     missing: dict[str, int] = {}
     for node, opset in model.nodes():
-        key = (_domain(node.domain), node.op_type)
+        key = (full_domain(node.domain), node.op_type)
         if key in functions:
             continue
         op = registry.find(*key, opset) or adopted.get(key)
@@ -262,7 +263,7 @@ def resolve(model: Model, adopted: Mapping[_Key, Op[..., Any] | DeclarationError
 def undeclared_domains(model: Model) -> set[str]:
     """The domains of the operators that neither the model, nor ONNX Runtime, nor a declared op provides."""
     functions = model.functions()
-    keys = {(_domain(node.domain), node.op_type, opset) for node, opset in model.nodes()}
+    keys = {(full_domain(node.domain), node.op_type, opset) for node, opset in model.nodes()}
     undeclared = {key[:2] for key in keys if registry.find(*key) is None} - functions
     return {domain for domain, name in undeclared if not is_builtin(domain, name)}
 
@@ -270,7 +271,7 @@ def undeclared_domains(model: Model) -> set[str]:
 def unknown_operators(model: Model, resolution: Resolution) -> list[str]:
     """One line for each operator that neither the model, nor ONNX Runtime, nor a declared op provides."""
     known = model.functions() | resolution.ops.keys()
-    keys = {(_domain(node.domain), node.op_type): opset for node, opset in model.nodes()}
+    keys = {(full_domain(node.domain), node.op_type): opset for node, opset in model.nodes()}
     return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_builtin(*key)]
 
 
@@ -287,7 +288,7 @@ def mistyped_inputs(model: Model, resolution: Resolution, refusal: str, hosted_b
         return []
     lines: dict[str, None] = {}
     for node, _ in model.nodes():
-        op = resolution.ops.get((_domain(node.domain), node.op_type))
+        op = resolution.ops.get((full_domain(node.domain), node.op_type))
         known_as = hosted_by or node.op_type
         if op is None or known_as != declared_name(refused["op"]) or refused["value"] not in node.input:
             continue

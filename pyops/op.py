@@ -36,6 +36,18 @@ class Op(Generic[P, R]):
         What ONNX knows of it. It never changes.
     kernels : dict
         Device type (``"cpu"``, ``"cuda"``) to function. A redeclaration replaces them.
+
+    Examples
+    --------
+    >>> import numpy as np, pyops
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("ops::Shift")
+    ... def shift(x: NDArray[np.float32], *, by: float = 1.0) -> NDArray[np.float32]:
+    ...     return x + np.float32(by)
+    >>> shift
+    <Op ops::Shift(x: float32, *, by: float = 1.0) -> float32>
+    >>> shift(np.zeros(2, np.float32), by=0.5)
+    array([0.5, 0.5], dtype=float32)
     """
 
     __name__: str
@@ -170,6 +182,20 @@ class Op(Generic[P, R]):
             The device type is unknown, or the function's parameters differ from the declared.
         MissingDependencyError
             It is to be compiled, and numba is not installed.
+
+        Examples
+        --------
+        >>> import numpy as np, pyops
+        >>> from numpy.typing import NDArray
+        >>> @pyops.onnx_op("kernels::Root")
+        ... def root(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        ...     return np.sqrt(x)
+        >>> @root.register_kernel("cuda")
+        ... def _(x):
+        ...     import cupy
+        ...     return cupy.sqrt(x)
+        >>> list(root.kernels)
+        ['cpu', 'cuda']
         """
         if device_type not in DEVICE_TYPES:
             known = " or ".join(map(repr, DEVICE_TYPES))
@@ -200,6 +226,20 @@ class Op(Generic[P, R]):
         ------
         DeclarationError
             The function's parameters differ from the declared.
+
+        Examples
+        --------
+        >>> import numpy as np, pyops
+        >>> from numpy.typing import NDArray
+        >>> @pyops.onnx_op("shapes::Flat")
+        ... def flat(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        ...     return x.reshape(len(x), -1)
+        >>> @flat.register_shape_inference
+        ... def _(x):
+        ...     n, *rest = x.shape
+        ...     return x.like(shape=(n, np.prod(rest, dtype=int)))
+        >>> print(*flat.infer_shapes(pyops.shapes.Spec((2, 3, 4), np.float32)))
+        float32[2, 12]
         """
         check_kernel_parameters(function, self.signature)
         self.shape_function = function
@@ -299,6 +339,11 @@ class Op(Generic[P, R]):
     def __repr__(self) -> str:
         version = "" if self.version == 1 else f", version {self.version}"
         return f"<Op {self.signature}{version}>"
+
+    def _repr_html_(self) -> str:
+        from .pages import op_page
+
+        return op_page(self)
 
 
 def _is_cupy(array: Any) -> bool:

@@ -19,7 +19,18 @@ DEFAULT_DOMAIN = "ai.onnx.contrib"
 
 
 class PyCustomOpDef:
-    """The element type codes of onnxruntime-extensions, which are ONNX's."""
+    """The element type codes of onnxruntime-extensions, which are ONNX's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyops import PyCustomOpDef, onnx_op
+    >>> @onnx_op(op_type="codes::Twice", inputs=[PyCustomOpDef.dt_int64], outputs=[PyCustomOpDef.dt_int64])
+    ... def twice(x):
+    ...     return x * 2
+    >>> twice(np.array([4]))
+    array([8])
+    """
 
     undefined = 0
     dt_float = 1

@@ -28,6 +28,7 @@ from .errors import EngineError, ModelError
 from .explanations import explanations
 from .interrupts import interrupts_deferred
 from .op import Op
+from .pages import session_page
 
 _FATAL = 4
 _UNSET = -1
@@ -63,6 +64,19 @@ class InferenceSession(onnxruntime.InferenceSession):
     MissingDependencyError
         The CUDA execution provider is asked for and not available, or onnxruntime-extensions is needed and
         not installed.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx, pyops
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("sessions::Twice")
+    ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x + x
+    >>> session = pyops.InferenceSession(onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "sessions": 1]>
+    ... main (float[n] x) => (float[n] y) { y = sessions.Twice(x) }'''))
+    >>> session.run(None, {"x": np.array([1.5], np.float32)})
+    [array([3.], dtype=float32)]
     """
 
     def __init__(
@@ -112,6 +126,7 @@ class InferenceSession(onnxruntime.InferenceSession):
                 raise failure
             finally:  # or the exception and this frame would keep each other
                 del failure
+        self._nodes = host.nodes
         self._quiet_run: Any = None
         if options.log_severity_level == _UNSET:
             # The exception says all that ONNX Runtime would print.
@@ -119,6 +134,9 @@ class InferenceSession(onnxruntime.InferenceSession):
             self._quiet_run.log_severity_level = _FATAL
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
         self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
+
+    def _repr_html_(self) -> str:
+        return session_page(self, "native" if self._extensions is None else "extensions", self._nodes)
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         """Compute the outputs.
@@ -216,6 +234,21 @@ def register_custom_ops(options: Any, engine: str = "auto") -> Any:
     ------
     EngineError
         `options` is no SessionOptions, or the engine does not work here.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx, onnxruntime, pyops
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("options::Half")
+    ... def half(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x / np.float32(2)
+    >>> options = pyops.register_custom_ops(onnxruntime.SessionOptions())
+    >>> model = onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "options": 1]>
+    ... main (float[n] x) => (float[n] y) { y = options.Half(x) }''')
+    >>> session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    >>> session.run(None, {"x": np.array([3], np.float32)})
+    [array([1.5], dtype=float32)]
     """
     if choose(engine) == "extensions":
         extensions_plain.register(options)

@@ -105,7 +105,14 @@ def _term(dim: Dim) -> str:
 
 
 def new_dim() -> Dim:
-    """A dimension whose size is known only once the kernel has run (as for ``np.unique``)."""
+    """A dimension whose size is known only once the kernel has run (as for ``np.unique``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> print(Spec((4,), np.float32).like(shape=(new_dim(), 2)))
+    float32[?, 2]
+    """
     return RuntimeDim()
 
 
@@ -118,6 +125,13 @@ class Spec:
     shape : tuple
         Per dimension an int, or a symbol where the size is not known yet.
     dtype : numpy.dtype
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = Spec((2, 3), np.float32)
+    >>> print(x.like(shape=(*x.shape, 4), dtype=np.int64))
+    int64[2, 3, 4]
     """
 
     shape: tuple[Dim, ...]

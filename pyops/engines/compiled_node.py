@@ -6,8 +6,12 @@ not know yet, where the op was redefined, and where the kernel raised.
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import math
+from collections.abc import Callable
 from ctypes import c_void_p
+from time import perf_counter_ns
 from typing import Any
 
 from ..compiled import layout
@@ -18,6 +22,7 @@ from ..errors import EngineError
 from .c_api import Api
 from .hosted_op import AnyOp, HostedOp
 from .kernel_node import KernelNode
+from .timing import NodeClock, TimedNode, size
 from .workspace import Workspace
 
 
@@ -82,6 +87,42 @@ class CompiledNode(KernelNode):
         del inputs
         super().compute(context)
 
+    def timed(self, clock: NodeClock) -> TimedNode:
+        """What is called in its place while its calls are timed: it calls the machine code."""
+        return _TimedCompiledNode(self, clock)
+
+    def separate(self) -> CompiledNode:
+        """The same node, with what machine code knows of it for itself."""
+        node = copy.copy(self)
+        node._records = dict(self._records)
+        node._state = self._state.copy()
+        node.address = address_of(node._state)
+        return node
+
+    def leave_machine_code(self) -> None:
+        """Let ONNX Runtime's calls come to `compute`."""
+        nothing = words(self._revision, 0)
+        self._kept.append(nothing)
+        self._state[layout.RECORDS] = address_of(nothing)
+
+    def enter_machine_code(self, knowing: CompiledNode) -> None:
+        """Let machine code take ONNX Runtime's calls again, with what another one of the same node has learnt."""
+        self._revision, self._records = knowing._revision, dict(knowing._records)
+        self._publish()
+
+    def sizes(self, context: int) -> tuple[int, int | None]:
+        """Bytes that go in and come out; None where only the kernel tells."""
+        inputs = self._inputs(context)
+        shapes = None if self._op.shape_function is None else self._shapes_for(inputs)
+        bytes_in = sum(map(size, inputs))
+        known = [shape for shape in shapes or () if None not in shape]
+        if shapes is None or len(known) < len(shapes):
+            return bytes_in, None
+        dtypes = self._node.output_dtypes
+        return bytes_in, sum(
+            math.prod(size or 0 for size in shape) * dtype.itemsize for shape, dtype in zip(known, dtypes, strict=True)
+        )
+
     def _inputs(self, context: int) -> list[Any]:
         inputs: list[Any] = []
         Workspace(self._api).read(self._api.KernelContext_GetInput, c_void_p(context), self._present, inputs)
@@ -132,6 +173,30 @@ class CompiledNode(KernelNode):
                 self._explain(error, inputs)
                 raise error
         raise EngineError(f"{self._signature.qualified_name} failed in machine code, which left no exception")
+
+
+class _TimedCompiledNode:
+    """Calls the machine code as ONNX Runtime does, on a copy of what it knows of the node."""
+
+    def __init__(self, node: CompiledNode, clock: NodeClock) -> None:
+        self._node, self._clock = node, clock
+        self._called = node.separate()
+        self.aliases: dict[int, Callable[[int], Any]] = {self._called.address: self._called.compute}
+        # Machine code needs no GIL.
+        self._dispatch = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p)(dispatch_address())
+        node.leave_machine_code()
+
+    def compute(self, context: int) -> Any:
+        if context & layout.FAILED:  # of a call that began before
+            return self._node.compute(context)
+        sizes = self._called.sizes(context)
+        began = perf_counter_ns()
+        status = self._dispatch(self._called.address, context)
+        self._clock.record_machine_code(began, perf_counter_ns(), *sizes)
+        return status
+
+    def stop(self) -> None:
+        self._node.enter_machine_code(self._called)
 
 
 def _take(pointer: int | None) -> Any:

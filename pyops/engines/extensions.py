@@ -27,6 +27,7 @@ from .extensions_carried import answer, obstacles, refusal
 from .extensions_library import add_library, has_library, library
 from .extensions_registry import PLACE_TYPE as PLACE_TYPE
 from .extensions_runs import Run, this_thread
+from .timing import NodeClock, Nodes, TimedNode, TimedOp
 
 AnyOp = Op[..., Any]
 
@@ -39,27 +40,50 @@ class _Node(NamedTuple):
     op: AnyOp
     attributes: Mapping[str, Any]
 
+    def compute(self, call: hook.HookCall) -> hook.Answer:
+        """The outputs of its op."""
+        runs = self.session.runs_here()
+        if any(run.failure for run in runs):
+            return hook.NOTHING
+        signature = self.op.signature
+        try:
+            return answer(signature, self.op.compute(call.inputs, signature.convert_attributes(self.attributes)))
+        except BaseException as error:
+            add_note(error, describe_node(self.name, signature, call.inputs))
+            failures.remember(error)
+            for run in runs:
+                run.fail(error)
+            if not runs:
+                extensions_runs.fail(error)
+            return hook.NOTHING
 
-_nodes: dict[str, _Node] = {}
+    def timed(self, clock: NodeClock) -> TimedNode:
+        """What is called in its place while its calls are timed."""
+        return _TimedNode(self._replace(op=TimedOp(self.op, clock)), clock)
+
+
+class _TimedNode(NamedTuple):
+    node: _Node
+    clock: NodeClock
+
+    @property
+    def aliases(self) -> Mapping[str, hook.Target]:
+        return {}
+
+    def compute(self, call: hook.HookCall) -> hook.Answer:
+        answer: hook.Answer = self.clock.call(self.node.compute, call)
+        return answer
+
+    def stop(self) -> None:
+        pass
+
+
+_computes: dict[str, hook.Target] = {}
 _numbers = itertools.count(1)
 
 
 def _compute(call: hook.HookCall) -> hook.Answer:
-    node = _nodes[call.attributes[extensions_registry.NODE]]
-    runs = node.session.runs_here()
-    if any(run.failure for run in runs):
-        return hook.NOTHING
-    signature = node.op.signature
-    try:
-        return answer(signature, node.op.compute(call.inputs, signature.convert_attributes(node.attributes)))
-    except BaseException as error:
-        add_note(error, describe_node(node.name, signature, call.inputs))
-        failures.remember(error)
-        for run in runs:
-            run.fail(error)
-        if not runs:
-            extensions_runs.fail(error)
-        return hook.NOTHING
+    return _computes[call.attributes[extensions_registry.NODE]](call)
 
 
 _target = hook.add_target(_compute)
@@ -72,6 +96,8 @@ class SessionHost:
     ----------
     model : Model
         As ONNX Runtime can take it.
+    nodes : Nodes
+        Those that ops compute.
 
     Parameters
     ----------
@@ -108,6 +134,7 @@ class SessionHost:
             raise EngineError(f"the extensions engine cannot host the model's ops:\n{lines}")
         self._active: list[Run] = []
         self._keys: list[str] = []
+        self.nodes = Nodes(_computes, self._keys)
         with extensions_registry.lock:
             library()
             hosts = {key: Host(_place(op), PLACE_TYPE, op) for key, op in ops.items()}
@@ -123,7 +150,7 @@ class SessionHost:
 
     def _mark(self, node: Any, op: AnyOp) -> None:
         key = str(next(_numbers))
-        _nodes[key] = _Node(self, node.name, op, read_attributes(node, op.signature))
+        _computes[key] = _Node(self, node.name, op, read_attributes(node, op.signature)).compute
         self._keys.append(key)
         node.ClearField("attribute")
         node.attribute.add(name=extensions_registry.NODE, type=3, s=key.encode())
@@ -151,7 +178,7 @@ class SessionHost:
     def forget(self) -> None:
         """Let go of the nodes; the session is gone."""
         for key in self._keys:
-            del _nodes[key]
+            del _computes[key]
 
     def runs_here(self) -> list[Run]:
         """The runs that a call of a kernel may belong to: this thread's, or all with kernels in ONNX Runtime's own."""

@@ -60,6 +60,12 @@ def get_library_path() -> str:
         onnxruntime-extensions is not installed.
     EngineError
         A domain has got more ops since sessions may be using it than there is room for.
+
+    Examples
+    --------
+    >>> import onnxruntime, pyops
+    >>> options = onnxruntime.SessionOptions()
+    >>> options.register_custom_ops_library(pyops.get_library_path())  # doctest: +SKIP
     """
     with extensions_registry.lock:
         path: str = library().get_library_path()

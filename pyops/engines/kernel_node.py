@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_void_p
 from sys import getrefcount
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,12 @@ from .. import failures, kernel
 from ..detaching import detach
 from ..errors import KeptArrayWarning
 from ..node import add_note
+from ..op import Op
 from ..types import is_viewable
 from .c_api import Api
 from .hosted_op import HostedOp
 from .node_info import read_node_info
+from .timing import NodeClock, TimedNode, TimedOp
 from .workspace import Workspace
 
 _MAX_SHAPES = 256
@@ -53,6 +57,28 @@ class KernelNode:
         self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
         # A kernel that is known to keep what it is handed, and gets copies.
         self._keeper: Any = None
+
+    @property
+    def name(self) -> str:
+        """As in the model; may be empty."""
+        return self._node.name
+
+    @property
+    def op(self) -> Op[..., Any]:
+        """What computes it."""
+        return self._op
+
+    def timed(self, clock: NodeClock) -> TimedNode:
+        """What is called in its place while its calls are timed."""
+        return _TimedKernelNode(self, clock)
+
+    def with_timed_kernel(self, clock: NodeClock) -> KernelNode:
+        """The same node, with its kernel timed."""
+        node = copy.copy(self)
+        node._op = TimedOp(self._op, clock)
+        if self._keeper is self._op.kernels["cpu"]:
+            node._keeper = node._op.kernels["cpu"]
+        return node
 
     def compute(self, context: int) -> None:
         """Run the kernel on the inputs of an ``OrtKernelContext*`` and fill its outputs.
@@ -171,6 +197,19 @@ class KernelNode:
             KeptArrayWarning,
             stacklevel=2,
         )
+
+
+class _TimedKernelNode:
+    aliases: Mapping[int, Callable[[int], Any]] = MappingProxyType({})
+
+    def __init__(self, node: KernelNode, clock: NodeClock) -> None:
+        self._node, self._clock = node.with_timed_kernel(clock), clock
+
+    def compute(self, context: int) -> None:
+        self._clock.call(self._node.compute, context)
+
+    def stop(self) -> None:
+        pass
 
 
 def _read_only_copy(array: Any) -> Any:

@@ -32,6 +32,7 @@ from .guard import Guard, checkpoint
 from .hosted_op import AnyOp, HostedOp, hosted, hosted_ops, immortal, interrupts
 from .kernel_node import KernelNode
 from .shape_inference import infer_output_shapes
+from .timing import Nodes
 
 _Key = tuple[str, str, int, bool]
 
@@ -109,6 +110,8 @@ class SessionHost:
     ----------
     model : Model
         As ONNX Runtime can take it.
+    nodes : Nodes
+        Those that ops compute, once the session is created.
 
     Parameters
     ----------
@@ -122,14 +125,21 @@ class SessionHost:
         hosts = {key: hosting.host(op, taken) for key, op in ops.items()}
         self.model = source.hosted(hosts)
         self._options, self._hosts = options, list(hosts.values())
+        self._numbers: list[int] = []
+        self.nodes = Nodes(_computes, self._numbers)
         if source.proto is None:  # a model in ORT format, whose nodes nobody reads, nor knows how they were renamed
             hosted = (host for op in registry.latest() for host in hosting.all_hosts(op))
             self._hosts = [host for host in hosted if host.domain not in taken]
 
     def create(self, function: Callable[[], None]) -> None:
         """Create the session by `function`."""
-        with registered(self._options, self._hosts):
-            function()
+        # A kernel that runs for a constant may create a session too.
+        outer, _this_thread.created = _this_thread.created, self._numbers
+        try:
+            with registered(self._options, self._hosts):
+                function()
+        finally:
+            _this_thread.created = outer
 
     def raised_by_kernel(self, error: Exception) -> BaseException | None:
         """The exception of a kernel that made ONNX Runtime raise `error`."""
@@ -200,6 +210,14 @@ _computes: dict[int, Callable[[int], int | None]] = {}
 _numbers = itertools.count(1)
 
 
+class _ThisThread(threading.local):
+    created: list[int] | None = None
+    """The numbers of the nodes of the session that is being created."""
+
+
+_this_thread = _ThisThread()
+
+
 def _infer_output_shapes(op: AnyOp, context: int) -> None:
     if op.shape_function is not None:
         infer_output_shapes(api_from_table(_table()), op, context)
@@ -220,6 +238,8 @@ def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | Non
             node = CompiledNode(api, info, op, _callback_addresses["KernelComputeV2"])
             number = node.address
         _computes[number] = node.compute
+        if _this_thread.created is not None:
+            _this_thread.created.append(number)
         c_void_p.from_address(out).value = number
     except BaseException as error:
         return _report(error)

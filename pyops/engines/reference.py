@@ -38,6 +38,21 @@ def reference_ops(source: Any = None) -> list[type[OpRun]]:
     ------
     PluginError
         A plug-in that the model needs is broken.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx, pyops
+    >>> from numpy.typing import NDArray
+    >>> from onnx.reference import ReferenceEvaluator
+    >>> @pyops.onnx_op("evaluator::Twice")
+    ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x + x
+    >>> model = onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "evaluator": 1]>
+    ... main (float[n] x) => (float[n] y) { y = evaluator.Twice(x) }''')
+    >>> evaluator = ReferenceEvaluator(model, new_ops=pyops.reference_ops(model))
+    >>> evaluator.run(None, {"x": np.array([1.5], np.float32)})
+    [array([3.], dtype=float32)]
     """
     if source is None:
         plugins.import_all()

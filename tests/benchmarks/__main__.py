@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import functools
 import platform
-import statistics
-import timeit
 from collections.abc import Callable
 from importlib.metadata import version
 
@@ -27,10 +25,9 @@ from rich.progress import track
 
 import pyops
 from pyops import onnx_op
+from pyops.benchmarking import medians
 
 SIZES = (1, 10**3, 10**5, 10**6, 10**7)
-ROUNDS = 15
-SECONDS = 0.02  # per contestant and round
 LONGEST = 10**6  # elements at which onnx_op as shipped takes about a tenth of a second
 ONE = np.float32(1)
 
@@ -140,19 +137,6 @@ def contestants(count: int, threads: int) -> Callable[[list[Array]], dict[str, C
         return made
 
     return calls
-
-
-def medians(calls: dict[str, Call]) -> dict[str, float]:
-    """Seconds per call, the median over rounds."""
-    numbers = {}
-    for name, call in calls.items():
-        call()
-        numbers[name] = max(1, round(SECONDS / max(timeit.timeit(call, number=1), 1e-6)))
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS):
-        for name, call in calls.items():
-            times[name].append(timeit.timeit(call, number=numbers[name]) / numbers[name])
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -58,13 +57,3 @@ def _torchs_translations_are_read_once():
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def _quiet_exporter():
-    # The exporter logs that torchvision is absent each time.
-    logger = logging.getLogger("torch.onnx")
-    previous = logger.level
-    logger.setLevel(logging.ERROR)
-    yield
-    logger.setLevel(previous)

@@ -1,6 +1,7 @@
 """Torch against ONNX Runtime, and the report about it."""
 
 import sys
+from dataclasses import replace
 from typing import TypeVar
 
 import ml_dtypes
@@ -246,8 +247,13 @@ def test_differences(expected, actual, absolute, ok):
 
 
 def test_names_are_escaped_in_html():
-    report = Report(tuple(compare(0, ["<y>"], [np.ones(1)], [np.ones(1)])))
-    assert "&lt;y&gt;" in report._repr_html_()
+    outputs = tuple(compare(0, ["<y>"], [np.ones(1)], [np.zeros(1)]))
+    inside = tuple(replace(item, node="d::Op '<node>'") for item in outputs)
+    page = Report(outputs, intermediates=inside)._repr_html_()
+    assert "&lt;y&gt;" in page
+    assert "&lt;node&gt;" in page
+    assert "<y>" not in page
+    assert "<node>" not in page
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32], ids=str)

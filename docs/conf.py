@@ -1,0 +1,91 @@
+"""The README, the pages, the notebooks and the docstrings as a site.
+
+``sphinx-build -W -c docs . build/site`` in the root of the repository, whose files link to each other as
+they lie there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyops
+
+NAVIGATION = """
+```{toctree}
+:caption: Notebooks
+:glob:
+:hidden:
+
+docs/notebooks
+notebooks/*
+```
+
+```{toctree}
+:caption: How to
+:glob:
+:hidden:
+
+docs/declaring
+docs/shapes
+docs/export
+docs/torch
+docs/debugging
+docs/inspecting
+docs/compiled
+docs/plugins
+docs/*
+```
+
+```{toctree}
+:caption: Reference
+:hidden:
+
+docs/api/pyops
+docs/api/exporters
+CHANGELOG
+```
+"""
+
+project = "pyops"
+version = release = pyops.__version__
+html_title = "pyops"
+html_theme = "furo"
+html_copy_source = False
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+root_doc = "README"
+include_patterns = ["README.md", "CHANGELOG.md", "docs/**.md", "notebooks/*.ipynb"]
+exclude_patterns = [".*", "build", "dist"]
+
+highlight_language = "none"
+# Links may lead to headings.
+myst_heading_anchors = 3
+# A notebook shows what is committed; the tests run it.
+nb_execution_mode = "off"
+
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_member_order = "bysource"
+# Docstrings name the types; in signatures they would hide the parameters.
+autodoc_typehints = "none"
+# `InferenceSession` in a docstring is a link, where there is something to link to.
+default_role = "py:obj"
+
+
+def add_navigation(app: Any, page: str, source: list[str]) -> None:
+    """Add to the README what its reader on the web needs and other readers do not."""
+    if page == root_doc:
+        source[0] += NAVIGATION
+
+
+def copy_first_page(app: Any, failure: Exception | None) -> None:
+    """Give the first page the name under which servers look for one."""
+    if not failure:
+        shutil.copyfile(Path(app.outdir) / f"{root_doc}.html", Path(app.outdir) / "index.html")
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", add_navigation)
+    app.connect("build-finished", copy_first_page)

@@ -1,0 +1,118 @@
+"""The commands that take a model: ``inspect`` and ``run``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from ..inspection import inspect
+from ..types import describe, dtype_name
+from . import options
+from .arguments import as_feed, import_modules, read_arrays
+from .output import FAILED, print_json, print_lines, print_table, progress_console, reporting_errors
+
+
+@reporting_errors
+def inspect_model(
+    model: options.Model,
+    modules: options.Modules = [],  # noqa: B006  typer reads it
+    plugins: options.Plugins = False,
+    as_json: options.Json = False,
+) -> None:
+    """Say which kernel would run each custom node of a model, and which package provides it.
+
+    The exit code is 1 where a node would not run.
+    """
+    import_modules(modules)
+    report = inspect(model, import_plugins=plugins)
+    if as_json:
+        print_json(dataclasses.asdict(report) | {"problems": report.problems, "ok": report.ok})
+    else:
+        print_lines([report.headline, ""])
+        for table in report.tables():
+            print_table(table)
+            print_lines([""])
+        print_lines(report.notes())
+    if not report.ok:
+        raise typer.Exit(FAILED)
+
+
+@reporting_errors
+def run_model(
+    model: options.Model,
+    inputs: options.Inputs = [],  # noqa: B006
+    save: options.Save = None,
+    modules: options.Modules = [],  # noqa: B006
+    engine: options.Engine = options.EngineName.AUTO,
+    providers: options.Providers = [],  # noqa: B006
+    as_json: options.Json = False,
+) -> None:
+    """Run a model once, and show its outputs or save them."""
+    import_modules(modules)
+    arrays = read_arrays(inputs)
+    from ..session import InferenceSession
+
+    _check_providers(providers)
+    with progress_console().status("creating the session"):
+        session = InferenceSession(model, providers=list(providers) or None, engine=engine.value)
+    feed = as_feed(arrays, session.get_inputs())
+    with progress_console().status("running"):
+        results = session.run(None, feed)
+    names = [item.name for item in session.get_outputs()]
+    files = _save(save, names, results) if save is not None else [""] * len(names)
+    if as_json:
+        print_json([_record(*item) for item in zip(names, results, files, strict=True)])
+    else:
+        header = ("output", "type", "values", *["file"] * (save is not None))
+        rows = [
+            (name, _describe(value), _values(value), *[file] * (save is not None))
+            for name, value, file in zip(names, results, files, strict=True)
+        ]
+        print_table([header, *rows])
+
+
+def _check_providers(names: list[str]) -> None:
+    from onnxruntime import get_available_providers
+
+    available = get_available_providers()
+    unknown = [name for name in names if name not in available]
+    if unknown:  # ONNX Runtime would warn and go on without
+        raise typer.BadParameter(f"this ONNX Runtime has no {unknown[0]!r}; it has {', '.join(available)}")
+
+
+def _save(folder: Path, names: list[str], results: list[Any]) -> list[str]:
+    """The files in which the outputs are, as arrays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[str] = []
+    for name, value in zip(names, results, strict=True):
+        # The model chooses the names: none may lead out of the folder, or take another's place.
+        stem = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
+        while str(folder / f"{stem}.npy") in files:
+            stem += "_"
+        path = folder / f"{stem}.npy"
+        array = np.asarray(value)
+        np.save(path, array.astype(str) if array.dtype == object else array, allow_pickle=False)
+        files.append(str(path))
+    return files
+
+
+def _record(name: str, value: Any, file: str) -> dict[str, Any]:
+    record: dict[str, Any] = {"name": name, "type": type(value).__name__}
+    if isinstance(value, np.ndarray):
+        record |= {"type": dtype_name(value.dtype), "shape": list(value.shape)}
+    return record | {"values": _values(value)} | ({"file": file} if file else {})
+
+
+def _describe(value: Any) -> str:
+    return describe(value) if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _values(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        value = np.array2string(value, threshold=8, edgeitems=3, precision=6)
+    return " ".join(str(value).split())

@@ -1,0 +1,96 @@
+"""How commands print: tables for people, JSON for programs, and progress on stderr."""
+
+from __future__ import annotations
+
+import functools
+import json
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, ParamSpec
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import PyopsError
+from ..tracebacks import shortened
+
+P = ParamSpec("P")
+
+FAILED = 1
+"""The exit code where something is broken or fails; wrong usage is typer's 2."""
+
+_WIDE = 10_000
+
+
+def console() -> Console:
+    """What goes to stdout; where that is no terminal, lines are as long as they need to be."""
+    made = Console(highlight=False)
+    return made if made.is_terminal else Console(highlight=False, width=_WIDE)
+
+
+def progress_console() -> Console:
+    """What shows progress, and nothing where stderr is no terminal."""
+    made = Console(stderr=True)
+    made.quiet = not made.is_terminal
+    return made
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Rows in columns; the first one is the header."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for cell in rows[0]:
+        table.add_column(printable(cell), overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console().print(table)
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """One line each."""
+    for line in lines:
+        console().print(Text(printable(line)), soft_wrap=True)
+
+
+def print_json(data: Any) -> None:
+    """Data for programs."""
+    typer.echo(json.dumps(data, indent=2, default=str))
+
+
+def printable(text: str) -> str:
+    """A text whose control characters are spelled: names in a model must not command the terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
+
+
+def fail(message: str) -> NoReturn:
+    """End the command with a message on stderr.
+
+    Raises
+    ------
+    typer.Exit
+        Always.
+    """
+    typer.echo(printable(f"error: {message}"), err=True)
+    raise typer.Exit(FAILED)
+
+
+def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """A command in which what pyops says is wrong is a message, and what a kernel raises a short traceback."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except (PyopsError, FileNotFoundError) as error:
+            message = str(error)
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except Exception as error:
+            with shortened(error):
+                message = "".join(traceback.format_exception(error)).rstrip()
+        else:
+            return
+        fail(message)
+
+    return run

@@ -1,0 +1,260 @@
+"""What is in a model, and which kernel would run each of its custom nodes.
+
+The model is read as data: nothing is run for it, nor imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from . import adoption, model, plugins, registry
+from .builtin import DOMAINS, ONNX_DOMAIN, is_builtin
+from .errors import DeclarationError, ModelError
+from .model import Model
+from .model_text import Value, spell_attribute, value_of
+from .node import misfits
+from .op import Op
+from .origin import AnyOp, engine_name, module_of, package_of, source_line
+from .signature import Signature
+from .tables import html_table, text_table
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclass(frozen=True)
+class Import:
+    """An opset that the model imports.
+
+    Attributes
+    ----------
+    provider : str
+        ONNX Runtime, the model's own functions, a package, or nobody (empty).
+    """
+
+    domain: str
+    version: int
+    provider: str
+
+
+@dataclass(frozen=True)
+class CustomNode:
+    """A node that ONNX Runtime has no operator for, or whose operator a declared op takes the place of.
+
+    Attributes
+    ----------
+    opset : int
+        The version of its domain that the model imports.
+    attributes : dict of str to str
+        As the model has them.
+    version : int or None
+        Of the declared op that would run it, if there is one; so for `engine`, `kernel` and `package`.
+    engine : str or None
+        What hosts the op in a session on this machine; ``reference`` where no session can.
+    kernel : str or None
+        The function and its source line.
+    package : str or None
+        The installed package that declares it, or would when it is imported.
+    problems : tuple of str
+        Why it would not run.
+    """
+
+    name: str
+    domain: str
+    op_type: str
+    opset: int
+    attributes: dict[str, str]
+    version: int | None = None
+    engine: str | None = None
+    kernel: str | None = None
+    package: str | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Whether a kernel would run it, in two or three words."""
+        if self.kernel is not None:
+            return "does not fit" if self.problems else "declared"
+        return "not declared" if self.problems else "not imported"
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """What `inspect` found: tables in a terminal and in a notebook.
+
+    Attributes
+    ----------
+    builtin : dict of str to int
+        How many nodes each operator of ONNX Runtime's own has.
+    """
+
+    ir_version: int
+    producer: str
+    imports: tuple[Import, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[CustomNode, ...]
+    builtin: dict[str, int]
+
+    @property
+    def problems(self) -> list[str]:
+        """Why a session would refuse the model."""
+        return list(dict.fromkeys(problem for node in self.nodes for problem in node.problems))
+
+    @property
+    def ok(self) -> bool:
+        """Whether every custom node has a kernel that would run it."""
+        return not self.problems
+
+    @property
+    def headline(self) -> str:
+        """The model's format, and what made it."""
+        return f"IR version {self.ir_version}{f', made by {self.producer}' if self.producer else ''}"
+
+    def __str__(self) -> str:
+        parts = [self.headline, *(text_table(table) for table in self.tables())]
+        return "\n\n".join([*parts, *(["\n".join(self.notes())] if self.notes() else [])])
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes())
+        return f"<p>{html.escape(self.headline)}</p>{''.join(map(html_table, self.tables()))}{notes}"
+
+    def tables(self) -> list[list[Sequence[str]]]:
+        """Its parts as rows, the headers first."""
+        imports = [(item.domain, str(item.version), item.provider or "nobody") for item in self.imports]
+        values = [("input", item.name, str(item)) for item in self.inputs]
+        values += [("output", item.name, str(item)) for item in self.outputs]
+        tables: list[list[Sequence[str]]] = [
+            [("domain", "version", "provided by"), *imports],
+            [("", "name", "type"), *values],
+        ]
+        return [*tables, self.node_table()] if self.nodes else tables
+
+    def node_table(self) -> list[Sequence[str]]:
+        """The custom nodes as rows, the header first."""
+        header = ("node", "operator", "opset", "attributes", "", "kernel", "engine", "package")
+        rows = (
+            (
+                node.name,
+                f"{node.domain}::{node.op_type}",
+                str(node.opset),
+                ", ".join(f"{name}={value}" for name, value in node.attributes.items()),
+                node.verdict,
+                node.kernel or "",
+                node.engine or "",
+                node.package or "",
+            )
+            for node in self.nodes
+        )
+        return [header, *rows]
+
+    def notes(self) -> list[str]:
+        """What the tables do not say."""
+        builtin = ", ".join(f"{name} ({count})" for name, count in sorted(self.builtin.items()))
+        custom = [] if self.nodes else ["no custom nodes"]
+        return [*custom, *([f"ONNX Runtime's own: {builtin}"] if builtin else []), *self.problems]
+
+
+def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
+    """Look at a model without running it.
+
+    Parameters
+    ----------
+    source : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
+    import_plugins : bool
+        Import the installed plug-ins that the model needs, as a session does. Otherwise they are known by
+        what their packages say of themselves.
+
+    Raises
+    ------
+    ModelError
+        `source` is no ONNX model.
+    """
+    loaded = model.load(source)
+    if loaded.proto is None or not loaded.proto.HasField("graph"):
+        raise ModelError(f"{_spell(source)} is no ONNX model (one in ORT format is not read)")
+    if import_plugins:
+        plugins.import_for(model.undeclared_domains(loaded))
+    waiting: dict[str, list[str]] = {}
+    for plugin in plugins.not_imported():
+        waiting.setdefault(plugin.name, []).append(plugins.package(plugin))
+    find = functools.cache(functools.partial(_found, adoption.adopted_ops(), waiting))
+    constants = {tensor.name for tensor in loaded.proto.graph.initializer}
+    return ModelReport(
+        ir_version=loaded.proto.ir_version,
+        producer=f"{loaded.proto.producer_name} {loaded.proto.producer_version}".strip(),
+        imports=tuple(_imports(loaded, waiting)),
+        inputs=tuple(value_of(item) for item in loaded.proto.graph.input if item.name not in constants),
+        outputs=tuple(map(value_of, loaded.proto.graph.output)),
+        nodes=tuple(_custom_node(node, *find(*_key(node), opset)) for node, opset in custom_nodes(loaded)),
+        builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*_key(node)))),
+    )
+
+
+def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
+    """The nodes that are not, or not only, ONNX Runtime's or the model's own, with their domain's opset version."""
+    others, adopted = loaded.functions(), adoption.adopted_ops()
+    for node, opset in loaded.nodes():
+        key = _key(node)
+        if key not in others and (not is_builtin(*key) or registry.find(*key, opset) or key in adopted):
+            yield node, opset
+
+
+def _found(
+    adopted: Mapping[tuple[str, str], AnyOp | DeclarationError],
+    waiting: Mapping[str, list[str]],
+    domain: str,
+    name: str,
+    opset: int,
+) -> tuple[CustomNode, Signature | None]:
+    """What is known of all nodes of an operator, and the signature of the op that would run them."""
+    found = CustomNode("", domain, name, opset, {})
+    op = registry.find(domain, name, opset) or adopted.get((domain, name))
+    if isinstance(op, Op):
+        kernel = f"{op.__name__} ({source_line(op)})"
+        known = replace(found, version=op.version, engine=engine_name(op), kernel=kernel, package=package_of(op))
+        return known, op.signature
+    packages = waiting.get(domain, [])
+    # Whether a plug-in has this op is seen when it is imported.
+    is_open = packages and plugins.is_enabled() and not op and not registry.versions(domain, name)
+    problems = () if is_open else (str(op) if op else model.describe_missing(domain, name, opset),)
+    return replace(found, package=", ".join(packages) or None, problems=problems), None
+
+
+def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: Signature | None) -> CustomNode:
+    given = {item.name: spell_attribute(item) for item in node.attribute}
+    problems = found.problems if signature is None else tuple(misfits(node, signature))
+    return replace(found, name=node.name, attributes=given, problems=problems)
+
+
+def _key(node: onnx.NodeProto) -> tuple[str, str]:
+    return model.full_domain(node.domain), node.op_type
+
+
+def _spell_builtin(node: onnx.NodeProto) -> str:
+    domain, name = _key(node)
+    return name if domain == ONNX_DOMAIN else f"{domain}::{name}"
+
+
+def _imports(loaded: Model, waiting: Mapping[str, list[str]]) -> list[Import]:
+    declared = {op.domain: op for op in reversed(registry.latest())}
+    functions = {domain for domain, _ in loaded.functions()}
+    found = []
+    for domain, version in sorted((model.full_domain(domain), version) for domain, version in loaded.imports()):
+        providers = ["ONNX Runtime"] if domain in DOMAINS else []
+        providers += ["functions of the model"] if domain in functions else []
+        if domain in declared:
+            providers.append(package_of(declared[domain]) or f"module {module_of(declared[domain])}")
+        providers += [f"{package} (not imported)" for package in waiting.get(domain, ())]
+        found.append(Import(domain, version, ", ".join(providers)))
+    return found
+
+
+def _spell(source: Any) -> str:
+    return repr(os.fspath(source)) if isinstance(source, (str, os.PathLike)) else f"this {type(source).__name__}"

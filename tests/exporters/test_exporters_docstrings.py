@@ -1,0 +1,12 @@
+"""Whatever a user may call says what it takes, and shows it; pytest runs the examples."""
+
+import exporters
+from tests.docstrings import public, undescribed, without_example
+
+
+def test_public_names_have_examples():
+    assert without_example(public(exporters)) == []
+
+
+def test_parameters_are_described():
+    assert undescribed(public(exporters)) == []
