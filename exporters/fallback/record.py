@@ -27,6 +27,16 @@ class Fallback:
         With ``fallback="verify"``: how far off torch's translation was, for each output that was not right.
     error : str
         With ``fallback="verify"``: what torch's exporter or ONNX Runtime said, where one of them refused it.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> class Gammas(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return torch.lgamma(x)
+    >>> program = exporters.export(Gammas().eval(), (torch.ones(2),), fallback=True, verbose=False)
+    >>> [(found.operator, found.count) for found in program.fallbacks]
+    [('aten::lgamma', 1)]
     """
 
     operator: str
