@@ -9,15 +9,19 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import onnx_ir
 import torch
 from onnxscript import evaluator
 from onnxscript.values import Opset
+
+from pyops.errors import MissingDependencyError
 
 from .errors import ExportError
 
@@ -28,12 +32,14 @@ try:
     from torch._ops import OpOverload
     from torch.fx import operator_schemas
     from torch.utils import _pytree
+    from torch.utils._python_dispatch import TorchDispatchMode as DispatchMode
 except ImportError as error:
     raise ImportError(f"torch {torch.__version__} lacks a private interface ({error}); {_USE}") from error
 
 __all__ = [
     "Argument",
     "CustomOpDef",
+    "DispatchMode",
     "OpOverload",
     "called_overload",
     "can_decompose",
@@ -43,7 +49,9 @@ __all__ = [
     "forget_schema",
     "guarded",
     "is_mutable",
+    "is_random",
     "named_leaves",
+    "op_database",
     "operator_names",
     "own_translation",
     "qualified_name",
@@ -54,6 +62,7 @@ __all__ = [
     "torchlib_read_once",
     "torchvision_not_missed",
     "unflatten",
+    "untranslated",
 ]
 
 T = TypeVar("T")
@@ -123,6 +132,11 @@ def is_mutable(overload: OpOverload) -> bool:
     return guarded("OpOverload._schema.is_mutable", lambda: bool(overload._schema.is_mutable))
 
 
+def is_random(overload: OpOverload) -> bool:
+    """Whether what the operator returns depends on the state of a random generator."""
+    return guarded("torch.Tag", lambda: torch.Tag.nondeterministic_seeded in overload.tags)
+
+
 def can_decompose(overload: OpOverload) -> bool:
     """Whether torch itself makes the operator of others, whatever the decompositions that it is given."""
     return guarded("OpOverload._can_decompose", lambda: bool(overload._can_decompose()))
@@ -190,6 +204,35 @@ def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
     return guarded("ONNXRegistry.get_decomps", find)
 
 
+def untranslated(program: torch.export.ExportedProgram, kept: Iterable[OpOverload]) -> list[torch.fx.Node]:
+    """The calls that torch's exporter cannot translate, after it made others of those that it breaks up.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        Is left as it is.
+    kept : iterable of OpOverload
+        Operators that have a translation elsewhere.
+    """
+
+    def find() -> list[torch.fx.Node]:
+        from torch.onnx._internal.exporter import _core, _dispatching
+
+        registry = copy.copy(_torchlib())
+        registry.functions = {**{target: [SimpleNamespace(fx_target=target)] for target in kept}, **registry.functions}
+        with warnings.catch_warnings():
+            # Torch's own copying of its exported program raises this.
+            warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
+            prepared = _core._prepare_exported_program_for_export(program, registry=registry)
+        modules = [item for item in prepared.graph_module.modules() if isinstance(item, torch.fx.GraphModule)]
+        nodes = [node for module in modules for node in module.graph.nodes if node.op == "call_function"]
+        operators = [node for node in nodes if isinstance(node.target, (OpOverload, torch._ops.HigherOrderOperator))]
+        unknown = [node for node in operators if node.target not in kept]
+        return [node for node in unknown if _dispatching.dispatch(node, registry)[0] is None]
+
+    return guarded("torch.onnx._internal.exporter._core._prepare_exported_program_for_export", find)
+
+
 @functools.cache
 def _torchlib() -> Any:
     from torch.onnx._internal.exporter import _registration
@@ -244,6 +287,28 @@ def torchlib_read_once() -> Iterator[None]:
         yield
     finally:
         class_.from_torchlib = read
+
+
+def op_database() -> Sequence[Any]:
+    """Torch's own database of sample calls, an OpInfo per operator.
+
+    Raises
+    ------
+    MissingDependencyError
+        expecttest is not installed, which torch's testing code imports.
+    """
+    try:
+        from torch.testing._internal.common_methods_invocations import op_db
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f'torch\'s database of sample calls needs {error.name}; pip install "onnx-pyops[coverage]"'
+        ) from error
+    except ImportError as error:
+        raise ExportError(
+            f"torch {torch.__version__} does not have its database of sample calls any more ({error}); {_USE}"
+        ) from error
+    found: Sequence[Any] = op_db
+    return found
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """The private interfaces of torch that the exporters use; where one of these fails, torch changed it."""
 
+import sys
+
 import onnx_ir
 import pytest
 import torch
@@ -7,6 +9,7 @@ from onnxscript import opset20
 
 from exporters import _torch_private, _torchscript_private
 from exporters.errors import ExportError
+from pyops.errors import MissingDependencyError
 from tests.scripts import run_plain_script
 
 
@@ -31,6 +34,48 @@ def test_tensor_lists():
 def test_mutation():
     assert _torch_private.is_mutable(torch.ops.aten.relu_.default)
     assert not _torch_private.is_mutable(torch.ops.aten.relu.default)
+
+
+def test_random_operators():
+    assert _torch_private.is_random(torch.ops.aten.randn_like.default)
+    assert not _torch_private.is_random(torch.ops.aten.relu.default)
+
+
+def test_the_database_of_sample_calls():
+    infos = {info.full_name: info for info in _torch_private.op_database()}
+    assert torch.float32 in infos["linalg.inv"].supported_dtypes("cpu")
+    assert next(iter(infos["linalg.inv"].sample_inputs("cpu", torch.float32))).input.dtype is torch.float32
+
+
+def test_the_database_needs_a_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.testing._internal.common_methods_invocations", None)
+    with pytest.raises(MissingDependencyError, match=r'database of sample calls needs .*pip install "onnx-pyops\[cov'):
+        _torch_private.op_database()
+
+
+def test_translations_are_read_once():
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    before = ONNXRegistry.from_torchlib
+    gelu = torch.ops.aten.gelu.default
+    with _torch_private.torchlib_read_once():
+        first, second = ONNXRegistry.from_torchlib(), ONNXRegistry.from_torchlib()
+        first.register_op(gelu, lambda x: x)
+        assert len(first.get_decomps(gelu)) == len(second.get_decomps(gelu)) + 1
+        assert first.get_decomps(torch.ops.aten.add.Tensor)[0] is second.get_decomps(torch.ops.aten.add.Tensor)[0]
+    assert ONNXRegistry.from_torchlib == before
+
+
+def test_seeing_every_call():
+    class Seen(_torch_private.DispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    seen: list[_torch_private.OpOverload] = []
+    with Seen():
+        torch.dropout(torch.ones(2), 0.5, True)
+    assert torch.ops.aten.native_dropout.default in seen or torch.ops.aten.bernoulli_.float in seen
 
 
 def test_remembered_schemas():
@@ -74,6 +119,20 @@ def test_named_leaves():
 def test_torchs_own_translations():
     assert callable(_torch_private.own_translation(torch.ops.aten.add.Tensor))
     assert _torch_private.own_translation(torch.ops.aten.lgamma.default) is None
+
+
+@pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:FutureWarning")
+def test_what_torch_does_not_translate():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.inv(torch.relu(x)) + torch.digamma(x)
+
+    program = torch.export.export(Model(), (torch.ones(2, 2),)).run_decompositions({})
+    found = [node.target for node in _torch_private.untranslated(program, [])]
+    assert found == [torch.ops.aten.linalg_inv_ex.default, torch.ops.prims.digamma.default]
+    kept = [torch.ops.aten.linalg_inv.default, torch.ops.aten.digamma.default]
+    assert _torch_private.untranslated(program, kept) == []
+    assert torch.ops.aten.linalg_inv.default in [node.target for node in program.graph.nodes]
 
 
 def test_recorded_nodes():

@@ -1,0 +1,42 @@
+"""Sample calls of operators that do what coverage must cope with, in the form of torch's own database."""
+
+import os
+import time
+
+import torch
+from torch.testing._internal.common_dtype import _dispatch_dtypes
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
+
+def _info(name, op, *samples, dtypes=(torch.float32,)):
+    def sample_inputs(info, device, dtype, requires_grad, **arguments):
+        return iter([SampleInput(first, args=tuple(rest)) for first, *rest in samples])
+
+    return OpInfo(name, op=op, dtypes=_dispatch_dtypes(dtypes), sample_inputs_func=sample_inputs)
+
+
+def _hang(x):
+    time.sleep(3600)
+
+
+_x = torch.arange(12.0).reshape(4, 3) + 1
+_empty = torch.ones(0, 3)
+
+ops = [
+    _info("twice", lambda x: x + x, (_empty,), (_x,), (-_x,)),
+    _info("missing", torch.lgamma, (_x,)),
+    _info("crash", lambda x: os._exit(11), (_x,)),
+    _info("wrong", torch.special.log_ndtr, (_x - 20,)),
+    _info("random", torch.randn_like, (_x,)),
+    _info("uninitialised", torch.empty_like, (_x,)),
+    _info("kept", lambda x, p: torch.nn.functional.dropout(x, p), (_x, 0.0)),
+    _info("filled", lambda x: torch.empty_like(x).fill_(3), (_x,)),
+    _info("randomised", lambda x: torch.svd_lowrank(x, 3)[1], (_x,)),
+    _info("number", lambda x: x.sum().item(), (_x,)),
+    _info("error", lambda x: x.reshape(5), (_x,)),
+    _info("integer", lambda x: x + 1, (_x.long(),), dtypes=[torch.int64]),
+    _info("gathered", lambda x, index: x[index], (_x, torch.tensor([3, 0, 1]))),
+    _info("factor", torch.linalg.cholesky, (_x @ _x.T + torch.eye(4),)),
+    _info("scalar", torch.exp, (torch.tensor(1.0),)),
+    _info("hang", _hang, (_x,)),
+]

@@ -1,0 +1,210 @@
+"""The coverage command over planted operators, and over torch's own."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from exporters import ExportError
+from exporters.__main__ import main
+from exporters.coverage import command
+from exporters.coverage.attempt import attempt
+from exporters.coverage.chance import chance
+from exporters.coverage.plan import Mode, Plan
+from exporters.coverage.pool import attempts
+from exporters.coverage.resizing import dynamic_shapes, resized
+from exporters.coverage.results import Result, ResultFile, Status
+from exporters.coverage.samples import Database
+from exporters.coverage.table import as_json, as_markdown
+
+ROOT = Path(__file__).parents[2]
+PLANTED = "tests.exporters.planted_ops:ops"
+
+
+def coverage(*arguments):
+    command = [sys.executable, "-m", "exporters", "coverage", "--database", PLANTED, *map(str, arguments)]
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return Database(PLANTED)
+
+
+def results(folder):
+    (path,) = folder.glob("*.jsonl")
+    return {result.op: result for result in ResultFile.read(path)}
+
+
+def test_a_run_survives_what_its_calls_do_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    some = "[tmcn]*"
+    done = coverage("--ops", some, "--results", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path)
+    assert {name: str(result.status) for name, result in found.items()} == {
+        "twice": "reproduced",
+        "crash": "failed",
+        "missing": "failed",
+        "number": "unusable",
+    }
+    assert (found["crash"].kind, found["crash"].reason) == ("crash", "the process ended with exit code 11")
+    assert found["missing"].kind == "no translation"
+    assert "aten::lgamma" in found["missing"].reason
+    table = (tmp_path / "coverage.md").read_text()
+    assert "| 3 | 1 | 0 | 0 | 0 | 2 |" in table
+    assert "| crash | crash | the process ended with exit code 11 |" in table
+    (written,) = json.loads((tmp_path / "coverage.json").read_text())
+    assert written["counts"] == {"failed": 2, "reproduced": 1}
+
+    # As if it had been killed while it wrote the last result.
+    (path,) = tmp_path.glob("*.jsonl")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:-1], lines[-1][:20]]))
+    tried = []
+
+    def attempts_here(plan, calls, workers, timeout):
+        tried.extend(calls)
+        return (attempt(Database(plan.database), plan, *call) for call in calls)
+
+    monkeypatch.setattr(command, "attempts", attempts_here)
+    command.coverage(database=PLANTED, ops=some, results=tmp_path)
+    assert tried == [("number", 0)]
+    assert {name: result.status for name, result in results(tmp_path).items()} == {
+        name: result.status for name, result in found.items()
+    }
+
+
+def test_a_call_that_hangs():
+    (result,) = attempts(Plan(database=PLANTED), [("hang", 0)], workers=1, timeout=1)
+    assert (result.kind, result.reason) == ("time-out", "took more than 1 s")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("random", "random"),
+        ("uninitialised", "uninitialised"),
+        ("kept", ""),
+        ("filled", ""),
+        ("randomised", ""),
+        ("twice", ""),
+    ],
+)
+def test_what_has_no_one_result(planted, name, expected):
+    assert chance(planted.sample(name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("wrong", "failed"), ("random", "random"), ("uninitialised", "uninitialised"), ("kept", "reproduced"),
+        ("filled", "reproduced"), ("number", "unusable"), ("error", "unusable"), ("integer", "reproduced"),
+    ],
+)  # fmt: skip
+def test_what_comes_of_a_call(planted, name, status):
+    assert attempt(planted, Plan(), name, 0).status == status
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [("twice", [(3, 2)]), ("gathered", [(5, 4), (4,)]), ("factor", [(3, 3)]), ("scalar", None)],
+)
+def test_another_size(planted, name, shapes):
+    sample = planted.sample(name)
+    program = torch.export.export(sample.module, sample.tensors, dynamic_shapes=dynamic_shapes(sample))
+    found = resized(sample, program)
+    assert (found if found is None else [tuple(tensor.shape) for tensor in found]) == shapes
+
+
+def test_dynamic_dimensions(planted):
+    plan = Plan(dynamic=True, database=PLANTED)
+    assert attempt(planted, plan, "gathered", 0).status is Status.REPRODUCED
+    assert attempt(planted, plan, "scalar", 0).status is Status.FIXED
+
+
+def test_samples_are_those_without_empty_tensors(planted):
+    assert planted.sample("twice").tensors[0].shape == (4, 3)
+    assert planted.sample("twice", index=1).tensors[0].max() == -1
+    assert planted.sample("twice", index=2) is None
+    assert attempt(planted, Plan(samples=3), "twice", 2).status is Status.ABSENT
+
+
+def test_dtypes(planted):
+    assert planted.names("int64") == ["integer"]
+    assert "integer" in planted.names()
+    assert planted.sample("integer").tensors[0].dtype is torch.int64
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "status"),
+    [("linalg.cross", "", "reproduced"), ("digamma", "", "failed"), ("bernoulli", "", "random"),
+     ("add", "int64", "reproduced"), ("item", "", "unusable")],
+)  # fmt: skip
+def test_torchs_own_samples(name, dtype, status):
+    database = Database()
+    assert name in database.names(dtype)
+    result = attempt(database, Plan(dtype=dtype), name, 0)
+    assert result.status == status, result
+
+
+@pytest.mark.parametrize("where", ["no.such:ops", "tests.exporters.planted_ops:none", "tests"])
+def test_no_database(where):
+    with pytest.raises(ExportError, match=f"'{where}' is no list of samples: .*write module:name"):
+        Database(where)
+
+
+def test_no_operator_of_that_name(tmp_path):
+    with pytest.raises(ExportError, match=r"no operator has a name like 'nothing' and samples of int64; --ops 'linalg"):
+        command.coverage(database=PLANTED, ops="nothing", dtype="int64", results=tmp_path)
+
+
+def test_results_of_another_run_are_not_mixed_in(tmp_path):
+    path = tmp_path / "plain.jsonl"
+    ResultFile.resume(path, Plan(), 1).add(Result("a", 0, Status.REPRODUCED))
+    assert ResultFile.resume(path, Plan(), 1).complete
+    with pytest.raises(ExportError, match=r"plain.jsonl holds a run with another plan .*choose another folder"):
+        ResultFile.resume(path, Plan(Mode.FALLBACK), 1)
+    with pytest.raises(ExportError, match=r"another total \(1, now 2\)"):
+        ResultFile.resume(path, Plan(), 2)
+    path.write_text("{}\n")
+    with pytest.raises(ExportError, match=r"plain.jsonl is not a file of coverage results .*move it away"):
+        ResultFile.resume(path, Plan(), 1)
+
+
+def test_mistakes_are_said_in_a_line(tmp_path):
+    done = coverage("--ops", "nothing", "--results", tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+
+
+@pytest.mark.parametrize("package", ["typer", "pebble"])
+def test_without_the_extra_the_command_names_it(monkeypatch, package):
+    for name in [name for name in sys.modules if name.startswith("exporters.coverage")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr(sys, "argv", ["exporters", "coverage"])
+    with pytest.raises(
+        SystemExit, match=rf'needs {package}, which is not installed: pip install "onnx-pyops\[coverage'
+    ):
+        main()
+
+
+def test_the_tables_have_what_fell_back(tmp_path):
+    file = ResultFile.resume(tmp_path / "a.jsonl", Plan(Mode.FALLBACK), 4)
+    for number, status in enumerate([Status.REPRODUCED, Status.REPRODUCED, Status.FAILED, Status.ABSENT]):
+        file.add(
+            Result(f"op{number}", 0, status, reason="a|b <c>" * (status is Status.FAILED), fallbacks={"aten::a": 1})
+        )
+    text = as_markdown([file])
+    assert "| fallback=True, float32 | 3 | 2 | 0 | 0 | 0 | 1 | 2 of 3 |" in text
+    assert "a\\|b &lt;c>" in text
+    (written,) = json.loads(as_json([file]))
+    assert written["plan"] == dataclasses.asdict(Plan(Mode.FALLBACK))
+    assert written["reproduced"] == ["op0", "op1"]
+    assert [item["op"] for item in written["others"]] == ["op2"]
+    assert written["custom nodes"]["op1"] == {"aten::a": 1}
