@@ -11,6 +11,8 @@ Where what is:
 - torch's side of things: `torch_ops` by name, `tensors`, whole arguments and results in `adapt`, and all private
   interfaces in `_torch_private` and `_torchscript_private`
 - operators without a translation, as nodes that call torch: `fallback`
+- what an export would need, before it: `explain`, with `support`
+- how many of torch's operators go through an export: `coverage`, by `__main__`
 - `explanations` of what torch and onnxscript say
 """
 
@@ -18,6 +20,7 @@ from .adapt import to_onnx_inputs, to_onnx_outputs
 from .contrib_ops import use_contrib_ops
 from .custom_op import custom_op
 from .errors import ExportError
+from .explain import explain
 from .export import export
 from .fallback.kernel import use_fallback
 from .fallback.record import Fallback
@@ -25,17 +28,21 @@ from .nodes import opset
 from .program import Program
 from .report import OutputReport, Report
 from .schema_registry import SchemaRegistration, register_schemas
+from .support import Explanation, OperatorSupport
 from .translations import is_registered, translate, translation_table
 from .verify import verify
 
 __all__ = [
+    "Explanation",
     "ExportError",
     "Fallback",
+    "OperatorSupport",
     "OutputReport",
     "Program",
     "Report",
     "SchemaRegistration",
     "custom_op",
+    "explain",
     "export",
     "is_registered",
     "opset",

@@ -94,7 +94,7 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     registered.register_fake(_fake(op))
     _registered.pop(name, None)
     _registered[name] = op, registered
-    translations.register(name, lambda *args, **kwargs: emit(op, _flat(signature, args), kwargs))
+    translations.register(name, lambda *args, **kwargs: emit(op, _flat(signature, args), kwargs), op)
     return registered
 
 

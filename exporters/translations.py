@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
 import onnxscript
@@ -19,8 +20,16 @@ from .torch_ops import find_overload, overloads
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+@dataclass(frozen=True)
+class _Registration:
+    translation: Callable[..., Any]
+    source: Any
+    """The function or Op that the user gave."""
+
+
 # By the overload's name: registering a torch operator again makes another OpOverload object of it.
-_translations: dict[str, Callable[..., Any]] = {}
+_translations: dict[str, _Registration] = {}
 
 
 @overload
@@ -71,11 +80,11 @@ def translate(torch_op: str, function: Any = None) -> Any:
         )
     if function is None:
         return lambda decorated: translate(torch_op, decorated)
-    found: dict[str, Callable[..., Any]] = {}
+    found: dict[str, _Registration] = {}
     problems = []
     for target in functional:
         try:
-            found[qualified_name(target)] = _translation(target, function)
+            found[qualified_name(target)] = _Registration(_translation(target, function), function)
         except ExportError as error:
             problems.append(str(error))
     if not found:
@@ -84,9 +93,9 @@ def translate(torch_op: str, function: Any = None) -> Any:
     return function
 
 
-def register(torch_op: str, translation: Callable[..., Any]) -> None:
-    """Enter the translation of one overload, unchecked."""
-    _translations[torch_op] = translation
+def register(torch_op: str, translation: Callable[..., Any], source: Any = None) -> None:
+    """Enter the translation of one overload, unchecked; the source is the Op that it emits, if that is all."""
+    _translations[torch_op] = _Registration(translation, source or translation)
 
 
 def translation_table() -> dict[OpOverload, Callable[..., Any]]:
@@ -113,8 +122,14 @@ def translation_table() -> dict[OpOverload, Callable[..., Any]]:
 
 def registered() -> dict[OpOverload, Callable[..., Any]]:
     """Every registered translation; one that returns NotImplemented leaves the call to torch's own."""
-    found = {find_overload(name): translation for name, translation in _translations.items()}
+    found = {find_overload(name): registration.translation for name, registration in _translations.items()}
     return {target: translation for target, translation in found.items() if target is not None}
+
+
+def registered_source(target: OpOverload) -> Any:
+    """The function or Op that is registered for an operator; None if there is none."""
+    registration = _translations.get(qualified_name(target))
+    return registration.source if registration else None
 
 
 class NoTranslationError(ExportError):

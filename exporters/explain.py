@@ -1,0 +1,152 @@
+"""What an export of a model would need, before it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pyops.op import Op
+
+from ._torch_private import OpOverload, qualified_name, untranslated
+from .errors import ExportError
+from .explanations import causes, explained
+from .fallback import opaque, rewriting
+from .fallback.attempts import Attempts, mark_of, node_at_fault
+from .fallback.sources import source_line
+from .program import Model
+from .support import By, Explanation, OperatorSupport
+from .translations import registered, registered_source
+
+_LACKING = "torch's exporter has no translation"
+
+
+def explain(
+    model: Model,
+    args: tuple[Any, ...] = (),
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
+) -> Explanation:
+    """Who exports each torch operator of a model: torch, a registration, only ``fallback=True``, or nothing.
+
+    The model is captured with ``torch.export`` and not exported: no translation is called. So an operator
+    whose translation refuses this very call counts as torch's, and one that is translated wrongly too;
+    ``export(..., fallback="verify")`` finds those.
+
+    Parameters
+    ----------
+    model : torch.nn.Module or torch.export.ExportedProgram
+        Call ``model.eval()`` first.
+    args : tuple
+        Example arguments.
+    kwargs, dynamic_shapes, custom_translation_table
+        As for `export`.
+
+    Returns
+    -------
+    Explanation
+        Printed, and in a notebook, it is a table. Operators are those that the model's code calls, not those
+        that torch makes of them. A model that ``torch.export`` cannot capture has none, and a `problem`.
+
+    Raises
+    ------
+    ExportError
+        The arguments are not a tuple.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> class Model(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return torch.lgamma(torch.relu(x))
+    >>> [(item.operator, item.by) for item in exporters.explain(Model().eval(), (torch.ones(2),))]
+    [('aten::relu', 'torch'), ('aten::lgamma', 'fallback')]
+    """
+    if not isinstance(args, tuple):
+        raise ExportError(f"explain takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
+    table = custom_translation_table or {}
+    attempts = Attempts(model, args, {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes})
+    try:
+        graph = attempts.functional()
+    except Exception as error:  # whatever torch or the model's own code raises
+        return Explanation([], f"torch.export cannot capture the model: {_said(error)}")
+    missing = _missing(attempts, {*table, *registered()})
+    found: dict[tuple[str, By, str], list[str]] = {}
+    for name, node in rewriting.call_nodes(graph):
+        found.setdefault(_verdict(node, missing.pop(name, ""), table), []).append(source_line(node))
+    for target, reason in missing.items():
+        found[target, "nothing", reason] = [""]
+    return Explanation(
+        OperatorSupport(operator, len(lines), by, reason, tuple(dict.fromkeys(filter(None, lines))))
+        for (operator, by, reason), lines in found.items()
+    )
+
+
+def _missing(attempts: Attempts, translated: set[OpOverload]) -> dict[str, str]:
+    """Why torch's exporter cannot translate a call, by the call's name; of what is no operator's, by its own."""
+    stopped: dict[OpOverload, str] = {}
+    while True:
+        graph = attempts.functional()
+        calls = dict(rewriting.call_nodes(graph))
+        try:
+            lacking = untranslated(graph, {*translated, *opaque.translation_table(), *stopped})
+        except Exception as error:  # whatever torch raises where it breaks an operator up
+            target = next((calls[name].target for name in node_at_fault(error) if name in calls), None)
+            if not isinstance(target, OpOverload) or target in stopped:
+                raise
+            stopped[target] = "torch's exporter stops where it breaks it up"
+            continue
+        reasons = {name: stopped[node.target] for name, node in calls.items() if node.target in stopped}
+        for node in lacking:
+            call = mark_of(node)
+            part = qualified_name(node.target) if isinstance(node.target, OpOverload) else str(node.target)
+            whole = qualified_name(calls[call].target) if call else part  # type: ignore[arg-type]
+            # Torch has primitives of its own under the same names.
+            known = part.partition("::")[2] == whole.partition("::")[2]
+            reasons.setdefault(call or part, _LACKING if known else f"torch makes {part} of it; {_LACKING} of that")
+        return reasons
+
+
+def _said(error: Exception) -> str:
+    """What an exception means, or else what it says with the line of the model's code that led to it."""
+    meaning = explained(error)
+    if meaning is not None:
+        return str(meaning)
+    root = list(causes(error))[-1]
+    folders = [Path(torch.__file__).parent, Path(__file__).parent]
+    frames = [
+        frame
+        for cause in causes(error)
+        for frame in traceback.extract_tb(cause.__traceback__)
+        if not any(folder in Path(frame.filename).parents for folder in folders) and not frame.filename.startswith("<")
+    ]
+    where = f" ({frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""
+    return f"{type(root).__name__}: {next(iter(str(root).splitlines()), '')}{where}"
+
+
+def _verdict(node: torch.fx.Node, missing: str, table: Mapping[Any, Any]) -> tuple[str, By, str]:
+    target = node.target
+    assert isinstance(target, OpOverload)
+    name = qualified_name(target)
+    if opaque.is_fallback(target):
+        return opaque.called(node), "fallback", "torch.export cannot trace it"
+    if target in table:
+        return name, "registration", f"custom_translation_table: {_spelled(table[target])}"
+    source = registered_source(target)
+    if source is not None:
+        return name, "registration", _spelled(source)
+    if not missing:
+        return name, "torch", ""
+    refusal = rewriting.refusal(node, {name.partition("::")[0]})
+    return (name, "nothing", f"{missing}, and {refusal}") if refusal else (name, "fallback", missing)
+
+
+def _spelled(source: Any) -> str:
+    if isinstance(source, Op):
+        return f"the op {source.signature.qualified_name}"
+    return f"the function {getattr(source, '__name__', type(source).__name__)}"

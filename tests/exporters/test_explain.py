@@ -1,0 +1,140 @@
+"""What an export would need, said before it."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import exporters
+from exporters import ExportError
+from exporters.fallback.kernel import allowed_namespaces
+from pyops import onnx_op
+
+pytestmark = pytest.mark.usefixtures("own_registrations")
+_x = torch.eye(3) + 1
+
+
+def _explained(model, function, *args, **arguments):
+    return exporters.explain(model(function), args or (_x,), **arguments)
+
+
+def _named(explanation):
+    return [(item.operator, item.calls, item.by) for item in explanation]
+
+
+def test_who_exports_what(model):
+    def forward(x):
+        y = torch.linalg.inv(torch.relu(x))
+        return torch.linalg.inv(y) + torch.lgamma(x)
+
+    found = _explained(model, forward)
+    assert _named(found) == [
+        ("aten::relu", 1, "torch"),
+        ("aten::linalg_inv", 2, "fallback"),
+        ("aten::lgamma", 1, "fallback"),
+        ("aten::add.Tensor", 1, "torch"),
+    ]
+    relu, inverse, lgamma, _ = found
+    assert (relu.reason, lgamma.reason) == ("", "torch's exporter has no translation")
+    assert inverse.reason == "torch makes aten::linalg_inv_ex of it; torch's exporter has no translation of that"
+    assert [source.partition(": ")[2] for source in inverse.sources] == [
+        "y = torch.linalg.inv(torch.relu(x))",
+        "return torch.linalg.inv(y) + torch.lgamma(x)",
+    ]
+    assert found.verdict == "export(..., fallback=True) lets torch run aten::linalg_inv, aten::lgamma"
+
+
+def test_it_agrees_with_the_export(model):
+    module = model(lambda x: torch.special.bessel_j0(torch.digamma(torch.nn.functional.gelu(x))))
+    found = exporters.explain(module, (_x,))
+    program = exporters.export(module, (_x,), fallback=True, verbose=False)
+    assert found.by("fallback") == [item.operator for item in program.fallbacks]
+
+
+def test_registrations(model):
+    @onnx_op("explained::Twice")
+    def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x + x
+
+    twice.register_shape_inference(lambda x: x)
+    own = exporters.custom_op(twice, "explained::twice")
+    exporters.translate("aten::lgamma", twice)
+
+    @exporters.translate("aten::gelu")
+    def gelu(x, *, approximate="none"):
+        return exporters.opset("com.microsoft").Gelu(x)
+
+    found = _explained(
+        model,
+        lambda x: torch.digamma(torch.lgamma(torch.nn.functional.gelu(own(x)))),
+        custom_translation_table={torch.ops.aten.digamma.default: gelu},
+    )
+    assert {item.by for item in found} == {"registration"}
+    assert [(item.operator, item.reason) for item in found] == [
+        ("explained::twice", "the op explained::Twice"),
+        ("aten::gelu", "the function gelu"),
+        ("aten::lgamma", "the op explained::Twice"),
+        ("aten::digamma", "custom_translation_table: the function gelu"),
+    ]
+    assert found.verdict == "every operator has a translation"
+
+
+def test_what_cannot_be_had(model):
+    (found,) = _explained(model, lambda x: x.to_sparse())
+    assert (found.operator, found.by) == ("aten::to_sparse", "nothing")
+    assert "sparse" in found.reason
+
+
+def test_both_branches_of_cond(model):
+    found = _explained(
+        model, lambda x: torch.cond(x.sum() > 0, lambda a: torch.digamma(a), lambda a: torch.sin(a), (x,))
+    )
+    assert {("aten::digamma", 1, "fallback"), ("aten::sin", 1, "torch")} <= set(_named(found))
+
+
+def test_a_model_without_a_graph(model):
+    found = _explained(model, lambda x: x if x.sum() > 0 else -x)
+    assert len(found) == 0
+    assert found.problem.startswith("torch.export cannot capture the model: the model asks in Python about values")
+    assert "test_explain.py" in found.problem
+    assert found.verdict == repr(found) == found.problem
+
+
+def test_a_model_that_raises(model):
+    found = _explained(model, lambda x: x.reshape(7))
+    assert "RuntimeError: shape '[7]' is invalid for input of size 9" in found.problem
+    assert "test_explain.py" in found.problem
+
+
+def test_dynamic_shapes_and_keywords(model):
+    found = _explained(
+        model,
+        lambda x, *, other: torch.lgamma(x) + other,
+        kwargs={"other": _x},
+        dynamic_shapes={"x": {0: "rows"}, "other": {0: "rows"}},
+    )
+    assert ("aten::lgamma", 1, "fallback") in _named(found)
+
+
+def test_a_captured_program(model):
+    program = torch.export.export(model(lambda x: torch.lgamma(x)), (_x,))
+    assert _named(exporters.explain(program)) == [("aten::lgamma", 1, "fallback")]
+
+
+def test_it_allows_nothing(model):
+    before = set(allowed_namespaces())
+    _explained(model, lambda x: torch.lgamma(x))
+    assert allowed_namespaces() == before
+
+
+def test_arguments_are_a_tuple(model):
+    with pytest.raises(ExportError, match=r"takes a model's arguments as a tuple, not Tensor; write \(x,\)"):
+        exporters.explain(model(torch.relu), _x)
+
+
+def test_tables(model):
+    found = _explained(model, lambda x: torch.lgamma(x))
+    assert str(found).splitlines()[0].split() == ["operator", "calls", "exported", "by", "why", "called", "in"]
+    assert "<td>aten::lgamma</td><td>1</td><td>fallback</td><td>torch&#x27;s exporter" in found._repr_html_()
+    assert found[:1].by("fallback") == ["aten::lgamma"]
+    assert found[0].operator == "aten::lgamma"
