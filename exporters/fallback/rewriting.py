@@ -11,7 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from pyops.errors import InputError
 
-from .._torch_private import OpOverload, is_mutable, qualified_name, schema_arguments
+from .._torch_private import OpOverload, is_mutable, is_random, qualified_name, schema_arguments
 from . import calls, opaque, rule
 from .kernel import allowed_namespaces
 
@@ -41,15 +41,21 @@ def call_nodes(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Nod
                 yield f"{name}/{node.name}", node
 
 
-def refusal(node: Node) -> str:
-    """Why a call cannot fall back; empty if it can."""
+def refusal(node: Node, namespaces: set[str] | None = None) -> str:
+    """Why a call cannot fall back; empty if it can.
+
+    Parameters
+    ----------
+    namespaces : set of str, optional
+        Those of which a model may name operators; unless given, those that this process named.
+    """
     target = node.target
     assert isinstance(target, OpOverload)
     if target in _KEPT or opaque.is_fallback(target):
         return "it needs no kernel"
     if is_constant(node):
         return ""
-    why = rule.refusal(target, allowed_namespaces())
+    why = rule.refusal(target, allowed_namespaces() if namespaces is None else namespaces)
     if why:
         return why
     outputs = _flat_values(node.meta.get("val"))
@@ -77,7 +83,7 @@ def is_constant(node: Node) -> bool:
         isinstance(target, OpOverload)
         and not node.all_input_nodes
         and not is_mutable(target)
-        and not rule.is_random(target)
+        and not is_random(target)
         and isinstance(node.meta.get("val"), torch.Tensor)
         and not _unfit(node.meta["val"])
     )
@@ -117,7 +123,7 @@ def rewrite(node: Node, number: int) -> None:
     assert isinstance(target, OpOverload)
     values = _flat_values(node.meta["val"])
     text, tensors, sizes = _encoded(node)
-    random = number if rule.is_random(target) else None
+    random = number if is_random(target) else None
     call = opaque.spell(opaque.Call(qualified_name(target), text, len(values), random))
     graph = node.graph
     with graph.inserting_before(node):

@@ -18,9 +18,15 @@ from __future__ import annotations
 import functools
 import re
 
-import torch
-
-from .._torch_private import OpOverload, is_mutable, operator_names, qualified_name, schema_arguments, schema_returns
+from .._torch_private import (
+    OpOverload,
+    is_mutable,
+    is_random,
+    operator_names,
+    qualified_name,
+    schema_arguments,
+    schema_returns,
+)
 
 TENSORS = {"Tensor", "Optional[Tensor]", "List[Tensor]", "List[Optional[Tensor]]", "Optional[List[Tensor]]"}
 """The schema types that hold tensors."""
@@ -45,7 +51,8 @@ _PRIVATE = {
     "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training",
     "_pack_padded_sequence", "_pad_circular", "_pad_enum", "_pad_packed_sequence", "_pdist_forward", "_prelu_kernel",
     "_safe_softmax", "_scaled_dot_product_attention_math", "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_mm", "_softmax", "_standard_gamma", "_stack", "_to_copy", "_trilinear", "_unique", "_unique2",
+    "_scaled_mm", "_scaled_mm_v2", "_softmax", "_standard_gamma", "_stack", "_to_copy", "_trilinear", "_unique",
+    "_unique2",
     "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
     "_upsample_nearest_exact3d", "_weight_norm", "_weight_norm_interface", "_weight_int8pack_mm",
 }  # fmt: skip
@@ -106,11 +113,6 @@ def _known_names() -> set[str]:
 def namespaces() -> set[str]:
     """Every namespace that torch has operators of."""
     return {name.partition("::")[0] for name in operator_names()}
-
-
-def is_random(overload: OpOverload) -> bool:
-    """Whether two equal calls of it differ."""
-    return torch.Tag.nondeterministic_seeded in overload.tags
 
 
 def is_arbitrary(overload: OpOverload) -> bool:

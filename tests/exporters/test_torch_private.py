@@ -53,19 +53,6 @@ def test_the_database_needs_a_package(monkeypatch):
         _torch_private.op_database()
 
 
-def test_translations_are_read_once():
-    from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-    before = ONNXRegistry.from_torchlib
-    gelu = torch.ops.aten.gelu.default
-    with _torch_private.torchlib_read_once():
-        first, second = ONNXRegistry.from_torchlib(), ONNXRegistry.from_torchlib()
-        first.register_op(gelu, lambda x: x)
-        assert len(first.get_decomps(gelu)) == len(second.get_decomps(gelu)) + 1
-        assert first.get_decomps(torch.ops.aten.add.Tensor)[0] is second.get_decomps(torch.ops.aten.add.Tensor)[0]
-    assert ONNXRegistry.from_torchlib == before
-
-
 def test_seeing_every_call():
     class Seen(_torch_private.DispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
