@@ -13,7 +13,7 @@ def main() -> None:
     try:
         _app()()
     except PyopsError as error:
-        sys.exit(str(error))
+        sys.exit(f"error: {error}")
 
 
 def _app() -> Any:

@@ -61,7 +61,7 @@ def _run(file: ResultFile, calls: list[tuple[str, int]], workers: int, timeout: 
     left = [call for call in calls if call not in file]
     counts = Counter(result.status for result in file)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(TextColumn("{task.description}"), *columns) as progress:
+    with Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(_counted(counts), total=len(calls), completed=len(file))
         for result in attempts(file.plan, left, workers, timeout):
             file.add(result)

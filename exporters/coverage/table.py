@@ -131,4 +131,5 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    # What a message has of Python is not to read as a link or as HTML.
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("](", "] (")
