@@ -198,7 +198,9 @@ def test_the_tables_have_what_fell_back(tmp_path):
     file = ResultFile.resume(tmp_path / "a.jsonl", Plan(Mode.FALLBACK), 4)
     for number, status in enumerate([Status.REPRODUCED, Status.REPRODUCED, Status.FAILED, Status.ABSENT]):
         file.add(
-            Result(f"op{number}", 0, status, reason="a|b <c> [d](e)" * (status is Status.FAILED), fallbacks={"aten::a": 1})
+            Result(
+                f"op{number}", 0, status, reason="a|b <c> [d](e)" * (status is Status.FAILED), fallbacks={"aten::a": 1}
+            )
         )
     text = as_markdown([file])
     assert "| fallback=True, float32 | 3 | 2 | 0 | 0 | 0 | 1 | 2 of 3 |" in text
