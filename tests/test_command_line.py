@@ -95,8 +95,8 @@ def test_list_shows_what_modules_declare() -> None:
     assert "--import MODULE" in command("list").stdout or pyops.ops()
     text = command("list", "--import", "typed_ops").stdout
     assert "typed_ops.py:" in text
-    (record,) = (item for item in parsed("list", "-i", "typed_ops")["ops"] if item["op type"] == "Plus")
-    assert record["domain"] == "typed"
+    listed = {(item["domain"], item["op type"]): item for item in parsed("list", "-i", "typed_ops")["ops"]}
+    record = listed["typed", "Plus"]
     assert record["signature"] == "(x: float32, *, by: float = 1.0) -> float32"
     assert parsed("list", "--import", "typed_ops.py")["ops"]
 
