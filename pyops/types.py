@@ -28,8 +28,8 @@ class ElementType:
     onnx : int
         ``onnx.TensorProto.DataType``.
     ort : int or None
-        ``ONNXTensorElementDataType`` of ONNX Runtime's C API; None where ONNX Runtime's
-        custom operators lack the type (complex).
+        ``ONNXTensorElementDataType`` of ONNX Runtime's C API; None where the custom operators of
+        some ONNX Runtime that is admitted lack the type (complex, and the latest ones).
     packed : bool
         ONNX Runtime packs two elements into a byte, where NumPy has one in each.
     """
@@ -74,6 +74,9 @@ ELEMENT_TYPES: tuple[ElementType, ...] = (
     _row("uint4", ml_dtypes.uint4, 21, 21, packed=True),
     _row("int4", ml_dtypes.int4, 22, 22, packed=True),
     _row("float4e2m1", ml_dtypes.float4_e2m1fn, 23, 23, packed=True),
+    _row("float8e8m0", ml_dtypes.float8_e8m0fnu, 24, None),
+    _row("uint2", ml_dtypes.uint2, 25, None),
+    _row("int2", ml_dtypes.int2, 26, None),
 )
 
 STRING: DType = np.dtype(np.object_)
