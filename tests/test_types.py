@@ -8,7 +8,6 @@ import pytest
 
 from pyops import types
 
-
 KNOWN = [row for row in types.ELEMENT_TYPES if row.onnx in onnx.TensorProto.DataType.values()]
 
 
