@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 
 
@@ -14,6 +15,8 @@ def main() -> None:
         if package not in ("typer", "rich"):
             raise
         sys.exit(f'error: the command line needs {package}, which is not installed: pip install "onnx-pyops[cli]"')
+    if sys.stderr is not None:
+        faulthandler.enable()  # kernels may call machine code
     app(prog_name="pyops")
 
 

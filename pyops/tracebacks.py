@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-_OURS = ("pyops", "exporters", "onnxruntime")
+# Those of Python that run modules are no more the user's.
+_OURS = ("pyops", "exporters", "onnxruntime", "importlib", "runpy")
 
 
 @contextmanager
@@ -31,16 +32,24 @@ def shortened(error: BaseException) -> Iterator[TracebackType | None]:
 
 def shorten(traceback: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of pyops, exporters and ONNX Runtime, unless it has no others."""
-    kept: list[TracebackType] = []
-    step = traceback
-    while step is not None:
-        if not _is_ours(step.tb_frame.f_globals.get("__name__") or ""):
-            kept.append(step)
-        step = step.tb_next
     short: TracebackType | None = None
-    for step in reversed(kept):
+    for step in reversed(_others(traceback)):
         short = TracebackType(short, step.tb_frame, step.tb_lasti, step.tb_lineno)
     return short or traceback
+
+
+def has_others(traceback: TracebackType | None) -> bool:
+    """Whether a traceback has frames of others than pyops, exporters and ONNX Runtime."""
+    return bool(_others(traceback))
+
+
+def _others(traceback: TracebackType | None) -> list[TracebackType]:
+    found = []
+    while traceback is not None:
+        if not _is_ours(traceback.tb_frame.f_globals.get("__name__") or ""):
+            found.append(traceback)
+        traceback = traceback.tb_next
+    return found
 
 
 def _is_ours(module: str) -> bool:

@@ -19,7 +19,7 @@ import typer
 from .. import plugins, registry
 from ..op import Op
 from ..signature import AttributeKind, Signature
-from ..types import ELEMENT_TYPES, STRING, dtype_name
+from ..types import ELEMENT_TYPES, STRING, describe, dtype_name, from_type_str, native_dtype
 
 AnyOp = Op[..., Any]
 
@@ -54,6 +54,8 @@ def import_module(name: str) -> dict[str, Any]:
         if not Path(name).is_file():
             raise typer.BadParameter(f"there is no file {name!r} (from {here})")
         return runpy.run_path(name, run_name=Path(name).stem)
+    if not name or name.startswith("."):
+        raise typer.BadParameter(f"expected a module or a file.py, got {name!r}")
     try:
         return vars(importlib.import_module(name))
     except ModuleNotFoundError as error:
@@ -127,7 +129,7 @@ def _load(source: str) -> Any:
         raise typer.BadParameter(f"{source!r} is not read: {error}") from error
     if not isinstance(array, np.ndarray):
         raise typer.BadParameter(f"{source!r} holds several arrays; save each in a .npy file of its own")
-    return array.astype(STRING) if array.dtype.kind in "UT" else array
+    return array.astype(native_dtype(array.dtype), copy=False)
 
 
 def _generate(match: re.Match[str], random: np.random.Generator) -> Any:
@@ -156,7 +158,7 @@ def as_feed(given: Sequence[tuple[str, Any]], inputs: Sequence[Any]) -> dict[str
     Raises
     ------
     typer.BadParameter
-        An input is missing, unknown or given twice.
+        An input is missing, unknown, given twice or of another element type.
     """
     feed: dict[str, Any] = {}
     wanted = {item.name: item for item in inputs}
@@ -165,6 +167,9 @@ def as_feed(given: Sequence[tuple[str, Any]], inputs: Sequence[Any]) -> dict[str
             raise typer.BadParameter(f"the model has no input {name!r}; it has {', '.join(wanted) or 'none'}")
         if name in feed:
             raise typer.BadParameter(f"input {name!r} is given twice")
+        needed = from_type_str(wanted[name].type)
+        if needed is not None and array.dtype != needed.dtype:
+            raise typer.BadParameter(f"input {name!r} is {describe(array)}; the model needs {dtype_name(needed.dtype)}")
         feed[name] = array
     missing = [item for name, item in wanted.items() if name not in feed]
     if missing:
@@ -174,7 +179,7 @@ def as_feed(given: Sequence[tuple[str, Any]], inputs: Sequence[Any]) -> dict[str
 
 
 def _example(type_str: str, shape: Sequence[Any]) -> str:
-    name = next((dtype_name(row.dtype) for row in ELEMENT_TYPES if row.type_str == type_str), "float32")
+    name = "float32" if (row := from_type_str(type_str)) is None else dtype_name(row.dtype)
     return f"{name}[{','.join(str(dim) if isinstance(dim, int) else '2' for dim in shape)}]"
 
 

@@ -41,7 +41,9 @@ Checks = Annotated[
     list[str], typer.Option("--only", metavar="CHECK", help="Run these checks alone: names, or patterns (engine_*).")
 ]
 Generate = Annotated[int, typer.Option(min=0, metavar="N", help="Check N more calls that hypothesis makes up.")]
-Save = Annotated[Path | None, typer.Option("--save", metavar="DIR", help="Save each output there as a .npy file.")]
+Save = Annotated[
+    Path | None, typer.Option("--save", metavar="DIR", file_okay=False, help="Save each output there as a .npy file.")
+]
 Engine = Annotated[EngineName, typer.Option(help="How ONNX Runtime calls the ops.")]
 Providers = Annotated[
     list[str], typer.Option("--provider", metavar="NAME", help="An execution provider; several are tried in turn.")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, ParamSpec
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextvars import ContextVar
+from typing import Any, NoReturn, ParamSpec, TextIO
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import PyopsError
-from ..tracebacks import shortened
+from ..errors import InputError, PyopsError
+from ..tracebacks import has_others, shortened
 
 P = ParamSpec("P")
 
@@ -22,6 +25,8 @@ FAILED = 1
 """The exit code where something is broken or fails; wrong usage is typer's 2."""
 
 _WIDE = 10_000
+
+_json_to: ContextVar[TextIO] = ContextVar("_json_to")
 
 
 def console() -> Console:
@@ -55,7 +60,18 @@ def print_lines(lines: Sequence[str]) -> None:
 
 def print_json(data: Any) -> None:
     """Data for programs."""
-    typer.echo(json.dumps(data, indent=2, default=str))
+    print(json.dumps(data, indent=2, default=str), file=_json_to.get(sys.stdout))
+
+
+@contextmanager
+def _json_alone() -> Iterator[None]:
+    """Within it, stdout is for `print_json`; what modules and kernels print goes to stderr."""
+    token = _json_to.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _json_to.reset(token)
 
 
 def printable(text: str) -> str:
@@ -81,16 +97,25 @@ def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            command(*args, **kwargs)
-        except (PyopsError, FileNotFoundError) as error:
-            message = str(error)
+            with _json_alone() if kwargs.get("as_json") else nullcontext():
+                command(*args, **kwargs)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
-        except Exception as error:
-            with shortened(error):
-                message = "".join(traceback.format_exception(error)).rstrip()
+        except InputError as error:
+            raise typer.BadParameter(str(error)) from error
+        except (Exception, SystemExit) as error:  # a module or a kernel may want to end the process
+            message = _spell(error)
         else:
             return
         fail(message)
 
     return run
+
+
+def _spell(error: BaseException) -> str:
+    if isinstance(error, PyopsError):
+        return str(error)
+    if not has_others(error.__traceback__):
+        return "".join(traceback.format_exception_only(error)).rstrip()
+    with shortened(error):
+        return "".join(traceback.format_exception(error)).rstrip()
