@@ -15,8 +15,7 @@ def main() -> None:
         if package not in ("typer", "rich"):
             raise
         sys.exit(f'error: the command line needs {package}, which is not installed: pip install "onnx-pyops[cli]"')
-    if sys.stderr is not None:
-        faulthandler.enable()  # kernels may call machine code
+    faulthandler.enable()  # kernels may call machine code
     app(prog_name="pyops")
 
 

@@ -227,6 +227,28 @@ def test_where_none_can_be_made_up_that_is_said():
     assert check(board, np.ones((7, 7), np.float32), checks=WITHOUT_TORCH).ok
 
 
+@pytest.mark.parametrize("arrays", [(), (X,)])
+def test_a_kernel_that_writes_into_its_inputs_refuses_none(arrays: tuple[Any, ...]):
+    @onnx_op("checked::Writing")
+    def writing(x: F32) -> F32:
+        x += 1
+        return x
+
+    with pytest.raises(CheckError, match=r"inputs_unchanged: the kernel changes its input 'x'"):
+        check(writing, *arrays)
+
+
+def test_a_kernel_that_ends_the_process_does_not_end_the_checks():
+    @onnx_op("checked::Ending")
+    def ending(x: F32) -> F32:
+        sys.exit(3)
+
+    with pytest.raises(CheckError, match="outputs: SystemExit: 3"):
+        check(ending, X)
+    with pytest.raises(InputError, match="raises SystemExit: 3 for"):
+        check(ending)
+
+
 def test_what_a_kernel_refuses_is_noted():
     @onnx_op("checked::Largest")
     def largest(x: F32) -> F32:

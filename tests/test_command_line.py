@@ -50,6 +50,10 @@ def shout(x: NDArray[np.str_]) -> NDArray[np.str_]:
 def concatenate(first: F32, *rest: F32) -> F32:
     return np.concatenate([first, *rest])
 
+@onnx_op("typed::Options")
+def options(x: F32, *, checks: str = "", generate: int = 1) -> F32:
+    return x * np.float32(generate)
+
 @onnx_op("typed::Ending")
 def ending(x: F32) -> F32:
     print("the kernel prints")
@@ -307,6 +311,12 @@ def test_check_fails_where_a_check_does() -> None:
     assert (result["ok"], result["checks"][0]["status"]) == (False, "failed")
     assert "FAILED" in command("check", "typed_ops:wrong", "--only", "outputs", code=1).stdout
     assert "no check 'inputs'" in command("check", "typed_ops:wrong", "--only", "inputs", code=2).stderr
+
+
+def test_attributes_may_be_called_like_options_of_check() -> None:
+    arguments = ("typed_ops:options", "--only", "outputs", "-a", "checks=all", "-a", "generate=3")
+    text = command("check", *arguments).stdout
+    assert "Options(float32[2, 3], checks='all', generate=3), inputs made up: 1 passed" in text
 
 
 def test_bench_gives_ratios_to_the_plain_call(monkeypatch: pytest.MonkeyPatch) -> None:

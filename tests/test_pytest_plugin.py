@@ -125,6 +125,10 @@ OF_FAULTS = """
             raise ValueError("only boards are taken")
         return x[index]
 
+    @pyops.onnx_op("plugin::Options")
+    def options(x: F32, *, checks: str = "", generate: int = 1) -> F32:
+        return x * np.float32(generate)
+
     @pytest.mark.parametrize("sample", [Sample(double, X).named("doubled"), Sample(double, X[0], times=1)])
     def test_with_samples(sample):
         pass
@@ -175,11 +179,12 @@ def test_sessions_samples_assertions_and_isolation(suite: pytest.Pytester):
 def test_an_option_checks_every_declared_op(suite: pytest.Pytester):
     suite.makepyfile(test_faults=OF_FAULTS)
     result = suite.runpytest_subprocess("--pyops-check", "-rs", "-k", "not test_with_samples")
-    result.assert_outcomes(passed=2, failed=1, skipped=1, deselected=2)
+    result.assert_outcomes(passed=3, failed=1, skipped=1, deselected=2)
     result.stdout.fnmatch_lines(
         [
             "*plugin::Double[[]doubled[]] PASSED*",
             "*plugin::Double[[]Double(float32[[]3[]], times=1)[]] PASSED*",
+            "*plugin::Options PASSED*",
             "*plugin::Pick-2 SKIPPED*",
             "*plugin::Square FAILED*",
             "*outputs: OutputError: plugin::Square: 'output' is declared float32 and the kernel returned float64*",

@@ -58,17 +58,16 @@ def check_op(
 
     The exit code is 1 where a check fails.
     """
-    from .. import testing
+    from ..testing import Sample, check
+    from ..testing.examples import example
 
     import_modules(modules)
     found = find_op(op)
     named = read_attributes(found.signature, attributes)
-    check = functools.partial(testing.check, checks=checks, generate=generate, raise_exception=False)
     with progress_console().status(f"checking {found.signature.qualified_name}"):
-        if inputs:
-            report = check(testing.Sample(found, *as_call(found.signature, read_arrays(inputs)), **named))
-        else:
-            report = check(found, **named)
+        given = as_call(found.signature, read_arrays(inputs)) if inputs else None
+        sample = example(found, named) if given is None else Sample(found, *given, **named)
+        report = check(sample, checks=checks, generate=generate, raise_exception=False)
     if as_json:
         results = [{"name": item.name, "status": item.status, "reason": item.reason} for item in report]
         print_json({"op": found.signature.qualified_name, "ok": report.ok, "checks": results})

@@ -151,11 +151,11 @@ def check(
     >>> [result.name for result in report.failed]
     ['scalar']
     """
-    sample, made_up = _sample(op, inputs, attributes)
+    sample = _sample(op, inputs, attributes)
     _check_declared(sample.op)
     if expected is not None:
         sample = sample.returns(*(expected if isinstance(expected, tuple) else (expected,)))
-    subject = f"{sample!r}{', inputs made up' if made_up else ''}"
+    subject = f"{sample!r}{', inputs made up' if sample.made_up else ''}"
     wanted = _wanted(checks)
     case = Case(sample, generate, rtol, atol)
     results = {result.name: result for result in _run(case, wanted)}
@@ -167,11 +167,11 @@ def check(
     return report
 
 
-def _sample(op: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> tuple[Sample, bool]:
+def _sample(op: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Sample:
     if isinstance(op, Sample):
         if inputs or attributes:
             raise InputError("check got a sample and arguments of a call; a sample is a whole call: check(sample)")
-        return op, False
+        return op
     if not isinstance(op, Op):
         raise InputError(f"check got {op!r}; pass an operator declared with @pyops.onnx_op, or a pyops.testing.Sample")
     ambiguous = [attribute.name for attribute in op.signature.attributes if attribute.name in _OPTIONS]
@@ -181,9 +181,9 @@ def _sample(op: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> tuple
             f"sample: check(pyops.testing.Sample({op.__name__}, ..., {ambiguous[0]}=...))"
         )
     named = {item.name for item in op.signature.inputs if not item.variadic}
-    if inputs or not op.signature.inputs or named & set(attributes):
-        return Sample(op, *inputs, **attributes), False
-    return examples.example(op, attributes), True
+    if inputs or named & set(attributes):
+        return Sample(op, *inputs, **attributes)
+    return examples.example(op, attributes)
 
 
 def _check_declared(op: Op[..., Any]) -> None:
@@ -227,6 +227,6 @@ def _result(name: str, one: Check, case: Case) -> CheckResult:
         raise  # what was asked for cannot be done
     except NotRun as reason:
         return CheckResult(name, "not run", str(reason))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a kernel may want to end the process
         text = str(error) if isinstance(error, AssertionError) else spell_error(error)
         return CheckResult(name, "failed", text, error)

@@ -11,7 +11,8 @@ from ..errors import InputError, OutputError, ShapeInferenceError
 from ..op import Op
 from ..signature import Attribute, AttributeKind
 from ..types import STRING, DType
-from .case import quiet, spell_error
+from . import kernel_checks
+from .case import Case, quiet, spell_error
 from .sample import Sample
 
 _SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3, 3), (4,), (2, 3, 4), (1, 2, 5, 5), ())
@@ -19,26 +20,23 @@ _WORDS = ("alpha", "", "Käse", "b c")
 
 
 def example(op: Op[..., Any], attributes: Mapping[str, Any]) -> Sample:
-    """A sample of small arrays in a shape that the kernel takes.
-
-    Required attributes that are not given are made up too.
+    """A sample of small arrays in a shape that the kernel takes; required attributes are made up too.
 
     Raises
     ------
     InputError
         The kernel takes none of the shapes that are tried.
     """
-    refusals: list[tuple[Sample, Exception]] = []
-    for sample in _samples(op, attributes):
-        try:
-            with quiet():
-                op(*sample.inputs, **sample.attributes)
-        except (OutputError, ShapeInferenceError):
-            pass  # it takes them: what is wrong is the checks' to say
-        except Exception as error:
-            refusals.append((sample, error))
-            continue
-        return sample
+    made = {a.name: _attribute(a) for a in op.signature.attributes if a.required} | dict(attributes)
+    if not op.signature.inputs:
+        return Sample(op, **made)
+    refusals: list[tuple[Sample, BaseException]] = []
+    for sample in _samples(op, made):
+        refusal = _refusal(sample)
+        if refusal is None:
+            sample.made_up = True
+            return sample
+        refusals.append((sample, refusal))
     sample, refusal = refusals[0]
     raise InputError(
         f"{op.signature.qualified_name} takes none of the inputs that are made up from its signature, and raises "
@@ -46,14 +44,29 @@ def example(op: Op[..., Any], attributes: Mapping[str, Any]) -> Sample:
     ) from refusal
 
 
+def _refusal(sample: Sample) -> BaseException | None:
+    """With what the kernel refuses a sample; None where what is wrong, if anything, is the checks' to say."""
+    try:
+        with quiet():
+            sample.op(*sample.inputs, **sample.attributes)
+    except (OutputError, ShapeInferenceError):
+        return None
+    except (Exception, SystemExit) as error:
+        try:
+            kernel_checks.inputs_unchanged(Case(sample))
+        except AssertionError:
+            return None
+        return error
+    return None
+
+
 def _samples(op: Op[..., Any], attributes: Mapping[str, Any]) -> Iterator[Sample]:
-    made = {a.name: _attribute(a) for a in op.signature.attributes if a.required} | dict(attributes)
     for shape in _SHAPES:
         # Two of a variadic input.
         inputs = [_array(_dtype(item.type.dtypes), shape) for item in op.signature.inputs]
-        if op.signature.inputs and op.signature.inputs[-1].variadic:
+        if op.signature.inputs[-1].variadic:
             inputs.append(inputs[-1].copy())
-        yield Sample(op, *inputs, **made)
+        yield Sample(op, *inputs, **attributes)
 
 
 def _dtype(dtypes: Sequence[DType]) -> DType:

@@ -30,7 +30,7 @@ def inputs_unchanged(case: Case) -> None:
         try:
             with quiet():
                 case.function(*handed, **case.attributes)
-        except Exception:
+        except (Exception, SystemExit):
             # That is for the next check to tell; here only what it did before.
             pass
         for item, before, after in zip(case.signature.parameters(len(arrays)), case.arrays, arrays, strict=True):

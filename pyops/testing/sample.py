@@ -39,6 +39,8 @@ class Sample:
         Those that are given.
     id : str
         What tests are called that run over a table of samples.
+    made_up : bool
+        Whether the inputs come from the signature alone.
 
     Raises
     ------
@@ -62,6 +64,7 @@ class Sample:
         self.op = op
         self.inputs = tuple(arrays)
         self.attributes = {name: value for name, value in attributes.items() if op.signature.attribute(name)}
+        self.made_up = False
         self._expected: Outputs | None = None
         self.id = _spell_call(op, self.inputs, self.attributes)
 
