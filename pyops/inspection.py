@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import html
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from .node import misfits
 from .op import Op
 from .origin import AnyOp, engine_name, module_of, package_of, source_line
 from .signature import Signature
-from .tables import html_table, text_table
+from .tables import html_table, printable, text_table
 
 if TYPE_CHECKING:
     import onnx
@@ -118,8 +117,8 @@ class ModelReport:
         return f"IR version {self.ir_version}{f', made by {self.producer}' if self.producer else ''}"
 
     def __str__(self) -> str:
-        parts = [self.headline, *(text_table(table) for table in self.tables())]
-        return "\n\n".join([*parts, *(["\n".join(self.notes())] if self.notes() else [])])
+        parts = [self.headline, *map(text_table, self.tables()), "\n".join(self.notes())]
+        return printable("\n\n".join(filter(None, parts)))
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes())
@@ -178,7 +177,7 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
     """
     loaded = model.load(source)
     if loaded.proto is None or not loaded.proto.HasField("graph"):
-        raise ModelError(f"{_spell(source)} is no ONNX model (one in ORT format is not read)")
+        raise ModelError(f"{_spell(loaded.source)} is no ONNX model (one in ORT format is not read)")
     if import_plugins:
         plugins.import_for(model.undeclared_domains(loaded))
     waiting: dict[str, list[str]] = {}
@@ -256,5 +255,5 @@ def _imports(loaded: Model, waiting: Mapping[str, list[str]]) -> list[Import]:
     return found
 
 
-def _spell(source: Any) -> str:
-    return repr(os.fspath(source)) if isinstance(source, (str, os.PathLike)) else f"this {type(source).__name__}"
+def _spell(source: str | bytes) -> str:
+    return repr(source) if isinstance(source, str) else "this"

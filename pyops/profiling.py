@@ -115,11 +115,13 @@ class Profile:
             )
         try:
             events = json.loads(path.read_text())
+            if not isinstance(events, list):
+                raise ValueError("expected a list of events")
         except (OSError, ValueError) as error:
             raise PyopsError(
                 f"{os.fspath(path)!r} is no file of ONNX Runtime's profiler ({error}); pass session.end_profiling()"
             ) from error
-        return list(events)
+        return events
 
     def _events(self, start: int) -> list[dict[str, Any]]:
         process = os.getpid()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from . import model
 from .errors import MissingDependencyError
 from .inspection import CustomNode, ModelReport, custom_nodes, inspect
-from .tables import html_table, text_table
+from .tables import html_table, printable, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ class View:
 
     def __repr__(self) -> str:
         table = [text_table(self.report.node_table())] if self.report.nodes else []
-        return "\n".join([f"open {self.url} in a browser", *table, *self.report.notes()])
+        return printable("\n".join([f"open {self.url} in a browser", *table, *self.report.notes()]))
 
     def _repr_html_(self) -> str:
         frame = f'<iframe src="{self.url}" width="100%" height="{self._height}" style="border: 0"></iframe>'

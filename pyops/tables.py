@@ -6,8 +6,14 @@ import html
 from collections.abc import Sequence
 
 
+def printable(text: str) -> str:
+    """A text whose control characters are spelled: names in a model must not command the terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
+
+
 def text_table(rows: Sequence[Sequence[str]]) -> str:
     """Rows in aligned columns; the first one is the header."""
+    rows = [list(map(printable, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

@@ -94,6 +94,16 @@ def test_a_notebook_shows_it_in_a_frame_with_a_table_below(model: onnx.ModelProt
     assert "does not fit" in text
 
 
+def test_a_terminal_is_not_commanded_by_names(model: onnx.ModelProto, views: list[View]) -> None:
+    model.graph.node[0].name = "\x1b[31mname"
+    model.graph.node[2].op_type = "Min\x07us"
+    views.append(pyops.show(model))
+    for text in (repr(views[0]), str(views[0].report)):
+        assert r"\x1b[31mname" in text
+        assert r"shown::Min\x07us is not declared" in text
+        assert "\x1b" not in text
+
+
 def test_several_models_are_shown_side_by_side(model: onnx.ModelProto, views: list[View]) -> None:
     views += [pyops.show(model), pyops.show(chain("Neg"))]
     assert [len(served(view).graph.node) for view in views] == [4, 1]
@@ -146,7 +156,7 @@ def test_without_netron_the_extra_is_named(model: onnx.ModelProto, monkeypatch: 
 
 def test_what_is_no_model_is_said(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"\xff\xff")
-    with pytest.raises(ModelError, match="is no ONNX model"):
+    with pytest.raises(ModelError, match=r"model\.onnx' is no ONNX model"):
         pyops.show(tmp_path / "model.onnx")
     with pytest.raises(FileNotFoundError, match="there is no model file"):
         pyops.show(tmp_path / "none.onnx")

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import InputError, PyopsError
+from ..tables import printable
 from ..tracebacks import has_others, shortened
 
 P = ParamSpec("P")
@@ -72,11 +73,6 @@ def _json_alone() -> Iterator[None]:
             yield
     finally:
         _json_to.reset(token)
-
-
-def printable(text: str) -> str:
-    """A text whose control characters are spelled: names in a model must not command the terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
 
 
 def fail(message: str) -> NoReturn:
