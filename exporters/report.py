@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from pyops.comparison import TOLERANCES, Array, Tolerances, differences, magnitudes, within
-from pyops.tables import html_table, text_table
+from pyops.tables import html_paragraphs, html_table, text_table
 from pyops.types import DType, describe, dtype_name
 
 Side = Literal["", "torch", "ONNX Runtime", "both", "neither"]
@@ -108,7 +107,7 @@ class Report:
         return f"{self._summary()}\n{text_table(self._rows())}"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self._summary())}</p>{html_table(self._rows())}"
+        return html_paragraphs([self._summary()]) + html_table(self._rows())
 
     def _summary(self) -> str:
         wrong = sum(not output.ok for output in self.outputs)

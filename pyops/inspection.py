@@ -6,7 +6,6 @@ The model is read as data: nothing is run for it, nor imported.
 from __future__ import annotations
 
 import functools
-import html
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from .node import misfits
 from .op import Op
 from .origin import AnyOp, engine_name, module_of, package_of, source_line
 from .signature import Signature
-from .tables import html_table, printable, text_table
+from .tables import html_paragraphs, html_table, printable, text_table
 
 if TYPE_CHECKING:
     import onnx
@@ -121,8 +120,8 @@ class ModelReport:
         return printable("\n\n".join(filter(None, parts)))
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes())
-        return f"<p>{html.escape(self.headline)}</p>{''.join(map(html_table, self.tables()))}{notes}"
+        tables = "".join(map(html_table, self.tables()))
+        return f"{html_paragraphs([self.headline])}{tables}{html_paragraphs(self.notes())}"
 
     def tables(self) -> list[list[Sequence[str]]]:
         """Its parts as rows, the headers first."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 from . import adoption, plugins, registry
 from .op import Op
 from .origin import engine_name, source_line
-from .tables import html_table, text_table
+from .tables import html_paragraphs, html_table, text_table
 
 AnyOp = Op[..., Any]
 
@@ -91,8 +90,9 @@ class OpTable(Sequence[AnyOp]):
         return "\n".join([table, *self.notes])
 
     def _repr_html_(self) -> str:
-        table = html_table([_HEADER, *map(_row, self._ops)]) if self._ops else "<p>no ops are declared</p>"
-        return "".join([table, *(f"<p>{html.escape(note)}</p>" for note in self.notes)])
+        if not self._ops:
+            return html_paragraphs(["no ops are declared", *self.notes])
+        return html_table([_HEADER, *map(_row, self._ops)]) + html_paragraphs(self.notes)
 
 
 def _row(op: AnyOp) -> tuple[str, ...]:

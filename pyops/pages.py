@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .origin import engine_name, package_of, source_line
-from .tables import html_table
+from .tables import html_paragraphs, html_table
 
 if TYPE_CHECKING:
     from .op import Op
@@ -29,9 +29,9 @@ def op_page(op: Op[..., Any]) -> str:
     shapes = "" if op.shape_function is None else ", shape function"
     facts = [f"engine {engine_name(op)}", f"kernels {', '.join(op.kernels)}{shapes}", source_line(op)]
     facts += filter(None, [package_of(op)])
-    first_line = (inspect.getdoc(op.kernels["cpu"]) or "").partition("\n")[0]
+    lines = (inspect.getdoc(op.kernels["cpu"]) or "").splitlines()[:1]
     headline = f"<b>{html.escape(signature.qualified_name)}</b>, version {op.version}"
-    return f"<p>{headline}</p>{_paragraph(first_line)}{html_table(rows)}{_paragraph(' · '.join(facts))}"
+    return f"<p>{headline}</p>{html_paragraphs(lines)}{html_table(rows)}{html_paragraphs([' · '.join(facts)])}"
 
 
 def session_page(session: InferenceSession, engine: str, nodes: Iterable[tuple[str, Op[..., Any]]]) -> str:
@@ -41,7 +41,7 @@ def session_page(session: InferenceSession, engine: str, nodes: Iterable[tuple[s
         values += [(kind, item.name, item.type, _spell_shape(item.shape)) for item in items]
     table: list[Sequence[str]] = [("node", "op", "version", "kernel")]
     table += [(name, op.signature.qualified_name, str(op.version), source_line(op)) for name, op in nodes]
-    ours = html_table(table) if len(table) > 1 else _paragraph("no node is computed by a declared op")
+    ours = html_table(table) if len(table) > 1 else html_paragraphs(["no node is computed by a declared op"])
     providers = ", ".join(session.get_providers())
     headline = f"<p><b>InferenceSession</b> on {html.escape(providers)}, ops hosted by the {engine} engine</p>"
     return f"{headline}{html_table(values)}{ours}"
@@ -49,7 +49,3 @@ def session_page(session: InferenceSession, engine: str, nodes: Iterable[tuple[s
 
 def _spell_shape(shape: Sequence[Any]) -> str:
     return f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
-
-
-def _paragraph(text: str) -> str:
-    return f"<p>{html.escape(text)}</p>" if text else ""

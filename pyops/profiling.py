@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import threading
@@ -15,7 +14,7 @@ from typing import Any
 from .engines.timing import AnyOp, Call, NodeClock
 from .errors import PyopsError
 from .session import InferenceSession
-from .tables import html_table, text_table
+from .tables import html_paragraphs, html_table, text_table
 
 _MOST_CALLS = 1_000_000  # as ONNX Runtime keeps
 # Linux has no thread of such a number: ours stand beside those of ONNX Runtime, as threads of their own.
@@ -176,7 +175,7 @@ class Profile:
 
     def _repr_html_(self) -> str:
         table = html_table(self._rows()) if self.nodes else ""
-        return table + "".join(f"<p>{html.escape(note)}</p>" for note in self._notes())
+        return table + html_paragraphs(self._notes())
 
 
 @contextmanager

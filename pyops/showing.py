@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import logging
 import re
 import secrets
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from . import model
 from .errors import MissingDependencyError
 from .inspection import CustomNode, ModelReport, custom_nodes, inspect
-from .tables import html_table, printable, text_table
+from .tables import html_paragraphs, html_table, printable, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +55,7 @@ class View:
     def _repr_html_(self) -> str:
         frame = f'<iframe src="{self.url}" width="100%" height="{self._height}" style="border: 0"></iframe>'
         table = html_table(self.report.node_table()) if self.report.nodes else ""
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.report.notes())
+        notes = html_paragraphs(self.report.notes())
         return f'{frame}<p><a href="{self.url}" target="_blank">{self.url}</a></p>{table}{notes}'
 
 

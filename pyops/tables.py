@@ -1,9 +1,9 @@
-"""Tables for a terminal and for a notebook."""
+"""Tables, and the lines around them, for a terminal and for a notebook."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def printable(text: str) -> str:
@@ -17,6 +17,11 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def html_paragraphs(lines: Iterable[str]) -> str:
+    """Lines of text as HTML paragraphs, escaped."""
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
 def html_table(rows: Sequence[Sequence[str]]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, overload
 
 from ..errors import PyopsError
-from ..tables import html_table, text_table
+from ..tables import html_paragraphs, html_table, text_table
 
 Status = Literal["passed", "failed", "not run"]
 
@@ -82,7 +81,7 @@ class CheckReport(Sequence[CheckResult]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self._summary())}</p>{html_table(self._rows())}"
+        return html_paragraphs([self._summary()]) + html_table(self._rows())
 
     def _summary(self) -> str:
         counts = {status: sum(result.status == status for result in self) for status in ("failed", "passed", "not run")}
