@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def misfits(node: onnx.NodeProto, signature: Signature) -> Iterator[str]:
     """What of a node does not match its op's declaration."""
-    where = f"node {node.name!r}" if node.name else f"the node that gives {node.output[0]!r}"
+    first = repr(node.output[0]) if node.output else "nothing"
+    where = f"node {node.name!r}" if node.name else f"the node that gives {first}"
     try:
         inputs = list(node.input)
         while inputs and not inputs[-1]:
@@ -46,7 +47,7 @@ def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any
     Raises
     ------
     InputError
-        One is of another type than declared.
+        One is of another type than declared, or holds what is no such value.
     """
     import onnx
 
@@ -58,17 +59,24 @@ def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any
         if declared is not None and proto.type != declared.kind.value:
             kind = onnx.AttributeProto.AttributeType.Name(proto.type)
             raise InputError(f"attribute {proto.name!r} is {kind} in the model; it is declared {declared.spelling}")
-        value = onnx.helper.get_attribute_value(proto)
-        if proto.type == onnx.AttributeProto.STRING:
-            value = value.decode()
-        elif proto.type == onnx.AttributeProto.STRINGS:
-            value = [item.decode() for item in value]
-            if any("\0" in item for item in value):
-                raise InputError(f"attribute {proto.name!r} holds a NUL character, at which ONNX Runtime cuts it off")
-        elif proto.type == onnx.AttributeProto.TENSOR:
-            value = onnx.numpy_helper.to_array(value)
-        values[proto.name] = value
+        try:
+            values[proto.name] = _value(proto)
+        except Exception as error:  # whatever onnx raises for bytes that mean nothing
+            raise InputError(f"attribute {proto.name!r} is not read: {type(error).__name__}: {error}") from error
+        if any(b"\0" in item for item in proto.strings):
+            raise InputError(f"attribute {proto.name!r} holds a NUL character, at which ONNX Runtime cuts it off")
     return values
+
+
+def _value(proto: onnx.AttributeProto) -> Any:
+    import onnx
+
+    value = onnx.helper.get_attribute_value(proto)
+    if proto.type == onnx.AttributeProto.STRING:
+        return value.decode()
+    if proto.type == onnx.AttributeProto.STRINGS:
+        return [item.decode() for item in value]
+    return onnx.numpy_helper.to_array(value) if proto.type == onnx.AttributeProto.TENSOR else value
 
 
 def describe_node(name: str, signature: Signature, arrays: Sequence[Any] = ()) -> str:

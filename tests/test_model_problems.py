@@ -158,6 +158,23 @@ def test_all_problems_are_said_at_once_and_equal_ones_counted() -> None:
     assert "problems::RoundTwise is not declared; did you mean problems::RoundTwice? (2 nodes)" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        onnx.AttributeProto(name="mode", type=onnx.AttributeProto.STRING, s=b"\xff"),
+        onnx.AttributeProto(name="modes", type=onnx.AttributeProto.STRINGS, strings=[b"\xff"]),
+        onnx.AttributeProto(name="table", type=onnx.AttributeProto.TENSOR, t=onnx.TensorProto(data_type=1, dims=[3])),
+        onnx.AttributeProto(name="table", type=onnx.AttributeProto.TENSOR, t=onnx.TensorProto(data_type=77)),
+    ],
+    ids=["string", "strings", "too-short", "no-type"],
+)
+def test_an_attribute_of_bytes_that_mean_nothing_is_said(attribute: onnx.AttributeProto) -> None:
+    broken = node("Scale", factor=1.0)
+    broken.attribute.append(attribute)
+    with pytest.raises(ModelError, match=f"the_node.*attribute '{attribute.name}' is not read: "):
+        pyops.InferenceSession(in_graph(broken, np.float32))
+
+
 def test_a_node_without_a_name_is_named_by_its_output() -> None:
     wrong = helper.make_node("RoundTwice", ["x"], ["the_output"], domain="problems", decimals=0.5)
     with pytest.raises(ModelError, match="the node that gives 'the_output'"):
