@@ -193,6 +193,13 @@ def test_what_is_no_call_is_refused(arguments: Any, message: str):
         check(*arguments)
 
 
+def test_what_can_check_nothing_is_refused(op):
+    with pytest.raises(InputError, match="no check is asked for; there are: inputs_unchanged, "):
+        check(op, X, checks=[])
+    with pytest.raises(InputError, match="generate is -1; expected how many"):
+        check(op, X, generate=-1)
+
+
 def test_an_op_that_is_not_declared_any_more_is_refused(op):
     @onnx_op("checked::Halve")
     def other(x: F32) -> F32:
@@ -270,6 +277,31 @@ def test_a_lock_makes_a_kernel_thread_safe():
 
     report = check(locked, X, checks="thread_safe")
     assert report["thread_safe"].status == "passed"
+
+
+def test_a_number_that_threads_share_is_found_where_it_depends_on_no_order():
+    shared = {}
+
+    @onnx_op("checked::Shared")
+    def subtract_largest(x: F32) -> F32:
+        shared["largest"] = x.max()
+        return x - shared["largest"]
+
+    with pytest.raises(CheckError, match="thread_safe: when another thread's call runs at"):
+        check(subtract_largest, X[0], checks="thread_safe")
+
+
+def test_the_first_input_is_not_to_be_kept_either():
+    kept = []
+
+    @onnx_op("checked::KeepsFirst")
+    def keeps_first(x: F32) -> F32:
+        if not kept:
+            kept.append(x)
+        return x - kept[0].mean()
+
+    with pytest.raises(CheckError, match="inputs_released: the kernel keeps its input 'x'"):
+        check(keeps_first, X, checks="inputs_*")
 
 
 def test_memory_of_a_thread_is_its_own():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ class Case:
         The sample's inputs: contiguous, and this case's own.
     generate : int
         How many samples to make up besides.
+    lent : list
+        A weak reference to each array that `lend` gave.
     """
 
     def __init__(self, sample: Sample, generate: int = 0, rtol: float | None = None, atol: float | None = None) -> None:
@@ -67,6 +70,7 @@ class Case:
         self.signature = sample.op.signature
         self.arrays = copies(sample.inputs)
         self.generate = generate
+        self.lent: list[tuple[str, weakref.ref[Any]]] = []
         self.rtol, self.atol = rtol, atol
 
     @property
@@ -85,6 +89,14 @@ class Case:
         with quiet():
             values = self.attributes if attributes is None else attributes
             return Outputs(kernel.call(self.signature, self.function, given, values))
+
+    def lend(self) -> list[Any]:
+        """Copies of the sample's inputs for one call, of which is known later whether the kernel keeps one."""
+        arrays = copies(self.arrays)
+        for item, array in zip(self.signature.parameters(len(arrays)), arrays, strict=True):
+            if array is not None:
+                self.lent.append((item.name, weakref.ref(array)))
+        return list(arrays)
 
     def checked(self, result: Any, arrays: Sequence[Any] | None = None) -> Outputs:
         """What the kernel's function returned for inputs (the sample's unless given), held against the declaration."""

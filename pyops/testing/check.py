@@ -157,6 +157,8 @@ def check(
         sample = sample.returns(*(expected if isinstance(expected, tuple) else (expected,)))
     subject = f"{sample!r}{', inputs made up' if sample.made_up else ''}"
     wanted = _wanted(checks)
+    if generate < 0:
+        raise InputError(f"generate is {generate}; expected how many samples to make up, or 0")
     case = Case(sample, generate, rtol, atol)
     results = {result.name: result for result in _run(case, wanted)}
     report = CheckReport(
@@ -201,6 +203,8 @@ def _wanted(checks: str | Collection[str]) -> set[str]:
         if not found:
             raise InputError(f"there is no check {pattern!r}; there are: {', '.join(CHECKS)}")
         wanted.update(found)
+    if not wanted:
+        raise InputError(f"no check is asked for; there are: {', '.join(CHECKS)}")
     return wanted
 
 

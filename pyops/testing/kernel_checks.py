@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ _MISTAKES = (TypeError, AttributeError, NameError, KeyError)
 def inputs_unchanged(case: Case) -> None:
     """The kernel does not write into its inputs."""
     for writable in (True, False):
-        arrays = copies(case.arrays)
+        arrays = case.lend()
         handed = [None if array is None else array.view() for array in arrays]
         for array in handed:
             if array is not None:
@@ -58,18 +57,14 @@ def repeatable(case: Case) -> None:
 
 def inputs_released(case: Case) -> None:
     """The kernel keeps none of its inputs, nor views of them, after the call."""
-    arrays = list(copies(case.arrays))
-    owners = [None if array is None else weakref.ref(array) for array in arrays]
-    kept_outputs = case.call(arrays)
-    arrays.clear()
-    del kept_outputs
-    if any(owner is not None and owner() is not None for owner in owners):
+    case.call(case.lend())
+    if any(array() is not None for _, array in case.lent):
         gc.collect()  # it takes long, and most of what is let go is gone at once
-    for item, owner in zip(case.signature.parameters(len(owners)), owners, strict=True):
-        if owner is not None and owner() is not None:
+    for name, array in case.lent:
+        if array() is not None:
             raise AssertionError(
-                f"the kernel keeps its input {item.name!r}, or a view of it, which is valid during the call only; "
-                f"keep a copy: {item.name}.copy()"
+                f"the kernel keeps its input {name!r}, or a view of it, which is valid during the call only; "
+                f"keep a copy: {name}.copy()"
             )
 
 

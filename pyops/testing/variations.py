@@ -77,9 +77,9 @@ def strided(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
         yield "columns first", tuple(None if array is None else np.array(array, order="F") for array in arrays)
 
 
-def shuffled(arrays: Sequence[Any]) -> Arrays:
-    """Inputs of the same shapes with the elements in another order."""
-    return tuple(None if array is None else np.roll(array[..., ::-1] if array.ndim else array, 1) for array in arrays)
+def mixed(arrays: Sequence[Any]) -> Arrays:
+    """Inputs of the same shapes with half of the elements, each twice: their sums and extremes differ, too."""
+    return tuple(None if array is None else _mixed(array) for array in arrays)
 
 
 def resized(array: Array, shape: Sequence[int]) -> Array:
@@ -88,6 +88,11 @@ def resized(array: Array, shape: Sequence[int]) -> Array:
     if array.size:
         return np.resize(array, tuple(shape))
     return np.full(shape, "" if array.dtype == STRING else 1, array.dtype) if count else np.empty(shape, array.dtype)
+
+
+def _mixed(array: Array) -> Array:
+    elements = np.roll(array.ravel()[::-1], 1)
+    return np.resize(elements[: (array.size + 1) // 2], array.shape)
 
 
 def _present(arrays: Sequence[Any]) -> list[Array]:
