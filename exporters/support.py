@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, overload
 
-from pyops.tables import html_table, text_table
+from pyops.tables import html_paragraphs, html_table, text_table
 
 By = Literal["torch", "registration", "fallback", "nothing"]
 
@@ -87,7 +86,7 @@ class Explanation(Sequence[OperatorSupport]):
 
     def _repr_html_(self) -> str:
         table = html_table(self._rows()) if self else ""
-        return f"{table}<p>{html.escape(self.verdict)}</p>"
+        return table + html_paragraphs([self.verdict])
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [_HEADER, *map(_row, self._operators)]
