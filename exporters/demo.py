@@ -82,14 +82,14 @@ def run(out: Path | None = None) -> None:
     out : Path, optional
         Folder to keep the model in.
     """
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)  # before the training, so that it is not lost
     console = Console()
     console.print("[bold]pyops demo[/]: handwritten digits, denoised by an operator that is one Python function\n")
     x_train, x_test, y_train, y_test = noisy_digits()
     model = train(console, x_train, y_train)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = out or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "digits.onnx"
+        path = (out or Path(scratch)) / "digits.onnx"
         with console.status("exporting with a dynamic batch"):
             example = (torch.from_numpy(x_test[:4]),)
             program = export(model, example, dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False)

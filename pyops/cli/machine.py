@@ -38,7 +38,9 @@ def doctor(as_json: options.Json = False) -> None:
 
 @reporting_errors
 def demo(
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the exported model in this folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", file_okay=False, help="Keep the exported model in this folder.")
+    ] = None,
 ) -> None:
     """Declare, train, export, run and compare on real data."""
     try:
