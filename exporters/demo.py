@@ -80,10 +80,8 @@ def run(out: Path | None = None) -> None:
     Parameters
     ----------
     out : Path, optional
-        Folder to keep the model in.
+        Folder to keep the model in; it is there.
     """
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)  # before the training, so that it is not lost
     console = Console()
     console.print("[bold]pyops demo[/]: handwritten digits, denoised by an operator that is one Python function\n")
     x_train, x_test, y_train, y_test = noisy_digits()

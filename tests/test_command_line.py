@@ -271,6 +271,7 @@ def test_a_kernel_s_exception_is_shown_with_the_user_s_frames_alone() -> None:
         (("-x", "x"), "expected NAME=FILE.npy"),
         (("-x", "x=float32[2]", "--provider", "NoProvider"), "no 'NoProvider'; it has"),
         (("-x", "x=float32[2]", "--engine", "natve"), "'natve'"),
+        (("-x", "x=float32[2]", "--save", "typed_ops.py"), "the folder cannot be made"),
         (("--import", "no_such_module"), "there is no module 'no_such_module'"),
         (("--import", ".relative"), "expected a module"),
         (("--import", "no_such_file.py"), "there is no file 'no_such_file.py'"),

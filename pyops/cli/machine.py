@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from ..doctor import State, diagnose, examine
@@ -37,11 +34,7 @@ def doctor(as_json: options.Json = False) -> None:
 
 
 @reporting_errors
-def demo(
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", file_okay=False, help="Keep the exported model in this folder.")
-    ] = None,
-) -> None:
+def demo(out: options.Out = None) -> None:
     """Declare, train, export, run and compare on real data."""
     try:
         from exporters import demo

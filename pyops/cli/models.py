@@ -87,7 +87,6 @@ def _check_providers(names: list[str]) -> None:
 
 def _save(folder: Path, names: list[str], results: list[Any]) -> list[str]:
     """The files in which the outputs are, as arrays."""
-    folder.mkdir(parents=True, exist_ok=True)
     files: list[str] = []
     for name, value in zip(names, results, strict=True):
         # The model chooses the names: none may lead out of the folder, or take another's place.

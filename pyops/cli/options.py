@@ -9,6 +9,16 @@ from typing import Annotated
 import typer
 
 
+def _made(folder: Path | None) -> Path | None:
+    """A folder for results, made before anything is computed."""
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise typer.BadParameter(f"the folder cannot be made: {error}") from error
+    return folder
+
+
 class EngineName(StrEnum):
     """What `pyops.InferenceSession` takes as `engine`."""
 
@@ -42,7 +52,10 @@ Checks = Annotated[
 ]
 Generate = Annotated[int, typer.Option(min=0, metavar="N", help="Check N more calls that hypothesis makes up.")]
 Save = Annotated[
-    Path | None, typer.Option("--save", metavar="DIR", file_okay=False, help="Save each output there as a .npy file.")
+    Path | None, typer.Option("--save", metavar="DIR", callback=_made, help="Save each output there as a .npy file.")
+]
+Out = Annotated[
+    Path | None, typer.Option(metavar="DIR", callback=_made, help="Keep the exported model in this folder.")
 ]
 Engine = Annotated[EngineName, typer.Option(help="How ONNX Runtime calls the ops.")]
 Providers = Annotated[
