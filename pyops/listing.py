@@ -62,14 +62,18 @@ class OpTable(Sequence[AnyOp]):
         What is known of ops that are not in it.
     """
 
-    def __init__(self, ops: Iterable[AnyOp], notes: Iterable[str] = ()) -> None:
+    def __init__(
+        self, ops: Iterable[AnyOp], notes: Iterable[str] = (), where_empty: str = "no ops are declared"
+    ) -> None:
         self._ops = tuple(ops)
+        self._where_empty = where_empty
         self.notes = tuple(notes)
 
     def only(self, domain: str | None, notes: Iterable[str] = ()) -> OpTable:
         """Those of one domain, or all, with more notes."""
         found = [op for op in self._ops if domain in (None, op.domain)]
-        return OpTable(found, (*self.notes, *notes))
+        where_empty = f"no ops are declared in the domain {domain!r}" if domain else self._where_empty
+        return OpTable(found, (*self.notes, *notes), where_empty)
 
     def records(self) -> list[dict[str, str]]:
         """The rows of the table, by its columns."""
@@ -80,18 +84,18 @@ class OpTable(Sequence[AnyOp]):
     @overload
     def __getitem__(self, index: slice) -> OpTable: ...
     def __getitem__(self, index: int | slice) -> AnyOp | OpTable:
-        return OpTable(self._ops[index]) if isinstance(index, slice) else self._ops[index]
+        return OpTable(self._ops[index], where_empty="no ops") if isinstance(index, slice) else self._ops[index]
 
     def __len__(self) -> int:
         return len(self._ops)
 
     def __repr__(self) -> str:
-        table = text_table([_HEADER, *map(_row, self._ops)]) if self._ops else "no ops are declared"
+        table = text_table([_HEADER, *map(_row, self._ops)]) if self._ops else self._where_empty
         return "\n".join([table, *self.notes])
 
     def _repr_html_(self) -> str:
         if not self._ops:
-            return html_paragraphs(["no ops are declared", *self.notes])
+            return html_paragraphs([self._where_empty, *self.notes])
         return html_table([_HEADER, *map(_row, self._ops)]) + html_paragraphs(self.notes)
 
 

@@ -89,6 +89,9 @@ def test_it_shows_what_is_declared_and_what_changed_since_the_last_look(shell: A
     assert changes(look(shell)) == ["changed since the last look: book::Plus"]
     run(shell, DECLARE.replace("book::Plus", "other::Plus"))
     assert [op.domain for op in look(shell, "other")] == ["other"]
+    empty = look(shell, "another")
+    assert repr(empty).startswith("no ops are declared in the domain 'another'\n")
+    assert empty._repr_html_().startswith("<p>no ops are declared in the domain &#x27;another&#x27;</p>")
 
 
 def test_a_version_beside_another_is_named(shell: Any) -> None:
