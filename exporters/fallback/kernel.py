@@ -23,7 +23,7 @@ from .._torch_private import OpOverload, qualified_name, spell
 from ..errors import ExportError
 from ..tensors import TORCH_DTYPES, as_array, sharing_tensor
 from ..torch_ops import overloads
-from . import calls, rule
+from . import bounds, calls, rule
 
 # What torch and ONNX Runtime both have.
 _DTYPES: tuple[DType, ...] = tuple(dtype for dtype in TORCH_DTYPES if dtype.kind != "c")
@@ -160,7 +160,7 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
     Raises
     ------
     InputError
-        The arguments do not fit the inputs, or the operator's schema.
+        The arguments do not fit the inputs, or reach beyond them.
     OutputError
         It returned a tensor that is not dense.
     Exception
@@ -174,6 +174,7 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
         lambda index: _integer(read(index)),
     )
     with torch.no_grad():
+        bounds.check(qualified_name(target).partition(".")[0], values)
         results = calls.flat(call(target, values))
     return tuple(_array(target, result, inputs) for result in results)
 

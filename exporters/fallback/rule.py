@@ -10,7 +10,8 @@ A model is data that may come from anybody, so what it can make torch run is dec
    names a file or the like: aten's str arguments are listed.
 5. A name of aten that begins with an underscore is torch's own business, and checks little of what it is
    given; those that public functions of torch leave in a graph are listed. Names with ``unsafe`` in them, and
-   those of sparse, quantized and nested tensors, which ONNX has none of, are out.
+   those of sparse, quantized and nested tensors, which ONNX has none of, are out, and so are those
+   of gradients, which trust the indices that they are given. What others trust, `bounds` checks.
 """
 
 from __future__ import annotations
@@ -44,25 +45,27 @@ _PRIVATE = {
     "__and__", "__lshift__", "__or__", "__rshift__", "__xor__",
     "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_addmm_activation", "_aminmax",
     "_batch_norm_with_update_functional", "_conj_physical",
-    "_cdist_forward", "_chunk_cat", "_convolution", "_convolution_mode", "_ctc_loss", "_embedding_bag",
-    "_embedding_bag_forward_only", "_euclidean_dist", "_fft_c2c", "_fft_c2r", "_fft_r2c", "_fused_rms_norm",
+    "_cdist_forward", "_convolution", "_convolution_mode", "_euclidean_dist", "_fused_rms_norm",
     "_grouped_mm", "_int_mm", "_linalg_det", "_linalg_eigh", "_linalg_eigvals", "_linalg_slogdet",
     "_linalg_solve_ex", "_linalg_svd", "_log_softmax", "_logcumsumexp", "_lu_with_info",
     "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training",
     "_pack_padded_sequence", "_pad_circular", "_pad_enum", "_pad_packed_sequence", "_pdist_forward", "_prelu_kernel",
-    "_safe_softmax", "_scaled_dot_product_attention_math", "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_mm", "_scaled_mm_v2", "_softmax", "_standard_gamma", "_stack", "_to_copy", "_trilinear", "_unique",
-    "_unique2",
+    "_safe_softmax", "_scaled_mm", "_scaled_mm_v2", "_softmax", "_standard_gamma", "_to_copy", "_trilinear",
+    "_unique", "_unique2",
     "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
     "_upsample_nearest_exact3d", "_weight_norm", "_weight_norm_interface", "_weight_int8pack_mm",
 }  # fmt: skip
 
 _NEVER = re.compile(
-    r"unsafe|sparse|quantize|qscheme|nested|mkldnn|cudnn|miopen|to_mkldnn|^set_|_coo|_csr|_csc|_bsr|_bsc"
+    r"backward|^batch_norm_(elemt|gather|stats|update)"
+    r"|unsafe|sparse|quantize|qscheme|nested|mkldnn|cudnn|miopen|to_mkldnn|^set_|_coo|_csr|_csc|_bsr|_bsc"
     r"|pin_memory|^from_|^data$|^lift|^alias_with"
 )
 # Named by a pattern, and dense all the same.
-_DENSE = {"segment_reduce", "fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"}
+_DENSE = {
+    "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine", "segment_reduce", "unsafe_split",
+    "unsafe_split_with_sizes",
+}  # fmt: skip
 
 
 def refusal(overload: OpOverload, namespaces: set[str]) -> str:
@@ -86,7 +89,9 @@ def refusal(overload: OpOverload, namespaces: set[str]) -> str:
     if namespace == "aten" and name.startswith("_") and name not in _PRIVATE:
         return "it is private to torch"
     if namespace == "aten" and _NEVER.search(name) and name not in _DENSE:
-        return "it is of a kind that ONNX models have none of (unsafe, sparse, quantized, nested, or of the process)"
+        return (
+            "it is of a kind that models have none of (gradients, unsafe, sparse, quantized, nested, or of the process)"
+        )
     arguments = schema_arguments(overload)
     if not any(item.type in TENSORS for item in arguments):
         return "it takes no tensor"

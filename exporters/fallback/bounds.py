@@ -1,0 +1,170 @@
+"""What torch's own kernels leave unchecked: indices, sizes and shapes that reach beyond a tensor's memory.
+
+Torch's Python functions check these, its operators do not, and a model file names operators. Every check takes
+the arguments of a call by name and raises InputError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pyops.errors import InputError
+
+Values = dict[str, Any]
+
+
+def check(name: str, values: Values) -> None:
+    """Check a call of the operator of this name, without its overload.
+
+    Raises
+    ------
+    InputError
+        The call would read or write beyond one of its tensors.
+    """
+    try:
+        _CHECKS.get(name, lambda _: None)(values)
+    except KeyError:
+        return  # an argument is missing, and torch says so
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
+def _demand(fits: bool, expected: str) -> None:
+    if not fits:
+        raise InputError(f"expected {expected}")
+
+
+def _within(tensor: torch.Tensor, low: int, high: int, what: str) -> None:
+    _demand(not tensor.numel() or (int(tensor.min()) >= low and int(tensor.max()) <= high), f"{what} in {low}..{high}")
+
+
+def _ascending(offsets: torch.Tensor, high: int, what: str) -> None:
+    _within(offsets, 0, high, what)
+    _demand(bool((offsets.diff() >= 0).all()), f"{what} in ascending order")
+
+
+def _batch_norm(values: Values) -> None:
+    x = values["input"]
+    _demand(x.dim() >= 2, f"an input of two dimensions or more, not {x.dim()}")
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        tensor = values.get(name)
+        _demand(
+            tensor is None or tuple(tensor.shape) == (x.shape[1],),
+            f"{name} of shape ({x.shape[1]},), one number for each channel",
+        )
+    for name in ("running_mean", "running_var"):
+        if values.get(name) is not None:
+            # In training torch writes to them, whatever the schema says, and they are the model's own memory.
+            values[name] = values[name].clone()
+
+
+def _ctc_loss(values: Values) -> None:
+    probabilities, targets = values["log_probs"], values["targets"]
+    _demand(probabilities.dim() in (2, 3), "log_probs of two or three dimensions")
+    _demand(targets.dim() in (1, 2), "targets of one or two dimensions")
+    inputs, lengths = (torch.as_tensor(values[name], dtype=torch.int64) for name in ("input_lengths", "target_lengths"))
+    _within(inputs, 0, probabilities.shape[0], "input_lengths")
+    _within(lengths, 0, targets.shape[-1], "target_lengths")
+    if targets.dim() == 2:
+        # What is beyond a row's length is padding.
+        targets = targets[torch.arange(targets.shape[1]) < lengths.reshape(-1, 1)]
+    _within(targets, 0, probabilities.shape[-1] - 1, "targets")
+    if values["targets"].dim() == 1:
+        _demand(int(lengths.sum()) <= targets.numel(), f"target_lengths that add up to {targets.numel()} at most")
+
+
+def _embedding_bag(values: Values) -> None:
+    indices, offsets = values["indices"], values["offsets"]
+    _demand(values["weight"].dim() == 2, "a weight of two dimensions")
+    _demand(indices.dim() == 1 and offsets.dim() == 1, "indices and offsets of one dimension")
+    _demand(values.get("mode", 0) in (0, 1, 2), "a mode of 0, 1 or 2")
+    _within(indices, 0, values["weight"].shape[0] - 1, "indices")
+    _ascending(offsets, indices.numel(), "offsets")
+
+
+def _fractional_max_pool(values: Values) -> None:
+    samples = values["random_samples"]
+    _demand(bool(((samples >= 0) & (samples <= 1)).all()), "random_samples in 0..1")
+
+
+def _grouped_mm(values: Values) -> None:
+    left, right, offsets = values["self"], values["mat2"], values.get("offs")
+    if offsets is not None and left.dim() in (2, 3) and right.dim() in (2, 3):
+        size = right.shape[1] if left.dim() == 3 else left.shape[0 if right.dim() == 3 else 1]
+        _ascending(offsets, size, "offs")
+
+
+def _lu(values: Values) -> None:
+    # Torch names them in two ways.
+    matrix, pivots = (
+        values[name if name in values else other] for name, other in (("LU_data", "LU"), ("LU_pivots", "pivots"))
+    )
+    _demand(matrix.dim() >= 2, "a matrix")
+    expected = (*matrix.shape[:-2], min(matrix.shape[-2:]))
+    _demand(tuple(pivots.shape) == expected, f"pivots of shape {expected}")
+    _within(pivots, 1, matrix.shape[-2], "pivots")
+
+
+def _pack_padded_sequence(values: Values) -> None:
+    x = values["input"]
+    _demand(x.dim() >= 2, "an input of two dimensions or more")
+    _within(values["lengths"], 1, x.shape[1 if values.get("batch_first") else 0], "lengths")
+
+
+def _recurrent(values: Values) -> None:
+    layers, weights = values["num_layers"], values["params"]
+    directions = 2 if values.get("bidirectional") else 1
+    each = 4 if values["has_biases"] else 2
+    # With a projection an LSTM has one more.
+    _demand(
+        len(weights) in (layers * directions * each, layers * directions * (each + 1)),
+        f"{layers * directions * each} params for {layers} layers, not {len(weights)}",
+    )
+    states = values["hx"] if isinstance(values["hx"], list) else [values["hx"]]
+    _demand(all(item.dim() in (2, 3) for item in states), "hx of two or three dimensions")
+
+
+def _segment_reduce(values: Values) -> None:
+    data, axis = values["data"], values.get("axis", 0)
+    _demand(0 <= axis < data.dim(), f"an axis in 0..{data.dim() - 1}")
+    size = data.shape[axis]
+    lengths, offsets = values.get("lengths"), values.get("offsets")
+    if lengths is not None:
+        _within(lengths, 0, size, "lengths")
+        _demand(bool((lengths.sum(-1) == size).all()), f"lengths that add up to {size}")
+    if offsets is not None:
+        _ascending(offsets, size, "offsets")
+    for tensor in (lengths, offsets):
+        _demand(tensor is None or tensor.shape[:-1] == data.shape[:axis], "one row of segments for each row of data")
+
+
+def _weight_norm(values: Values) -> None:
+    _demand(values["v"].numel() > 0 and values["g"].numel() > 0, "tensors that are not empty")
+
+
+_CHECKS: dict[str, Callable[[Values], None]] = {
+    **dict.fromkeys(
+        [
+            "aten::_batch_norm_with_update_functional",
+            "aten::_native_batch_norm_legit",
+            "aten::_native_batch_norm_legit_functional",
+            "aten::_native_batch_norm_legit_no_training",
+            "aten::batch_norm",
+            "aten::instance_norm",
+            "aten::native_batch_norm",
+        ],
+        _batch_norm,
+    ),
+    **dict.fromkeys(["aten::lstm", "aten::gru", "aten::rnn_relu", "aten::rnn_tanh"], _recurrent),
+    **dict.fromkeys(["aten::lu_unpack", "aten::lu_solve", "aten::linalg_lu_solve"], _lu),
+    **dict.fromkeys(["aten::fractional_max_pool2d", "aten::fractional_max_pool3d"], _fractional_max_pool),
+    **dict.fromkeys(["aten::_weight_norm", "aten::_weight_norm_interface"], _weight_norm),
+    "aten::_grouped_mm": _grouped_mm,
+    "aten::_pack_padded_sequence": _pack_padded_sequence,
+    "aten::ctc_loss": _ctc_loss,
+    "aten::embedding_bag": _embedding_bag,
+    "aten::segment_reduce": _segment_reduce,
+}
