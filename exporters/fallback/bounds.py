@@ -1,7 +1,8 @@
 """What torch's own kernels leave unchecked: indices, sizes and shapes that reach beyond a tensor's memory.
 
 Torch's Python functions check these, its operators do not, and a model file names operators. Every check takes
-the arguments of a call by name and raises InputError.
+the arguments of a call by name and raises InputError. Tensors that torch writes to, whatever the operator's schema
+says, are copied, because they may be the model's own memory or the caller's.
 """
 
 from __future__ import annotations
@@ -55,10 +56,17 @@ def _batch_norm(values: Values) -> None:
             tensor is None or tuple(tensor.shape) == (x.shape[1],),
             f"{name} of shape ({x.shape[1]},), one number for each channel",
         )
+    learns = values.get("training", values.get("use_input_stats", True))
     for name in ("running_mean", "running_var"):
+        _demand(bool(learns) or values.get(name) is not None, f"{name}, outside training")
         if values.get(name) is not None:
-            # In training torch writes to them, whatever the schema says, and they are the model's own memory.
+            # In training torch writes to them.
             values[name] = values[name].clone()
+
+
+def _covariance(values: Values) -> None:
+    # With weights and a single observation torch subtracts the mean from its argument itself.
+    values["self"] = values["self"].clone()
 
 
 def _ctc_loss(values: Values) -> None:
@@ -95,6 +103,17 @@ def _grouped_mm(values: Values) -> None:
     if offsets is not None and left.dim() in (2, 3) and right.dim() in (2, 3):
         size = right.shape[1] if left.dim() == 3 else left.shape[0 if right.dim() == 3 else 1]
         _ascending(offsets, size, "offs")
+
+
+def _ldl(values: Values) -> None:
+    pivots, size = values["pivots"], values["LD"].shape[-1]
+    _demand(pivots.dim() >= 1 and pivots.shape[-1] == size, f"{size} pivots")
+    _within(pivots.abs(), 1, size, "pivots")
+    for row in pivots.reshape(-1, size).tolist():
+        while row:
+            # A block of two rows has the same negative number twice.
+            first = row.pop(0)
+            _demand(first > 0 or (bool(row) and row.pop(0) == first), "negative pivots in pairs")
 
 
 def _lu(values: Values) -> None:
@@ -164,7 +183,9 @@ _CHECKS: dict[str, Callable[[Values], None]] = {
     **dict.fromkeys(["aten::_weight_norm", "aten::_weight_norm_interface"], _weight_norm),
     "aten::_grouped_mm": _grouped_mm,
     "aten::_pack_padded_sequence": _pack_padded_sequence,
+    "aten::cov": _covariance,
     "aten::ctc_loss": _ctc_loss,
     "aten::embedding_bag": _embedding_bag,
+    "aten::linalg_ldl_solve": _ldl,
     "aten::segment_reduce": _segment_reduce,
 }

@@ -1,16 +1,14 @@
 """What the exporter tests share: torch modules made of one function."""
 
-import copy
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 import exporters
 from exporters import translations
+from exporters._torch_private import torchlib_read_once
 
 
 class Model(torch.nn.Module):
@@ -41,16 +39,7 @@ def own_registrations(monkeypatch):
 
 @pytest.fixture(autouse=True, scope="session")
 def _torchs_translations_are_read_once():
-    """Torch reads its own translations from their sources in every export, for most of its time."""
-    read = functools.cache(ONNXRegistry.from_torchlib)
-
-    def copied(**arguments: int) -> ONNXRegistry:
-        registry = copy.copy(read(**arguments))
-        registry.functions = {name: list(found) for name, found in registry.functions.items()}
-        return registry
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(copied))
+    with torchlib_read_once():
         yield
 
 

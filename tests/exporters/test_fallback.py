@@ -37,18 +37,12 @@ def custom_nodes(program: exporters.Program, domain: str = "aten") -> list[onnx.
 @pytest.mark.parametrize("row", ROWS, ids=ids)
 def test_it_computes_what_torch_does(row, model):
     module = model(row.function)
-    program = exporters.export(module, row.args, fallback=True, **QUIET)
-    assert tuple(sorted(item.operator for item in program.fallbacks)) == tuple(sorted(row.fallbacks))
-    report = exporters.verify(module, row.args, program)
-    assert report.ok, report
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.others], ids=ids)
-def test_at_another_size(row, model):
-    module = model(row.function)
     dims = tuple(dict.fromkeys(range(arg.dim()), torch.export.Dim.AUTO) for arg in row.args)
-    program = exporters.export(module, row.args, fallback=True, dynamic_shapes=(dims,), **QUIET)
-    report = exporters.verify(module, samples=[row.args, row.others], program=program)
+    dynamic = {"dynamic_shapes": (dims,)} if row.others else {}
+    program = exporters.export(module, row.args, fallback=True, **dynamic, **QUIET)
+    assert tuple(sorted(item.operator for item in program.fallbacks)) == tuple(sorted(row.fallbacks))
+    samples = [row.args, *([row.others] if row.others else [])]
+    report = exporters.verify(module, samples=samples, program=program)
     assert report.ok, report
 
 

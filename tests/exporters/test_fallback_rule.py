@@ -200,6 +200,8 @@ attempt("aten::batch_norm", **norm, training=False, cudnn_enabled=False)
 attempt("aten::native_batch_norm", **norm, training=True)
 attempt("aten::_native_batch_norm_legit_functional", **norm, training=True)
 attempt("aten::instance_norm", **norm, use_input_stats=True, cudnn_enabled=False)
+attempt("aten::_native_batch_norm_legit.no_stats", input=F(2, 3), weight=None, bias=None, training=False,
+        momentum=0.1, eps=0.1)
 lengths = dict(input_lengths=[5, 5], target_lengths=[4, 4])
 attempt("aten::ctc_loss.IntList", log_probs=F(5, 2, 3), targets=torch.full((2, 4), BIG), **lengths)
 attempt("aten::ctc_loss.IntList", log_probs=F(5, 2, 3), targets=torch.full((2, 4), -BIG), **lengths)
@@ -209,6 +211,8 @@ attempt("aten::embedding_bag", weight=F(10, 3), indices=I([1, BIG]), offsets=I([
 attempt("aten::segment_reduce", data=F(5), reduce="sum", lengths=I([3, BIG]), unsafe=True)
 attempt("aten::segment_reduce", data=F(5), reduce="sum", offsets=I([0, 3, BIG]))
 attempt("aten::lu_unpack", LU_data=F(50, 5), LU_pivots=I([[1, 2, 3]], dtype=torch.int32))
+for pivots in ([BIG, 1], [1, -1]):
+    attempt("aten::linalg_ldl_solve", LD=F(2, 2), pivots=I(pivots, dtype=torch.int32), B=F(2, 2))
 attempt("aten::_weight_norm_interface", v=torch.zeros(0), g=F(1))
 attempt("aten::_grouped_mm", self=F(8, 8), mat2=F(2, 8, 8), offs=I([4, BIG], dtype=torch.int32))
 attempt("aten::_pack_padded_sequence", input=F(5, 2, 3), lengths=I([BIG, 2]), batch_first=False)
@@ -222,6 +226,9 @@ mean, variance = torch.zeros(3), torch.ones(3)
 attempt("aten::batch_norm", **norm | dict(input=F(5, 3), weight=F(3), running_mean=mean, running_var=variance),
         bias=F(3), training=True, cudnn_enabled=False)
 print(mean.tolist(), variance.tolist())
+one = torch.ones(1, 1)
+attempt("aten::cov", self=one, aweights=torch.ones(1))
+print(one.tolist())
 """
 
 EXPECTED = """
@@ -229,6 +236,7 @@ InputError aten::batch_norm: expected weight of shape (5000,), one number for ea
 InputError aten::native_batch_norm: expected weight of shape (5000,), one number for each channel
 InputError aten::_native_batch_norm_legit_functional: expected weight of shape (5000,), one number for each channel
 InputError aten::instance_norm: expected weight of shape (5000,), one number for each channel
+InputError aten::_native_batch_norm_legit: expected running_mean, outside training
 InputError aten::ctc_loss: expected targets in 0..2
 InputError aten::ctc_loss: expected targets in 0..2
 InputError aten::ctc_loss: expected target_lengths that add up to 4 at most
@@ -237,6 +245,8 @@ InputError aten::embedding_bag: expected indices in 0..9
 InputError aten::segment_reduce: expected lengths in 0..5
 InputError aten::segment_reduce: expected offsets in 0..5
 InputError aten::lu_unpack: expected pivots of shape (5,)
+InputError aten::linalg_ldl_solve: expected pivots in 1..2
+InputError aten::linalg_ldl_solve: expected negative pivots in pairs
 InputError aten::_weight_norm_interface: expected tensors that are not empty
 InputError aten::_grouped_mm: expected offs in 0..8
 InputError aten::_pack_padded_sequence: expected lengths in 1..5
@@ -247,6 +257,8 @@ Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool tr
 bool cudnn_enabled) -> Tensor
 ran
 [0.0, 0.0, 0.0] [1.0, 1.0, 1.0]
+ran
+[[1.0]]
 """
 
 
