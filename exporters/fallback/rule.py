@@ -76,11 +76,14 @@ def refusal(overload: OpOverload, namespaces: set[str]) -> str:
     namespaces : set of str
         Those that this process named.
     """
-    namespace, _, name = qualified_name(overload).partition(".")[0].partition("::")
+    whole, _, kind = qualified_name(overload).partition(".")
+    namespace, _, name = whole.partition("::")
     if namespace not in namespaces:
         return f"this process did not ask for operators of torch's namespace {namespace!r}"
     if not _is_known(f"{namespace}::{name}"):
         return "torch's dispatcher does not know it"
+    if namespace == "aten" and kind.startswith("prim_"):
+        return "it is TorchScript's alone, and takes numbers for dtypes unchecked"
     if is_mutable(overload):
         return "it writes to its arguments"
     returns = schema_returns(overload)
