@@ -31,6 +31,13 @@ class OperatorSupport:
         Which op or function is registered; or why it falls back; or why it cannot even do that.
     sources : tuple of str
         The lines of the model's code: ``"model.py:12: return x.inverse()"``.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> first = exporters.explain(torch.nn.ReLU().eval(), (torch.ones(2),))[0]
+    >>> first.operator, first.calls, first.by
+    ('aten::relu', 1, 'torch')
     """
 
     operator: str
@@ -47,6 +54,13 @@ class Explanation(Sequence[OperatorSupport]):
     ----------
     problem : str
         Why the model has no graph at all, if ``torch.export`` cannot capture it; empty otherwise.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> explanation = exporters.explain(torch.nn.ReLU().eval(), (torch.ones(2),))
+    >>> len(explanation), explanation.problem, explanation.by("fallback")
+    (1, '', [])
     """
 
     def __init__(self, operators: Iterable[OperatorSupport], problem: str = "") -> None:
