@@ -148,19 +148,21 @@ def contestants(count: int, threads: int, engine: str) -> Callable[[list[Array]]
     def calls(xs: list[Array]) -> dict[str, Call]:
         feed = {f"x{i}": x for i, x in enumerate(xs)}
         tensors = [torch.from_numpy(x) for x in xs]
+        # The extensions engine has no `out=`, and takes the place of onnxruntime-extensions' own hook.
+        writing_too: dict[str, Call] = {}
+        if engine == "native":
+            ours_out = writing_session(count, threads)
+            writing_too["pyops, `out=`"] = lambda: ours_out.run(None, feed)
         made: dict[str, Call] = {
             "ONNX Runtime": lambda: run(builtin, None, feed),
             "pyops": lambda: ours.run(None, feed),
+            **writing_too,
             "NumPy alone": lambda: add_up(*xs),
             "`torch.library`": lambda: in_torch(*tensors),
             "ReferenceEvaluator": lambda: reference.run(None, feed),
-            "pyops, in that": lambda: ours_reference.run(None, feed),
+            "pyops, reference engine": lambda: ours_reference.run(None, feed),
         }
-        if engine == "extensions":  # which has no `out=`, and takes the place of onnxruntime-extensions' own hook
-            return made
-        ours_out = writing_session(count, threads)
-        made["pyops, `out=`"] = lambda: ours_out.run(None, feed)
-        if xs[0].size <= LONGEST:
+        if xs[0].size <= LONGEST and engine == "native":
             as_shipped = shipped(count, threads)
             made["`onnx_op` as shipped"] = lambda: as_shipped.run(None, feed)
         return made
