@@ -106,7 +106,7 @@ class SessionHost:
     declared : iterable of Op
         Those that a later session of these options may need.
     fresh : bool
-        Whether the options are new, and for this session alone. Others may hold the library already, which
+        Whether the options are new, and for one session alone. Others may hold the library already, which
         they cannot take twice.
 
     Raises

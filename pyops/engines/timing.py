@@ -188,7 +188,7 @@ class Nodes(Generic[Key]):
     computes : mapping
         Where the engine looks up nodes' `compute`; others' too.
     keys : list
-        Of this session; it may have keys of nodes that are gone.
+        Of the session; it may have keys of nodes that are gone.
     """
 
     def __init__(self, computes: MutableMapping[Key, Callable[[Any], Any]], keys: list[Key]) -> None:
@@ -220,7 +220,7 @@ class Nodes(Generic[Key]):
             They are timed already.
         """
         if not self._free.acquire(blocking=False):
-            raise PyopsError("this session is being profiled already; use the profile that there is")
+            raise PyopsError("the session is being profiled already; use the profile that there is")
         stops: list[Callable[[], None]] = []
         try:
             for key, node in list(self._living()):
