@@ -105,7 +105,7 @@ def _missing(attempts: Attempts, translated: set[OpOverload]) -> dict[str, str]:
         for node in lacking:
             call = mark_of(node)
             part = qualified_name(node.target) if isinstance(node.target, OpOverload) else str(node.target)
-            whole = qualified_name(calls[call].target) if call else part  # type: ignore[arg-type]
+            whole = qualified_name(calls[call].target) if call else part  # type: ignore[arg-type] # it is an operator
             # Torch has primitives of its own under the same names.
             known = part.partition("::")[2] == whole.partition("::")[2]
             reasons.setdefault(call or part, _LACKING if known else f"torch makes {part} of it; {_LACKING} of that")

@@ -1,5 +1,8 @@
-"""Scripts with sessions of ONNX Runtime's own, which have the library at `pyops.get_library_path`."""
+"""Sessions of ONNX Runtime's own, which have the library at `pyops.get_library_path`, here and in scripts."""
 
+import onnxruntime
+
+import pyops
 from tests.scripts import PREAMBLE, run_plain_script
 
 SETUP = """
@@ -26,3 +29,9 @@ def text(x: Str) -> Str:
 
 def run_plain_sessions(script: str, expected: str) -> str:
     return run_plain_script(PREAMBLE + SETUP + script, expected)
+
+
+def session(model):
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(pyops.get_library_path())
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)

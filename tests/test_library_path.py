@@ -1,14 +1,13 @@
 """Sessions that are ONNX Runtime's own: which ops they see."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
-import pyops
 from pyops import onnx_op
 from tests.models import chain
 from tests.plain_sessions import run_plain_sessions as run
+from tests.plain_sessions import session
 
 pytest.importorskip("onnxruntime_extensions")
 
@@ -17,12 +16,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:left out")
 
 F32 = NDArray[np.float32]
 x = np.arange(3, dtype=np.float32)
-
-
-def session(model):
-    options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(pyops.get_library_path())
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
 
 
 def test_ops_declared_while_sessions_live_and_redeclared_ones():

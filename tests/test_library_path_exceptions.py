@@ -14,6 +14,7 @@ import pyops
 from pyops import onnx_op
 from tests.models import chain, make_model
 from tests.plain_sessions import run_plain_sessions as run
+from tests.plain_sessions import session
 
 pytest.importorskip("onnxruntime_extensions")
 
@@ -22,12 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:left out")
 
 F32 = NDArray[np.float32]
 x = np.arange(3, dtype=np.float32)
-
-
-def session(model):
-    options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(pyops.get_library_path())
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
 
 
 def test_whatever_a_kernel_does_is_raised_out_of_run_and_the_session_goes_on():

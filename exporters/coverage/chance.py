@@ -39,7 +39,7 @@ class _Decided(DispatchMode):
     """Gives random operators a seed, and tensors without content some."""
 
     def __init__(self, seed: int, content: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call] # torch has no types for it
         self._seed, self._content = seed, content
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

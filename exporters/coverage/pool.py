@@ -45,7 +45,7 @@ def attempts(plan: Plan, calls: list[tuple[str, int]], workers: int, timeout: fl
             assert isinstance(future, ProcessFuture)
             yield _result(future, *futures[future], timeout)
     finally:
-        pool.stop()  # type: ignore[no-untyped-call]
+        pool.stop()  # type: ignore[no-untyped-call] # pebble has no types for it
         pool.join()
 
 

@@ -156,4 +156,4 @@ def is_fallback(target: Any) -> bool:
 
 def called(node: torch.fx.Node) -> str:
     """The operator that a node of one of them stands for."""
-    return qualified_name(_read(node.args[0]).target)  # type: ignore[arg-type]
+    return qualified_name(_read(node.args[0]).target)  # type: ignore[arg-type] # it is an operator

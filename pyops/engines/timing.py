@@ -143,7 +143,7 @@ class TimedOp(Op[..., Any]):
         self._clock = clock
 
     @property
-    def kernels(self) -> dict[str, Callable[..., Any]]:  # type: ignore[override]
+    def kernels(self) -> dict[str, Callable[..., Any]]:  # type: ignore[override] # read alone
         """As of the op."""
         return {device: self._clock.kernel(function) for device, function in self.__dict__["kernels"].items()}
 

@@ -77,7 +77,7 @@ def torch_export(case: Case) -> str:
         raise NotRun("it has no tensors among its inputs, without which a model is a constant")
     torch = call.torch
 
-    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined] # torch is imported late
         def forward(self, *tensors: Any) -> Any:
             return tuple(call.flat(call(*tensors)))
 
