@@ -1,4 +1,4 @@
-"""Leaves out what needs torch where torch is not installed, and says so."""
+"""Leaves out what needs torch where torch is not installed, and what needs a GPU where there is none, and says so."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpus import missing_gpu, missing_provider
+
 # A checkout that is on the path without being installed has no entry points.
 IS_INSTALLED = "pyops" in importlib.metadata.entry_points(group="pytest11").names
 
 pytest_plugins = ["pytester", *([] if IS_INSTALLED else ["pyops.pytest_plugin"])]
 
 NEED_TORCH = ("exporters", "notebooks", "tests/exporters", "tests/test_demo.py")
+_NEEDS_GPU = "needs a GPU"
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
@@ -23,8 +26,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if left_out and not HAS_TORCH else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    for item in items:
+        marker = item.get_closest_marker("gpu")
+        reason = marker and (missing_provider() if "session" in marker.args else missing_gpu())
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=f"{_NEEDS_GPU}: {reason}"))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say how many files are left out."""
+    """Say how much is left out."""
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
+    no_gpu = [reason.rpartition(f"{_NEEDS_GPU}: ")[2] for reason in reasons if _NEEDS_GPU in reason]
+    if no_gpu:
+        why = " and ".join(sorted({reason.rstrip("')") for reason in no_gpu}))
+        terminalreporter.write_line(f"{len(no_gpu)} tests need a GPU and are left out: {why}")
     if not HAS_TORCH:
         files = [file for path in NEED_TORCH for file in _files(config.rootpath / path)]
         names = ", ".join(NEED_TORCH)

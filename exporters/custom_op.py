@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from pyops import kernel
+from pyops.device_arrays import on_host
+from pyops.devices import DEVICE_TYPES
 from pyops.errors import InputError
-from pyops.op import DEVICE_TYPES, Op
+from pyops.op import Op
 from pyops.shapes import RuntimeDim, Spec
 from pyops.signature import Signature
 
-from . import translations
+from . import cuda_kernel, translations
 from ._torch_private import CustomOpDef, forget_schema
 from .errors import ExportError
 from .nodes import emit, symbolic_message
-from .tensors import as_array, as_tensor, cupy, numpy_dtype, torch_dtype
+from .tensors import as_array, as_tensor, numpy_dtype, torch_dtype
 from .torch_ops import overloads
 from .torch_schema import check_name, torch_schema
 
@@ -103,19 +104,19 @@ def _implementation(op: Op[..., Any]) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         tensors = _flat(signature, args)
-        device = _device(signature, tensors)
+        device = _device(op, tensors)
         if device.type not in DEVICE_TYPES:
             raise InputError(
                 f"{signature.qualified_name} got tensors on {device}; move them to cpu or cuda with .to(...)"
             )
-        function = op.kernel(device.type)
         given = {name: value for name, value in kwargs.items() if value is not None}
-        with _current_stream(device):
-            arrays, attributes = kernel.split_arguments(
-                signature, [None if tensor is None else as_array(tensor) for tensor in tensors], given
-            )
-            outputs = kernel.call(signature, function, arrays, attributes)
-            return _returned(signature, [as_tensor(output, device) for output in outputs])
+        if device.type == "cuda":
+            return _returned(signature, cuda_kernel.call(op, tensors, given, device))
+        arrays, attributes = kernel.split_arguments(
+            signature, [None if tensor is None else as_array(tensor) for tensor in tensors], given
+        )
+        outputs = kernel.call(signature, op.kernel("cpu"), arrays, attributes)
+        return _returned(signature, [as_tensor(output, device) for output in outputs])
 
     return run
 
@@ -125,7 +126,7 @@ def _fake(op: Op[..., Any]) -> Callable[..., Any]:
 
     def fake(*args: Any, **kwargs: Any) -> Any:
         tensors = _flat(signature, args)
-        device = _device(signature, tensors)
+        device = _device(op, tensors)
         specs = [None if item is None else Spec(tuple(item.shape), numpy_dtype(item.dtype)) for item in tensors]
         sizes: dict[RuntimeDim, Any] = {}
         return _returned(
@@ -146,23 +147,18 @@ def _flat(signature: Signature, args: Sequence[Any]) -> list[Any]:
     return list(args)
 
 
-def _device(signature: Signature, tensors: Sequence[torch.Tensor | None]) -> torch.device:
+def _device(op: Op[..., Any], tensors: Sequence[torch.Tensor | None]) -> torch.device:
+    """Where the tensors are; on a GPU, host inputs may be on either device."""
+    signature = op.signature
+    stay = on_host(signature, len(tensors), op.host_inputs)
     devices = {tensor.device for tensor in tensors if tensor is not None}
+    deciding = {tensor.device for tensor, stays in zip(tensors, stay, strict=True) if tensor is not None and not stays}
+    if {device.type for device in deciding} == {"cuda"}:
+        devices = deciding
     if len(devices) > 1:
         names = ", ".join(sorted(map(str, devices)))
         raise InputError(f"{signature.qualified_name} got tensors on {names}; move them to one device with .to(...)")
     return devices.pop() if devices else torch.device("cpu")
-
-
-@contextmanager
-def _current_stream(device: torch.device) -> Iterator[None]:
-    """CuPy on torch's current stream of a CUDA device, so that neither waits for the other."""
-    with ExitStack() as stack:
-        if device.type == "cuda":
-            stream = torch.cuda.current_stream(device)
-            stack.enter_context(cupy().cuda.Device(stream.device_index))
-            stack.enter_context(cupy().cuda.ExternalStream(stream.cuda_stream, stream.device_index))
-        yield
 
 
 def _constants(signature: Signature, attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from .builtin import DOMAINS, is_builtin
 from .compiled.kernel import Compile, FastMath
 from .compiled.kernel import make as make_kernel
 from .declaration import read_signature, with_may_inplace
+from .device_arrays import check_host_inputs
+from .devices import check_device_types
 from .errors import DeclarationError
 from .op import Op
 
@@ -28,6 +30,8 @@ def onnx_op(
     version: int = 1,
     override: bool = False,
     may_inplace: Mapping[str, str] | None = None,
+    device_types: Sequence[str] = ("cpu",),
+    host_inputs: Sequence[str] = (),
     compile: Compile = False,
     parallel: str | None = None,
     fastmath: FastMath = False,
@@ -60,6 +64,12 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
     may_inplace : mapping of str to str, optional
         Output name to input name: ONNX Runtime may give the output that input's memory. The kernel
         must not read the input once it has begun to write its `out`.
+    device_types : sequence of str
+        Which arrays the function takes: ``("cpu",)`` NumPy's, ``("cuda",)`` CuPy's, ``("cpu", "cuda")`` either,
+        where it is written against their namespace (``array_api_compat.array_namespace(x)``).
+    host_inputs : sequence of str
+        Inputs that the function takes as NumPy arrays on a GPU too: small ones whose values decide
+        what it does, such as sizes.
     compile : bool, "try" or "debug"
         Compile the function with numba, for ONNX Runtime to call it directly. ``"try"`` runs the plain
         function where that cannot be done; ``"debug"`` checks the bounds of every index.
@@ -110,7 +120,9 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
 
     override = kwargs.pop("override", False)
     unknown = set(kwargs) - (
-        {"version", "may_inplace", *_COMPILING} if args else {"op_type", "inputs", "outputs", "attrs", "version"}
+        {"version", "may_inplace", "device_types", "host_inputs", *_COMPILING}
+        if args
+        else {"op_type", "inputs", "outputs", "attrs", "version"}
     )
     if unknown:
         form = '"domain::Name", version=1' if args else "op_type=..., inputs=..., outputs=..., attrs=..."
@@ -118,10 +130,19 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
 
     def declare(function: Callable[P, R]) -> Op[P, R]:
         kernel_function: Callable[..., Any] = function
+        device_types: tuple[str, ...] = ("cpu",)
+        host_inputs: tuple[str, ...] = ()
         if args:
             signature = read_signature(function, args[0], kwargs.get("version", 1), localns)
             signature = with_may_inplace(signature, kwargs.get("may_inplace") or {})
+            device_types = check_device_types(kwargs.get("device_types", device_types), args[0])
+            host_inputs = check_host_inputs(signature, kwargs.get("host_inputs", ()), device_types)
             compiling = {name: value for name, value in kwargs.items() if name in _COMPILING}
+            if device_types != ("cpu",) and any(compiling.values()):
+                raise DeclarationError(
+                    f"{args[0]}: compile, parallel and fastmath are for the CPU; leave device_types out and register "
+                    'the CUDA kernel with register_kernel("cuda")'
+                )
             kernel_function = make_kernel(signature, function, function, **compiling)
         else:
             signature = pycustomopdef.read_signature(function, **kwargs)
@@ -131,6 +152,6 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
                 f"{signature.qualified_name} is an operator of ONNX Runtime's own; to take its place, write "
                 f'@onnx_op("{signature.qualified_name}", override=True)'
             )
-        return cast("Op[P, R]", registry.declare(Op(signature, kernel_function)))
+        return cast("Op[P, R]", registry.declare(Op(signature, kernel_function, device_types, host_inputs)))
 
     return declare

@@ -99,7 +99,7 @@ _RUN_OP = """
 import json, sys, numpy as np, onnx, pyops
 from numpy.typing import NDArray
 
-@pyops.onnx_op("pyops.doctor::Twice")
+@pyops.onnx_op("pyops.doctor::Twice", device_types=("cpu", "cuda"))
 def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return x + x
 
@@ -107,22 +107,28 @@ model = onnx.parser.parse_model(
     '<ir_version: 10, opset_import: ["": 20, "pyops.doctor": 1]>'
     "doctor (float[n] x) => (float[n] y) { y = pyops.doctor.Twice(x) }"
 )
-session = pyops.InferenceSession(model, providers=["CPUExecutionProvider"], engine=ENGINE)
+session = pyops.InferenceSession(model, providers=PROVIDERS, engine=ENGINE)
 assert session.run(None, {"x": np.ones(3, np.float32)})[0].tolist() == [2.0, 2.0, 2.0]
 print(json.dumps("runs"))
 """
 
 PROBES = {
     "onnxruntime": "import json, onnxruntime as o; print(json.dumps([o.__version__, o.get_available_providers()]))",
-    "native": f"ENGINE = 'native'\n{_RUN_OP}",
-    "extensions": f"ENGINE = 'extensions'\n{_RUN_OP}",
+    "native": f"ENGINE, PROVIDERS = 'native', ['CPUExecutionProvider']\n{_RUN_OP}",
+    "extensions": f"ENGINE, PROVIDERS = 'extensions', ['CPUExecutionProvider']\n{_RUN_OP}",
+    "cuda": f"ENGINE, PROVIDERS = 'native', ['CUDAExecutionProvider', 'CPUExecutionProvider']\n{_RUN_OP}",
     "numba": "import json, numba; f = numba.njit(lambda x: x + 1); assert f(1) == 2; print(json.dumps('compiles'))",
     "cupy": (
         "import json, cupy; r = cupy.cuda.runtime; n = r.getDeviceCount(); assert cupy.arange(3).sum() == 3; "
         "print(json.dumps([n, r.runtimeGetVersion(), r.driverGetVersion()]))"
     ),
 }
-_NEEDS = {"extensions": "onnxruntime-extensions", "numba": "numba", "cupy": "cupy"}
+_NEEDS = {
+    "extensions": "onnxruntime-extensions",
+    "numba": "numba",
+    "cupy": "cupy",
+    "cuda": "onnxruntime-gpu",
+}
 
 
 def examine() -> Machine:
@@ -251,8 +257,16 @@ def _cuda(machine: Machine) -> Iterator[Finding]:
     if runtime // 1000 > driver // 1000:
         fix = "update the driver, or install the CuPy package of its version"
         yield Finding("CuPy", State.BROKEN, f"{text}: CuPy is newer than the driver", fix)
+        return
+    yield Finding("CuPy", State.OK, text)
+    tried = machine.probes.get("cuda")
+    if tried is None:
+        fix = 'pip uninstall -y onnxruntime, then pip install "onnx-pyops[cuda]"'
+        text = "run in plain calls and as torch operators; sessions need onnxruntime-gpu"
+        yield Finding("CUDA kernels", State.ABSENT, text, fix)
     else:
-        yield Finding("CuPy", State.OK, text)
+        fix = "install the CUDA and cuDNN that this onnxruntime-gpu needs"
+        yield _of_probe("CUDA kernels", tried, State.BROKEN, fix, "run in sessions")
 
 
 def _cuda_version(number: int) -> str:

@@ -58,12 +58,20 @@ class MissingDependencyError(PyopsError, ImportError):
     """An optional dependency is needed and not installed; the message names the extra."""
 
 
+class DeviceError(PyopsError, RuntimeError):
+    """A GPU is needed and there is none, or it cannot do what it is asked to; the message says which."""
+
+
 class PluginError(PyopsError, ImportError):
     """An installed plug-in that is needed is broken; the message names its package."""
 
 
 class KeptArrayWarning(UserWarning):
     """A kernel kept an array that is valid during its call only."""
+
+
+class DeviceCopyWarning(UserWarning):
+    """An op runs on another device than its session, between copies; the message says which and how to avoid it."""
 
 
 class PluginWarning(UserWarning):

@@ -12,16 +12,17 @@ from . import kernel, shapes
 from .compiled import ahead
 from .compiled.kernel import Compile, CompiledKernel, FastMath
 from .compiled.kernel import make as make_kernel
+from .copying import CopyingKernel
 from .declaration import check_kernel_parameters
-from .errors import DeclarationError, MissingDependencyError, ShapeInferenceError
+from .device_arrays import check_given, check_host_inputs, check_returned
+from .devices import DEVICE_TYPES, check_device_type, cupy, is_cupy
+from .errors import DeclarationError, ShapeInferenceError
 from .signature import Signature
 from .types import describe, spell_scalar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-
-DEVICE_TYPES = ("cpu", "cuda")
 
 
 class Op(Generic[P, R]):
@@ -35,7 +36,10 @@ class Op(Generic[P, R]):
     signature : Signature
         What ONNX knows of it. It never changes.
     kernels : dict
-        Device type (``"cpu"``, ``"cuda"``) to function. A redeclaration replaces them.
+        Device type (``"cpu"``, ``"cuda"``) to function. A redeclaration replaces them. There is one for
+        the CPU always: where none is registered, it copies to the GPU and back.
+    host_inputs : tuple of str
+        The inputs that the CUDA kernel takes as NumPy arrays.
 
     Examples
     --------
@@ -53,18 +57,29 @@ class Op(Generic[P, R]):
     __name__: str
     signature: Signature
     kernels: dict[str, Callable[..., Any]]
+    host_inputs: tuple[str, ...]
     shape_function: Callable[..., Any] | None
 
-    def __init__(self, signature: Signature, function: Callable[P, R]) -> None:
+    def __init__(
+        self,
+        signature: Signature,
+        function: Callable[P, R],
+        device_types: Sequence[str] = ("cpu",),
+        host_inputs: Sequence[str] = (),
+    ) -> None:
         self.signature = signature
         # Compiled code, which runs without the interpreter, reads it to see whether it is outdated.
         self.revision = ctypes.c_int64()
-        self.redefine(function)
+        kernels: dict[str, Callable[..., Any]] = dict.fromkeys(device_types, function)
+        if "cpu" not in kernels:
+            kernels["cpu"] = CopyingKernel(signature, function, host_inputs)
+        self.redefine(kernels, host_inputs)
 
-    def redefine(self, function: Callable[P, R]) -> None:
-        """Replace the kernels by `function` and forget the shape function."""
-        functools.update_wrapper(self, function, updated=())
-        self.kernels = {"cpu": function}
+    def redefine(self, kernels: Mapping[str, Callable[..., Any]], host_inputs: Sequence[str] = ()) -> None:
+        """Replace the kernels and forget the shape function."""
+        functools.update_wrapper(self, kernels["cpu"], updated=())
+        self.kernels = dict(kernels)
+        self.host_inputs = tuple(host_inputs)
         self.shape_function = None
         self.revision.value += 1
 
@@ -113,7 +128,7 @@ class Op(Generic[P, R]):
             The kernel's result does not.
         """
         arrays, named = kernel.split_arguments(self.signature, inputs, attributes)
-        device_type = "cuda" if any(_is_cupy(array) for array in arrays) else "cpu"
+        device_type = "cuda" if any(map(is_cupy, arrays)) else "cpu"
         outputs = self.compute(arrays, named, device_type)
         return cast("R", outputs if self.signature.returns_tuple else outputs[0])
 
@@ -134,7 +149,12 @@ class Op(Generic[P, R]):
         tuple of arrays
             One per output.
         """
-        outputs = kernel.call(self.signature, self.kernel(device_type), arrays, attributes)
+        function = self.kernel(device_type)
+        if device_type == "cuda":
+            check_given(self.signature, arrays, self.host_inputs)
+        outputs = kernel.call(self.signature, function, arrays, attributes)
+        if device_type == "cuda":
+            check_returned(self.signature, outputs)
         if self.shape_function is not None:
             kernel.check_shapes(self.signature, self.output_shapes(arrays, attributes), outputs, arrays)
         return outputs
@@ -150,13 +170,7 @@ class Op(Generic[P, R]):
             No such kernel is registered.
         """
         if device_type == "cuda" and device_type in self.kernels:
-            try:
-                import cupy  # noqa: F401
-            except ImportError as error:
-                raise MissingDependencyError(
-                    f"the CUDA kernel of {self.signature.qualified_name} needs CuPy and onnxruntime-gpu; "
-                    'pip install "onnx-pyops[cuda]" on a machine with an NVIDIA GPU'
-                ) from error
+            cupy(f"the CUDA kernel of {self.signature.qualified_name}")
         if device_type not in self.kernels:
             raise DeclarationError(
                 f"{self.signature.qualified_name} has no kernel for {device_type!r}; register one with "
@@ -165,7 +179,13 @@ class Op(Generic[P, R]):
         return self.kernels[device_type]
 
     def register_kernel(
-        self, device_type: str, *, compile: Compile = False, parallel: str | None = None, fastmath: FastMath = False
+        self,
+        device_type: str,
+        *,
+        host_inputs: Sequence[str] = (),
+        compile: Compile = False,
+        parallel: str | None = None,
+        fastmath: FastMath = False,
     ) -> Callable[[F], F]:
         """Decorator: the kernel for another device type, or another one for the CPU.
 
@@ -173,13 +193,16 @@ class Op(Generic[P, R]):
 
         Parameters
         ----------
+        host_inputs : sequence of str
+            As for `onnx_op`, of a CUDA kernel.
         compile, parallel, fastmath
             As for `onnx_op`, of a CPU kernel; the declared function is its plain kernel.
 
         Raises
         ------
         DeclarationError
-            The device type is unknown, or the function's parameters differ from the declared.
+            The device type is unknown, a host input is none, or the function's parameters differ from
+            the declared.
         MissingDependencyError
             It is to be compiled, and numba is not installed.
 
@@ -197,20 +220,18 @@ class Op(Generic[P, R]):
         >>> list(root.kernels)
         ['cpu', 'cuda']
         """
-        if device_type not in DEVICE_TYPES:
-            known = " or ".join(map(repr, DEVICE_TYPES))
-            raise DeclarationError(
-                f"{self.signature.qualified_name}: register_kernel got {device_type!r}; expected {known}"
-            )
-
+        check_device_type(device_type, f"{self.signature.qualified_name}: register_kernel")
         if device_type != "cpu" and (compile or parallel or fastmath):
             raise DeclarationError(f"{self.signature.qualified_name}: compile, parallel and fastmath are for the CPU")
+        named = check_host_inputs(self.signature, host_inputs, (device_type,))
 
         def register(function: F) -> F:
             check_kernel_parameters(function, self.signature)
             declared = self.kernels["cpu"]
             plain = declared.plain if isinstance(declared, CompiledKernel) else declared
             self.kernels[device_type] = make_kernel(self.signature, function, plain, compile, parallel, fastmath)
+            if device_type == "cuda":
+                self.host_inputs = named
             self.revision.value += 1
             return function
 
@@ -330,6 +351,12 @@ class Op(Generic[P, R]):
         return tuple(tuple(dim if isinstance(dim, int) else None for dim in spec.shape) for spec in outputs)
 
     @property
+    def device_types(self) -> tuple[str, ...]:
+        """The device types that have a kernel of their own."""
+        own = {name for name, kernel in self.kernels.items() if not isinstance(kernel, CopyingKernel)}
+        return tuple(name for name in DEVICE_TYPES if name in own)
+
+    @property
     def location(self) -> str:
         """Where the declared function stands: ``file:line``."""
         function = inspect.unwrap(self.kernels["cpu"])
@@ -344,8 +371,3 @@ class Op(Generic[P, R]):
         from .pages import op_page
 
         return op_page(self)
-
-
-def _is_cupy(array: Any) -> bool:
-    # CuPy arrays are recognised without importing CuPy, which takes seconds.
-    return type(array).__module__.partition(".")[0] == "cupy"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .errors import MissingDependencyError
@@ -18,13 +18,13 @@ except ImportError as error:
         "a machine with an NVIDIA GPU (not both: they overwrite each other's files)"
     ) from error
 
-from . import adoption, failures, hosting, model, ort_values, plugins, registry
+from . import adoption, devices, failures, hosting, model, ort_values, plugins, registry
 from .engines import extensions, extensions_carried, extensions_plain, native
 from .engines.choice import choose
 from .engines.extensions_plain import get_library_path as get_library_path
 from .engines.extensions_registry import domains as published_domains
 from .engines.hosted_op import unsupported_types
-from .errors import EngineError, ModelError
+from .errors import DeviceCopyWarning, DeviceError, EngineError, ModelError
 from .explanations import explanations
 from .interrupts import interrupts_deferred
 from .op import Op
@@ -32,6 +32,8 @@ from .pages import session_page
 
 _FATAL = 4
 _UNSET = -1
+# The ops of which it is said already that they run on the CPU in sessions with a GPU.
+_said: weakref.WeakSet[Op[..., Any]] = weakref.WeakSet()
 
 
 class InferenceSession(onnxruntime.InferenceSession):
@@ -62,8 +64,10 @@ class InferenceSession(onnxruntime.InferenceSession):
     PluginError
         An installed plug-in that the model needs is broken.
     MissingDependencyError
-        The CUDA execution provider is asked for and not available, or onnxruntime-extensions is needed and
-        not installed.
+        The CUDA execution provider is asked for and this onnxruntime has none, or CuPy or onnxruntime-extensions
+        are needed and not installed.
+    DeviceError
+        The CUDA execution provider is asked for, and there is no GPU that it can use.
 
     Examples
     --------
@@ -126,14 +130,41 @@ class InferenceSession(onnxruntime.InferenceSession):
                 raise failure
             finally:  # or the exception and this frame would keep each other
                 del failure
+        if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in self.get_providers():
+            raise DeviceError(
+                f"{devices.CUDA_PROVIDER} is asked for and ONNX Runtime has not started it: there is no NVIDIA GPU, or "
+                "its driver, CUDA or cuDNN are not those that this onnxruntime-gpu needs (python -m pyops doctor says "
+                'what there is); to run on the CPU, ask for providers=["CPUExecutionProvider"]'
+            )
         self._nodes = host.nodes
+        self._say_copies(resolution.ops.values())
         self._quiet_run: Any = None
         if options.log_severity_level == _UNSET:
             # The exception says all that ONNX Runtime would print.
             self._quiet_run = onnxruntime.RunOptions()
             self._quiet_run.log_severity_level = _FATAL
+            # Its default. ONNX Runtime's run_with_iobinding looks for it, and takes an exception and ten times a short
+            # run to find that it is not there.
+            self._quiet_run.add_run_config_entry("gpu_graph_id", "0")
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
         self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
+
+    def _say_copies(self, ops: Iterable[Op[..., Any]]) -> None:
+        """Say once which ops of a session on a GPU run on the CPU."""
+        if devices.CUDA_PROVIDER not in self.get_providers():
+            return
+        native = self._extensions is None
+        for op in ops:
+            if not (native and "cuda" in op.kernels) and op not in _said:
+                _said.add(op)
+                reason = "has no CUDA kernel" if native else "is hosted by the extensions engine"
+                fix = f'@{op.__name__}.register_kernel("cuda")' if native else 'engine="native"'
+                warnings.warn(
+                    f"{op.signature.qualified_name} {reason} and runs on the CPU in this CUDA session, between copies "
+                    f"that ONNX Runtime makes; to avoid them: {fix}",
+                    DeviceCopyWarning,
+                    stacklevel=3,
+                )
 
     def _repr_html_(self) -> str:
         return session_page(self, "native" if self._extensions is None else "extensions", self._nodes)
@@ -266,9 +297,12 @@ def register_custom_ops(options: Any, engine: str = "auto") -> Any:
         return options
 
 
+def _asks_for_cuda(providers: Any) -> bool:
+    return devices.CUDA_PROVIDER in [item if isinstance(item, str) else item[0] for item in providers or ()]
+
+
 def _check_providers(providers: Any) -> None:
-    names = [item if isinstance(item, str) else item[0] for item in providers or ()]
-    if "CUDAExecutionProvider" in names and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+    if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in onnxruntime.get_available_providers():
         raise MissingDependencyError(
             "CUDAExecutionProvider is asked for and this onnxruntime has none: on a machine with an NVIDIA GPU, "
             'pip uninstall onnxruntime, then pip install "onnx-pyops[cuda]"'

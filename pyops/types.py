@@ -160,6 +160,7 @@ def is_viewable(dtype: DType) -> bool:
 
 def describe(value: Any) -> str:
     """How messages spell a value: ``float32[2, 3]`` for an array, its type for anything else."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        return f"{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]"
+    is_cupy = type(value).__module__ == "cupy" and isinstance(getattr(value, "dtype", None), np.dtype)
+    if is_cupy or isinstance(value, (np.ndarray, np.generic)):
+        return f"{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]{' on the GPU' if is_cupy else ''}"
     return "None" if value is None else f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

@@ -110,6 +110,29 @@ def test_an_op_that_may_work_in_place_gets_the_memory_of_its_input() -> None:
     assert shared == [True]
 
 
+def test_outputs_in_each_other_s_memory_are_copied_before_it_is_written_to() -> None:
+    @onnx_op("out::Swap")
+    def swap(x: F32, *, out: tuple[F32, F32] | None = None) -> tuple[F32, F32]:
+        less, more = out or (np.empty_like(x), np.empty_like(x))
+        np.subtract(x, 1, out=less)
+        np.add(x, 1, out=more)
+        return more[::-1], less
+
+    swap.register_shape_inference(lambda x: (x, x))
+    session = session_for("a, b = out.Swap(x)  y = Sub(a, b)")
+    assert session.run(None, {"x": X})[0].tolist() == ((X + 1)[::-1] - (X - 1)).tolist()
+
+
+def test_an_output_in_an_input_s_memory_does_not_change_another_output() -> None:
+    @onnx_op("out::Both", may_inplace={"output_0": "x"})
+    def both(x: F32) -> tuple[F32, F32]:
+        return x + np.float32(1), x
+
+    both.register_shape_inference(lambda x: (x, x))
+    session = session_for("n = Neg(x)  a, b = out.Both(n)  y = Sub(a, b)")
+    assert session.run(None, {"x": X})[0].tolist() == np.ones_like(X).tolist()
+
+
 def kernel(x: F32, y: NDArray[np.float64]) -> F32:
     return x
 

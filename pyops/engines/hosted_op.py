@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from ctypes import addressof, c_char_p, c_int, c_void_p
 from typing import Any
 
+from .. import devices
+from ..device_arrays import on_host
 from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from ..types import DType, dtype_name, element_type
@@ -20,17 +22,24 @@ AnyOp = Op[..., Any]
 _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristic
 _ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
 _LATEST = 2**31 - 1
+_CPU_INPUT, _DEFAULT_MEMORY = -2, 0  # OrtMemType
 
 
 class HostedOp:
-    """An Op with one choice of its type parameters, as ONNX Runtime's C structure."""
+    """An Op with one choice of its type parameters, for one device type, as ONNX Runtime's C structure."""
 
-    def __init__(self, op: AnyOp, name: str, choice: dict[TypeParameter, DType], callbacks: Mapping[str, int]) -> None:
+    def __init__(
+        self, op: AnyOp, name: str, choice: dict[TypeParameter, DType], callbacks: Mapping[str, int], device_type: str
+    ) -> None:
         self.op = op
+        self.device_type = device_type
+        self.host_inputs = op.host_inputs if device_type == "cuda" else ()
         signature = op.signature
         input_types = [_code(item, choice) for item in signature.inputs]
         output_types = [_code(item, choice) for item in signature.outputs]
         answers = _answers(signature, input_types, output_types)
+        if device_type == "cuda":
+            answers |= _cuda_answers(devices.CUDA_PROVIDER, on_host(signature, len(input_types), self.host_inputs))
         in_place = _in_place_callbacks(signature.may_inplace) if signature.may_inplace else {}
         self.struct = OrtCustomOp(version=API_VERSION, **callbacks, **answers, **in_place)
         self.address = addressof(self.struct)
@@ -48,9 +57,9 @@ class HostedOp:
         _names[self.address] = addressof(self._name if active else self._inactive_name)
 
 
-def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int]) -> list[HostedOp]:
+def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int], device_type: str = "cpu") -> list[HostedOp]:
     """One `HostedOp` per choice of the type parameters that an output has."""
-    return [HostedOp(op, name, choice, callbacks) for choice in choices(op.signature)]
+    return [HostedOp(op, name, choice, callbacks, device_type) for choice in choices(op.signature)]
 
 
 def choices(signature: Signature) -> list[dict[TypeParameter, DType]]:
@@ -101,7 +110,6 @@ def _answers(signature: Signature, input_types: Sequence[int], output_types: Seq
         "GetInputTypeCount": len(input_types),
         "GetOutputTypeCount": len(output_types),
         "GetExecutionProviderType": None,
-        "GetInputMemoryType": 0,
         "GetVariadicInputMinArity": 0,
         "GetVariadicInputHomogeneity": int(not signature.inputs or signature.inputs[-1].homogeneous),
         "GetVariadicOutputMinArity": 0,
@@ -112,6 +120,7 @@ def _answers(signature: Signature, input_types: Sequence[int], output_types: Seq
     by_position = {
         "GetInputType": tuple(input_types),
         "GetOutputType": tuple(output_types),
+        "GetInputMemoryType": (_DEFAULT_MEMORY,) * len(input_types),
         "GetInputCharacteristic": tuple(
             _VARIADIC if item.variadic else _OPTIONAL if item.optional else _REQUIRED for item in signature.inputs
         ),
@@ -121,6 +130,21 @@ def _answers(signature: Signature, input_types: Sequence[int], output_types: Seq
     callbacks = {name: _constant_callback(PROTOTYPES[name], answer) for name, answer in constants.items()}
     callbacks |= {name: _position_callback(PROTOTYPES[name], answers) for name, answers in by_position.items()}
     return callbacks | {"GetName": _name_callback}
+
+
+def _cuda_answers(provider: str, on_host: Sequence[bool]) -> dict[str, int]:
+    """Those of a CUDA kernel that differ: the execution provider, and which inputs are to lie on the host."""
+    memory_types = tuple(_CPU_INPUT if stays else _DEFAULT_MEMORY for stays in on_host)
+    prototype = PROTOTYPES["GetExecutionProviderType"]
+    return {
+        "GetExecutionProviderType": _constant_callback(prototype, addressof(_provider_name(provider))),
+        "GetInputMemoryType": _position_callback(PROTOTYPES["GetInputMemoryType"], memory_types),
+    }
+
+
+@functools.cache
+def _provider_name(provider: str) -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(provider.encode())
 
 
 @functools.cache

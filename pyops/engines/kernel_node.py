@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+import operator
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import c_void_p
 from sys import getrefcount
 from types import MappingProxyType
@@ -28,7 +29,7 @@ from .workspace import Workspace
 _MAX_SHAPES = 256
 
 # One per call that runs at the same time; list.pop and list.append are atomic.
-_workspaces: list[Workspace] = []
+workspaces: list[Workspace] = []
 
 
 class KernelNode:
@@ -39,6 +40,8 @@ class KernelNode:
     InputError
         The node's attributes or input types do not match the declaration.
     """
+
+    device_type = "cpu"
 
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         # ONNX Runtime reads the hosted op's structure once more when it destroys the kernel.
@@ -54,6 +57,7 @@ class KernelNode:
         self._only_dtype = node.output_dtypes[0] if single and is_viewable(node.output_dtypes[0]) else None
         self._lists = [name for name, value in node.attributes.items() if isinstance(value, list)]
         self._takes_buffers = node.signature.takes_out and all(map(is_viewable, node.output_dtypes))
+        self._in_place = bool(node.signature.may_inplace)
         self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
         # A kernel that is known to keep what it is handed, and gets copies.
         self._keeper: Any = None
@@ -76,8 +80,8 @@ class KernelNode:
         """The same node, with its kernel timed."""
         node = copy.copy(self)
         node._op = TimedOp(self._op, clock)
-        if self._keeper is self._op.kernels["cpu"]:
-            node._keeper = node._op.kernels["cpu"]
+        if self._keeper is self._op.kernels.get(self.device_type):
+            node._keeper = node._op.kernels.get(self.device_type)
         return node
 
     def compute(self, context: int) -> None:
@@ -90,7 +94,7 @@ class KernelNode:
         BaseException
             Whatever the kernel raises, with a note that names the node and its inputs.
         """
-        workspace = _workspaces.pop() if _workspaces else Workspace(self._api)
+        workspace = workspaces.pop() if workspaces else Workspace(self._api)
         handed: list[Any] = []
         pointer = workspace.context
         pointer.value = context
@@ -101,7 +105,7 @@ class KernelNode:
             self._explain(error, handed)
             raise
         finally:
-            _workspaces.append(workspace)
+            workspaces.append(workspace)
         for array in handed:
             # References: the list, this variable, and the argument of the count itself.
             if getrefcount(array) > 3 and array is not None and self._keeper is not self._op.kernels["cpu"]:
@@ -115,7 +119,7 @@ class KernelNode:
         if self._lists:  # the kernel may change its own
             attributes = attributes | {name: list(attributes[name]) for name in self._lists}
         if self._keeper is function:
-            handed[:] = map(_read_only_copy, handed)
+            handed[:] = map(read_only_copy, handed)
         if op.shape_function is not None:
             self._run_shaped(context, workspace, handed, function, attributes)
             return
@@ -125,7 +129,7 @@ class KernelNode:
             if buffer is not None:
                 buffer[...] = result
         else:
-            for index, output in enumerate(self._checked(result)[: self._node.output_count]):
+            for index, output in self._unwritten(self._checked(result), handed, []):
                 workspace.write(context, index, output)
 
     def _run_shaped(
@@ -148,9 +152,31 @@ class KernelNode:
             result = function(*handed, **attributes)
         outputs = self._checked(result)
         kernel.check_shapes(self._signature, shapes, outputs, handed[:inputs])
-        for index, output in enumerate(outputs[: self._node.output_count]):
-            if not buffers or output is not buffers[index]:
-                workspace.write(context, index, output)
+        for index, output in self._unwritten(outputs, handed[:inputs], buffers):
+            workspace.write(context, index, output)
+
+    def _unwritten(
+        self, outputs: Sequence[Any], inputs: Sequence[Any], buffers: Sequence[Any]
+    ) -> Iterable[tuple[int, Any]]:
+        """The outputs that are not in their buffers yet, with their positions.
+
+        Of those in memory that writing them changes, copies: in another output's buffer, or in an input
+        that an output may be in place of.
+        """
+        if buffers and all(map(operator.is_, outputs, buffers)):
+            return ()
+        unwritten = enumerate(outputs[: self._node.output_count])
+        if not buffers and not self._in_place:
+            return unwritten
+        changing = [*buffers, *(inputs if self._in_place else ())]
+        return [
+            (index, output.copy() if self._is_in_any(changing, output) else output)
+            for index, output in unwritten
+            if not buffers or output is not buffers[index]
+        ]
+
+    def _is_in_any(self, arrays: Iterable[Any], output: Any) -> bool:
+        return any(array is not None and np.may_share_memory(output, array) for array in arrays)
 
     def _checked(self, result: Any) -> tuple[Any, ...]:
         outputs = kernel.check_outputs(self._signature, self._node.output_dtypes, result)
@@ -181,7 +207,7 @@ class KernelNode:
         inputs = handed[: len(self._node.input_dtypes)]
         note = self._node.describe(inputs if len(inputs) == len(self._node.input_dtypes) else [])
         del inputs
-        detach(handed, self._op.kernels["cpu"], error.__traceback__)
+        detach(handed, self._op.kernels.get(self.device_type) or self._op.kernels["cpu"], error.__traceback__)
         add_note(error, note)
 
     def _report_kept(self, handed: list[Any]) -> None:
@@ -212,7 +238,8 @@ class _TimedKernelNode:
         pass
 
 
-def _read_only_copy(array: Any) -> Any:
+def read_only_copy(array: Any) -> Any:
+    """A copy with memory of its own; None for None."""
     if array is not None:
         array = array.copy()
         array.flags.writeable = False

@@ -28,13 +28,15 @@ from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
 from .c_api import PROTOTYPES, Api, api_from_table, load, session_options_pointer
 from .compiled_node import CompiledNode, dispatch_address, is_compiled
+from .cuda_node import CudaNode
 from .guard import Guard, checkpoint
 from .hosted_op import AnyOp, HostedOp, hosted, hosted_ops, immortal, interrupts
 from .kernel_node import KernelNode
 from .shape_inference import infer_output_shapes
 from .timing import Nodes
 
-_Key = tuple[str, str, int, bool]
+# A domain, an op type, and of an op what the structures depend on that describe it.
+_Key = tuple[str, str, int, bool, bool, tuple[str, ...]]
 
 
 class Registration:
@@ -55,7 +57,7 @@ class Registration:
     def showing(self, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
         """Within it, new sessions see exactly these ops; afterwards those that are kept."""
         with self._lock:
-            wanted = {(host.domain, host.name, id(host.op), is_compiled(host.op)): host for host in hosts}
+            wanted = {_key(host): host for host in hosts}
             for key in wanted.keys() - self._hosted.keys():
                 self._hosted[key] = self._add(wanted[key])
             if keep:
@@ -77,6 +79,8 @@ class Registration:
         if is_compiled(host.op):
             callbacks = callbacks | {"KernelComputeV2": dispatch_address()}
         items = hosted_ops(host.op, host.name, callbacks)
+        if "cuda" in host.op.kernels:  # sessions without CUDA pass over these
+            items += hosted_ops(host.op, host.name, _callback_addresses, "cuda")
         for item in items:
             hosted[item.address] = item
             _infers[item.address] = functools.partial(_infer_output_shapes, item.op)
@@ -101,6 +105,11 @@ class Registration:
         for items in self._hosted.values():
             for item in items:
                 del hosted[item.address], _infers[item.address]
+
+
+def _key(host: Host) -> _Key:
+    op = host.op
+    return host.domain, host.name, id(op), is_compiled(op), "cuda" in op.kernels, op.host_inputs
 
 
 class SessionHost:
@@ -233,7 +242,8 @@ def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | Non
             raise interrupt
         op = hosted[hosted_op]
         if op.struct.KernelComputeV2 == _callback_addresses["KernelComputeV2"]:
-            number, node = next(_numbers), KernelNode(api, info, op)
+            made = CudaNode if op.device_type == "cuda" else KernelNode
+            number, node = next(_numbers), made(api, info, op)
         else:
             node = CompiledNode(api, info, op, _callback_addresses["KernelComputeV2"])
             number = node.address

@@ -92,6 +92,24 @@ class Workspace:
             else:
                 into.append(_ndarray(*self._remember(key, shape, _dtype(code))))
 
+    def locate(self, get: Get, source: c_void_p, index: int) -> tuple[int, tuple[int, ...], DType]:
+        """Where a tensor's elements lie, on whatever device, its shape and its dtype."""
+        api, cells = self._api, self._cells
+        at_value, at_type, at_dims, at_rank, at_data = self._at
+        api.check(get(source, index, at_value))
+        api.check(api.GetTensorElementTypeAndShapeDataReference(self._value, at_type, at_dims, at_rank))
+        api.check(api.GetTensorMutableData(self._value, at_data))
+        _, code, dims, rank, address = cells
+        dims = dims // WORD - 1
+        return address, tuple(words[dims : dims + rank]), _dtype(code)
+
+    def allocate(self, context: c_void_p, index: int, shape: tuple[int, ...]) -> int | None:
+        """Where the elements of the output at `index` go, on whatever device; None where it is not used."""
+        if not self._allocate(context, index, shape):
+            return None
+        self._api.check(self._api.GetTensorMutableData(self._value, self._at[_DATA]))
+        return self._cells[_DATA]
+
     @property
     def value(self) -> int:
         """The last ``OrtValue*`` that was looked at; 0 before."""

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from .. import kernel
-from .case import Case, NotRun, is_installed
+from .. import devices, kernel
+from ..device_arrays import check_returned, on_host
+from ..errors import DeviceError, MissingDependencyError
+from .case import Case, NotRun, is_installed, quiet
 
 
-def cuda(case: Case) -> None:
-    """The CUDA kernel gives what the CPU kernel gives."""
-    if "cuda" not in case.op.kernels:
+def cuda(case: Case) -> str:
+    """The CUDA kernel gives what the CPU kernel gives, called and in a CUDA session."""
+    op, signature = case.op, case.signature
+    if "cuda" not in op.kernels:
         raise NotRun("no CUDA kernel is registered")
-    if not is_installed("cupy"):
-        raise NotRun('CuPy is not installed: pip install "onnx-pyops[cuda]" on a machine with an NVIDIA GPU')
-    import cupy
+    if "cpu" not in op.device_types:
+        raise NotRun("there is no CPU kernel to hold the CUDA kernel against")
+    try:
+        cupy = devices.cupy_with_gpu("the CUDA kernel")
+    except (MissingDependencyError, DeviceError) as error:
+        raise NotRun(str(error)) from None
+    stay = on_host(signature, len(case.arrays), op.host_inputs)
+    arrays = [x if x is None or stays else cupy.asarray(x) for x, stays in zip(case.arrays, stay, strict=True)]
+    outputs = kernel.call(signature, op.kernel("cuda"), arrays, case.attributes)
+    check_returned(signature, outputs)
+    case.compare(list(map(cupy.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
+    problem = _why_no_session()
+    if problem:
+        return f"called; in no session: {problem}"
+    from ..session import InferenceSession
 
-    if not cupy.cuda.is_available():
-        raise NotRun("there is no NVIDIA GPU here")
-    arrays = [None if array is None else cupy.asarray(array) for array in case.arrays]
-    outputs = kernel.call(case.signature, case.op.kernel("cuda"), arrays, case.attributes)
-    case.compare([cupy.asnumpy(output) for output in outputs], case.outputs, "the CUDA kernel gives other outputs")
+    with quiet():
+        session = InferenceSession(case.sample.model(), providers=[devices.CUDA_PROVIDER, "CPUExecutionProvider"])
+        outputs = session.run(None, case.sample.feed)
+    case.compare(outputs, case.outputs, "in a CUDA session it gives other outputs")
+    return "called, and in a CUDA session"
+
+
+def _why_no_session() -> str | None:
+    if not is_installed("onnxruntime"):
+        return "ONNX Runtime is not installed"
+    import onnxruntime
+
+    available = devices.CUDA_PROVIDER in onnxruntime.get_available_providers()
+    return None if available else f"this onnxruntime has no {devices.CUDA_PROVIDER}"

@@ -1,0 +1,95 @@
+"""Which arrays of a CUDA kernel are CuPy's: all but its host inputs, and all that it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from .devices import is_cupy
+from .errors import DeclarationError, InputError, OutputError
+from .signature import Signature
+
+
+def check_host_inputs(signature: Signature, names: Any, device_types: Sequence[str]) -> tuple[str, ...]:
+    """The inputs that a declaration names as host inputs, as a tuple.
+
+    Raises
+    ------
+    DeclarationError
+        One is no single input, or the kernel is none for CUDA.
+    """
+    where = f"{signature.qualified_name}: host_inputs"
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise DeclarationError(f'{where} is {names!r}; write a tuple of names: host_inputs=("shape",)')
+    named = tuple(names)
+    inputs = {item.name: item for item in signature.inputs}
+    for name in named:
+        if name not in inputs:
+            raise DeclarationError(f"{where} names {name!r}; the inputs are: {', '.join(inputs) or 'none'}")
+        if inputs[name].variadic:
+            raise DeclarationError(
+                f"{where} names {name!r}, which is variadic; ONNX Runtime places single inputs only, leave it out and "
+                "use cupy.asnumpy in the kernel"
+            )
+    if named and "cuda" not in device_types:
+        raise DeclarationError(
+            f'{where} is for CUDA kernels; on the CPU every input is on the host, leave it out or add "cuda" to '
+            "device_types"
+        )
+    return named
+
+
+def on_host(signature: Signature, count: int, host_inputs: Sequence[str]) -> list[bool]:
+    """Of each of `count` inputs, whether it is a host input."""
+    return [item.name in host_inputs for item in signature.parameters(count)]
+
+
+def extra_references(objects: list[Any]) -> list[int]:
+    """How many references there are to each object besides the list's."""
+    return [getrefcount(item) - _OWN for item in objects]
+
+
+# The list's, and those that counting makes: in some versions of Python the variable's, or the argument's.
+_OWN = 0
+_OWN = extra_references([object()])[0]
+
+
+def check_given(signature: Signature, arrays: Sequence[Any], host_inputs: Sequence[str]) -> None:
+    """Refuse arrays that do not lie where a CUDA kernel takes them.
+
+    Raises
+    ------
+    InputError
+        A host input is CuPy's, or another one NumPy's.
+    """
+    for item, array in zip(signature.parameters(len(arrays)), arrays, strict=True):
+        if is_cupy(array) and item.name in host_inputs:
+            raise InputError(
+                f"{signature.qualified_name}: input {item.name!r} is a host input of the CUDA kernel and is CuPy's; "
+                f"pass cupy.asnumpy({item.name})"
+            )
+        if isinstance(array, np.ndarray) and item.name not in host_inputs:
+            raise InputError(
+                f"{signature.qualified_name}: input {item.name!r} is NumPy's and others are CuPy's; pass "
+                f"cupy.asarray({item.name})"
+            )
+
+
+def check_returned(signature: Signature, outputs: Sequence[Any]) -> None:
+    """Refuse outputs of a CUDA kernel that do not lie on the GPU.
+
+    Raises
+    ------
+    OutputError
+        One is a NumPy array.
+    """
+    for index, output in enumerate(outputs):
+        if isinstance(output, (np.ndarray, np.generic)):
+            item = signature.outputs[min(index, len(signature.outputs) - 1)]
+            raise OutputError(
+                f"{signature.qualified_name}: the CUDA kernel returned a NumPy array for {item.name!r}; return a CuPy "
+                "array, for example cupy.asarray(result)"
+            )

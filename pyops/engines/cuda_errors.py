@@ -1,0 +1,53 @@
+"""What errors of CUDA mean that come out of a kernel, where their own words do not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import PyopsError
+
+# cudaError_t, which CuPy's errors have as `status`.
+_OUT_OF_MEMORY = 2
+_CAPTURE = range(900, 909)
+# Those of a kernel that was launched before, and after which the process can use the GPU no more.
+_ASYNCHRONOUS = {700, 702, 709, 710, 714, 715, 716, 717, 718, 719}
+
+_CAPTURING = (
+    "the session captures a CUDA graph (enable_cuda_graph), and this node cannot be captured: within a capture nothing "
+    "may wait for the GPU, nor be copied to the host (cupy.asnumpy, .get(), float(x), x.item(), an if on an array's "
+    "value, synchronize()). Compute it on the GPU, or take enable_cuda_graph from the provider's options. Run this "
+    "session no more: ONNX Runtime may replay what it has captured until now"
+)
+_LATE = (
+    "CUDA tells of such an error when the GPU gets to it, so that an earlier node may have made it; set "
+    "CUDA_LAUNCH_BLOCKING=1 before the process starts to have it raised where it is made. This process can use the GPU "
+    "no more"
+)
+_FULL = "the session's arena is full; gpu_mem_limit in the CUDA provider's options says how large it may grow"
+
+
+def explanation(error: BaseException, stream: Any) -> str | None:
+    """What to say of a kernel's exception besides; None where it is none of CUDA's, or says all itself.
+
+    Parameters
+    ----------
+    stream : cupy.cuda.Stream
+        The kernel's.
+    """
+    if type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends"):
+        status = getattr(error, "status", None)
+        if isinstance(error, MemoryError) or status == _OUT_OF_MEMORY:
+            return _FULL
+        if status in _CAPTURE:
+            return _CAPTURING
+        return _LATE if status in _ASYNCHRONOUS else None
+    # CuPy refuses most of what cannot be captured before CUDA sees it, and torch all: a RuntimeError without status.
+    refused = isinstance(error, RuntimeError) and not isinstance(error, PyopsError)
+    return _CAPTURING if refused and _is_capturing(stream) else None
+
+
+def _is_capturing(stream: Any) -> bool:
+    try:
+        return bool(stream.is_capturing())
+    except RuntimeError:  # CuPy's answer where the capture is no longer valid
+        return True

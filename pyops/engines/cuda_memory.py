@@ -1,0 +1,157 @@
+"""ONNX Runtime's device memory for CuPy: arrays on its tensors, and CuPy's own allocations out of its arena.
+
+A memory pool of CuPy's stands between the two, one per arena, which the sessions' nodes share. It hands
+memory out in the order of the stream that is current, so that what a kernel lets go while its work is still
+queued is used again behind that work alone; and no one else uses it, so that what a captured CUDA graph
+writes to when it is replayed is nobody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import threading
+import weakref
+from ctypes import addressof, c_int, c_void_p
+from typing import Any, NamedTuple
+
+from .. import devices
+from ..errors import EngineError
+from ..types import DType
+from .c_api import Api
+
+_DEFAULT_MEMORY = 0  # OrtMemTypeDefault
+_MOST_STREAMS = 64
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+
+
+class Arena:
+    """The memory of a session's device.
+
+    Its pages stay mapped as long as any array rests on them, and longer than the session if need be.
+
+    Attributes
+    ----------
+    device : int
+        As CUDA counts them.
+    malloc : callable
+        For ``cupy.cuda.using_allocator``.
+    """
+
+    def __init__(self, cupy: Any, api: Api, allocator: int) -> None:
+        self._cupy = cupy
+        self._owner = _Owner(api, allocator)
+        self.device = self._owner.device
+        # The pool refers to the owner alone: with a reference to this object it would never be freed.
+        pool = cupy.cuda.MemoryPool(functools.partial(_allocate, cupy, self._owner))
+        self.malloc = pool.malloc
+        _release_pools()
+        weakref.finalize(self, _retire, _Retired(cupy, pool, self.device)).atexit = False
+        self._streams: dict[int, Any] = {}
+
+    def view(self, address: int, shape: tuple[int, ...], dtype: DType) -> Any:
+        """A CuPy array on memory of ONNX Runtime's."""
+        cuda = self._cupy.cuda
+        memory = cuda.UnownedMemory(address, math.prod(shape) * dtype.itemsize, self._owner, self.device)
+        return self._cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(memory, 0))
+
+    def stream(self, pointer: int) -> Any:
+        """CuPy's object for a ``cudaStream_t``."""
+        known = self._streams.get(pointer)
+        if known is None:
+            if len(self._streams) >= _MOST_STREAMS:
+                self._streams.clear()
+            known = self._streams[pointer] = devices.stream(self._cupy, pointer)
+        return known
+
+
+class _Retired(NamedTuple):
+    """The pool of an arena that is gone, as long as a kernel keeps an array of its own in it."""
+
+    cupy: Any
+    pool: Any
+    device: int
+
+    def is_used(self) -> bool:
+        """Whether there is such an array; what is free is given back."""
+        with self.cupy.cuda.Device(self.device):
+            self.pool.free_all_blocks()
+            return bool(self.pool.used_bytes())
+
+
+# CuPy's pools free what is in use too when they go.
+_retired: list[_Retired] = []
+
+
+def _retire(retired: _Retired) -> None:
+    _retired.append(retired)
+    _release_pools()
+
+
+def _release_pools() -> None:
+    # One by one: the garbage collector may retire another pool in between, or another thread.
+    for retired in list(_retired):
+        if not retired.is_used():
+            with contextlib.suppress(ValueError):
+                _retired.remove(retired)
+
+
+class _Owner:
+    """An ``OrtAllocator*``, released when nobody needs memory of it any more."""
+
+    def __init__(self, api: Api, allocator: int) -> None:
+        self.api, self.allocator = api, allocator
+        info, number = c_void_p(), c_int()
+        api.check(api.AllocatorGetInfo(allocator, addressof(info)))
+        api.check(api.MemoryInfoGetId(info.value, addressof(number)))
+        self.device = number.value
+        # Not at exit, when CUDA may be gone before it.
+        weakref.finalize(self, api.ReleaseAllocator, allocator).atexit = False
+
+
+class _Block:
+    """A piece of an arena, which goes back to it with the last array on it."""
+
+    def __init__(self, owner: _Owner, address: int) -> None:
+        weakref.finalize(self, _free, owner, address).atexit = False
+
+
+def _free(owner: _Owner, address: int) -> None:
+    owner.api.check(owner.api.AllocatorFree(owner.allocator, address))
+
+
+def _allocate(cupy: Any, owner: _Owner, size: int) -> Any:
+    """What CuPy's pool asks for where it has nothing that fits."""
+    cuda = cupy.cuda
+    if cuda.runtime.getDevice() != owner.device:  # a kernel that made another device current
+        return cupy.get_default_memory_pool().malloc(size)
+    address = c_void_p()
+    try:
+        owner.api.check(owner.api.AllocatorAlloc(owner.allocator, size, addressof(address)))
+    except EngineError as error:
+        # On the error below the pool gives back what it does not need, and tries again. That may still be in use by
+        # what is queued, and the arena gives it to any stream.
+        cuda.runtime.deviceSynchronize()
+        raise cuda.runtime.CUDARuntimeError(_OUT_OF_MEMORY) from error
+    block = _Block(owner, address.value or 0)
+    return cuda.MemoryPointer(cuda.UnownedMemory(address.value or 0, size, block, owner.device), 0)
+
+
+_lock = threading.Lock()
+_arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
+
+
+def arena_of(cupy: Any, api: Api, info: int) -> Arena:
+    """The arena of a node's session, for the ``OrtKernelInfo*`` of the node."""
+    allocator, memory_info = c_void_p(), c_void_p()
+    api.check(api.KernelInfoGetAllocator(info, _DEFAULT_MEMORY, addressof(allocator)))
+    # Each node gets an OrtAllocator of its own; what that says of itself lies in the arena.
+    api.check(api.AllocatorGetInfo(allocator.value, addressof(memory_info)))
+    with _lock:
+        arena = _arenas.get(memory_info.value or 0)
+        if arena is None:
+            arena = _arenas[memory_info.value or 0] = Arena(cupy, api, allocator.value or 0)
+        else:
+            api.ReleaseAllocator(allocator.value)
+    return arena

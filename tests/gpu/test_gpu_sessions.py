@@ -1,0 +1,321 @@
+"""CUDA kernels in CUDA sessions, on a GPU."""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import pyops
+from pyops import errors, onnx_op
+from tests import gpu_ops
+from tests.gpu_ops import F32, bound, one_node, session
+from tests.models import assert_same
+from tests.op_db import SAMPLES
+
+pytestmark = pytest.mark.gpu("session")
+
+X = np.linspace(-2, 2, 1000, dtype=np.float32)
+# CuPy computes with these; the others it only holds.
+COMPUTABLE = [
+    sample
+    for sample in SAMPLES
+    if all(x is None or (x.dtype.kind in "biuf" and x.dtype.isbuiltin) for x in (*sample.inputs, *sample.expected()))
+]
+
+
+def quick_gelu(x):
+    return x / (1 + np.exp(-1.702 * x))
+
+
+def gelu(x):
+    from math import erf
+
+    return np.array([0.5 * v * (1 + erf(v / 2**0.5)) for v in x.tolist()])
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("sample", COMPUTABLE, ids=lambda sample: sample.id)
+def test_every_sample_gives_on_the_gpu_what_it_gives_on_the_cpu(sample) -> None:
+    import cupy
+
+    function = sample.op.kernels["cpu"]
+
+    def kernel(*inputs: Any, out: Any = None, **attributes: Any) -> Any:
+        assert all(x is None or isinstance(x, cupy.ndarray) for x in inputs)
+        result = function(*(None if x is None else cupy.asnumpy(x) for x in inputs), **attributes)
+        return tuple(map(cupy.asarray, result)) if isinstance(result, tuple) else cupy.asarray(result)
+
+    sample.op.register_kernel("cuda")(kernel)
+    assert_same(session(sample.model()).run(None, sample.feed), sample.expected())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("size", [0, 1, 1000, 10**6])
+def test_an_elementwise_kernel(dtype, size) -> None:
+    x = np.resize(X.astype(dtype), size)
+    got = session(one_node("gpu::AddOne", dtype)).run(None, {"x": x})[0]
+    assert got.tobytes() == (x + dtype(1)).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("qualified", "expected"),
+    [
+        ("gpu::QuickGelu", quick_gelu),
+        ("gpu::Jit", lambda x: x * 3),
+        ("gpu::Softplus", lambda x: np.log1p(np.exp(x))),
+    ],
+)
+def test_kernels_of_each_kind(qualified, expected) -> None:
+    np.testing.assert_allclose(session(one_node(qualified)).run(None, {"x": X})[0], expected(X), rtol=2e-6, atol=1e-6)
+
+
+def test_a_function_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    np.testing.assert_allclose(session(one_node("gpu::Torch")).run(None, {"x": X})[0], gelu(X), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 33), (1000, 1000), (3, gpu_ops.MOST_COLUMNS)])
+def test_a_raw_kernel(shape) -> None:
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    got = session(one_node("gpu::Softmax", shape=("n", "m"))).run(None, {"x": x})[0]
+    np.testing.assert_allclose(got, softmax(x), rtol=1e-5)
+
+
+def test_a_host_input() -> None:
+    model = pyops.testing.Sample(gpu_ops.reshape, X, np.array([10, 100])).returns(X.reshape(10, 100)).model()
+    assert session(model).run(None, {"x0": X, "x1": np.array([10, 100])})[0].shape == (10, 100)
+
+
+def test_a_host_input_that_the_gpu_has_only_just_computed() -> None:
+    # What comes before takes the GPU long enough to be seen where nothing waits for it.
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["" : 17, "gpu" : 1]>
+        main (float[n,n] a, float[m] x, int64[2] shape) => (float[p,q] y) <float zero = {0.0}> {
+            b = MatMul(a, a)  c = MatMul(b, a)  d = MatMul(c, a)  s = ReduceSum <keepdims: int = 0> (d)
+            t = Mul(s, zero)  u = Cast <to: int = 7> (t)  sum = Add(shape, u)
+            y = gpu.Reshape(x, sum)
+        }
+        """
+    )
+    made = session(model)
+    a = np.full((4000, 4000), 1e-4, np.float32)
+    for shape in [(10, 100), (1000, 1), (2, 500)] * 3:
+        assert made.run(None, {"a": a, "x": X, "shape": np.array(shape)})[0].shape == shape
+
+
+def test_outputs_in_the_memory_of_other_outputs() -> None:
+    import cupy
+
+    @onnx_op("gpu::Swapped", device_types=("cuda",))
+    def op(x: F32, *, out: tuple[F32, F32] | None = None) -> tuple[F32, F32]:
+        assert out is not None
+        cupy.add(x, np.float32(-1), out=out[0])
+        cupy.add(x, np.float32(1), out=out[1])
+        return out[1][::-1], out[0]
+
+    op.register_shape_inference(lambda x: (x, x))
+    model = pyops.testing.Sample(op, X).returns((X + 1)[::-1], X - 1).model()
+    more, less = session(model).run(None, {"x0": X})
+    assert (more.tolist(), less.tolist()) == ((X + 1)[::-1].tolist(), (X - 1).tolist())
+
+
+# Where it runs.
+
+
+def events(tmp_path: Path, model: Any, x: Any) -> list[dict[str, Any]]:
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    made = session(model, options)
+    binding, _ = bound(made, x)
+    for _ in range(3):
+        made.run_with_iobinding(binding)
+    return list(json.loads(Path(made.end_profiling()).read_text()))
+
+
+def test_no_copy_to_or_from_the_host_stands_around_a_node(tmp_path) -> None:
+    found = events(tmp_path, one_node("gpu::AddOne", count=3), X)
+    nodes = [event for event in found if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
+    assert {event["args"]["op_name"] for event in nodes} == {"AddOne"}
+    assert {event["args"]["provider"] for event in nodes} == {"CUDAExecutionProvider"}
+
+
+def test_kernels_run_on_the_stream_that_the_user_gave() -> None:
+    import cupy
+
+    seen = []
+
+    @onnx_op("gpu::Stream", device_types=("cuda",))
+    def op(x: F32) -> F32:
+        seen.append(cupy.cuda.get_current_stream().ptr)
+        return x + np.float32(1)
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    assert session(one_node("gpu::Stream"), user_compute_stream=stream.ptr).run(None, {"x": X})[0][0] == -1
+    assert session(one_node("gpu::Stream")).run(None, {"x": X})[0][0] == -1
+    assert seen[0] == stream.ptr
+    assert seen[1] not in (0, stream.ptr), "nothing runs on the default stream"
+
+
+def test_allocations_come_from_the_session_s_arena() -> None:
+    import cupy
+
+    @onnx_op("gpu::Temporary", device_types=("cuda",))
+    def op(x: F32) -> F32:
+        return (x + np.float32(1)) * np.float32(2)
+
+    pool = cupy.get_default_memory_pool()
+    made, before = session(one_node("gpu::Temporary")), pool.total_bytes()
+    assert made.run(None, {"x": X})[0].tolist() == ((X + 1) * 2).tolist()
+    assert pool.total_bytes() == before
+
+
+# CUDA graphs.
+
+
+def test_python_runs_while_a_graph_is_captured_and_not_when_it_is_replayed() -> None:
+    calls = []
+
+    @onnx_op("gpu::Counted", device_types=("cuda",))
+    def op(x: F32) -> F32:
+        calls.append(1)
+        return (x + np.float32(1)) * np.float32(2)
+
+    import onnxruntime
+
+    made = session(one_node("gpu::Counted", shape=(1000,)), enable_cuda_graph=1)
+    given = onnxruntime.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
+    result = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(X), "cuda", 0)
+    binding = made.io_binding()
+    binding.bind_ortvalue_input("x", given)
+    binding.bind_ortvalue_output("y", result)
+    made.run_with_iobinding(binding)
+    captured = len(calls)
+    for step in range(5):
+        x = X + np.float32(step)
+        given.update_inplace(x)
+        made.run_with_iobinding(binding)
+        np.testing.assert_array_equal(result.numpy(), (x + 1) * 2)
+    assert captured >= 1
+    assert len(calls) == captured
+
+
+def test_what_cannot_be_captured_says_so() -> None:
+    made = session(one_node("gpu::Waits", shape=(1000,)), enable_cuda_graph=1)
+    binding, _ = bound(made, X)
+    with pytest.raises(Exception, match="apture") as raised:  # CuPy's or ONNX Runtime's
+        made.run_with_iobinding(binding)
+    assert any("cannot be captured" in note for note in getattr(raised.value, "__notes__", ()))
+
+
+# Errors, kept arrays, the other device.
+
+
+def test_a_kernel_s_exception_is_raised_as_itself_and_the_session_goes_on() -> None:
+    raising = [True]
+
+    @onnx_op("gpu::Raises", device_types=("cuda",))
+    def op(x: F32) -> F32:
+        if raising.pop():
+            raise ValueError("not today")
+        return x + np.float32(1)
+
+    made = session(one_node("gpu::Raises"))
+    with pytest.raises(ValueError, match="not today") as raised:
+        made.run(None, {"x": X})
+    assert "float32[1000] on the GPU" in raised.value.__notes__[0]
+    raising.append(False)
+    assert made.run(None, {"x": X})[0].tolist() == (X + 1).tolist()
+
+
+def test_a_kept_array_is_reported() -> None:
+    kept = []
+
+    @onnx_op("gpu::Keeps", device_types=("cuda",))
+    def op(x: F32) -> F32:
+        kept.append(x[1:])
+        return x + np.float32(1)
+
+    made = session(one_node("gpu::Keeps"))
+    with pytest.warns(errors.KeptArrayWarning):
+        made.run(None, {"x": X})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made.run(None, {"x": X})
+
+
+def test_nothing_else_is_taken_for_kept() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for qualified in ("gpu::AddOne", "gpu::QuickGelu", "gpu::Jit", "gpu::Softplus"):
+            session(one_node(qualified)).run(None, {"x": X})
+
+
+def test_an_op_of_the_other_device_runs_between_copies() -> None:
+    with pytest.warns(errors.DeviceCopyWarning, match="has no CUDA kernel"):
+        made = session(one_node("gpu::AddOneNumPy"))
+    assert made.run(None, {"x": X})[0].tolist() == (X + 1).tolist()
+    made = pyops.InferenceSession(one_node("gpu::Jit"), providers=["CPUExecutionProvider"])
+    with pytest.warns(errors.DeviceCopyWarning, match="has a CUDA kernel alone"):
+        assert made.run(None, {"x": X})[0].tolist() == (X * np.float32(3)).tolist()
+
+
+# Threads.
+
+
+def test_a_thousand_runs_from_four_threads_on_two_streams_give_the_right_numbers() -> None:
+    import cupy
+
+    @onnx_op("gpu::Chain", device_types=("cuda",))
+    def op(x: F32) -> F32:
+        return (x + np.float32(1)) * np.float32(2) - x
+
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+    made = [session(one_node("gpu::Chain", count=3), user_compute_stream=stream.ptr) for stream in streams]
+    wrong: list[Any] = []
+
+    def run(number: int) -> None:
+        for i in range(250):
+            x = np.full(10_000, number * 1000 + i, np.float32)
+            if not np.array_equal(made[number % 2].run(None, {"x": x})[0], x + 6):
+                wrong.append((number, i))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_thousand_runs_of_one_session_from_four_threads_give_the_right_numbers() -> None:
+    made = session(one_node("gpu::AddOne", count=3))
+    wrong: list[Any] = []
+
+    def run(number: int) -> None:
+        for i in range(250):
+            x = np.full(10_000, number * 1000 + i, np.float32)
+            if not np.array_equal(made.run(None, {"x": x})[0], x + 3):
+                wrong.append((number, i))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -1,0 +1,174 @@
+"""What CUDA kernels in sessions raise, and what is said of it. Without a GPU, see cuda_sessions."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import pyops
+from pyops import errors
+from pyops.engines import native
+from tests.cuda_ops import F32, X, declare, lambda_of
+from tests.cuda_sessions import PROVIDER, cuda_session, cupy, needs_the_provider
+from tests.models import chain
+
+pytestmark = [needs_the_provider, pytest.mark.usefixtures("cupy")]
+__all__ = ["cupy"]
+
+
+def test_without_cupy_or_a_gpu_a_cuda_session_says_what_is_missing(cupy, monkeypatch) -> None:
+    declare()
+    cupy.state.available = False
+    with pytest.raises(
+        errors.DeviceError, match=r"the CUDA kernel of cuda::Op needs an NVIDIA GPU, and CuPy finds none"
+    ):
+        cuda_session(chain("cuda::Op"))
+    cupy.state.available = cupy.cuda.runtime.CUDARuntimeError(35)
+    with pytest.raises(errors.DeviceError, match="CuPy finds none here") as raised:
+        cuda_session(chain("cuda::Op"))
+    assert raised.value.__cause__ is cupy.state.available
+    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    with pytest.raises(errors.MissingDependencyError, match=r'needs CuPy .*; pip install "onnx-pyops\[cuda\]"'):
+        cuda_session(chain("cuda::Op"))
+    # Neither is needed on the CPU.
+    cuda_session(chain("cuda::Op"), providers=["CPUExecutionProvider"]).run(None, {"x": X})
+
+
+def test_a_provider_that_onnx_runtime_does_not_start_is_an_error(monkeypatch) -> None:
+    monkeypatch.undo()
+    available = [*onnxruntime.get_available_providers(), "CUDAExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: available)
+    declare(device_types=("cpu",))
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises(
+            errors.DeviceError, match=r"CUDAExecutionProvider is asked for and ONNX Runtime has not started it"
+        ),
+    ):
+        cuda_session(chain("cuda::Op"), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize(
+    ("returned", "fragment"),
+    [
+        (
+            lambda cupy, x: X,
+            "the CUDA kernel returned a NumPy array for 'output'; return a CuPy array, for example cupy",
+        ),
+        (lambda cupy, x: np.float32(1), "returned a NumPy array for 'output'"),
+        (
+            lambda cupy, x: x.astype(np.float64),
+            "'output' is declared float32 and the kernel returned float64[3] on the",
+        ),
+        (lambda cupy, x: None, "the kernel returned None; return an array"),
+        (lambda cupy, x: (x, x), "the kernel returned tuple"),
+    ],
+    ids=["NumPy", "a scalar", "dtype", "None", "a tuple"],
+)
+def test_what_is_not_declared_is_an_error(cupy, returned, fragment) -> None:
+    op = declare(device_types=("cuda",))
+    op.register_kernel("cuda")(lambda x: returned(cupy, x))
+    with pytest.raises(errors.OutputError) as raised:
+        cuda_session(chain("cuda::Op")).run(None, {"x": X})
+    assert fragment in str(raised.value)
+
+
+def test_a_shape_other_than_the_shape_function_s_is_an_error() -> None:
+    op = declare(lambda_of("", []), device_types=("cuda",))
+    op.register_shape_inference(lambda x: x.like(shape=(1,)))
+    with pytest.raises(
+        errors.OutputError, match=r"for inputs float32\[3\] on the GPU the kernel returned shapes \[3\]"
+    ):
+        cuda_session(chain("cuda::Op")).run(None, {"x": X})
+
+
+@pytest.mark.parametrize(
+    ("status", "fragment"),
+    [
+        (900, "the session captures a CUDA graph (enable_cuda_graph), and this node cannot be captured"),
+        (700, "an earlier node may have made it; set CUDA_LAUNCH_BLOCKING=1"),
+        (2, "gpu_mem_limit"),
+        (1, None),
+    ],
+)
+def test_errors_of_cuda_are_explained(cupy, status, fragment) -> None:
+    def kernel(x: F32) -> F32:
+        raise cupy.cuda.runtime.CUDARuntimeError(status)
+
+    declare(kernel, device_types=("cuda",))
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError) as raised:
+        cuda_session(chain("cuda::Op")).run(None, {"x": X})
+    notes = raised.value.__notes__
+    assert notes[0].startswith("in node 'node0' (cuda::Op)")
+    assert len(notes) == (1 if fragment is None else 2)
+    assert fragment is None or fragment in notes[1]
+
+
+def invalidate(cupy: Any) -> None:
+    cupy.state.capturing = "no longer"
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda cupy, x: cupy.asnumpy(x),
+        lambda cupy, x: cupy.cuda.get_current_stream().synchronize(),
+        lambda cupy, x: invalidate(cupy),
+    ],
+    ids=["CuPy refuses it", "CUDA refuses it", "the capture is no longer valid"],
+)
+def test_a_kernel_that_waits_while_it_is_captured_is_told_why_it_cannot(cupy, wait) -> None:
+    def kernel(x: F32) -> F32:
+        wait(cupy, x)
+        return x + np.float32(1)
+
+    declare(kernel, device_types=("cuda",))
+    session = cuda_session(chain("cuda::Op"))
+    cupy.state.capturing = True
+    with pytest.raises(RuntimeError) as raised:
+        session.run(None, {"x": X})
+    assert "nothing may wait for the GPU" in raised.value.__notes__[1]
+
+
+def test_other_errors_are_not_taken_for_those_of_a_capture(cupy) -> None:
+    raising: list[Exception] = [ValueError("while it is captured"), RuntimeError("while it is not")]
+
+    def kernel(x: F32) -> F32:
+        raise raising[0]
+
+    declare(kernel, device_types=("cuda",))
+    session = cuda_session(chain("cuda::Op"))
+    for capturing in (True, False):
+        cupy.state.capturing = capturing
+        with pytest.raises(type(raising[0])) as raised:
+            session.run(None, {"x": X})
+        assert len(raised.value.__notes__) == 1
+        raising.pop(0)
+
+
+def test_an_error_of_onnx_runtime_s_own_is_raised_as_itself(monkeypatch) -> None:
+    declare(device_types=("cuda",))
+    session = cuda_session(chain("cuda::Op"))
+    api = native.api_from_table(native._table())
+    monkeypatch.setattr(api, "KernelContext_GetGPUComputeStream", lambda context, out: api.status("no stream"))
+    with pytest.raises(errors.EngineError, match="no stream") as raised:
+        session.run(None, {"x": X})
+    assert len(raised.value.__notes__) == 1
+
+
+def test_in_other_people_s_sessions_the_error_carries_the_text() -> None:
+    def kernel(x: F32) -> F32:
+        raise ValueError("not today")
+
+    declare(kernel, device_types=("cuda",))
+    options = pyops.register_custom_ops(onnxruntime.SessionOptions())
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(chain("cuda::Op").SerializeToString(), options, providers=[PROVIDER])
+    with pytest.raises(Exception, match="ValueError: not today"):
+        session.run(None, {"x": X})
+    assert str(pyops.last_exception()) == "not today"
