@@ -6,7 +6,7 @@ from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
-for requirement in project["dependencies"] + extras["cpu"] + extras["compiled"] + extras["test"]:
+for requirement in project["dependencies"] + extras["cpu"] + extras["compiled"] + extras["kernels"] + extras["test"]:
     # What only runs the tests may be as new as it is.
-    if re.match("numpy|numba|ml-dtypes|onnx(?!-pyops)", requirement):
+    if re.match("array-api-compat|numpy|numba|ml-dtypes|onnx(?!-pyops)|scipy", requirement):
         print(requirement.replace(">=", "=="))

@@ -34,6 +34,7 @@ docs/torch
 docs/debugging
 docs/inspecting
 docs/compiled
+docs/cuda
 docs/plugins
 docs/*
 ```

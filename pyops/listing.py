@@ -100,5 +100,5 @@ class OpTable(Sequence[AnyOp]):
 
 
 def _row(op: AnyOp) -> tuple[str, ...]:
-    devices = ", ".join(op.kernels)
+    devices = ", ".join(op.device_types)
     return op.domain, op.name, str(op.version), devices, engine_name(op), source_line(op), op.signature.brief

@@ -313,7 +313,7 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"export it with that version, or declare the op with version={opset}"
         )
     if domain in registry.providers:
-        return f"{wanted} is not declared, and the fallback has none such: {registry.providers[domain].refusal(name)}"
+        return f"{wanted} is not declared: {registry.providers[domain].refusal(name)}"
     if domain == "aten" or domain.startswith("torch."):
         namespace = domain.removeprefix("torch.")
         call = "" if domain == "aten" else f'"{namespace}"'

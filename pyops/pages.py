@@ -27,7 +27,7 @@ def op_page(op: Op[..., Any]) -> str:
     for output in signature.outputs:
         rows.append(("variadic output" if output.variadic else "output", output.name, str(output.type)))
     shapes = "" if op.shape_function is None else ", shape function"
-    facts = [f"engine {engine_name(op)}", f"kernels {', '.join(op.kernels)}{shapes}", source_line(op)]
+    facts = [f"engine {engine_name(op)}", f"kernels {', '.join(op.device_types)}{shapes}", source_line(op)]
     facts += filter(None, [package_of(op)])
     lines = (inspect.getdoc(op.kernels["cpu"]) or "").splitlines()[:1]
     headline = f"<b>{html.escape(signature.qualified_name)}</b>, version {op.version}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
+from .library import DOMAIN, Library
 from .op import Op
 
 _lock = threading.Lock()
@@ -27,7 +28,7 @@ class Provider(Protocol):
         """Why there is none of this name."""
 
 
-providers: dict[str, Provider] = {}
+providers: dict[str, Provider] = {DOMAIN: Library()}
 """By domain. A declaration goes before what its domain's provider has."""
 
 
@@ -41,13 +42,17 @@ def declare(op: Op[..., Any]) -> Op[..., Any]:
         already, that is the older object with its kernel replaced, so that everything that holds
         it (living sessions, exporters) follows the new body.
     """
+    aside = getattr(_this_thread, "aside", None)
+    if aside is not None:
+        aside.append(op)
+        return op
     with _lock:
         versions = _ops.setdefault((op.domain, op.name), {})
         current = versions.get(op.version)
         if current is not None and getattr(_this_thread, "adds_only", False):
             return op
         if current is not None and current.signature == op.signature:
-            current.redefine(op.kernels["cpu"])
+            current.redefine(op.kernels, op.host_inputs)
             return current
         versions[op.version] = op
     for listener in tuple(listeners):
@@ -66,6 +71,16 @@ def adding_only() -> Iterator[None]:
         _this_thread.adds_only = before
 
 
+@contextmanager
+def apart() -> Iterator[list[Op[..., Any]]]:
+    """Within it, this thread's declarations are not entered but collected."""
+    before, _this_thread.aside = getattr(_this_thread, "aside", None), []
+    try:
+        yield _this_thread.aside
+    finally:
+        _this_thread.aside = before
+
+
 class Declarations(NamedTuple):
     """Every declared op with its body, by domain and name, and then by version; and the providers."""
 
@@ -73,7 +88,7 @@ class Declarations(NamedTuple):
     providers: dict[str, Provider]
 
 
-NOTHING = Declarations({}, {})
+NOTHING = Declarations({}, dict(providers))
 
 
 def declarations() -> Declarations:

@@ -1,0 +1,128 @@
+"""Writes kernel_library.md from the declarations of `pyops.kernels`: ``python docs/kernel_library.py``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from numpydoc.docscrape import NumpyDocString
+
+from exporters.kernels.library import rows
+from pyops.kernels import OPS
+from pyops.op import Op
+from pyops.signature import Input, Output
+from pyops.types import dtype_name
+
+PAGE = Path(__file__).with_suffix(".md")
+
+INTRODUCTION = """# The kernel library
+
+What people miss most in torch's exporter exists as operators of the domain `pyops`, in NumPy, with torch's semantics.
+`exporters.export` uses them [where torch's exporter has nothing](export.md#operators-that-torchs-exporter-lacks), and
+a model that has them runs where torch is not installed: `pyops.InferenceSession` knows them. Special functions need
+SciPy, `pip install "onnx-pyops[kernels]"`.
+
+```python
+import numpy as np
+from pyops.kernels.cholesky_factorization import cholesky_ex
+
+factor, info = cholesky_ex(np.array([[4.0, 2.0], [2.0, 5.0]]))
+print(factor)
+```
+
+<!-- output -->
+```
+[[2. 0.]
+ [1. 2.]]
+```
+
+In sessions that others create, `pyops.kernels.declare_all()` before `pyops.register_custom_ops` makes them known.
+
+Their declarations are good to read before writing one: each is a function in `pyops/kernels`, and this page is made of
+them, so that somebody can implement an operator from it in another language. All are version 1. Shapes are those of
+NumPy; *(...)* is any number of dimensions. ONNX Runtime's custom operators have no complex types: complex values are
+pairs of reals along a last dimension of 2.
+
+## Which torch operators they carry
+
+{carried}
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    carried = ", ".join(f"`{name}`" for name in sorted(rows))
+    parts = [INTRODUCTION.format(carried=textwrap.fill(carried, 120))]
+    module = None
+    for op in sorted(OPS.values(), key=_place):
+        if op.kernels["cpu"].__module__ != module:
+            module = op.kernels["cpu"].__module__
+            parts.append(_family(module))
+        parts.append(_section(op))
+    return "\n".join(parts)
+
+
+def _place(op: Op[..., Any]) -> tuple[str, int]:
+    function = inspect.unwrap(op.kernels["cpu"])
+    return function.__module__, function.__code__.co_firstlineno
+
+
+def _family(module: str) -> str:
+    summary = inspect.getdoc(sys.modules[module]) or ""
+    return f"## {module.rpartition('.')[2].replace('_', ' ').capitalize()}\n\n{_markdown(summary)}\n"
+
+
+def _section(op: Op[..., Any]) -> str:
+    signature = op.signature
+    described = NumpyDocString(inspect.getdoc(op.kernels["cpu"]) or "")
+    given = {name: item for item in described["Parameters"] for name in item.name.split(", ")}
+    lines = [f"### {op.name}\n", _markdown("\n".join([*described["Summary"], "", *described["Extended Summary"]])), ""]
+    lines += ["| | name | type | |", "|---|---|---|---|"]
+    for item in signature.inputs:
+        kind = "variadic input" if item.variadic else "optional input" if item.optional else "input"
+        lines.append(_row(kind, item.name, _type(item), given.get(item.name)))
+    for attribute in signature.attributes:
+        spelled = str(attribute).partition(": ")[2]
+        lines.append(_row("attribute", attribute.name, f"`{spelled}`", given.get(attribute.name)))
+    returned = {item.name: item for item in described["Returns"]}
+    for position, output in enumerate(signature.outputs):
+        only = described["Returns"][position] if len(described["Returns"]) == len(signature.outputs) else None
+        lines.append(_row("output", output.name, _type(output), returned.get(output.name, only)))
+    types, raised, notes = _types(op), _entries(described["Raises"]), _markdown("\n".join(described["Notes"]))
+    lines += ["", *filter(None, [types and f"{types}.\n", raised and f"Raises {raised}\n", notes and f"{notes}\n"])]
+    return "\n".join(lines)
+
+
+def _row(kind: str, name: str, type_: str, described: Any) -> str:
+    stated = re.search(r"\b(shape|length) .*", getattr(described, "type", ""))
+    words = [f"{stated[0].removesuffix(', optional')}." if stated else "", *getattr(described, "desc", [])]
+    return f"| {kind} | `{name}` | {type_} | {_markdown(' '.join(words)).replace('|', chr(92) + '|')} |"
+
+
+def _type(item: Input | Output) -> str:
+    return item.type.name if len(item.type.dtypes) > 1 else str(item.type)
+
+
+def _types(op: Op[..., Any]) -> str:
+    """Which types each type parameter stands for."""
+    tensors = (*op.signature.inputs, *op.signature.outputs)
+    parameters = dict.fromkeys(item.type for item in tensors if len(item.type.dtypes) > 1)
+    return "; ".join(f"{item.name} is one of {', '.join(map(dtype_name, item.dtypes))}" for item in parameters)
+
+
+def _entries(entries: Any) -> str:
+    return _markdown("; ".join(f"`{item.type}`: {' '.join(item.desc)}" for item in entries))
+
+
+def _markdown(text: str) -> str:
+    """ReStructuredText as the docstrings have it, in Markdown."""
+    text = re.sub(r":math:`([^`]*)`", r"$\1$", text)
+    return text.replace("``", "`").strip()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,47 @@
+"""Scaled dot product attention of tensors that are not 4-D, in ONNX's own nodes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import onnx_ir
+
+from .table import constant, lower, onnx_ops
+
+
+@lower("aten::scaled_dot_product_attention", replaces=True)
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    ranks = {len(item.shape) for item in (query, key, value)}
+    width = query.shape[-1]
+    if ranks == {4} or dropout_p or enable_gqa or not isinstance(width, int):
+        return NotImplemented
+    factor = onnx_ops.CastLike(constant(1 / math.sqrt(width) if scale is None else scale), query)
+    rank = len(key.shape)
+    transposed = onnx_ops.Transpose(key, perm=[*range(rank - 2), rank - 1, rank - 2])
+    scores = onnx_ops.MatMul(onnx_ops.Mul(query, factor), transposed)
+    least = onnx_ops.CastLike(constant(-math.inf), query)
+    if is_causal:
+        ones = onnx_ops.CastLike(constant(1.0), query)
+        lower_half = onnx_ops.Trilu(onnx_ops.Expand(ones, onnx_ops.Shape(scores, start=-2)), upper=0)
+        scores = onnx_ops.Where(onnx_ops.Cast(lower_half, to=onnx_ir.DataType.BOOL), scores, least)
+    if attn_mask is not None:
+        masked = attn_mask.dtype == onnx_ir.DataType.BOOL
+        scores = onnx_ops.Where(attn_mask, scores, least) if masked else onnx_ops.Add(scores, attn_mask)
+    if not is_causal and attn_mask is None:
+        return onnx_ops.MatMul(onnx_ops.Softmax(scores, axis=-1), value)
+    # Torch attends to nothing where all is masked.
+    nothing = onnx_ops.Equal(onnx_ops.ReduceMax(scores, constant([-1])), least)
+    zero = onnx_ops.CastLike(constant(0.0), query)
+    weights = onnx_ops.Softmax(onnx_ops.Where(nothing, zero, scores), axis=-1)
+    return onnx_ops.MatMul(onnx_ops.Where(nothing, zero, weights), value)

@@ -1,0 +1,141 @@
+"""Functions of elements: special functions, orthogonal polynomials, whole numbers, and how numbers are represented."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import torch
+
+from pyops.kernels import pointwise, polynomials, special
+from pyops.op import Op
+
+from ..nodes import emit
+from .promotion import dtype_of, promote, typed_constant
+from .table import Pairs, kernels, lower, onnx_ops
+
+AnyOp = Op[..., Any]
+
+
+def _of_floats(op: AnyOp) -> Callable[..., Any]:
+    return lambda *operands: emit(op, promote(*operands, floating=True), {})
+
+
+def _of_numbers(op: AnyOp) -> Callable[..., Any]:
+    return lambda *operands: emit(op, promote(*operands), {})
+
+
+# Torch computes them in its default type where it gets integers alone.
+OF_FLOATS: dict[str, AnyOp] = {
+    "lgamma.default": special.lgamma,
+    "digamma": special.digamma,
+    "erfinv": special.erfinv,
+    "i0": special.i0,
+    "igamma": special.igamma,
+    "igammac": special.igammac,
+    "hypot": pointwise.hypot,
+    "copysign.Tensor": pointwise.copysign,
+    "copysign.Scalar": pointwise.copysign,
+    "special_airy_ai": special.airy_ai,
+    "special_bessel_j0": special.bessel_j0,
+    "special_bessel_j1": special.bessel_j1,
+    "special_bessel_y0": special.bessel_y0,
+    "special_bessel_y1": special.bessel_y1,
+    "special_chebyshev_polynomial_t": polynomials.chebyshev_polynomial_t,
+    "special_chebyshev_polynomial_u": polynomials.chebyshev_polynomial_u,
+    "special_chebyshev_polynomial_v": polynomials.chebyshev_polynomial_v,
+    "special_chebyshev_polynomial_w": polynomials.chebyshev_polynomial_w,
+    "special_hermite_polynomial_h": polynomials.hermite_polynomial_h,
+    "special_hermite_polynomial_he": polynomials.hermite_polynomial_he,
+    "special_i0e": special.i0e,
+    "special_i1": special.i1,
+    "special_i1e": special.i1e,
+    "special_laguerre_polynomial_l": polynomials.laguerre_polynomial_l,
+    "special_legendre_polynomial_p": polynomials.legendre_polynomial_p,
+    "special_modified_bessel_i0": special.modified_bessel_i0,
+    "special_modified_bessel_i1": special.modified_bessel_i1,
+    "special_modified_bessel_k0": special.modified_bessel_k0,
+    "special_modified_bessel_k1": special.modified_bessel_k1,
+    "special_ndtri": special.ndtri,
+    "special_scaled_modified_bessel_k0": special.scaled_modified_bessel_k0,
+    "special_scaled_modified_bessel_k1": special.scaled_modified_bessel_k1,
+    "special_shifted_chebyshev_polynomial_t": polynomials.shifted_chebyshev_polynomial_t,
+    "special_shifted_chebyshev_polynomial_u": polynomials.shifted_chebyshev_polynomial_u,
+    "special_shifted_chebyshev_polynomial_v": polynomials.shifted_chebyshev_polynomial_v,
+    "special_shifted_chebyshev_polynomial_w": polynomials.shifted_chebyshev_polynomial_w,
+    "special_spherical_bessel_j0": special.spherical_bessel_j0,
+    "special_zeta": special.zeta,
+}
+for _name, _op in OF_FLOATS.items():
+    lower(f"aten::{_name}", _of_floats(_op))
+
+# What torch's exporter makes of them is off by more than rounding.
+lower("aten::special_erfcx", _of_floats(special.erfcx), replaces=True)
+lower("aten::special_log_ndtr", _of_floats(special.log_ndtr), replaces=True)
+
+OF_NUMBERS: dict[str, AnyOp] = {
+    "fmax": pointwise.fmax,
+    "fmin": pointwise.fmin,
+    "gcd.default": pointwise.gcd,
+    "lcm": pointwise.lcm,
+    "nextafter": pointwise.nextafter,
+}
+for _name, _op in OF_NUMBERS.items():
+    lower(f"aten::{_name}", _of_numbers(_op))
+
+lower("aten::frexp.Tensor", pointwise.frexp)
+
+
+@lower("aten::polygamma")
+def _polygamma(n: int, self: Any) -> Any:
+    return kernels.Polygamma(*promote(self, floating=True), n=n)
+
+
+@lower("aten::signbit", replaces=True)
+def _signbit(self: Any) -> Any:
+    # Torch's exporter asks whether it is below 0, which -0 is not.
+    return kernels.Signbit(self) if dtype_of(self).is_floating_point else NotImplemented
+
+
+@lower("aten::silu", takes_complex=True)
+def _silu(self: Any) -> Any:
+    if not isinstance(self, Pairs):
+        return NotImplemented  # torch's exporter has it
+    dtype = dtype_of(self.value)
+    zero, one = typed_constant(0, dtype), typed_constant(1, dtype)
+    real, imaginary = (onnx_ops.Gather(self.value, onnx_ops.Constant(value_int=part), axis=-1) for part in (0, 1))
+    # z / (1 + exp(-z)), or z * exp(z) / (exp(z) + 1) where exp(-z) would overflow.
+    negative = onnx_ops.Less(real, zero)
+    decay = onnx_ops.Exp(onnx_ops.Neg(onnx_ops.Abs(real)))
+    turning, factor = onnx_ops.Where(negative, one, decay), onnx_ops.Where(negative, decay, one)
+    c = onnx_ops.Add(factor, onnx_ops.Mul(turning, onnx_ops.Cos(imaginary)))
+    d = onnx_ops.Mul(turning, onnx_ops.Sin(imaginary))
+    scale = onnx_ops.Div(factor, onnx_ops.Add(onnx_ops.Mul(c, c), onnx_ops.Mul(d, d)))
+    parts = (
+        onnx_ops.Sub(onnx_ops.Mul(real, c), onnx_ops.Mul(imaginary, d)),
+        onnx_ops.Add(onnx_ops.Mul(imaginary, c), onnx_ops.Mul(real, d)),
+    )
+    last = onnx_ops.Constant(value_ints=[-1])
+    return onnx_ops.Concat(*(onnx_ops.Unsqueeze(onnx_ops.Mul(scale, part), last) for part in parts), axis=-1)
+
+
+@lower("aten::rrelu_with_noise_functional")
+def _rrelu(
+    self: Any,
+    noise: Any,
+    lower: float = 0.125,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Any:
+    dtype = dtype_of(self)
+    zero, one = typed_constant(0, dtype), typed_constant(1, dtype)
+    if training:
+        # ONNX Runtime draws no narrower ones.
+        drawn = onnx.TensorProto.DOUBLE if dtype == torch.float64 else onnx.TensorProto.FLOAT
+        slopes = onnx_ops.RandomUniformLike(self, dtype=drawn, low=lower, high=upper)
+        noise = onnx_ops.Where(onnx_ops.LessOrEqual(self, zero), onnx_ops.CastLike(slopes, self), one)
+        return onnx_ops.Mul(self, noise), noise
+    slope = typed_constant((lower + upper) / 2, dtype)
+    return onnx_ops.Where(onnx_ops.Greater(self, zero), self, onnx_ops.Mul(self, slope)), noise

@@ -1,0 +1,111 @@
+"""The functions of ``torch.fft`` over several dimensions, and the inverse of the short-time transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import onnx_ir
+
+from .table import Pairs, constant, kernels, lower, onnx_ops
+
+# torch's names of the factors 1, 1/sqrt(n) and 1/n, by the transform's direction.
+_NORMS = {True: ("backward", "ortho", "forward"), False: ("forward", "ortho", "backward")}
+
+_Kind = Literal["full", "real to half", "half to real"]
+
+_FUNCTIONS: dict[str, tuple[_Kind, bool]] = {
+    "fft": ("full", True),
+    "ifft": ("full", False),
+    "rfft": ("real to half", True),
+    "ihfft": ("real to half", False),
+    "irfft": ("half to real", False),
+    "hfft": ("half to real", True),
+}
+"""What each family does, and whether it is the forward transform."""
+
+
+def _over(default: tuple[int, ...] | None, kind: _Kind, forward: bool) -> Callable[..., Any]:
+    def translation(self: Any, s: Any = None, dim: Sequence[int] | None = None, norm: str | None = None) -> Any:
+        return _transform(kind, forward, self, s, default if dim is None else dim, norm)
+
+    return translation
+
+
+for _family, _what in _FUNCTIONS.items():
+    lower(f"aten::fft_{_family}2", _over((-2, -1), *_what), takes_complex=True)
+    lower(f"aten::fft_{_family}n", _over(None, *_what), takes_complex=True)
+
+
+def _transform(
+    kind: _Kind, forward: bool, x: Any, s: Any | Sequence[Any] | None, dim: int | Sequence[int] | None, norm: str | None
+) -> Any:
+    # Torch takes one number for a sequence of one.
+    s = s if s is None or isinstance(s, (list, tuple)) else [s]
+    dim = [dim] if isinstance(dim, int) else dim
+    complex_given = isinstance(x, Pairs)
+    values: Any = x.value if isinstance(x, Pairs) else x
+    rank = len(values.shape) - complex_given
+    axes = list(dim) if dim is not None else list(range(rank if s is None else len(s)))
+    if dim is None and s is not None:
+        axes = [axis - len(s) for axis in axes]
+    normalization = _NORMS[forward].index(norm or "backward")
+    given: dict[str, Any] = {"dim": axes, "forward": forward, "normalization": normalization}
+    sizes = None if s is None else _vector(s)
+    if values.dtype not in (onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE):
+        values = onnx_ops.Cast(values, to=onnx_ir.DataType.FLOAT)
+    if kind == "half to real":
+        return kernels.FftC2r(values if complex_given else _as_pairs(values, rank), sizes, **given)
+    if kind == "real to half":
+        return kernels.FftR2c(values, sizes, onesided=True, **given)
+    if complex_given:
+        return kernels.FftC2c(values, sizes, **given)
+    return kernels.FftR2c(values, sizes, onesided=False, **given)
+
+
+def _vector(sizes: Sequence[Any]) -> Any:
+    """Sizes, some of which may be values of the graph, as one tensor."""
+    if all(isinstance(size, int) for size in sizes):
+        return constant(list(sizes))
+    parts = [constant([size]) if isinstance(size, int) else onnx_ops.Reshape(size, constant([1])) for size in sizes]
+    return onnx_ops.Concat(*parts, axis=0)
+
+
+def _as_pairs(x: Any, rank: int) -> Any:
+    """Real values as complex ones."""
+    return onnx_ops.Pad(onnx_ops.Unsqueeze(x, constant([-1])), constant([0] * (2 * rank + 1) + [1]))
+
+
+@lower("aten::_fft_c2r", takes_complex=True)
+def _c2r(self: Pairs, dim: Sequence[int], normalization: int, last_dim_size: Any) -> Any:
+    sizes = _vector([*[-1] * (len(dim) - 1), last_dim_size])
+    return kernels.FftC2r(self.value, sizes, dim=list(dim), normalization=normalization)
+
+
+@lower("aten::istft", takes_complex=True)
+def _istft(
+    self: Pairs,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Any = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Any:
+    if isinstance(window, Pairs):
+        return NotImplemented
+    return kernels.Istft(
+        self.value,
+        window,
+        n_fft=n_fft,
+        hop_length=hop_length,
+        win_length=win_length,
+        center=center,
+        normalized=normalized,
+        onesided=onesided,
+        length=length,
+        return_complex=return_complex,
+    )

@@ -1,0 +1,136 @@
+"""Indexing: elements that are searched for, selected, written, or reduced into places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pyops.kernels import reductions_at, selection
+
+from .parts import by_parts
+from .promotion import cast, dtype_of, promote, typed_constant
+from .table import kernels, lower, onnx_ops
+
+lower("aten::nonzero_static", selection.nonzero_static)
+lower("aten::one_hot", selection.one_hot)
+lower("aten::index_reduce", reductions_at.index_reduce)
+lower("aten::scatter_reduce.two", reductions_at.scatter_reduce)
+
+_REDUCTIONS = {"add": "sum", "multiply": "prod"}
+
+
+@lower("aten::scatter.reduce")
+def _scatter(self: Any, dim: int, index: Any, src: Any, *, reduce: str) -> Any:
+    return kernels.ScatterReduce(self, index, src, dim=dim, reduce=_REDUCTIONS[reduce])
+
+
+@lower("aten::scatter.value_reduce")
+def _scatter_number(self: Any, dim: int, index: Any, value: Any, *, reduce: str) -> Any:
+    src = onnx_ops.Expand(typed_constant(value, dtype_of(self)), onnx_ops.Shape(index))
+    return kernels.ScatterReduce(self, index, src, dim=dim, reduce=_REDUCTIONS[reduce])
+
+
+@lower("aten::masked_select", takes_complex=True)
+def _masked_select(self: Any, mask: Any) -> Any:
+    return by_parts(lambda values: kernels.MaskedSelect(values, mask), self)
+
+
+@lower("aten::put", takes_complex=True)
+def _put(self: Any, index: Any, source: Any, accumulate: bool | None = None) -> Any:
+    return by_parts(lambda values, given: kernels.Put(values, index, given, accumulate=accumulate), self, source)
+
+
+@lower("aten::searchsorted.Tensor")
+@lower("aten::searchsorted.Scalar")
+def _searchsorted(
+    sorted_sequence: Any,
+    self: Any,
+    *,
+    out_int32: bool | None = None,
+    right: bool | None = None,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    found = kernels.Searchsorted(*promote(sorted_sequence, self), sorter, right=right, side=side)
+    return _as_int32(found) if out_int32 else found
+
+
+@lower("aten::bucketize.Tensor")
+@lower("aten::bucketize.Scalar")
+def _bucketize(self: Any, boundaries: Any, *, out_int32: bool | None = None, right: bool | None = None) -> Any:
+    found = kernels.Bucketize(*promote(self, boundaries), right=right)
+    return _as_int32(found) if out_int32 else found
+
+
+def _as_int32(indices: Any) -> Any:
+    return onnx_ops.Cast(indices, to=6)
+
+
+@lower("aten::nonzero", replaces=True)
+def _nonzero(self: Any) -> Any:
+    # Torch's exporter gives a scalar one index, where it has none.
+    if len(self.shape):
+        return NotImplemented
+    whole = onnx_ops.Constant(value_ints=[-1])
+    zero, one = (onnx_ops.Constant(value_ints=[value]) for value in (0, 1))
+    index = onnx_ops.Transpose(onnx_ops.NonZero(onnx_ops.Reshape(cast(self, torch.bool), whole)))
+    return onnx_ops.Slice(index, zero, zero, one)
+
+
+@lower("aten::unique_consecutive", replaces=True)
+def _unique_consecutive(
+    self: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    if dim == 0 and len(self.shape) == 1:
+        dim = None
+    # Of slices torch returns everything.
+    both = {} if dim is None else {"return_inverse": True, "return_counts": True}
+    asked = {"return_inverse": return_inverse, "return_counts": return_counts, **both}
+    return kernels.UniqueConsecutive(self, **asked, dim=dim)
+
+
+@lower("aten::diagonal_scatter", takes_complex=True)
+def _diagonal_scatter(
+    self: Any, src: Any, offset: int | None = None, dim1: int | None = None, dim2: int | None = None
+) -> Any:
+    return by_parts(
+        lambda values, given: kernels.DiagonalScatter(
+            values, cast(given, dtype_of(values)), offset=offset, dim1=dim1, dim2=dim2
+        ),
+        self,
+        src,
+    )
+
+
+@lower("aten::as_strided_scatter", takes_complex=True)
+def _as_strided_scatter(self: Any, src: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    return by_parts(
+        lambda values, given: kernels.AsStridedScatter(
+            values, cast(given, dtype_of(values)), size=size, stride=stride, storage_offset=storage_offset
+        ),
+        self,
+        src,
+    )
+
+
+@lower("aten::resize", takes_complex=True)
+def _resize(self: Any, size: Any, *, memory_format: Any = None) -> Any:
+    # A format of memory is none of an ONNX tensor's.
+    return by_parts(lambda values: kernels.Resize(values, size=size), self)
+
+
+@lower("aten::segment_reduce")
+def _segment_reduce(
+    data: Any,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    indices: Any = None,
+    offsets: Any = None,
+    axis: int | None = None,
+    unsafe: bool | None = None,
+    initial: Any = None,
+) -> Any:
+    start = None if initial is None else typed_constant(initial, dtype_of(data))
+    return kernels.SegmentReduce(data, lengths, offsets, start, reduce=reduce, axis=axis, unsafe=unsafe)

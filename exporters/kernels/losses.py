@@ -1,0 +1,166 @@
+"""Losses: those that are a formula in ONNX's own nodes, and the one that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir
+import torch.nn.modules.linear_cross_entropy  # noqa: F401 # defines its operators
+
+from .table import constant, kernels, lower, onnx_ops
+
+_NONE, _MEAN, _SUM = 0, 1, 2
+
+
+@lower("aten::ctc_loss.Tensor")
+def _ctc(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Any:
+    lengths = [onnx_ops.Cast(item, to=onnx_ir.DataType.INT64) for item in (input_lengths, target_lengths)]
+    return kernels.CtcLoss(log_probs, targets, *lengths, blank=blank, reduction=reduction, zero_infinity=zero_infinity)
+
+
+@lower("aten::ctc_loss.IntList")
+def _ctc_of_lists(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Any:
+    ends, sizes = constant(list(input_lengths)), constant(list(target_lengths))
+    return _ctc(log_probs, targets, ends, sizes, blank, reduction, zero_infinity)
+
+
+@lower("aten::cross_entropy_loss", replaces=True)
+def _cross_entropy(
+    self: Any,
+    target: Any,
+    weight: Any = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Any:
+    """ONNX's SoftmaxCrossEntropyLoss has neither probabilities nor smoothing, and needs a batch."""
+    rank = len(self.shape)
+    if target.dtype == self.dtype:
+        return _of_probabilities(self, rank, target, weight, reduction, label_smoothing)
+    if rank > 1 and not label_smoothing:
+        return NotImplemented
+    return _of_classes(self, rank, target, weight, reduction, ignore_index, label_smoothing)
+
+
+@lower("torch_nn::_linear_cross_entropy_batch_chunked_no_reduction")
+def _linear_cross_entropy(
+    input: Any,
+    linear_weight: Any,
+    target: Any,
+    linear_bias: Any,
+    weight: Any,
+    ignore_index: int,
+    batch_chunk_size: int,
+    acc_policy: str,
+    acc_dtype: Any,
+) -> Any:
+    """The chunks are a matter of memory alone."""
+    return _of_classes(_linear(input, linear_weight, linear_bias), 2, target, weight, _NONE, ignore_index, 0.0)
+
+
+@lower("torch_nn::_linear_cross_entropy_batch_chunked")
+def _linear_cross_entropy_and_gradients(
+    input: Any,
+    linear_weight: Any,
+    target: Any,
+    linear_bias: Any,
+    weight: Any,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    batch_chunk_size: int,
+    acc_policy: str,
+    acc_dtype: Any,
+    allow_retain_graph: bool,
+    compute_input_grad: bool,
+    compute_linear_weight_grad: bool,
+    compute_linear_bias_grad: bool,
+) -> Any:
+    logits = _linear(input, linear_weight, linear_bias)
+    code = ("none", "mean", "sum").index(reduction)
+    loss = _of_classes(logits, 2, target, weight, code, ignore_index, label_smoothing)
+    # The gradients are empty where nobody asked for them, and nothing but a backward pass reads them elsewhere.
+    asked = (compute_input_grad, 2), (compute_linear_weight_grad, 2), (compute_linear_bias_grad, 1)
+    empty = [np.full((int(computed),) * rank, np.nan) for computed, rank in asked]
+    return loss, *(onnx_ops.CastLike(constant(gradient), input) for gradient in empty)
+
+
+def _linear(x: Any, weight: Any, bias: Any) -> Any:
+    product = onnx_ops.MatMul(x, onnx_ops.Transpose(weight, perm=[1, 0]))
+    return product if bias is None else onnx_ops.Add(product, bias)
+
+
+def _of_probabilities(x: Any, rank: int, target: Any, weight: Any, reduction: int, smoothing: float) -> Any:
+    axis = min(1, rank - 1)
+    logarithms = onnx_ops.LogSoftmax(x, axis=axis)
+    if smoothing:
+        classes = onnx_ops.CastLike(_size(x, axis), x)
+        target = onnx_ops.Add(onnx_ops.Mul(target, _like(1 - smoothing, x)), onnx_ops.Div(_like(smoothing, x), classes))
+    terms = onnx_ops.Mul(_weighted(logarithms, weight, rank), target)
+    losses = onnx_ops.Neg(onnx_ops.ReduceSum(terms, constant([axis]), keepdims=0))
+    if reduction == _NONE:
+        return losses
+    total = _total(losses)
+    return total if reduction == _SUM else onnx_ops.Div(total, onnx_ops.CastLike(onnx_ops.Size(losses), x))
+
+
+def _of_classes(
+    x: Any, rank: int, target: Any, weight: Any, reduction: int, ignore_index: int, smoothing: float
+) -> Any:
+    axis = min(1, rank - 1)
+    zero = _like(0.0, x)
+    logarithms = onnx_ops.LogSoftmax(x, axis=axis)
+    counted = onnx_ops.Not(onnx_ops.Equal(target, onnx_ops.CastLike(constant(ignore_index), target)))
+    known = onnx_ops.Where(counted, target, onnx_ops.CastLike(constant(0), target))
+    places = onnx_ops.Unsqueeze(known, constant([axis]))
+    found = onnx_ops.Squeeze(onnx_ops.GatherElements(logarithms, places, axis=axis), constant([axis]))
+    one = _like(1.0, x)
+    weights = onnx_ops.Where(counted, one if weight is None else onnx_ops.Gather(weight, known), zero)
+    losses = onnx_ops.Where(counted, onnx_ops.Neg(onnx_ops.Mul(found, weights)), zero)
+    if smoothing:
+        sums = onnx_ops.ReduceSum(_weighted(logarithms, weight, rank), constant([axis]), keepdims=0)
+        uniform = onnx_ops.Div(onnx_ops.Neg(sums), onnx_ops.CastLike(_size(x, axis), x))
+        losses = onnx_ops.Add(
+            onnx_ops.Mul(losses, _like(1 - smoothing, x)),
+            onnx_ops.Mul(onnx_ops.Where(counted, uniform, zero), _like(smoothing, x)),
+        )
+    if reduction == _NONE:
+        return losses
+    total = _total(losses)
+    return total if reduction == _SUM else onnx_ops.Div(total, _total(weights))
+
+
+def _weighted(logarithms: Any, weight: Any, rank: int) -> Any:
+    if weight is None:
+        return logarithms
+    return onnx_ops.Mul(logarithms, onnx_ops.Reshape(weight, constant([-1] + [1] * max(rank - 2, 0))))
+
+
+def _size(x: Any, axis: int) -> Any:
+    return onnx_ops.Gather(onnx_ops.Shape(x), constant(axis))
+
+
+def _total(x: Any) -> Any:
+    return onnx_ops.ReduceSum(x, keepdims=0)
+
+
+def _like(number: float, x: Any) -> Any:
+    return onnx_ops.CastLike(constant(number), x)

@@ -1,0 +1,127 @@
+"""Statistics: ranks, extremes, running results, histograms and covariances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyops.kernels import cumulative, hashing, order_statistics
+
+from .._torch_private import own_translation
+from .promotion import cast, dtype_of, named_dtype, promote, typed_constant
+from .table import kernels, lower, onnx_ops
+
+lower("aten::median", order_statistics.median)
+lower("aten::median.dim", order_statistics.median_dim)
+lower("aten::nanmedian", order_statistics.nanmedian)
+lower("aten::nanmedian.dim", order_statistics.nanmedian_dim)
+lower("aten::kthvalue", order_statistics.kthvalue)
+lower("aten::mode", order_statistics.mode)
+lower("aten::cummax", cumulative.cummax)
+lower("aten::cummin", cumulative.cummin)
+lower("aten::hash_tensor", hashing.hash_tensor)
+
+
+@lower("aten::cumprod")
+def _cumprod(self: Any, dim: int, *, dtype: Any = None) -> Any:
+    result = dtype_of(self) if dtype_of(self).is_floating_point else torch.int64
+    return kernels.Cumprod(cast(self, named_dtype(dtype) if dtype else result), dim=dim)
+
+
+# Of all elements, and of a scalar's one dimension: torch's exporter has only the other cases.
+
+
+@lower("aten::amax", replaces=True)
+def _amax(self: Any, dim: Sequence[int] | None = None, keepdim: bool = False) -> Any:
+    return NotImplemented if dim and len(self.shape) else kernels.Amax(self, dim=dim, keepdim=keepdim)
+
+
+@lower("aten::amin", replaces=True)
+def _amin(self: Any, dim: Sequence[int] | None = None, keepdim: bool = False) -> Any:
+    return NotImplemented if dim and len(self.shape) else kernels.Amin(self, dim=dim, keepdim=keepdim)
+
+
+@lower("aten::prod.dim_int", replaces=True)
+def _prod(self: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if len(self.shape):
+        return NotImplemented
+    result = dtype_of(self) if dtype_of(self).is_floating_point else torch.int64
+    return onnx_ops.Identity(cast(self, named_dtype(dtype) if dtype else result))
+
+
+@lower("aten::topk", replaces=True)
+def _topk(self: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    return NotImplemented if len(self.shape) else (onnx_ops.Identity(self), typed_constant(0, torch.int64))
+
+
+@lower("aten::sort.stable")
+def _sort(self: Any, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
+    # As torch's exporter sorts, by TopK: of equal elements that with the lower index comes first.
+    sort = own_translation(torch.ops.aten.sort.default)
+    return NotImplemented if sort is None else sort(self, dim, descending)
+
+
+@lower("aten::histogram.bin_ct")
+def _histogram(
+    self: Any, bins: int | None = None, *, range: Any = None, weight: Any = None, density: bool | None = None
+) -> Any:
+    return kernels.HistogramBinCt(self, weight, bins=bins, range=_limits(range), density=density)
+
+
+@lower("aten::histogram.bins_tensor")
+def _histogram_of_edges(self: Any, bins: Any, *, weight: Any = None, density: Any = None) -> Any:
+    return kernels.HistogramBinsTensor(self, bins, weight, density=density)
+
+
+@lower("aten::histc", replaces=True)
+def _histc(self: Any, bins: int | None = None, min: Any = 0, max: Any = 0) -> Any:
+    # Torch's exporter has only the case in which the range is given.
+    return kernels.Histc(self, bins=bins) if min == max else NotImplemented
+
+
+@lower("aten::bincount", replaces=True)
+def _bincount(self: Any, weights: Any = None, minlength: Any = None) -> Any:
+    # Torch's exporter has only the case without weights.
+    if weights is None:
+        return NotImplemented
+    exact = dtype_of(weights) == torch.float32
+    return kernels.Bincount(
+        cast(self, torch.int64), weights if exact else cast(weights, torch.float64), minlength=minlength
+    )
+
+
+@lower("aten::_histogramdd_bin_edges")
+def _histogramdd_edges(
+    self: Any, bins: list[int], *, range: Any = None, weight: Any = None, density: bool | None = None
+) -> Any:
+    return kernels.HistogramddBinEdges(self, bins=bins, range=_limits(range), _outputs=len(bins))
+
+
+@lower("aten::_histogramdd_from_bin_cts")
+def _histogramdd(self: Any, bins: list[int], *, range: Any = None, weight: Any = None, density: Any = None) -> Any:
+    return kernels.HistogramddFromBinCts(self, weight, bins=bins, range=_limits(range), density=density)
+
+
+@lower("aten::_histogramdd_from_bin_tensors")
+def _histogramdd_of_edges(self: Any, bins: Sequence[Any], *, weight: Any = None, density: Any = None) -> Any:
+    return kernels.HistogramddFromBinTensors(self, weight, *bins, density=density)
+
+
+@lower("aten::cov")
+def _cov(self: Any, *, correction: int | None = None, fweights: Any = None, aweights: Any = None) -> Any:
+    given = [self] if aweights is None else [self, aweights]
+    counts = None if fweights is None else cast(fweights, torch.int64)
+    return kernels.Cov(promote(*given, floating=True)[0], counts, aweights, correction=correction)
+
+
+@lower("aten::corrcoef")
+def _corrcoef(self: Any) -> Any:
+    return kernels.Corrcoef(*promote(self, floating=True))
+
+
+def _limits(range: Sequence[float] | None) -> Any:
+    # As a tensor, since an attribute of floats is float32.
+    return None if range is None else np.array(range, np.float64)

@@ -1,0 +1,82 @@
+"""The table of the torch operators that ops of `pyops.kernels` carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+import numpy as np
+import onnx
+import onnx_ir
+
+from ..nodes import opset
+from ..translations import Registration, functional_overloads, registrations
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Nodes of ONNX's own; torch's exporter converts them to the opset that is asked for.
+onnx_ops = opset("", 18)
+kernels = opset("pyops")
+
+
+@dataclass(frozen=True)
+class Row:
+    """How the library carries an operator.
+
+    Attributes
+    ----------
+    registration : Registration
+    takes_complex : bool
+        Whether complex tensors may be among the arguments, each as `Pairs`.
+    replaces : bool
+        Whether it takes the place of what torch's exporter makes of the operator, because that is wrong.
+    """
+
+    registration: Registration
+    takes_complex: bool
+    replaces: bool
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A complex tensor among the arguments: real and imaginary parts along a last dimension of 2."""
+
+    value: onnx_ir.Value
+
+
+def constant(value: Any) -> Any:
+    """A constant of the model: float64 for Python's floats, int64 for its ints; ``CastLike`` gives it another type."""
+    return onnx_ops.Constant(value=onnx.numpy_helper.from_array(np.asarray(value)))
+
+
+rows: dict[str, Row] = {}
+"""By the overload's name."""
+
+
+@overload
+def lower(
+    torch_op: str, function: None = None, *, takes_complex: bool = False, replaces: bool = False
+) -> Callable[[F], F]: ...
+@overload
+def lower(torch_op: str, function: F, *, takes_complex: bool = False, replaces: bool = False) -> F: ...
+def lower(torch_op: str, function: Any = None, *, takes_complex: bool = False, replaces: bool = False) -> Any:
+    """Enter an op of the library, or a function that emits nodes of it, as `exporters.translate` takes them.
+
+    A function that returns NotImplemented leaves the call to others. Complex results are returned as pairs of
+    reals along a last dimension of 2.
+
+    Parameters
+    ----------
+    torch_op : str
+        ``"ns::name.overload"``, or ``"ns::name"`` for every overload that the function can take.
+    function : callable or Op, optional
+    takes_complex, replaces : bool
+        As in `Row`.
+    """
+    functional_overloads(torch_op)
+    if function is None:
+        return lambda decorated: lower(torch_op, decorated, takes_complex=takes_complex, replaces=replaces)
+    found = registrations(torch_op, function)
+    rows.update({name: Row(item, takes_complex, replaces) for name, item in found.items()})
+    return function

@@ -1,0 +1,61 @@
+"""Ready-made operators with the semantics of torch's, in the domain ``pyops``: what its ONNX exporter lacks most.
+
+They are declared like anybody's own, and are good to read before writing one. A model that has them runs where
+torch is not installed: `pyops.InferenceSession` imports this package when a model names the domain, and so does
+an export. Sessions that others create get those that were asked for by then; `declare_all` brings the rest.
+
+Each op is a name of one of the modules here, callable with NumPy arrays as any `Op` is.
+"""
+
+from pyops import registry
+
+with registry.apart() as _declared:
+    from . import (  # noqa: F401
+        average_pooling,
+        cholesky_factorization,
+        covariance,
+        cumulative,
+        distances,
+        extremes,
+        fft,
+        hashing,
+        histograms,
+        histograms_of_points,
+        ldl_factorization,
+        least_squares,
+        linear_systems,
+        losses,
+        lu_factorization,
+        matrix_functions,
+        max_pooling,
+        order_statistics,
+        orthogonal_factorization,
+        pointwise,
+        polynomials,
+        reductions_at,
+        sampling,
+        scattering,
+        searching,
+        selection,
+        special,
+        spectral,
+        stft,
+        triangular_systems,
+        uniqueness,
+    )
+
+OPS = {op.name: op for op in _declared}
+"""Every op of the library by its op type."""
+
+
+def declare_all() -> None:
+    """Declare every op of the library, for sessions that are created without pyops reading their model.
+
+    Examples
+    --------
+    >>> import pyops.kernels
+    >>> pyops.kernels.declare_all()
+    """
+    with registry.adding_only():
+        for op in OPS.values():
+            registry.declare(op)

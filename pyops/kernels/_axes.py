@@ -1,0 +1,68 @@
+"""Dimensions as torch counts them: negative ones from the end, and a scalar reduced as if it had one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyops.errors import ShapeInferenceError
+from pyops.shapes import Dim
+
+
+def axis_of(dim: int, ndim: int) -> int:
+    """`dim`, from 0 to `ndim` - 1; a scalar has the dimensions 0 and -1.
+
+    Raises
+    ------
+    ShapeInferenceError
+        There is no such dimension.
+    """
+    count = max(ndim, 1)
+    if not -count <= dim < count:
+        raise ShapeInferenceError(f"dim is {dim} for {ndim} dimensions; it is within {-count} and {count - 1}")
+    return dim % count
+
+
+def axes_of(dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """`dims`, each from 0 to `ndim` - 1; None is all of them.
+
+    Raises
+    ------
+    ShapeInferenceError
+        There is no such dimension, or one is named twice.
+    """
+    if dims is None:
+        return tuple(range(max(ndim, 1)))
+    axes = tuple(axis_of(dim, ndim) for dim in ([dims] if isinstance(dims, int) else dims))
+    if len(set(axes)) < len(axes):
+        raise ShapeInferenceError(f"dim is {list(axes)}; each dimension is reduced once")
+    return axes
+
+
+def reduced_shape(shape: Sequence[Dim], dims: int | Sequence[int] | None, keepdim: bool) -> tuple[Dim, ...]:
+    """What is left of a shape when dimensions are reduced; None reduces all."""
+    axes = axes_of(dims, len(shape))
+    if keepdim:
+        return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
+
+
+def move_last(x: Any, dim: int, op: str) -> Any:
+    """`x` with the dimension that is to be reduced as its last; a scalar becomes one element.
+
+    Raises
+    ------
+    ValueError
+        It has no elements, so that none can be selected.
+    """
+    axis = axis_of(dim, x.ndim)
+    last = x.reshape(x.shape or (1,)).swapaxes(axis, -1)
+    if not last.shape[-1]:
+        raise ValueError(f"{op}: dimension {dim} of {list(x.shape)} has no elements to select from; pass at least one")
+    return last
+
+
+def restore(reduced: Any, x: Any, dim: int, keepdim: bool) -> Any:
+    """What became of `move_last`'s dimension, one element per row, in the shape that the op returns."""
+    axis = axis_of(dim, x.ndim)
+    return reduced[..., None].swapaxes(axis, -1).reshape(reduced_shape(x.shape, axis, keepdim))

@@ -1,0 +1,101 @@
+"""Ops that compute each element of the result from one element of each input, broadcast: what they share."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, cast
+
+import numpy as np
+from array_api_compat import array_namespace
+from ml_dtypes import bfloat16
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.op import Op
+from pyops.shapes import Spec, broadcast
+
+P = ParamSpec("P")
+
+
+EVERYWHERE = ("cpu", "cuda")
+
+
+def elementwise(
+    types: Any, source: str | None = None, *, returns: Any = None, device_types: tuple[str, ...] = EVERYWHERE
+) -> Callable[[Callable[P, Any]], Op[P, NDArray[Any]]]:
+    """Decorator: declare a function of arrays, which are all its parameters, as an op of the domain ``pyops``.
+
+    Its name in CamelCase is the op type, its docstring says what it computes; inputs and output are described here.
+    It gets floating-point numbers as float32 at least, as torch computes with narrower ones, and warns of nothing.
+
+    Parameters
+    ----------
+    types : TypeVar
+        The types that the inputs have, one for all of them.
+    source : str, optional
+        The equation of NIST's Digital Library of Mathematical Functions that defines it, such as ``"5.2.1"``.
+    returns : type, optional
+        The scalar type of the result where it is not that of the inputs.
+    device_types : tuple of str
+        As for `onnx_op`.
+    """
+    array: Any = NDArray
+
+    def declare(function: Callable[P, Any]) -> Op[P, NDArray[Any]]:
+        @functools.wraps(function)
+        def kernel(*arrays: Any) -> Any:
+            return in_float32(function, *arrays, returns=returns)
+
+        names = list(inspect.signature(function).parameters)
+        kernel.__annotations__ = dict.fromkeys(names, array[types]) | {"return": array[returns or types]}
+        kernel.__doc__ = _docstring(inspect.getdoc(function) or "", names, types, source, returns)
+        op = onnx_op(f"pyops::{_camel_case(function.__name__)}", device_types=device_types)(kernel)
+        op.register_shape_inference(lambda *specs: broadcast_spec(*specs).like(dtype=returns))
+        return cast("Op[P, NDArray[Any]]", op)
+
+    return declare
+
+
+def _camel_case(name: str) -> str:
+    return "".join(part[0].upper() + part[1:] for part in name.split("_"))
+
+
+def _docstring(text: str, names: list[str], types: Any, source: str | None, returns: Any) -> str:
+    if source:
+        section, _, equation = source.rpartition(".")
+        text += f"\n\nDefined in DLMF {source}, https://dlmf.nist.gov/{section}.E{equation}."
+    several = len(names) > 1
+    return f"""{text}
+
+Parameters
+----------
+{", ".join(names)} : array of {", ".join(scalar.__name__ for scalar in types.__constraints__)}
+    {"Of shapes that broadcast, and of one dtype." if several else "Of any shape."}
+
+Returns
+-------
+array of {returns.__name__.strip("_") if returns else "the same dtype"}
+    Of {"the shape that they broadcast to" if several else "the shape of the input"}.
+"""
+
+
+def broadcast_spec(*specs: Spec) -> Spec:
+    """The shape function of an op whose output has the dtype of its inputs, and the shape that they broadcast to."""
+    return specs[0].like(shape=broadcast(*specs))
+
+
+def in_float32(function: Callable[..., Any], *arrays: Any, returns: Any = None) -> Any:
+    """What a function computes of arrays, of which floating-point numbers narrower than float32 are widened to it.
+
+    Returns
+    -------
+    array
+        Of the dtype of the first array, or `returns`.
+    """
+    dtype = arrays[0].dtype
+    narrow = dtype in (np.float16, bfloat16)
+    wide = [array.astype(np.float32) for array in arrays] if narrow else arrays
+    with np.errstate(all="ignore"):
+        return array_namespace(wide[0]).asarray(function(*wide)).astype(returns or dtype, copy=False)

@@ -1,0 +1,130 @@
+"""What the linear algebra kernels share: checks of shapes, batches, and what to say of a matrix that fails."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops.errors import ShapeInferenceError
+from pyops.shapes import Dim, Spec, broadcast, new_dim
+
+Array = NDArray[Any]
+"""An array in the middle of a computation, of the dtype of its inputs."""
+
+
+class Shaped(Protocol):
+    """An array, or its spec."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Its dimensions."""
+
+
+def matrices(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim, Dim]:
+    """The batch dimensions, the rows and the columns of an input.
+
+    Raises
+    ------
+    ShapeInferenceError
+        It has fewer than two dimensions.
+    """
+    if len(x.shape) < 2:
+        raise ShapeInferenceError(
+            f"{op}: an input has shape {list(x.shape)}; it takes matrices, of two or more dimensions"
+        )
+    *batch, rows, columns = x.shape
+    return tuple(batch), rows, columns
+
+
+def square(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim]:
+    """The batch dimensions and the size of an input of square matrices.
+
+    Raises
+    ------
+    ShapeInferenceError
+        They are known not to be square.
+    """
+    batch, rows, columns = matrices(op, x)
+    if differ(rows, columns):
+        raise ShapeInferenceError(f"{op}: an input has shape {list(x.shape)}; its matrices must be square")
+    return batch, columns if isinstance(columns, int) else rows
+
+
+def differ(one: Dim, other: Dim) -> bool:
+    """Whether two sizes are known to be different."""
+    return isinstance(one, int) and isinstance(other, int) and one != other
+
+
+def smaller(one: Dim, other: Dim) -> Dim:
+    """The smaller of two sizes, if it is known which one that is."""
+    if isinstance(one, int) and isinstance(other, int):
+        return min(one, other)
+    return one if one == other else new_dim()
+
+
+def check_pivots(op: str, factors: Shaped, pivots: Shaped) -> None:
+    """Check that there is a pivot for each row, or column if those are fewer, of each matrix of factors.
+
+    Raises
+    ------
+    ShapeInferenceError
+        There is not.
+    """
+    batch, m, n = matrices(op, factors)
+    expected = (*batch, smaller(m, n))
+    if len(pivots.shape) != len(expected) or any(map(differ, pivots.shape, expected)):
+        raise ShapeInferenceError(
+            f"{op}: pivots has shape {list(pivots.shape)}; for factors of {list(factors.shape)} it is {list(expected)}"
+        )
+
+
+def broadcast_batches(op: str, *inputs: Shaped) -> tuple[Dim, ...]:
+    """The dimensions before the last two, broadcast.
+
+    Raises
+    ------
+    ShapeInferenceError
+        They do not broadcast.
+    """
+    try:
+        return broadcast(*(Spec(tuple(x.shape[: len(x.shape) - 2]), np.dtype(np.float32)) for x in inputs))
+    except ShapeInferenceError as error:
+        shapes = " and ".join(str(list(x.shape)) for x in inputs)
+        raise ShapeInferenceError(f"{op}: the batch dimensions of shapes {shapes} do not broadcast") from error
+
+
+def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim, ...]:
+    """Check that A, of square matrices, and B fit ``A X = B``, or ``X A = B`` where `left` is not set.
+
+    Returns
+    -------
+    tuple
+        The batch dimensions of X.
+
+    Raises
+    ------
+    ShapeInferenceError
+        They do not.
+    """
+    _, n = square(op, a)
+    _, rows, columns = matrices(op, b)
+    if differ(n, rows if left else columns):
+        equation = "A X = B" if left else "X A = B"
+        raise ShapeInferenceError(f"{op}: the shapes {list(a.shape)} and {list(b.shape)} do not fit {equation}")
+    return broadcast_batches(op, a, b)
+
+
+def raise_failed(info: NDArray[np.int32], message: str) -> None:
+    """Raise for the first matrix of a batch that failed; `message` has the places ``{where}`` and ``{k}``.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        An element of `info` is not zero.
+    """
+    failed = np.flatnonzero(info)
+    if failed.size:
+        where = f" (batch element {failed[0]})" if info.ndim else ""
+        raise np.linalg.LinAlgError(message.format(where=where, k=int(info.flat[failed[0]])))

@@ -1,0 +1,46 @@
+"""SciPy, which some kernels compute with and which is imported when one of them is first called."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+from pyops.devices import is_cupy
+from pyops.errors import MissingDependencyError
+
+
+def scipy(submodule: str, array: Any) -> Any:
+    """A part of SciPy for NumPy arrays, or of CuPy's counterpart for CuPy arrays.
+
+    Parameters
+    ----------
+    submodule : str
+        ``"special"``, ``"linalg"``, ...
+    array : numpy.ndarray or cupy.ndarray
+        What is to be computed with.
+
+    Raises
+    ------
+    MissingDependencyError
+        SciPy is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.array([1.0, 5.0])
+    >>> scipy("special", x).gammaln(x).round(3)
+    array([0.   , 3.178])
+    """
+    return _submodule(f"cupyx.scipy.{submodule}" if is_cupy(array) else f"scipy.{submodule}")
+
+
+@functools.cache
+def _submodule(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"this operator of pyops.kernels computes with {name}, which is not installed; "
+            'pip install "onnx-pyops[kernels]"'
+        ) from error

@@ -1,0 +1,159 @@
+"""``A = L L^T`` of symmetric positive-definite matrices, and what is computed from L."""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.shapes import Spec
+
+from ._element_types import Wide
+from ._matrices import Array, check_system, raise_failed, square
+from ._substitution import solve_triangular
+
+
+class CholeskyEx(NamedTuple, Generic[Wide]):
+    """What `cholesky_ex` returns."""
+
+    L: NDArray[Wide]
+    info: NDArray[np.int32]
+
+
+@onnx_op("pyops::CholeskyEx")
+def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = False) -> CholeskyEx[Wide]:
+    """The Cholesky factor, as ``torch.linalg.cholesky_ex``, and with `check_errors` as ``torch.linalg.cholesky``.
+
+    Parameters
+    ----------
+    a : array
+        (..., n, n), of which only the lower triangle is read, or the upper one if `upper` is set.
+    upper : bool
+        Whether to return L^T.
+    check_errors : bool
+        Whether a matrix that is not positive-definite is an error.
+
+    Returns
+    -------
+    L : array
+        (..., n, n), lower triangular; upper triangular if `upper` is set. Where `info` is k, its first k - 1 columns
+        (rows if `upper` is set) are those of the factor, and the others have no meaning.
+    info : array of int32
+        (...): 0, or the order of the first leading minor that is not positive, or NaN.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A matrix is not positive-definite, and `check_errors` is set.
+    """
+    square("CholeskyEx", a)
+    lower = a.mT if upper else a
+    try:
+        with np.errstate(all="ignore"):
+            factor: Array = np.linalg.cholesky(lower)
+        failed = bool(np.isnan(np.diagonal(factor, axis1=-2, axis2=-1)).any())
+    except np.linalg.LinAlgError:
+        failed = True
+    # NumPy does not tell which of them failed, and leaves the others without a result.
+    factor, info = _factor(lower) if failed else (factor, np.zeros(a.shape[:-2], np.int32))
+    if check_errors:
+        raise_failed(
+            info,
+            "CholeskyEx:{where} the factorization could not be completed because the input is not positive-definite "
+            "(the leading minor of order {k} is not positive-definite); add a small multiple of the identity, or use "
+            "torch.linalg.cholesky_ex, which does not raise",
+        )
+    return CholeskyEx(factor.mT if upper else factor, info)
+
+
+@cholesky_ex.register_shape_inference
+def _(a: Spec, *, upper: bool = False, check_errors: bool = False) -> tuple[Spec, Spec]:
+    batch, n = square("CholeskyEx", a)
+    return a.like(shape=(*batch, n, n)), a.like(shape=batch, dtype=np.int32)
+
+
+def _factor(a: Array) -> tuple[Array, NDArray[np.int32]]:
+    """The factors column by column, and where each matrix stops being positive-definite."""
+    factor = np.tril(a)
+    info = np.zeros(a.shape[:-2], np.int32)
+    for j in range(a.shape[-1]):
+        with np.errstate(all="ignore"):
+            column = factor[..., j:, j] - (factor[..., j:, :j] @ factor[..., j, :j, None])[..., 0]
+            diagonal = column[..., 0].copy()
+            info[(info == 0) & ~(diagonal > 0)] = j + 1
+            column = column / np.sqrt(diagonal)[..., None]
+        # What LAPACK leaves behind where it stops.
+        column[..., 0] = np.where(info == j + 1, diagonal, column[..., 0])
+        unknown = (info > 0)[..., None] & ((info <= j)[..., None] | (np.arange(column.shape[-1]) > 0))
+        factor[..., j:, j] = np.where(unknown, factor[..., j:, j], column)
+    return factor, info
+
+
+@onnx_op("pyops::CholeskyInverse")
+def cholesky_inverse(factor: NDArray[Wide], *, upper: bool = False) -> NDArray[Wide]:
+    """The inverse of each matrix whose Cholesky factor is given, as ``torch.cholesky_inverse``.
+
+    Parameters
+    ----------
+    factor : array
+        (..., n, n): L, of which only the lower triangle is read, or L^T, of which only the upper one is.
+    upper : bool
+        Whether it is L^T.
+
+    Returns
+    -------
+    array
+        (..., n, n): the inverse of ``L L^T``, symmetric.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A diagonal element of L is zero.
+    """
+    _, n = square("CholeskyInverse", factor)
+    zero = np.diagonal(factor, axis1=-2, axis2=-1) == 0
+    raise_failed(
+        np.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(np.int32) if n else np.zeros((), np.int32),
+        "CholeskyInverse:{where} the diagonal element {k} is zero, the inversion could not be completed because the "
+        "input matrix is singular; use torch.linalg.pinv for a pseudo-inverse of the matrix that was factored",
+    )
+    lower = factor.mT if upper else factor
+    inverse = solve_triangular(lower, np.eye(n, dtype=factor.dtype), upper=False)
+    return np.asarray(inverse.mT @ inverse)
+
+
+@cholesky_inverse.register_shape_inference
+def _(factor: Spec, *, upper: bool = False) -> Spec:
+    batch, n = square("CholeskyInverse", factor)
+    return factor.like(shape=(*batch, n, n))
+
+
+@onnx_op("pyops::CholeskySolve", device_types=("cpu", "cuda"))
+def cholesky_solve(b: NDArray[Wide], factor: NDArray[Wide], *, upper: bool = False) -> NDArray[Wide]:
+    """The solution of linear systems from the Cholesky factor of their matrices, as ``torch.cholesky_solve``.
+
+    Parameters
+    ----------
+    b : array
+        (..., n, k).
+    factor : array
+        (..., n, n): L, of which only the lower triangle is read, or L^T, of which only the upper one is. The batches
+        broadcast.
+    upper : bool
+        Whether it is L^T.
+
+    Returns
+    -------
+    array
+        (..., n, k): X of ``L L^T X = B``; infinite or NaN where a diagonal element of L is zero.
+    """
+    check_system("CholeskySolve", factor, b)
+    lower = factor.mT if upper else factor
+    return solve_triangular(lower.mT, solve_triangular(lower, b, upper=False), upper=True)
+
+
+@cholesky_solve.register_shape_inference
+def _(b: Spec, factor: Spec, *, upper: bool = False) -> Spec:
+    return b.like(shape=(*check_system("CholeskySolve", factor, b), *b.shape[-2:]))

@@ -1,0 +1,154 @@
+"""Distances between vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.shapes import Spec, broadcast, new_dim
+
+from ._element_types import Wide
+from ._scalars import scalar
+
+_AS_PRODUCT_IF_LARGE, _AS_PRODUCT = 0, 1
+_LARGE = 25
+
+# How many differences are held at a time.
+_BLOCK = 1 << 20
+
+
+@onnx_op("pyops::Cdist")
+def cdist(
+    x1: NDArray[Wide],
+    x2: NDArray[Wide],
+    *,
+    p: np.ndarray = np.array(2.0),  # noqa: B008 # a default that nobody writes to
+    compute_mode: int = 0,
+) -> NDArray[Wide]:
+    r"""The distances between each row of one matrix and each row of another.
+
+    :math:`d_{ij} = (\sum_k |a_{ik} - b_{jk}|^p)^{1/p}`. For p = 0 it is the number of differences that are not 0, and
+    for an infinite p the largest.
+
+    Parameters
+    ----------
+    x1 : array of float32 or float64, shape (..., P, M)
+    x2 : array of the dtype of `x1`, shape (..., R, M)
+        The leading dimensions broadcast.
+    p : tensor of float64, shape ()
+        At least 0; may be infinite.
+    compute_mode : int
+        For p = 2 alone: 0 computes the distances by a matrix product, :math:`\sqrt{|a|^2 + |b|^2 - 2 a \cdot b}`, where
+        P or R is over 25; 1 always does, and 2 never does. The product is faster and loses digits of small distances.
+
+    Returns
+    -------
+    array of the dtype of `x1`, shape (..., P, R)
+
+    Raises
+    ------
+    ValueError
+        The shapes do not fit, or `p` is negative or NaN.
+
+    Notes
+    -----
+    `torch.cdist`, which overlooks NaN among the differences where `p` is infinite; here the result is NaN, as it is for
+    every other `p`.
+    """
+    if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
+        raise ValueError(f"x1 has shape {x1.shape} and x2 {x2.shape}; they are (..., P, M) and (..., R, M)")
+    power = _power(p)
+    rows, size, others = x1.shape[-2], x1.shape[-1], x2.shape[-2]
+    large = rows > _LARGE or others > _LARGE
+    if power == 2 and (compute_mode == _AS_PRODUCT or (compute_mode == _AS_PRODUCT_IF_LARGE and large)):
+        return _euclidean_by_product(x1, x2)
+    batch: tuple[int, ...] = np.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    result: NDArray[Wide] = np.empty((*batch, rows, others), x1.dtype)
+    for part in _parts(rows, int(np.prod(batch)) * others * size):
+        result[..., part, :] = _norm(x1[..., part, None, :] - x2[..., None, :, :], power)
+    return result
+
+
+@cdist.register_shape_inference
+def _(x1: Spec, x2: Spec, *, p: np.ndarray = np.array(2.0), compute_mode: int = 0) -> Spec:  # noqa: B008
+    batch = broadcast(x1.like(shape=x1.shape[:-2]), x2.like(shape=x2.shape[:-2]))
+    return x1.like(shape=(*batch, x1.shape[-2], x2.shape[-2]))
+
+
+@onnx_op("pyops::Pdist")
+def pdist(x: NDArray[Wide], *, p: np.ndarray = np.array(2.0)) -> NDArray[Wide]:  # noqa: B008
+    r"""The distances between each two rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
+
+    Parameters
+    ----------
+    x : array of float32 or float64, shape (N, M)
+    p : tensor of float64, shape ()
+        As for `cdist`.
+
+    Returns
+    -------
+    array of the dtype of `x`, shape (N (N - 1) / 2,)
+
+    Raises
+    ------
+    ValueError
+        `x` is no matrix, or `p` is negative or NaN.
+
+    Notes
+    -----
+    `torch.nn.functional.pdist`.
+    """
+    if x.ndim != 2:
+        raise ValueError(f"x has shape {x.shape}; it is a matrix, one vector a row")
+    power = _power(p)
+    first, second = np.triu_indices(x.shape[0], 1)
+    result = np.empty(first.shape, x.dtype)
+    for part in _parts(len(first), x.shape[1]):
+        result[part] = _norm(x[first[part]] - x[second[part]], power)
+    return result
+
+
+@pdist.register_shape_inference
+def _(x: Spec, *, p: np.ndarray = np.array(2.0)) -> Spec:  # noqa: B008
+    rows = x.shape[0]
+    return x.like(shape=(rows * (rows - 1) // 2 if isinstance(rows, int) else new_dim(),))
+
+
+def _power(p: np.ndarray) -> float:
+    power = float(scalar("p", p))
+    if not power >= 0:
+        raise ValueError(f"p is {power}; it is at least 0")
+    return power
+
+
+def _parts(count: int, size: int) -> Iterator[slice]:
+    """Slices of `count` items, each of `size` values, that are not too large together."""
+    step = max(1, _BLOCK // max(size, 1))
+    return (slice(start, start + step) for start in range(0, count, step))
+
+
+def _norm(differences: NDArray[Any], power: float) -> NDArray[Any]:
+    with np.errstate(all="ignore"):  # infinities and NaN are as good as other values
+        sizes = np.abs(differences)
+        if power in _NORMS:
+            return _NORMS[power](sizes)
+        return np.asarray(np.power(np.power(sizes, power).sum(-1), 1 / power))
+
+
+_NORMS: dict[float, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    0.0: lambda sizes: np.asarray(np.minimum(np.ceil(sizes), 1).sum(-1)),  # which keeps NaN
+    1.0: lambda sizes: np.asarray(sizes.sum(-1)),
+    2.0: lambda sizes: np.asarray(np.sqrt(np.square(sizes).sum(-1))),
+    np.inf: lambda sizes: np.asarray(sizes.max(-1, initial=0)),
+}
+
+
+def _euclidean_by_product(x1: NDArray[Any], x2: NDArray[Any]) -> NDArray[Any]:
+    with np.errstate(all="ignore"):
+        squares = np.square(x1).sum(-1)[..., :, None] + np.square(x2).sum(-1)[..., None, :]
+        squares = squares - 2 * (x1 @ np.swapaxes(x2, -1, -2))
+        return np.asarray(np.sqrt(np.maximum(squares, 0)))

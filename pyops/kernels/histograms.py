@@ -1,0 +1,193 @@
+"""How many elements fall into each bin: each one counts the elements from its lower edge to below its upper edge.
+
+The last bin has its upper edge, too. NaNs, and what is outside, count nowhere.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.shapes import Spec, new_dim
+
+from ._bins import check_edges, checked_weight, count_points, even_edges
+from ._element_types import Float, Wide
+
+
+class Histogram(NamedTuple, Generic[Wide]):
+    """The bins' counts, and their edges."""
+
+    hist: NDArray[Wide]
+    bin_edges: NDArray[Wide]
+
+
+@onnx_op("pyops::HistogramBinCt")
+def histogram_bin_ct(
+    input: NDArray[Wide],
+    weight: NDArray[Wide] | None = None,
+    *,
+    bins: int = 100,
+    range: np.ndarray | None = None,
+    density: bool = False,
+) -> Histogram[Wide]:
+    """Count the elements in bins of one width.
+
+    ``torch.histogram(input, bins, range=range, weight=weight, density=density)``.
+
+    Parameters
+    ----------
+    input
+        Any shape.
+    weight
+        Shaped like `input`: what each element counts, 1 if absent.
+    bins
+        How many.
+    range
+        The lowest and the highest edge, as float64 (2,). If it is absent they are the smallest and
+        the largest element, or 0 and 1 if there is none. Where both are equal, they are moved apart by 1.
+    density
+        Whether the counts are divided by their sum and by the bins' widths.
+
+    Returns
+    -------
+    hist
+        (bins,).
+    bin_edges
+        (bins + 1,).
+
+    Raises
+    ------
+    ValueError
+        The range is not finite or reversed, there is no bin, or `weight` is of another shape.
+    """
+    points = input.reshape(-1, 1)
+    edges = even_edges(points, [bins], range, "HistogramBinCt")
+    return Histogram(count_points(points, edges, checked_weight(input.shape, weight), density), edges[0])
+
+
+@onnx_op("pyops::HistogramBinsTensor")
+def histogram_bins_tensor(
+    input: NDArray[Wide], bins: NDArray[Wide], weight: NDArray[Wide] | None = None, *, density: bool = False
+) -> Histogram[Wide]:
+    """Count the elements between given edges.
+
+    ``torch.histogram(input, bins, weight=weight, density=density)``.
+
+    Parameters
+    ----------
+    input
+        Any shape.
+    bins
+        (number of bins + 1,): the edges, in ascending order.
+    weight
+        Shaped like `input`: what each element counts, 1 if absent.
+    density
+        Whether the counts are divided by their sum and by the bins' widths.
+
+    Returns
+    -------
+    hist
+        (number of bins,).
+    bin_edges
+        `bins`.
+
+    Raises
+    ------
+    ValueError
+        There is no bin, or `weight` is of another shape.
+    """
+    check_edges(bins.shape)
+    return Histogram(
+        count_points(input.reshape(-1, 1), [bins], checked_weight(input.shape, weight), density), bins.copy()
+    )
+
+
+@onnx_op("pyops::Histc")
+def histc(input: NDArray[Float], *, bins: int = 100) -> NDArray[Float]:
+    """Count the elements in bins of one width between the smallest and the largest.
+
+    ``torch.histc(input, bins)``, without the edges.
+
+    Parameters
+    ----------
+    input
+        Any shape.
+    bins
+        How many.
+
+    Returns
+    -------
+    NDArray
+        (bins,). Where all elements are equal, the edges are 1 below and above them.
+
+    Raises
+    ------
+    ValueError
+        An element is not finite, or there is no bin.
+    """
+    points = (input.astype(np.float32) if input.dtype.itemsize < 4 else input).reshape(-1, 1)
+    edges = even_edges(points, [bins], None, "Histc", margin=1)
+    return count_points(points, edges, None, False).astype(input.dtype)
+
+
+@onnx_op("pyops::Bincount")
+def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int = 0) -> NDArray[Wide]:
+    """Sum the weights of each number.
+
+    ``torch.bincount(input, weights, minlength)``.
+
+    Parameters
+    ----------
+    input
+        (n,): numbers from 0 on.
+    weights
+        (n,).
+    minlength
+        How many numbers there are at least.
+
+    Returns
+    -------
+    NDArray
+        One sum for each number up to the largest of `input`.
+
+    Raises
+    ------
+    ValueError
+        A number is negative, or `weights` is of another shape.
+    """
+    if input.ndim != 1 or weights.shape != input.shape:
+        raise ValueError(f"Bincount: input is {list(input.shape)} and weights {list(weights.shape)}; both are (n,)")
+    if input.size and int(input.min()) < 0:
+        raise ValueError(f"Bincount: input has {input.min()}; it counts numbers from 0 on")
+    return np.bincount(input, weights, minlength).astype(weights.dtype)
+
+
+@histogram_bin_ct.register_shape_inference
+def _(
+    input: Spec,
+    weight: Spec | None = None,
+    *,
+    bins: int = 100,
+    range: np.ndarray | None = None,
+    density: bool = False,
+) -> tuple[Spec, Spec]:
+    return input.like(shape=(bins,)), input.like(shape=(bins + 1,))
+
+
+@histogram_bins_tensor.register_shape_inference
+def _(input: Spec, bins: Spec, weight: Spec | None = None, *, density: bool = False) -> tuple[Spec, Spec]:
+    check_edges(bins.shape)
+    return bins.like(shape=(bins.shape[0] - 1,)), bins
+
+
+@histc.register_shape_inference
+def _(input: Spec, *, bins: int = 100) -> Spec:
+    return input.like(shape=(bins,))
+
+
+@bincount.register_shape_inference
+def _(input: Spec, weights: Spec, *, minlength: int = 0) -> Spec:
+    return weights.like(shape=(new_dim(),))

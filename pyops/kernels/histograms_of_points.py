@@ -1,0 +1,152 @@
+"""How many points of several coordinates fall into each bin of a grid, which are those of `histograms` in each one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.errors import ShapeInferenceError
+from pyops.shapes import Spec
+
+from ._bins import check_edges, checked_weight, count_points, even_edges
+from ._element_types import Wide
+
+
+@onnx_op("pyops::HistogramddBinEdges")
+def histogramdd_bin_edges(
+    input: NDArray[Wide], *, bins: list[int], range: np.ndarray | None = None
+) -> tuple[NDArray[Wide], ...]:
+    """Give the edges of bins of one width for each coordinate of points.
+
+    The second result of ``torch.histogramdd(input, bins, range=range)``.
+
+    Parameters
+    ----------
+    input
+        (..., d): points.
+    bins
+        How many for each of the d coordinates.
+    range
+        The lowest and the highest edge for each coordinate, as float64 (2 * d,). As for
+        `histograms.histogram_bin_ct` if it is absent.
+
+    Returns
+    -------
+    tuple of NDArray
+        d arrays, (bins + 1,) each.
+
+    Raises
+    ------
+    ValueError
+        A range is not finite or reversed, or there is no bin.
+    """
+    _check_coordinates(input.shape, len(bins))
+    return tuple(even_edges(input.reshape(-1, len(bins)), bins, range, "HistogramddBinEdges"))
+
+
+@onnx_op("pyops::HistogramddFromBinCts")
+def histogramdd_from_bin_cts(
+    input: NDArray[Wide],
+    weight: NDArray[Wide] | None = None,
+    *,
+    bins: list[int],
+    range: np.ndarray | None = None,
+    density: bool = False,
+) -> NDArray[Wide]:
+    """Count points in a grid of bins of one width for each coordinate.
+
+    The first result of ``torch.histogramdd(input, bins, range=range, weight=weight, density=density)``.
+
+    Parameters
+    ----------
+    input
+        (..., d): points.
+    weight
+        (...): what each point counts, 1 if absent.
+    bins
+        How many for each of the d coordinates.
+    range
+        The lowest and the highest edge for each coordinate, as float64 (2 * d,). As for
+        `histograms.histogram_bin_ct` if it is absent.
+    density
+        Whether the counts are divided by their sum and by the bins' volumes.
+
+    Returns
+    -------
+    NDArray
+        `bins`.
+
+    Raises
+    ------
+    ValueError
+        A range is not finite or reversed, there is no bin, or `weight` is of another shape.
+    """
+    _check_coordinates(input.shape, len(bins))
+    points = input.reshape(-1, len(bins))
+    edges = even_edges(points, bins, range, "HistogramddFromBinCts")
+    return count_points(points, edges, checked_weight(input.shape[:-1], weight), density)
+
+
+@onnx_op("pyops::HistogramddFromBinTensors")
+def histogramdd_from_bin_tensors(
+    input: NDArray[Wide], weight: NDArray[Wide] | None = None, *bins: NDArray[Wide], density: bool = False
+) -> NDArray[Wide]:
+    """Count points in a grid between given edges.
+
+    The first result of ``torch.histogramdd(input, bins, weight=weight, density=density)``.
+
+    Parameters
+    ----------
+    input
+        (..., d): points.
+    weight
+        (...): what each point counts, 1 if absent.
+    *bins
+        d arrays, (number of bins + 1,) each: the edges, in ascending order.
+    density
+        Whether the counts are divided by their sum and by the bins' volumes.
+
+    Returns
+    -------
+    NDArray
+        The number of bins of each coordinate.
+
+    Raises
+    ------
+    ValueError
+        There is no bin, or `weight` is of another shape.
+    """
+    _check_coordinates(input.shape, len(bins))
+    for edges in bins:
+        check_edges(edges.shape)
+    return count_points(input.reshape(-1, len(bins)), bins, checked_weight(input.shape[:-1], weight), density)
+
+
+def _check_coordinates(shape: tuple[Any, ...], count: int) -> None:
+    if len(shape) < 2 or (isinstance(shape[-1], int) and shape[-1] != count):
+        raise ShapeInferenceError(f"Histogram: the points are {list(shape)}; with {count} bins they are (..., {count})")
+
+
+@histogramdd_bin_edges.register_shape_inference
+def _(input: Spec, *, bins: list[int], range: np.ndarray | None = None) -> tuple[Spec, ...]:
+    return tuple(input.like(shape=(count + 1,)) for count in bins)
+
+
+@histogramdd_from_bin_cts.register_shape_inference
+def _(
+    input: Spec,
+    weight: Spec | None = None,
+    *,
+    bins: list[int],
+    range: np.ndarray | None = None,
+    density: bool = False,
+) -> Spec:
+    return input.like(shape=bins)
+
+
+@histogramdd_from_bin_tensors.register_shape_inference
+def _(input: Spec, weight: Spec | None = None, *bins: Spec, density: bool = False) -> Spec:
+    return input.like(shape=[item.shape[0] - 1 for item in bins])

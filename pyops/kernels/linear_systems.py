@@ -1,0 +1,204 @@
+"""Linear systems with square matrices: inverse, solution and determinant."""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.errors import ShapeInferenceError, UnknownSizeError
+from pyops.shapes import Dim, Spec
+
+from . import _elimination
+from ._element_types import Wide
+from ._matrices import Array, Shaped, check_system, differ, raise_failed, square
+
+
+class InvEx(NamedTuple, Generic[Wide]):
+    """What `inv_ex` returns."""
+
+    inverse: NDArray[Wide]
+    info: NDArray[np.int32]
+
+
+@onnx_op("pyops::InvEx")
+def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
+    """The inverse of each matrix, as ``torch.linalg.inv_ex``, and with `check_errors` as ``torch.linalg.inv``.
+
+    Parameters
+    ----------
+    a : array
+        (..., n, n).
+    check_errors : bool
+        Whether a singular matrix is an error.
+
+    Returns
+    -------
+    inverse : array
+        (..., n, n). Where `info` is not zero its elements are infinite or NaN.
+    info : array of int32
+        (...): 0, or for a singular matrix the first diagonal element of U that is zero, counted from 1, where U is
+        the factor of ``A = P L U``.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A matrix is singular, and `check_errors` is set.
+    """
+    _, n = square("InvEx", a)
+    try:
+        with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
+            inverse: Array = np.linalg.inv(a)
+        info = np.zeros(a.shape[:-2], np.int32)
+    except np.linalg.LinAlgError:  # which does not tell whose fault it was, and leaves the others without a result
+        lu, pivots, info = _elimination.factor(a)
+        inverse = _elimination.solve(lu, pivots, np.eye(n, dtype=a.dtype))
+    if check_errors:
+        raise_failed(
+            info,
+            "InvEx:{where} the diagonal element {k} is zero, the inversion could not be completed because the input "
+            "matrix is singular; use torch.linalg.pinv for a pseudo-inverse, or torch.linalg.inv_ex",
+        )
+    return InvEx(_without_digits(a, inverse), info)
+
+
+@inv_ex.register_shape_inference
+def _(a: Spec, *, check_errors: bool = False) -> tuple[Spec, Spec]:
+    batch, n = square("InvEx", a)
+    return a.like(shape=(*batch, n, n)), a.like(shape=batch, dtype=np.int32)
+
+
+class SolveEx(NamedTuple, Generic[Wide]):
+    """What `solve_ex` returns."""
+
+    result: NDArray[Wide]
+    info: NDArray[np.int32]
+
+
+@onnx_op("pyops::SolveEx")
+def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_errors: bool = False) -> SolveEx[Wide]:
+    """The solution of linear systems, as ``torch.linalg.solve_ex``, and with `check_errors` as ``torch.linalg.solve``.
+
+    Parameters
+    ----------
+    a : array
+        (..., n, n).
+    b : array
+        (..., n, k); (..., k, n) where `left` is not set. The batches broadcast. Vectors if it has one dimension, or one
+        dimension less than `a` and exactly the shape (..., n).
+    left : bool
+        Whether to solve ``A X = B``, or ``X A = B``.
+    check_errors : bool
+        Whether a singular matrix is an error.
+
+    Returns
+    -------
+    result : array
+        X, of the broadcast shape of `b`. Where `info` is not zero its elements are infinite or NaN.
+    info : array of int32
+        (...) of `a`: as for `inv_ex`.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A matrix is singular, and `check_errors` is set.
+    """
+    vectors = _are_vectors(a, b)
+    rhs = b[..., None] if vectors else b
+    _check(a, rhs, left, vectors)
+    if not left:  # the transposed equation
+        rhs = rhs.mT
+    try:
+        with np.errstate(all="ignore"):
+            x: Array = np.linalg.solve(a if left else a.mT, rhs)
+        info = np.zeros(a.shape[:-2], np.int32)
+    except np.linalg.LinAlgError:
+        lu, pivots, info = _elimination.factor(a)
+        x = _elimination.solve(lu, pivots, rhs, adjoint=not left)
+    if check_errors:
+        raise_failed(
+            info,
+            "SolveEx:{where} the solver failed because the input matrix is singular (diagonal element {k} of its "
+            "factor is zero); use torch.linalg.lstsq for a solution of least squares, or torch.linalg.solve_ex, which "
+            "does not raise",
+        )
+    x = _without_digits(a, x if left else x.mT)
+    return SolveEx(x[..., 0] if vectors else x, info)
+
+
+@solve_ex.register_shape_inference
+def _(a: Spec, b: Spec, *, left: bool = True, check_errors: bool = False) -> tuple[Spec, Spec]:
+    info = a.like(shape=square("SolveEx", a)[0], dtype=np.int32)
+    if _are_vectors(a, b):
+        return b.like(shape=(*_check(a, b.like(shape=(*b.shape, 1)), left, vectors=True), a.shape[-1])), info
+    return b.like(shape=(*_check(a, b, left), *b.shape[-2:])), info
+
+
+def _are_vectors(a: Shaped, b: Shaped) -> bool:
+    """Whether the right sides are vectors.
+
+    Raises
+    ------
+    UnknownSizeError
+        It is not known yet.
+    """
+    square("SolveEx", a)
+    expected = tuple(a.shape[:-1])
+    vectors = len(b.shape) == 1 or (len(b.shape) == len(expected) and tuple(b.shape) == expected)
+    if not vectors and len(b.shape) == len(expected) and not any(map(differ, b.shape, expected)):
+        raise UnknownSizeError(
+            f"SolveEx: whether {list(b.shape)} are vectors is not known before the sizes are; these are vectors: "
+            f"{list(expected)}"
+        )
+    return vectors
+
+
+def _without_digits(a: Array, x: Array) -> Array:
+    """A result that is NaN where its matrix has one: some BLAS skip products with zero, and with them the NaN."""
+    missing = np.asarray(np.isnan(a).any((-2, -1)))
+    return np.where(missing[..., None, None], x.dtype.type(np.nan), x) if missing.any() else x
+
+
+def _check(a: Shaped, b: Shaped, left: bool, vectors: bool = False) -> tuple[Dim, ...]:
+    if vectors and not left:
+        raise ShapeInferenceError("SolveEx: b is a vector, which left=False does not take; give it a dimension")
+    return check_system("SolveEx", a, b, left)
+
+
+class Slogdet(NamedTuple, Generic[Wide]):
+    """What `slogdet` returns."""
+
+    sign: NDArray[Wide]
+    logabsdet: NDArray[Wide]
+
+
+@onnx_op("pyops::Slogdet", device_types=("cpu", "cuda"))
+def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
+    """The sign of the determinant of each matrix, and the logarithm of its absolute value: ``torch.linalg.slogdet``.
+
+    Parameters
+    ----------
+    a : array
+        (..., n, n).
+
+    Returns
+    -------
+    sign : array
+        (...): 1, -1, or 0 for a singular matrix and for one whose determinant is NaN.
+    logabsdet : array
+        (...): minus infinity for a singular matrix.
+    """
+    square("Slogdet", a)
+    xp = array_namespace(a)
+    with np.errstate(invalid="ignore"):
+        sign, logabsdet = map(xp.asarray, xp.linalg.slogdet(a))
+    return Slogdet(xp.where(xp.isnan(logabsdet), xp.zeros_like(sign), sign), logabsdet)
+
+
+@slogdet.register_shape_inference
+def _(a: Spec) -> tuple[Spec, Spec]:
+    batch, _n = square("Slogdet", a)
+    return a.like(shape=batch), a.like(shape=batch)

@@ -1,0 +1,159 @@
+"""Losses that are more than a formula per element."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.shapes import Spec
+
+from ._element_types import Wide
+
+L = TypeVar("L", np.int32, np.int64)
+
+_NONE, _MEAN, _SUM = 0, 1, 2
+
+
+@onnx_op("pyops::CtcLoss")
+def ctc_loss(
+    log_probs: NDArray[Wide],
+    targets: NDArray[L],
+    input_lengths: NDArray[np.int64],
+    target_lengths: NDArray[np.int64],
+    *,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> NDArray[Wide]:
+    r"""The connectionist temporal classification loss, minus the logarithm of the probability of the target.
+
+    That probability is the sum over all paths which become the target once repetitions are merged and blanks removed
+    (A. Graves et al., "Connectionist Temporal Classification", ICML 2006, equations 5 to 8).
+
+    Parameters
+    ----------
+    log_probs : array of float32 or float64, shape (T, N, C) or (T, C)
+        Logarithms of the probabilities of C classes at each of T times, with or without a batch of N.
+    targets : array of int32 or int64, shape (N, S), (S,) or (sum of target_lengths,)
+        The classes, none of them `blank`: a row for each item of the batch, or all one after the other.
+    input_lengths : array of int64, shape (N,), () or (1,)
+        How many times count for each item.
+    target_lengths : array of int64, shape (N,), () or (1,)
+        How many classes the target of each item has.
+    blank : int
+        The class that stands for none.
+    reduction : int
+        0 gives each loss, 1 the mean over the batch of each loss divided by its target's length (at least 1), 2 the
+        sum.
+    zero_infinity : bool
+        Whether the loss of a target that no path becomes is 0; otherwise it is infinite.
+
+    Returns
+    -------
+    array of the dtype of `log_probs`, shape (N,) where `reduction` is 0 and there is a batch, else ()
+
+    Raises
+    ------
+    ValueError
+        The shapes or lengths do not fit, or a class is not one of C.
+
+    Notes
+    -----
+    `torch.nn.functional.ctc_loss`.
+    """
+    batched = log_probs.ndim == 3
+    if log_probs.ndim not in (2, 3):
+        raise ValueError(f"log_probs has shape {log_probs.shape}; it is (T, N, C), or (T, C) without a batch")
+    if reduction not in (_NONE, _MEAN, _SUM):
+        raise ValueError(f"reduction is {reduction}; it is 0 (none), 1 (mean) or 2 (sum)")
+    steps = log_probs if batched else log_probs[:, None]
+    times, items, classes = steps.shape
+    ends, sizes = input_lengths.reshape(-1), target_lengths.reshape(-1)
+    if ends.shape != (items,) or sizes.shape != (items,):
+        raise ValueError(
+            f"input_lengths has shape {input_lengths.shape} and target_lengths {target_lengths.shape}; each has one "
+            f"length for each of {items} items"
+        )
+    if not 0 <= blank < classes:
+        raise ValueError(f"blank is {blank}; it is one of {classes} classes")
+    if (ends > times).any() or (ends < 0).any():
+        raise ValueError(f"input_lengths is {ends.tolist()}; lengths are from 0 to {times}, the times of log_probs")
+    if (sizes < 0).any():
+        raise ValueError(f"target_lengths is {sizes.tolist()}; lengths are from 0 on")
+    labels = _padded(targets if batched or targets.ndim == 2 else targets[None], sizes, blank)
+    if (labels < 0).any() or (labels >= classes).any():
+        raise ValueError(f"targets has classes out of the range of log_probs, which has {classes}")
+    with np.errstate(all="ignore"):
+        losses = _losses(steps, labels, ends, sizes, blank)
+    if zero_infinity:
+        losses = np.where(np.isinf(losses), losses.dtype.type(0), losses)
+    if reduction == _NONE:
+        return losses if batched else losses[0]
+    if reduction == _SUM:
+        return np.asarray(losses.sum())
+    with np.errstate(invalid="ignore"):  # the mean of no losses is NaN
+        return np.asarray((losses / np.maximum(sizes, 1).astype(losses.dtype)).sum() / losses.dtype.type(items))
+
+
+@ctc_loss.register_shape_inference
+def _(
+    log_probs: Spec,
+    targets: Spec,
+    input_lengths: Spec,
+    target_lengths: Spec,
+    *,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Spec:
+    return log_probs.like(shape=log_probs.shape[1:2] if reduction == _NONE and log_probs.ndim == 3 else ())
+
+
+def _padded(targets: NDArray[L], sizes: NDArray[np.int64], blank: int) -> NDArray[np.int64]:
+    """One row of classes for each item, the longest's length; blanks fill it up."""
+    longest = int(sizes.max(initial=0))
+    total = sum(sizes.tolist())
+    if targets.ndim == 1 and len(targets) != total:
+        raise ValueError(f"targets has {len(targets)} classes, and target_lengths {sizes.tolist()} sums to {total}")
+    if targets.ndim != 1 and (targets.ndim != 2 or targets.shape[0] != len(sizes) or targets.shape[1] < longest):
+        raise ValueError(f"targets has shape {targets.shape}, for target_lengths {sizes.tolist()}")
+    places = np.arange(longest)
+    valid = places < sizes[:, None]
+    if targets.ndim == 1:
+        index = (np.cumsum(sizes) - sizes)[:, None] + places
+        found = targets[np.where(valid, index, 0)] if len(targets) else np.zeros(valid.shape, np.int64)
+    else:
+        found = targets[:, :longest]
+    return np.where(valid, found, blank).astype(np.int64)
+
+
+def _losses(
+    steps: NDArray[Any], labels: NDArray[np.int64], ends: NDArray[np.int64], sizes: NDArray[np.int64], blank: int
+) -> NDArray[Any]:
+    """The loss of each item, by the forward variables of all of them at once."""
+    items, longest = labels.shape
+    # The classes with a blank before, between and after them.
+    states = np.full((items, 2 * longest + 1), blank, np.int64)
+    states[:, 1::2] = labels
+    # A path may begin with the first class, and go on from a class to the next one, unless that is the same.
+    skips = np.zeros(states.shape, bool)
+    skips[:, 1:2] = True
+    skips[:, 3::2] = labels[:, 1:] != labels[:, :-1]
+    rows = np.arange(items)
+    last = 2 * sizes
+    minus_infinity = steps.dtype.type(-np.inf)
+    losses: NDArray[Any] = np.where((ends == 0) & (sizes == 0), steps.dtype.type(0), steps.dtype.type(np.inf))
+    # Two states more at the front: a path comes from the second of them.
+    alphas = np.full((items, states.shape[1] + 2), minus_infinity)
+    alphas[:, 1] = 0
+    for time in range(int(ends.max(initial=0))):
+        before = np.logaddexp(alphas[:, 2:], alphas[:, 1:-1])
+        skipped = np.where(skips, alphas[:, :-2], minus_infinity)
+        alphas[:, 2:] = np.logaddexp(before, skipped) + np.take_along_axis(steps[time], states, 1)
+        alphas[:, 1] = minus_infinity
+        final = np.where(sizes > 0, alphas[rows, last + 1], minus_infinity)
+        losses = np.where(ends == time + 1, -np.logaddexp(alphas[rows, last + 2], final), losses)
+    return losses

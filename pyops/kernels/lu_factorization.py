@@ -1,0 +1,207 @@
+"""``A = P L U``: the factors, in LAPACK's packed form and unpacked, and systems that are solved with them."""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.shapes import Spec
+
+from . import _elimination
+from ._element_types import Wide
+from ._matrices import Array, check_pivots, check_system, matrices, raise_failed, smaller
+
+
+class LuFactorEx(NamedTuple, Generic[Wide]):
+    """What `lu_factor_ex` returns."""
+
+    LU: NDArray[Wide]
+    pivots: NDArray[np.int32]
+    info: NDArray[np.int32]
+
+
+@onnx_op("pyops::LuFactorEx")
+def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = False) -> LuFactorEx[Wide]:
+    """The packed factors of each matrix, as ``torch.linalg.lu_factor_ex`` and ``torch.linalg.lu_factor``.
+
+    Parameters
+    ----------
+    a : array
+        (..., m, n).
+    pivot : bool
+        Whether rows are exchanged, so that the largest element of the column is on the diagonal. Torch has False on
+        CUDA devices only.
+    check_errors : bool
+        Whether a zero on the diagonal of U is an error.
+
+    Returns
+    -------
+    LU : array
+        (..., m, n): U on and above the diagonal, and below it L without the ones of its diagonal.
+    pivots : array of int32
+        (..., min(m, n)): row i was exchanged with row ``pivots[i]``, counted from 1, one i after the other.
+    info : array of int32
+        (...): the first diagonal element of U that is zero, counted from 1; 0 if none is.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A diagonal element is zero, and `check_errors` is set.
+    """
+    matrices("LuFactorEx", a)
+    lu, pivots, info = _elimination.factor(a, pivot)
+    if check_errors:
+        raise_failed(
+            info,
+            "LuFactorEx:{where} U[{k},{k}] is zero and using it on lu_solve would result in a division by zero; "
+            "torch.linalg.lu and torch.linalg.lu_factor_ex give the factors without raising",
+        )
+    return LuFactorEx(lu, pivots, info)
+
+
+@lu_factor_ex.register_shape_inference
+def _(a: Spec, *, pivot: bool = True, check_errors: bool = False) -> tuple[Spec, Spec, Spec]:
+    batch, m, n = matrices("LuFactorEx", a)
+    return a, a.like(shape=(*batch, smaller(m, n)), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
+
+
+class Factors(NamedTuple, Generic[Wide]):
+    """What `lu` and `lu_unpack` return."""
+
+    P: NDArray[Wide]
+    L: NDArray[Wide]
+    U: NDArray[Wide]
+
+
+@onnx_op("pyops::Lu")
+def lu(a: NDArray[Wide], *, pivot: bool = True) -> Factors[Wide]:
+    """The factors of each matrix, as ``torch.linalg.lu``.
+
+    Parameters
+    ----------
+    a : array
+        (..., m, n).
+    pivot : bool
+        As for `lu_factor_ex`.
+
+    Returns
+    -------
+    P : array
+        (..., m, m), a permutation matrix; (0,) without `pivot`.
+    L : array
+        (..., m, k) with k = min(m, n), lower triangular with ones on the diagonal.
+    U : array
+        (..., k, n), upper triangular.
+    """
+    matrices("Lu", a)
+    packed, pivots, _ = _elimination.factor(a, pivot)
+    return Factors(_permutation(packed, pivots) if pivot else np.empty(0, a.dtype), *_triangles(packed))
+
+
+@lu.register_shape_inference
+def _(a: Spec, *, pivot: bool = True) -> tuple[Spec, ...]:
+    return _factor_specs("Lu", a, pivot, True)
+
+
+@onnx_op("pyops::LuUnpack")
+def lu_unpack(
+    lu: NDArray[Wide], pivots: NDArray[np.int32], *, unpack_data: bool = True, unpack_pivots: bool = True
+) -> Factors[Wide]:
+    """The factors from their packed form, as ``torch.lu_unpack``.
+
+    Parameters
+    ----------
+    lu, pivots : array
+        (..., m, n), and (..., min(m, n)) of int32, as `lu_factor_ex` returns them.
+    unpack_data : bool
+        Whether to return L and U.
+    unpack_pivots : bool
+        Whether to return P.
+
+    Returns
+    -------
+    P, L, U : array
+        As `lu` returns them; (0,) where not wanted.
+
+    Raises
+    ------
+    ValueError
+        A pivot is no row.
+    """
+    check_pivots("LuUnpack", lu, pivots)
+    none: Array = np.empty(0, lu.dtype)
+    return Factors(
+        _permutation(lu, pivots) if unpack_pivots else none, *(_triangles(lu) if unpack_data else (none, none.copy()))
+    )
+
+
+@lu_unpack.register_shape_inference
+def _(lu: Spec, pivots: Spec, *, unpack_data: bool = True, unpack_pivots: bool = True) -> tuple[Spec, ...]:
+    check_pivots("LuUnpack", lu, pivots)
+    return _factor_specs("LuUnpack", lu, unpack_pivots, unpack_data)
+
+
+def _factor_specs(op: str, a: Spec, permutation: bool, triangles: bool) -> tuple[Spec, ...]:
+    batch, m, n = matrices(op, a)
+    none = a.like(shape=(0,))
+    k = smaller(m, n)
+    return (
+        a.like(shape=(*batch, m, m)) if permutation else none,
+        a.like(shape=(*batch, m, k)) if triangles else none,
+        a.like(shape=(*batch, k, n)) if triangles else none,
+    )
+
+
+def _permutation(lu: Array, pivots: Array) -> Array:
+    m = lu.shape[-2]
+    order = _elimination.permutation(pivots, m)
+    return np.asarray(np.arange(m)[:, None] == order[..., None, :], lu.dtype)
+
+
+def _triangles(lu: Array) -> tuple[Array, Array]:
+    k = min(lu.shape[-2:])
+    # Written as torch does: a NaN above the diagonal is no part of L.
+    return np.tril(lu[..., :, :k], -1) + np.eye(lu.shape[-2], k, dtype=lu.dtype), np.triu(lu[..., :k, :])
+
+
+@onnx_op("pyops::LuSolve")
+def lu_solve(
+    lu: NDArray[Wide], pivots: NDArray[np.int32], b: NDArray[Wide], *, left: bool = True, adjoint: bool = False
+) -> NDArray[Wide]:
+    """The solution of linear systems whose matrices are factored, as ``torch.linalg.lu_solve``.
+
+    Parameters
+    ----------
+    lu, pivots : array
+        (..., n, n), and (..., n) of int32, as `lu_factor_ex` returns them for A.
+    b : array
+        (..., n, k); (..., k, n) where `left` is not set. The batches broadcast.
+    left : bool
+        Whether to solve ``A X = B``, or ``X A = B``.
+    adjoint : bool
+        Whether the transposed A takes the place of A.
+
+    Returns
+    -------
+    array
+        X, of the broadcast shape of `b`; infinite or NaN where A is singular.
+
+    Raises
+    ------
+    ValueError
+        A pivot is no row.
+    """
+    check_pivots("LuSolve", lu, pivots)
+    check_system("LuSolve", lu, b, left)
+    if left:
+        return _elimination.solve(lu, pivots, b, adjoint=adjoint)
+    return _elimination.solve(lu, pivots, b.mT, adjoint=not adjoint).mT
+
+
+@lu_solve.register_shape_inference
+def _(lu: Spec, pivots: Spec, b: Spec, *, left: bool = True, adjoint: bool = False) -> Spec:
+    check_pivots("LuSolve", lu, pivots)
+    return b.like(shape=(*check_system("LuSolve", lu, b, left), *b.shape[-2:]))

@@ -1,0 +1,272 @@
+"""Elements that are selected by their rank along a dimension, and where they stood.
+
+Where several elements are equal to the selected one, torch's index depends on the steps of its partial sort, and
+differs between devices; the ops here say which of them they take.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.shapes import Spec
+
+from ._axes import move_last, reduced_shape, restore
+from ._element_types import Real, RealOrBool
+from ._scalars import scalar
+
+
+class Selected(NamedTuple, Generic[RealOrBool]):
+    """Elements, and their positions along the dimension that was reduced."""
+
+    values: NDArray[RealOrBool]
+    indices: NDArray[np.int64]
+
+
+@onnx_op("pyops::Median", device_types=("cpu", "cuda"))
+def median(input: NDArray[Real]) -> NDArray[Real]:
+    """Give the median of all elements; of an even number the lower of the middle two.
+
+    ``torch.median(input)``.
+
+    Parameters
+    ----------
+    input
+        Any shape.
+
+    Returns
+    -------
+    NDArray
+        A scalar. NaN if an element is NaN or there is none; the least number of an integer type if
+        there is none.
+    """
+    return _median_of_all(input, skip_nan=False)
+
+
+@onnx_op("pyops::Nanmedian", device_types=("cpu", "cuda"))
+def nanmedian(input: NDArray[Real]) -> NDArray[Real]:
+    """Give the median of all elements but NaNs; of an even number the lower of the middle two.
+
+    ``torch.nanmedian(input)``.
+
+    Parameters
+    ----------
+    input
+        Any shape.
+
+    Returns
+    -------
+    NDArray
+        A scalar. NaN if every element is NaN or there is none; the least number of an integer type
+        if there is none.
+    """
+    return _median_of_all(input, skip_nan=True)
+
+
+@onnx_op("pyops::MedianDim", device_types=("cpu", "cuda"))
+def median_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Selected[Real]:
+    """Give the median along a dimension, of an even number the lower of the middle two, and its index.
+
+    ``torch.median(input, dim, keepdim)``.
+
+    Parameters
+    ----------
+    input
+        Any shape; a scalar counts as one element.
+    dim
+        The dimension to reduce, -1 the last.
+    keepdim
+        Whether it stays, of size 1.
+
+    Returns
+    -------
+    values
+        Shaped like `input` without `dim`. NaN where there is a NaN.
+    indices
+        Of the first NaN where there is one; among equal elements that which a stable sort puts at
+        the median's rank.
+
+    Raises
+    ------
+    ValueError
+        The dimension has no elements.
+    """
+    return _select_median(input, dim, keepdim, "Median", skip_nan=False)
+
+
+@onnx_op("pyops::NanmedianDim", device_types=("cpu", "cuda"))
+def nanmedian_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Selected[Real]:
+    """Give the median along a dimension without NaNs, of an even number the lower of two, and its index.
+
+    ``torch.nanmedian(input, dim, keepdim)``.
+
+    Parameters
+    ----------
+    input
+        Any shape; a scalar counts as one element.
+    dim
+        The dimension to reduce, -1 the last.
+    keepdim
+        Whether it stays, of size 1.
+
+    Returns
+    -------
+    values
+        Shaped like `input` without `dim`. NaN where every element is.
+    indices
+        Among equal elements that which a stable sort puts at the median's rank; 0 where every
+        element is NaN.
+
+    Raises
+    ------
+    ValueError
+        The dimension has no elements.
+    """
+    return _select_median(input, dim, keepdim, "Nanmedian", skip_nan=True)
+
+
+@onnx_op("pyops::Kthvalue", device_types=("cpu", "cuda"))
+def kthvalue(input: NDArray[Real], k: NDArray[np.int64], *, dim: int = -1, keepdim: bool = False) -> Selected[Real]:
+    """Give the k-th smallest element along a dimension, and its index.
+
+    ``torch.kthvalue(input, k, dim, keepdim)``.
+
+    Parameters
+    ----------
+    input
+        Any shape; a scalar counts as one element. NaNs are larger than all numbers.
+    k
+        A scalar, counted from 1.
+    dim
+        The dimension to reduce, -1 the last.
+    keepdim
+        Whether it stays, of size 1.
+
+    Returns
+    -------
+    values
+        Shaped like `input` without `dim`.
+    indices
+        Among equal elements that which a stable sort puts at rank k.
+
+    Raises
+    ------
+    ValueError
+        `k` is not within 1 and the dimension's size, or it has no elements.
+    """
+    rows = move_last(input, dim, "Kthvalue")
+    rank, size = scalar("Kthvalue: k", k), rows.shape[-1]
+    if not 1 <= rank <= size:
+        raise ValueError(f"Kthvalue: k is {rank}; it counts the {size} elements of dimension {dim} from 1")
+    order = array_namespace(rows).argsort(_sortable(rows), axis=-1, stable=True)
+    return _selected(input, rows, order[..., rank - 1], dim, keepdim)
+
+
+@onnx_op("pyops::Mode")
+def mode(input: NDArray[RealOrBool], *, dim: int = -1, keepdim: bool = False) -> Selected[RealOrBool]:
+    """Give the most frequent element along a dimension, the least of several, and its index.
+
+    ``torch.mode(input, dim, keepdim)``.
+
+    Parameters
+    ----------
+    input
+        Any shape; a scalar counts as one element. No NaN equals another.
+    dim
+        The dimension to reduce, -1 the last.
+    keepdim
+        Whether it stays, of size 1.
+
+    Returns
+    -------
+    values
+        Shaped like `input` without `dim`.
+    indices
+        Of the element's last occurrence.
+
+    Raises
+    ------
+    ValueError
+        The dimension has no elements.
+    """
+    rows = move_last(input, dim, "Mode")
+    keys = _sortable(rows)
+    order = np.argsort(keys, axis=-1, kind="stable")
+    ordered = np.take_along_axis(keys, order, -1)
+    positions = np.arange(rows.shape[-1])
+    begins = np.ones(ordered.shape, bool)
+    begins[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    # How many equal elements end at each position; the first longest run ends where that is largest.
+    lengths = positions - np.maximum.accumulate(np.where(begins, positions, 0), axis=-1)
+    last = np.argmax(lengths, axis=-1)
+    return _selected(input, rows, np.take_along_axis(order, last[..., None], -1)[..., 0], dim, keepdim)
+
+
+def _median_of_all(x: Any, skip_nan: bool) -> Any:
+    xp = array_namespace(x)
+    if not x.size:
+        nothing = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else np.nan
+        return xp.full((), nothing, dtype=x.dtype)
+    rows = x.reshape(1, -1)
+    values, _ = _at(rows, _median_position(rows, skip_nan))
+    return values.reshape(())
+
+
+def _select_median(x: Any, dim: int, keepdim: bool, op: str, skip_nan: bool) -> Selected[Any]:
+    rows = move_last(x, dim, op)
+    return _selected(x, rows, _median_position(rows, skip_nan), dim, keepdim)
+
+
+def _median_position(rows: Any, skip_nan: bool) -> Any:
+    """Where in each row its median is."""
+    xp = array_namespace(rows)
+    missing = rows != rows
+    count = (~missing).sum(axis=-1)
+    order = xp.argsort(_sortable(rows), axis=-1, stable=True)
+    found = xp.take_along_axis(order, xp.maximum(count - 1, 0)[..., None] // 2, axis=-1)[..., 0]
+    return found if skip_nan else xp.where(missing.any(axis=-1), xp.argmax(missing, axis=-1), found)
+
+
+def _selected(x: Any, rows: Any, position: Any, dim: int, keepdim: bool) -> Selected[Any]:
+    return Selected(*(restore(item, x, dim, keepdim) for item in _at(rows, position)))
+
+
+def _at(rows: Any, position: Any) -> tuple[Any, Any]:
+    values = array_namespace(rows).take_along_axis(rows, position[..., None], axis=-1)
+    return values[..., 0], position.astype(np.int64)
+
+
+def _sortable(x: Any) -> Any:
+    """The same elements as a type that NumPy sorts: of bfloat16 it does not put NaNs last."""
+    return x.astype(np.float32) if x.dtype.kind == "V" else x
+
+
+@median.register_shape_inference
+@nanmedian.register_shape_inference
+def _(input: Spec) -> Spec:
+    return input.like(shape=())
+
+
+@median_dim.register_shape_inference
+@nanmedian_dim.register_shape_inference
+def _(input: Spec, *, dim: int, keepdim: bool = False) -> tuple[Spec, Spec]:
+    return _selected_specs(input, dim, keepdim)
+
+
+@mode.register_shape_inference
+def _(input: Spec, *, dim: int = -1, keepdim: bool = False) -> tuple[Spec, Spec]:
+    return _selected_specs(input, dim, keepdim)
+
+
+@kthvalue.register_shape_inference
+def _(input: Spec, k: Spec, *, dim: int = -1, keepdim: bool = False) -> tuple[Spec, Spec]:
+    return _selected_specs(input, dim, keepdim)
+
+
+def _selected_specs(x: Spec, dim: int, keepdim: bool) -> tuple[Spec, Spec]:
+    values = x.like(shape=reduced_shape(x.shape, dim, keepdim))
+    return values, values.like(dtype=np.int64)

@@ -1,0 +1,193 @@
+"""``A = Q R``, and the Householder reflectors that LAPACK keeps in place of Q."""
+
+from __future__ import annotations
+
+from typing import Generic, Literal, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.errors import ShapeInferenceError
+from pyops.shapes import Spec
+
+from ._element_types import Wide
+from ._matrices import Array, Shaped, differ, matrices, smaller
+
+
+class Qr(NamedTuple, Generic[Wide]):
+    """What `qr` returns."""
+
+    Q: NDArray[Wide]
+    R: NDArray[Wide]
+
+
+@onnx_op("pyops::Qr", device_types=("cpu", "cuda"))
+def qr(a: NDArray[Wide], *, mode: Literal["reduced", "complete", "r"] = "reduced") -> Qr[Wide]:
+    """The QR factors of each matrix, as ``torch.linalg.qr``.
+
+    Parameters
+    ----------
+    a : array
+        (..., m, n).
+    mode : str
+        ``"reduced"``, ``"complete"``, or ``"r"`` for R alone.
+
+    Returns
+    -------
+    Q : array
+        (..., m, k) with orthonormal columns, where k = min(m, n), and m if the mode is complete; (0,) for ``"r"``.
+    R : array
+        (..., k, n), upper triangular. Its diagonal has the signs that LAPACK gives it, and is not made positive.
+    """
+    matrices("Qr", a)
+    xp = array_namespace(a)
+    with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
+        q, r = xp.linalg.qr(a, mode="complete" if mode == "complete" else "reduced")
+    return Qr(xp.empty(0, dtype=a.dtype) if mode == "r" else q, r)
+
+
+@qr.register_shape_inference
+def _(a: Spec, *, mode: str = "reduced") -> tuple[Spec, Spec]:
+    batch, m, n = matrices("Qr", a)
+    k = m if mode == "complete" else smaller(m, n)
+    return a.like(shape=(0,) if mode == "r" else (*batch, m, k)), a.like(shape=(*batch, k, n))
+
+
+class Geqrf(NamedTuple, Generic[Wide]):
+    """What `geqrf` returns."""
+
+    a: NDArray[Wide]
+    tau: NDArray[Wide]
+
+
+@onnx_op("pyops::Geqrf")
+def geqrf(a: NDArray[Wide]) -> Geqrf[Wide]:
+    """The QR factorization of each matrix as LAPACK's geqrf gives it: ``torch.geqrf``.
+
+    Parameters
+    ----------
+    a : array
+        (..., m, n).
+
+    Returns
+    -------
+    a : array
+        (..., m, n): R on and above the diagonal, and below it the vectors v of the reflectors ``I - tau v v^T`` without
+        their leading one.
+    tau : array
+        (..., min(m, n)).
+    """
+    matrices("Geqrf", a)
+    with np.errstate(all="ignore"):
+        reflectors, tau = np.linalg.qr(a, "raw")
+    return Geqrf(reflectors.mT, tau)
+
+
+@geqrf.register_shape_inference
+def _(a: Spec) -> tuple[Spec, Spec]:
+    batch, m, n = matrices("Geqrf", a)
+    return a, a.like(shape=(*batch, smaller(m, n)))
+
+
+@onnx_op("pyops::HouseholderProduct")
+def householder_product(a: NDArray[Wide], tau: NDArray[Wide]) -> NDArray[Wide]:
+    """The first columns of a product of Householder reflectors, as ``torch.linalg.householder_product``.
+
+    Parameters
+    ----------
+    a : array
+        (..., m, n) with m >= n: in column i, below the diagonal, the vector of the reflector i without its leading one.
+    tau : array
+        (..., k) with k <= n.
+
+    Returns
+    -------
+    array
+        (..., m, n): of the product of the k reflectors, in the order of their columns.
+    """
+    _check("HouseholderProduct", a, tau)
+    m, n = a.shape[-2:]
+    if m < n:
+        raise ShapeInferenceError(f"HouseholderProduct: a has shape {list(a.shape)}; it needs as many rows as columns")
+    return _apply(a, tau, np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape), transpose=False)
+
+
+@householder_product.register_shape_inference
+def _(a: Spec, tau: Spec) -> Spec:
+    _check("HouseholderProduct", a, tau)
+    return a
+
+
+@onnx_op("pyops::Ormqr")
+def ormqr(
+    a: NDArray[Wide], tau: NDArray[Wide], other: NDArray[Wide], *, left: bool = True, transpose: bool = False
+) -> NDArray[Wide]:
+    """Matrices multiplied by a product of Householder reflectors, as ``torch.ormqr``.
+
+    Parameters
+    ----------
+    a : array
+        (..., m, k), or (..., n, k) where `left` is not set: the reflectors, as for `householder_product`.
+    tau : array
+        (..., k).
+    other : array
+        (..., m, n).
+    left : bool
+        Whether Q stands before the matrices, or behind them.
+    transpose : bool
+        Whether Q is transposed.
+
+    Returns
+    -------
+    array
+        (..., m, n): ``Q C``, ``Q^T C``, ``C Q`` or ``C Q^T``, where Q is square and C is `other`.
+    """
+    _check("Ormqr", a, tau)
+    _check_order(a, other, left)
+    if left:
+        return _apply(a, tau, other, transpose)
+    return _apply(a, tau, other.mT, not transpose).mT
+
+
+@ormqr.register_shape_inference
+def _(a: Spec, tau: Spec, other: Spec, *, left: bool = True, transpose: bool = False) -> Spec:
+    _check("Ormqr", a, tau)
+    _check_order(a, other, left)
+    return other
+
+
+def _apply(a: Array, tau: Array, c: Array, transpose: bool) -> Array:
+    """``Q C`` or ``Q^T C``, one reflector after the other."""
+    c = np.array(c)
+    k = tau.shape[-1]
+    for i in range(k) if transpose else reversed(range(k)):
+        v = a[..., i:, i, None].copy()
+        v[..., 0, :] = 1
+        c[..., i:, :] -= (tau[..., i, None, None] * v) @ (v.mT @ c[..., i:, :])
+    return c
+
+
+def _check(op: str, a: Shaped, tau: Shaped) -> None:
+    batch, m, n = matrices(op, a)
+    k = tau.shape[-1] if tau.shape else 0
+    if len(tau.shape) != len(a.shape) - 1 or any(map(differ, batch, tau.shape)) or _exceeds(k, n) or _exceeds(k, m):
+        raise ShapeInferenceError(
+            f"{op}: tau has shape {list(tau.shape)} and a {list(a.shape)}; tau has a number per column of a, or fewer, "
+            "and none more than a has rows"
+        )
+
+
+def _exceeds(one: object, other: object) -> bool:
+    return isinstance(one, int) and isinstance(other, int) and one > other
+
+
+def _check_order(a: Shaped, other: Shaped, left: bool) -> None:
+    batch, order, _ = matrices("Ormqr", a)
+    others, rows, columns = matrices("Ormqr", other)
+    if len(batch) != len(others) or any(map(differ, batch, others)) or differ(order, rows if left else columns):
+        raise ShapeInferenceError(
+            f"Ormqr: the shapes {list(a.shape)} of a and {list(other.shape)} of other do not fit"
+            f"{' Q C' if left else ' C Q'}"
+        )

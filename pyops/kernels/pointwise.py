@@ -1,0 +1,138 @@
+"""Functions of single elements that NumPy has: of how numbers are represented, of whole numbers, and beside NaN."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from array_api_compat import array_namespace
+from ml_dtypes import bfloat16
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.shapes import Spec
+
+from ._element_types import Float, RealOrBool
+from ._elementwise import EVERYWHERE, broadcast_spec, elementwise, in_float32
+
+INTEGERS = TypeVar("INTEGERS", np.uint8, np.int8, np.int16, np.int32, np.int64)
+ALL_NUMBERS = TypeVar(
+    "ALL_NUMBERS",
+    np.float16,
+    bfloat16,
+    np.float32,
+    np.float64,
+    np.bool_,
+    np.uint8,
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+    np.uint16,
+    np.uint32,
+    np.uint64,
+)
+
+
+@elementwise(INTEGERS)
+def gcd(x: Any, y: Any) -> Any:
+    """The greatest common divisor; it is not negative, and 0 where both are 0.
+
+    The lowest number of a signed type has no opposite: of it and itself or 0 the result is that number. Torch's is
+    negative in more such cases.
+    """
+    return array_namespace(x).gcd(x, y)
+
+
+@elementwise(INTEGERS)
+def lcm(x: Any, y: Any) -> Any:
+    """The least common multiple; it is not negative, 0 where either is 0, and wraps around where it overflows."""
+    return array_namespace(x).lcm(x, y)
+
+
+@elementwise(RealOrBool)
+def fmax(x: Any, y: Any) -> Any:
+    """The greater of two numbers; where one is NaN, the other."""
+    return array_namespace(x).fmax(x, y)
+
+
+@elementwise(RealOrBool)
+def fmin(x: Any, y: Any) -> Any:
+    """The lesser of two numbers; where one is NaN, the other."""
+    return array_namespace(x).fmin(x, y)
+
+
+@elementwise(Float)
+def hypot(x: Any, y: Any) -> Any:
+    """The square root of x**2 + y**2, also where the squares overflow; inf where either is infinite."""
+    return array_namespace(x).hypot(x, y)
+
+
+@elementwise(Float)
+def copysign(x: Any, y: Any) -> Any:
+    """The magnitude of x with the sign of y, of zeros and NaN too."""
+    return array_namespace(x).copysign(x, y)
+
+
+@elementwise(ALL_NUMBERS, returns=np.bool_)
+def signbit(x: Any) -> Any:
+    """Whether the sign is negative, which that of -0 is."""
+    return array_namespace(x).signbit(x)
+
+
+@onnx_op("pyops::Nextafter", device_types=EVERYWHERE)
+def nextafter(x: NDArray[Float], y: NDArray[Float]) -> NDArray[Float]:
+    """The number after x in the direction of y among those that the dtype has; y where they are equal.
+
+    Parameters
+    ----------
+    x, y : array of float16, bfloat16, float32, float64
+        Of shapes that broadcast, and of one dtype.
+
+    Returns
+    -------
+    array of the same dtype
+        Of the shape that they broadcast to.
+    """
+    xp = array_namespace(x)
+    with np.errstate(all="ignore"):
+        following: NDArray[Float] = xp.where(x == y, y, xp.nextafter(x, y))
+    return following
+
+
+nextafter.register_shape_inference(broadcast_spec)
+
+
+class Frexp(NamedTuple, Generic[Float]):
+    """What `frexp` returns."""
+
+    mantissa: NDArray[Float]
+    exponent: NDArray[np.int32]
+
+
+@onnx_op("pyops::Frexp", device_types=EVERYWHERE)
+def frexp(x: NDArray[Float]) -> Frexp[Float]:
+    """The mantissa and the exponent of a number: x = mantissa * 2**exponent, with abs(mantissa) in [0.5, 1).
+
+    The mantissas of zeros, infinities and NaN are these themselves, and the exponent of zeros is 0.
+
+    Parameters
+    ----------
+    x : array of float16, bfloat16, float32, float64
+        Of any shape.
+
+    Returns
+    -------
+    mantissa : array of the same dtype
+        Of the shape of the input.
+    exponent : array of int32
+        Of the shape of the input.
+    """
+    xp = array_namespace(x)
+    mantissa = in_float32(lambda wide: xp.frexp(wide)[0], x)
+    return Frexp(mantissa, in_float32(lambda wide: xp.frexp(wide)[1], x, returns=np.int32))
+
+
+@frexp.register_shape_inference
+def _(x: Spec) -> tuple[Spec, Spec]:
+    return x, x.like(dtype=np.int32)

@@ -1,0 +1,299 @@
+"""Elements that are reduced into the places which indices, or segments, name for them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.errors import ShapeInferenceError
+from pyops.shapes import Spec
+
+from ._axes import axis_of
+from ._element_types import Float, Index, Real, RealOrBool
+
+_UFUNCS = {
+    "sum": np.add,
+    "mean": np.add,
+    "prod": np.multiply,
+    "amax": np.maximum,
+    "amin": np.minimum,
+}
+
+
+@onnx_op("pyops::IndexReduce")
+def index_reduce(
+    input: NDArray[Real],
+    index: NDArray[Index],
+    source: NDArray[Real],
+    *,
+    dim: int,
+    reduce: Literal["prod", "mean", "amax", "amin"],
+    include_self: bool = True,
+) -> NDArray[Real]:
+    """Reduce slices of a source into the slices of the input that an index names.
+
+    ``torch.index_reduce(input, dim, index, source, reduce, include_self=include_self)``.
+
+    Parameters
+    ----------
+    input
+        Any shape; a scalar counts as one element.
+    index
+        (n,), or a scalar for n = 1: for each slice of `source` the slice of `input`, from 0 on.
+    source
+        Shaped like `input`, with n slices along `dim`.
+    dim
+        The dimension of the slices, -1 the last.
+    reduce
+        What becomes of slices for the same one. ``"amax"`` and ``"amin"`` are NaN where one is;
+        means of integers are rounded down.
+    include_self
+        Whether the input's own slice is one of them.
+
+    Returns
+    -------
+    NDArray
+        Shaped like `input`; slices that no index names are as they were.
+
+    Raises
+    ------
+    IndexError
+        An index is none of the input's.
+    ValueError
+        The shapes do not match.
+    """
+    axis: int = axis_of(dim, input.ndim)
+    whole: Any = input.reshape(input.shape or (1,))
+    places, slices = index.reshape(-1), source.reshape(source.shape or (1,))
+    expected = (*whole.shape[:axis], places.size, *whole.shape[axis + 1 :])
+    if index.ndim > 1 or slices.shape != expected:
+        raise ValueError(
+            f"IndexReduce: source is {list(source.shape)}; for an input {list(input.shape)} and an index "
+            f"{list(index.shape)} along dimension {dim} it is {list(expected)}"
+        )
+    _check_index(places, whole.shape[axis], "IndexReduce")
+    return _reduce_at(whole, (slice(None),) * axis + (places,), slices, reduce, include_self).reshape(input.shape)
+
+
+@onnx_op("pyops::ScatterReduce")
+def scatter_reduce(
+    input: NDArray[RealOrBool],
+    index: NDArray[Index],
+    src: NDArray[RealOrBool],
+    *,
+    dim: int,
+    reduce: Literal["sum", "prod", "mean", "amax", "amin"],
+    include_self: bool = True,
+) -> NDArray[RealOrBool]:
+    """Reduce elements of a source into the places of the input that an index names.
+
+    ``torch.scatter_reduce(input, dim, index, src, reduce, include_self=include_self)``.
+
+    Parameters
+    ----------
+    input
+        Any shape; a scalar counts as one element.
+    index
+        As many dimensions as `input`, none but `dim` larger: for each element of `src` its place
+        along `dim`, from 0 on.
+    src
+        As many dimensions, none smaller than in `index`; what is beyond that is left out.
+    dim
+        The dimension along which they are placed, -1 the last.
+    reduce
+        What becomes of elements for the same place. ``"amax"`` and ``"amin"`` are NaN where one is;
+        means of integers are rounded down.
+    include_self
+        Whether the input's own element is one of them.
+
+    Returns
+    -------
+    NDArray
+        Shaped like `input`; elements that no index names are as they were.
+
+    Raises
+    ------
+    IndexError
+        An index is none of the input's.
+    ValueError
+        The shapes do not match.
+    """
+    axis = axis_of(dim, input.ndim)
+    whole: Any = input.reshape(input.shape or (1,))
+    places: Any = index.reshape(index.shape or (1,))
+    elements: Any = src.reshape(src.shape or (1,))
+    if not places.size:
+        return input
+    if not whole.ndim == places.ndim == elements.ndim or any(
+        count > elements.shape[i] or (i != axis and count > whole.shape[i]) for i, count in enumerate(places.shape)
+    ):
+        raise ValueError(
+            f"ScatterReduce: index is {list(index.shape)}, the input {list(input.shape)} and src {list(src.shape)}; "
+            f"index must not be larger than either, but for the input's dimension {dim}"
+        )
+    _check_index(places, whole.shape[axis], "ScatterReduce")
+    where = [*np.ogrid[tuple(map(slice, places.shape))]]
+    where[axis] = places
+    used = elements[tuple(map(slice, places.shape))]
+    return _reduce_at(whole, tuple(where), used, reduce, include_self).reshape(input.shape)
+
+
+@onnx_op("pyops::SegmentReduce")
+def segment_reduce(
+    data: NDArray[Float],
+    lengths: NDArray[Index] | None = None,
+    offsets: NDArray[Index] | None = None,
+    initial: NDArray[Float] | None = None,
+    *,
+    reduce: Literal["sum", "mean", "max", "min", "prod"],
+    axis: int = 0,
+    unsafe: bool = False,
+) -> NDArray[Float]:
+    """Reduce segments of a dimension.
+
+    ``torch.segment_reduce(data, reduce, lengths=lengths, offsets=offsets, axis=axis, initial=initial)``.
+
+    Parameters
+    ----------
+    data
+        At least one dimension.
+    lengths
+        (*data.shape[:axis], n): how long each segment is.
+    offsets
+        (*data.shape[:axis], n + 1): where each one begins, and where the last one ends. One of the
+        two is given.
+    initial
+        A scalar with which each segment begins: 0 for sums and means, 1 for products, the infinity
+        that loses if it is absent.
+    reduce
+        What becomes of a segment. ``"max"`` and ``"min"`` are NaN where an element is. The mean of a
+        segment without elements is `initial`, or NaN.
+    axis
+        The dimension of the segments, which is the last one of `lengths`, or of `offsets`; -1 the last of `data`.
+    unsafe
+        Whether `lengths` may leave elements over at the end.
+
+    Returns
+    -------
+    NDArray
+        Shaped like `data`, with n elements along `axis`.
+
+    Raises
+    ------
+    ValueError
+        Neither or both are given, or they do not fit `data`.
+    """
+    axis = _segmented(data.shape, axis)
+    counts, begins = _segments(data, lengths, offsets, axis, unsafe)
+    if initial is not None and initial.ndim:
+        raise ValueError(f"SegmentReduce: initial is {list(initial.shape)}; it is a scalar")
+    size: int = data.shape[axis]
+    inner: tuple[int, ...] = data.shape[axis + 1 :]
+    rows = np.arange(len(counts))[:, None] * size
+    # The index of each element of each segment, in the segments' order.
+    skipped = np.cumsum(counts) - counts.reshape(-1)
+    elements = np.arange(counts.sum()) + np.repeat((begins + rows).reshape(-1) - skipped, counts.reshape(-1))
+    segments = np.repeat(np.arange(counts.size), counts.reshape(-1))
+    start = {"sum": 0, "mean": 0, "prod": 1, "max": -np.inf, "min": np.inf}[reduce] if initial is None else initial
+    result = np.full((counts.size, *inner), start, data.dtype)
+    with np.errstate(all="ignore"):
+        ufunc = _UFUNCS.get(reduce) or _UFUNCS[f"a{reduce}"]
+        ufunc.at(result, segments, data.reshape(math.prod(data.shape[: axis + 1]), *inner)[elements])
+        if reduce == "mean":
+            divisors = counts.reshape(-1, *[1] * len(inner))
+            empty = np.nan if initial is None else result
+            result = np.where(divisors == 0, empty, result / np.maximum(divisors, 1)).astype(data.dtype)
+    return result.reshape(*data.shape[:axis], counts.shape[-1], *inner)
+
+
+def _reduce_at(x: Any, where: tuple[Any, ...], source: Any, reduce: str, include_self: bool) -> Any:
+    result = x.copy()
+    with np.errstate(all="ignore"):
+        if not include_self:
+            result[where] = _identity(reduce, x.dtype)
+        _UFUNCS[reduce].at(result, where, source)
+        if reduce != "mean":
+            return result
+        counts = np.full(x.shape, int(include_self))
+        np.add.at(counts, where, 1)
+        counts = np.maximum(counts, 1)
+        if x.dtype.kind in "iu":
+            return (result // counts).astype(x.dtype)
+        return (result / counts).astype(x.dtype)
+
+
+def _identity(reduce: str, dtype: np.dtype[Any]) -> Any:
+    if reduce in ("sum", "mean", "prod"):
+        return int(reduce == "prod")
+    if dtype.kind == "b":
+        return reduce == "amin"
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if reduce == "amax" else np.iinfo(dtype).max
+    return -np.inf if reduce == "amax" else np.inf
+
+
+def _check_index(index: Any, size: int, op: str) -> None:
+    if index.size and not 0 <= index.min() <= index.max() < size:
+        wrong = index.min() if index.min() < 0 else index.max()
+        raise IndexError(f"{op}: index has {wrong}, and the dimension {size} elements, which count from 0")
+
+
+def _segmented(shape: tuple[Any, ...], axis: int) -> int:
+    if not shape:
+        raise ShapeInferenceError("SegmentReduce: the data are a scalar; they have at least one dimension")
+    return axis_of(axis, len(shape))
+
+
+def _segments(data: Any, lengths: Any, offsets: Any, axis: int, unsafe: bool) -> tuple[Any, Any]:
+    """The length and the beginning of each segment, in one row for each place of the dimensions before."""
+    given = lengths if offsets is None else offsets
+    if given is None or (lengths is not None and offsets is not None):
+        raise ValueError("SegmentReduce: give either lengths or offsets")
+    if given.ndim != axis + 1 or given.shape[:axis] != data.shape[:axis]:
+        raise ValueError(
+            f"SegmentReduce: lengths or offsets are {list(given.shape)} and the data {list(data.shape)}; their "
+            f"dimensions before axis, which is {axis}, are equal, and it is their last"
+        )
+    if offsets is not None and not given.shape[-1]:
+        raise ValueError("SegmentReduce: offsets are none; there is one more than segments")
+    rows = given.reshape(math.prod(given.shape[:-1]), given.shape[-1]).astype(np.int64)
+    size = data.shape[axis]
+    counts, begins = (rows, np.cumsum(rows, 1) - rows) if offsets is None else (np.diff(rows), rows[:, :-1])
+    if (counts < 0).any() or (begins < 0).any() or (begins + counts > size).any():
+        raise ValueError(f"SegmentReduce: a segment is not within the {size} elements of axis {axis}")
+    if offsets is None and not unsafe and (counts.sum(1) != size).any():
+        raise ValueError(
+            f"SegmentReduce: the lengths of a row do not sum to {size}, the elements of axis {axis}; "
+            "make them, or pass unsafe=True"
+        )
+    return counts, begins
+
+
+@index_reduce.register_shape_inference
+def _(input: Spec, index: Spec, source: Spec, *, dim: int, reduce: str, include_self: bool = True) -> Spec:
+    return input
+
+
+@scatter_reduce.register_shape_inference
+def _(input: Spec, index: Spec, src: Spec, *, dim: int, reduce: str, include_self: bool = True) -> Spec:
+    return input
+
+
+@segment_reduce.register_shape_inference
+def _(
+    data: Spec,
+    lengths: Spec | None = None,
+    offsets: Spec | None = None,
+    initial: Spec | None = None,
+    *,
+    reduce: str,
+    axis: int = 0,
+    unsafe: bool = False,
+) -> Spec:
+    axis = _segmented(data.shape, axis)
+    count: Any = offsets.shape[-1] - 1 if offsets is not None else lengths.shape[-1] if lengths is not None else 0
+    return data.like(shape=(*data.shape[:axis], count, *data.shape[axis + 1 :]))

@@ -1,0 +1,246 @@
+"""Singular values and eigenvalues, with their vectors."""
+
+from __future__ import annotations
+
+from typing import Generic, Literal, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.shapes import Spec
+
+from ._element_types import Wide
+from ._matrices import Array, matrices, smaller, square
+from ._pairs import as_pairs
+
+
+class Svd(NamedTuple, Generic[Wide]):
+    """What `svd` returns."""
+
+    U: NDArray[Wide]
+    S: NDArray[Wide]
+    Vh: NDArray[Wide]
+
+
+@onnx_op("pyops::Svd", device_types=("cpu", "cuda"))
+def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = True) -> Svd[Wide]:
+    """The singular value decomposition ``A = U diag(S) Vh``, as ``torch.linalg.svd`` and ``torch.linalg.svdvals``.
+
+    Vectors are determined up to a sign each, and up to a rotation where singular values are equal: the product is
+    torch's, and each factor what LAPACK's gesdd gives.
+
+    Parameters
+    ----------
+    a : array
+        (..., m, n).
+    full_matrices : bool
+        Whether U and Vh are square.
+    compute_uv : bool
+        Whether to compute them.
+
+    Returns
+    -------
+    U : array
+        (..., m, k) with orthonormal columns, where k = min(m, n), and m for full matrices; (0,) without `compute_uv`.
+    S : array
+        (..., min(m, n)), from the largest to the smallest.
+    Vh : array
+        (..., k, n) with orthonormal rows, where k = min(m, n), and n for full matrices; (0,) without `compute_uv`.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A matrix is not finite (of which torch makes NaN, if it has infinities, at some sizes), or LAPACK does not
+        converge.
+    """
+    return Svd(*decompose("Svd", a, full_matrices, compute_uv))
+
+
+def decompose(op: str, a: Array, full_matrices: bool, compute_uv: bool = True) -> tuple[Array, Array, Array]:
+    """U, S and Vh, with an error that names the op."""
+    matrices(op, a)
+    _check_finite(op, a)
+    xp = array_namespace(a)
+    try:
+        with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
+            if compute_uv:
+                return tuple(xp.linalg.svd(a, full_matrices=full_matrices))
+            return xp.empty(0, dtype=a.dtype), xp.linalg.svdvals(a), xp.empty(0, dtype=a.dtype)
+    except np.linalg.LinAlgError as error:
+        raise _not_converged(op) from error
+
+
+def _check_finite(op: str, a: Array) -> None:
+    # What LAPACK makes of such matrices depends on their size.
+    if not array_namespace(a).isfinite(a).all():
+        raise np.linalg.LinAlgError(
+            f"{op}: an input matrix contains non-finite values; look for what made them, with numpy.isfinite"
+        )
+
+
+@svd.register_shape_inference
+def _(a: Spec, *, full_matrices: bool = False, compute_uv: bool = True) -> tuple[Spec, Spec, Spec]:
+    batch, m, n = matrices("Svd", a)
+    k = smaller(m, n)
+    s = a.like(shape=(*batch, k))
+    if not compute_uv:
+        return a.like(shape=(0,)), s, a.like(shape=(0,))
+    return (
+        a.like(shape=(*batch, m, m if full_matrices else k)),
+        s,
+        a.like(shape=(*batch, n if full_matrices else k, n)),
+    )
+
+
+class Eigh(NamedTuple, Generic[Wide]):
+    """What `eigh` returns."""
+
+    eigenvalues: NDArray[Wide]
+    eigenvectors: NDArray[Wide]
+
+
+@onnx_op("pyops::Eigh", device_types=("cpu", "cuda"))
+def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v: bool = True) -> Eigh[Wide]:  # noqa: N803
+    """Eigenvalues and eigenvectors of symmetric matrices, as ``torch.linalg.eigh`` and ``torch.linalg.eigvalsh``.
+
+    Eigenvectors are determined up to a sign each, and up to a rotation where eigenvalues are equal; they are what
+    LAPACK's syevd gives.
+
+    Parameters
+    ----------
+    a : array
+        (..., n, n).
+    UPLO : str
+        Which triangle is read: the lower or the upper one. The other is taken for its mirror image.
+    compute_v : bool
+        Whether to compute the eigenvectors.
+
+    Returns
+    -------
+    eigenvalues : array
+        (..., n), from the smallest to the largest.
+    eigenvectors : array
+        (..., n, n), orthonormal columns; (0,) without `compute_v`.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A matrix is not finite (of which torch makes NaN at some sizes), or LAPACK does not converge.
+    """
+    return Eigh(*decompose_symmetric("Eigh", a, "U" if UPLO in "Uu" else "L", compute_v))
+
+
+def decompose_symmetric(op: str, a: Array, triangle: Literal["L", "U"], compute_v: bool = True) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors, with an error that names the op."""
+    square(op, a)
+    xp = array_namespace(a)
+    _check_finite(op, xp.tril(a) if triangle == "L" else xp.triu(a))
+    try:
+        with np.errstate(all="ignore"):
+            if compute_v:
+                return tuple(xp.linalg.eigh(a, UPLO=triangle))
+            return xp.linalg.eigvalsh(a, UPLO=triangle), xp.empty(0, dtype=a.dtype)
+    except np.linalg.LinAlgError as error:
+        raise _not_converged(op) from error
+
+
+@eigh.register_shape_inference
+def _(a: Spec, *, UPLO: str = "L", compute_v: bool = True) -> tuple[Spec, Spec]:  # noqa: N803
+    batch, n = square("Eigh", a)
+    return a.like(shape=(*batch, n)), a.like(shape=(*batch, n, n) if compute_v else (0,))
+
+
+class Eig(NamedTuple, Generic[Wide]):
+    """What `eig` returns."""
+
+    eigenvalues: NDArray[Wide]
+    eigenvectors: NDArray[Wide]
+
+
+@onnx_op("pyops::Eig")
+def eig(a: NDArray[Wide]) -> Eig[Wide]:
+    """Eigenvalues and eigenvectors of square matrices, as ``torch.linalg.eig``.
+
+    The eigenvalues are in no particular order. An eigenvector has norm 1, and a phase that LAPACK's geev chooses: its
+    largest element is real.
+
+    Parameters
+    ----------
+    a : array
+        (..., n, n).
+
+    Returns
+    -------
+    eigenvalues : array
+        (..., n, 2): real and imaginary parts along the last dimension.
+    eigenvectors : array
+        (..., n, n, 2): in columns.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A matrix is not finite, or LAPACK does not converge.
+    """
+    square("Eig", a)
+    _check_finite("Eig", a)
+    try:
+        with np.errstate(all="ignore"):
+            values, vectors = np.linalg.eig(a)
+    except np.linalg.LinAlgError as error:
+        raise _not_converged("Eig") from error
+    return Eig(_as_pairs(values), _as_pairs(vectors))
+
+
+@eig.register_shape_inference
+def _(a: Spec) -> tuple[Spec, Spec]:
+    batch, n = square("Eig", a)
+    return a.like(shape=(*batch, n, 2)), a.like(shape=(*batch, n, n, 2))
+
+
+@onnx_op("pyops::Eigvals")
+def eigvals(a: NDArray[Wide]) -> NDArray[Wide]:
+    """Eigenvalues of square matrices, as ``torch.linalg.eigvals``.
+
+    Parameters
+    ----------
+    a : array
+        (..., n, n).
+
+    Returns
+    -------
+    array
+        (..., n, 2): real and imaginary parts along the last dimension, in no particular order.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A matrix is not finite, or LAPACK does not converge.
+    """
+    square("Eigvals", a)
+    _check_finite("Eigvals", a)
+    try:
+        with np.errstate(all="ignore"):
+            return _as_pairs(np.linalg.eigvals(a))
+    except np.linalg.LinAlgError as error:
+        raise _not_converged("Eigvals") from error
+
+
+@eigvals.register_shape_inference
+def _(a: Spec) -> Spec:
+    batch, n = square("Eigvals", a)
+    return a.like(shape=(*batch, n, 2))
+
+
+def _as_pairs(values: Array) -> Array:
+    # NumPy returns reals where all imaginary parts are zero.
+    pairs: Array = as_pairs(values.astype(np.result_type(values, np.complex64)))
+    return pairs
+
+
+def _not_converged(op: str) -> np.linalg.LinAlgError:
+    return np.linalg.LinAlgError(
+        f"{op}: the algorithm failed to converge because an input matrix is ill-conditioned or has too many repeated "
+        "values; use float64"
+    )

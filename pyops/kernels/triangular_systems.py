@@ -1,0 +1,97 @@
+"""Linear systems with triangular matrices, of which the other triangle is never read."""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple
+
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.shapes import Spec
+
+from . import _substitution
+from ._element_types import Wide
+from ._matrices import Array, check_system
+
+
+@onnx_op("pyops::SolveTriangular", device_types=("cpu", "cuda"))
+def solve_triangular(
+    a: NDArray[Wide], b: NDArray[Wide], *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> NDArray[Wide]:
+    """The solution of triangular systems, as ``torch.linalg.solve_triangular``.
+
+    Parameters
+    ----------
+    a : array
+        (..., n, n).
+    b : array
+        (..., n, k); (..., k, n) where `left` is not set. The batches broadcast.
+    upper : bool
+        Whether the upper triangle of `a` is its matrix, or the lower one.
+    left : bool
+        Whether to solve ``A X = B``, or ``X A = B``.
+    unitriangular : bool
+        Whether the diagonal is taken for ones, and not read.
+
+    Returns
+    -------
+    array
+        X, of the broadcast shape of `b`; infinite or NaN where a diagonal element is zero.
+    """
+    check_system("SolveTriangular", a, b, left)
+    if left:
+        return _substitution.solve_triangular(a, b, upper=upper, unit=unitriangular)
+    return _substitution.solve_triangular(a.mT, b.mT, upper=not upper, unit=unitriangular).mT
+
+
+@solve_triangular.register_shape_inference
+def _(a: Spec, b: Spec, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Spec:
+    return b.like(shape=(*check_system("SolveTriangular", a, b, left), *b.shape[-2:]))
+
+
+class TriangularSolve(NamedTuple, Generic[Wide]):
+    """What `triangular_solve` returns."""
+
+    solution: NDArray[Wide]
+    cloned_coefficient: NDArray[Wide]
+
+
+@onnx_op("pyops::TriangularSolve", device_types=("cpu", "cuda"))
+def triangular_solve(
+    b: NDArray[Wide], a: NDArray[Wide], *, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> TriangularSolve[Wide]:
+    """The solution of triangular systems, as the older ``torch.triangular_solve``.
+
+    Parameters
+    ----------
+    b : array
+        (..., n, k).
+    a : array
+        (..., n, n). The batches broadcast.
+    upper : bool
+        Whether the upper triangle of `a` is its matrix, or the lower one.
+    transpose : bool
+        Whether to solve ``A^T X = B`` instead of ``A X = B``.
+    unitriangular : bool
+        Whether the diagonal is taken for ones, and not read.
+
+    Returns
+    -------
+    solution : array
+        (..., n, k); infinite or NaN where a diagonal element is zero.
+    cloned_coefficient : array
+        `a`, broadcast to the batch of the solution.
+    """
+    check_system("TriangularSolve", a, b)
+    matrix = a.mT if transpose else a
+    solution: Array = _substitution.solve_triangular(matrix, b, upper=upper != transpose, unit=unitriangular)
+    return TriangularSolve(solution, array_namespace(a).broadcast_to(a, (*solution.shape[:-2], *a.shape[-2:])))
+
+
+@triangular_solve.register_shape_inference
+def _(
+    b: Spec, a: Spec, *, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Spec, Spec]:
+    batch = check_system("TriangularSolve", a, b)
+    return b.like(shape=(*batch, *b.shape[-2:])), a.like(shape=(*batch, *a.shape[-2:]))

@@ -1,0 +1,148 @@
+"""Torch's sample calls, down to the operators that `pyops.kernels` carries; each by the nodes that an export emits."""
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir
+import torch
+from onnx.reference import ReferenceEvaluator
+
+from exporters import ExportError
+from exporters._torch_private import (
+    DispatchMode,
+    OpOverload,
+    clone_tensors,
+    flatten,
+    op_database,
+    qualified_name,
+    recorded_nodes,
+    schema_arguments,
+    unflatten,
+)
+from exporters.kernels import library
+from exporters.kernels.table import Pairs
+from exporters.tensors import TORCH_DTYPES, as_onnx_array
+from exporters.torch_ops import overloads
+from pyops.kernels import OPS
+from pyops.library import DOMAIN
+from pyops.types import ELEMENT_TYPES
+
+ONNX_TYPES = {row.dtype: onnx_ir.DataType(row.onnx) for row in ELEMENT_TYPES}
+NUMPY_TYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an operator, and what torch returns."""
+
+    target: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    expected: Any
+
+    @property
+    def name(self) -> str:
+        return qualified_name(self.target)
+
+
+class Recorder(DispatchMode):
+    """Records the calls that the library may carry, as they go down to torch's kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if library.find(qualified_name(func)) is None:
+            return func(*args, **(kwargs or {}))
+        before = clone_tensors((args, kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self.calls.append(Call(func, *before, clone_tensors(result)))
+        return result
+
+
+def calls(op: str, dtype: torch.dtype) -> Iterator[Call]:
+    """Every call that the library may carry, of every sample of an operator that torch has."""
+    info = infos()[op]
+    torch.manual_seed(0)
+    composites = _composites(info)
+    for sample in info.sample_inputs("cpu", dtype, requires_grad=False):
+        args, kwargs = (sample.input, *sample.args), sample.kwargs
+        with torch.no_grad(), Recorder() as recorder:
+            info.op(*clone_tensors(args), **clone_tensors(kwargs))
+        yield from recorder.calls
+        for target in composites:
+            try:
+                expected = target(*clone_tensors(args), **clone_tensors(kwargs))
+            except RuntimeError:  # another overload's arguments
+                continue
+            yield Call(target, args, kwargs, expected)
+
+
+def _composites(info: Any) -> list[OpOverload]:
+    """Operators of this name that torch makes others of before they could be recorded."""
+    try:
+        found = overloads(f"aten::{info.aten_name}")
+    except ExportError:  # there is none
+        return []
+    return [item for item in found if library.find(qualified_name(item)) and item._can_decompose()]
+
+
+@functools.cache
+def infos() -> dict[str, Any]:
+    return {info.full_name: info for info in op_database()}
+
+
+def run(call: Call) -> list[np.ndarray] | None:
+    """What the nodes of a call return; None where the library leaves the call to others."""
+    leaves = flatten((call.args, call.kwargs))
+    known: dict[onnx_ir.Value | None, np.ndarray | None] = {None: None}
+
+    def placed(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        array = as_onnx_array(leaf)
+        shape, dtype = onnx_ir.Shape(array.shape), ONNX_TYPES[array.dtype]
+        value = onnx_ir.Value(name=f"x{len(known)}", shape=shape, type=onnx_ir.TensorType(dtype))
+        known[value] = array
+        return Pairs(value) if leaf.is_complex() else value
+
+    args, kwargs = unflatten((call.args, call.kwargs), [placed(leaf) for leaf in leaves])
+    names = [item.name for item in schema_arguments(call.target)]
+    with recorded_nodes(18) as nodes:
+        returned = library.emit(call.target, {**dict(zip(names, args, strict=False)), **kwargs})
+    if returned is NotImplemented:
+        return None
+    for node in nodes:
+        results = _computed(node, [known[value] for value in node.inputs])
+        known.update(zip(node.outputs, results, strict=True))
+    return [known[value] for value in flatten(returned) if value is not None]
+
+
+_numbers = itertools.count()
+
+
+def _computed(node: onnx_ir.Node, inputs: list[np.ndarray | None]) -> Sequence[np.ndarray]:
+    """What a node returns: of the library by its plain call, of ONNX's own by onnx's evaluator."""
+    if node.domain == DOMAIN:
+        attributes = {name: _value(item) for name, item in node.attributes.items()}
+        result = OPS[node.op_type](*inputs, **attributes)
+        return result if isinstance(result, tuple) else (result,)
+    for value in [*node.inputs, *node.outputs]:
+        if value is not None and value.name is None:
+            value.name = f"v{next(_numbers)}"
+    evaluator = ReferenceEvaluator(onnx_ir.to_proto(node), opsets={"": 18})
+    return evaluator.run(None, {value.name: array for value, array in zip(node.inputs, inputs, strict=True) if value})
+
+
+def _value(attribute: onnx_ir.Attr) -> Any:
+    return attribute.value.numpy() if attribute.type == onnx_ir.AttributeType.TENSOR else attribute.value
+
+
+def arrays(result: Any) -> list[np.ndarray]:
+    """A result as ONNX has it: one array after the other, complex numbers as pairs."""
+    return [as_onnx_array(leaf) for leaf in flatten(result) if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,141 @@
+"""`pyops.kernels` against torch: every sample of torch's own database, through the nodes that an export emits."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from exporters._torch_private import schema_arguments
+from exporters.kernels.library import rows
+from tests.exporters import decompositions
+from tests.exporters.kernel_calls import Call, arrays, calls, infos, run
+
+# Rows whose operators torch has no samples of under their names: samples that come down to them.
+SAMPLED_BY: dict[str, tuple[str, ...]] = {
+    "aten::_histogramdd_bin_edges": ("histogramdd",),
+    "aten::_histogramdd_from_bin_cts": ("histogramdd",),
+    "aten::_histogramdd_from_bin_tensors": ("histogramdd",),
+    "torch_nn::_linear_cross_entropy_batch_chunked": ("nn.functional.linear_cross_entropy.chunked",),
+    "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction": ("nn.functional.linear_cross_entropy.chunked_none",),
+    "aten::_pdist_forward": ("nn.functional.pdist",),
+    "aten::_fft_c2r": ("fft.irfft", "fft.hfft"),
+    "aten::replication_pad2d": ("nn.functional.pad.replicate_negative",),
+} | {
+    f"aten::{name}": (f"nn.functional.{name.strip('_')}",)
+    for name in (
+        *("_adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+        *("fractional_max_pool2d", "fractional_max_pool3d"),
+    )
+}
+
+_DECOMPOSED = "torch makes another operator of it before a call can be recorded"
+
+# Rows that no sample reaches, and why.
+UNREACHED: dict[str, str] = (
+    {
+        "aten::bincount": "its samples are of integers",
+        "aten::bucketize.Scalar": "all samples are of tensors",
+        "aten::divide.Tensor": _DECOMPOSED,
+        "aten::multiply.Tensor": _DECOMPOSED,
+        "aten::subtract.Tensor": _DECOMPOSED,
+        "aten::one_hot": "its samples are of integers",
+        "aten::resize": "it comes from Tensor.resize_ in an export alone",
+        "aten::_lu_with_info": "samples of torch.lu come down to linalg_lu_factor_ex",
+        "aten::linalg_tensorinv": "its samples come down to linalg_inv_ex",
+    }
+    | {
+        name: "called in test_elementwise_kernels.py"
+        for name in rows
+        if name.endswith((".x_scalar", ".n_scalar", ".self_scalar", ".other_scalar"))
+        or name in ("aten::gcd", "aten::lcm", "aten::rrelu_with_noise_functional")
+    }
+    | dict.fromkeys(
+        (
+            *("aten::cdist", "aten::_euclidean_dist", "aten::pdist", "aten::pad"),
+            *("aten::replication_pad1d", "aten::replication_pad3d", "aten::_native_batch_norm_legit_functional"),
+            *("aten::cross_entropy_loss", "aten::ctc_loss.Tensor", "aten::ctc_loss.IntList"),
+            "aten::scaled_dot_product_attention",
+            "prims::view_of",
+        ),
+        "called in test_composite_kernels.py",
+    )
+)
+
+# What is compared where a result is free in a sign, a phase or an order.
+COMPARED: dict[str, Callable[[Call, list[np.ndarray]], list[np.ndarray]]] = {
+    "aten::_linalg_svd": decompositions.singular_values,
+    "aten::_linalg_eigh": decompositions.symmetric_eigenvalues,
+    "aten::linalg_eig": decompositions.eigenvalues,
+    "aten::linalg_eigvals": decompositions.eigenvalues,
+    "aten::linalg_matrix_exp": decompositions.scaled,
+} | {
+    name: lambda call, results: [results[0], gathered(call, results[1])]
+    for name in ("aten::median.dim", "aten::nanmedian.dim", "aten::kthvalue", "aten::mode")
+}
+
+TOLERANCES = {np.dtype(np.float32): (1e-3, 1e-4), np.dtype(np.float64): (1e-6, 1e-7)}
+
+# Rows of which torch's own results in float64 are exact to six digits alone.
+INEXACT = {f"aten::special_{name}" for name in ("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")}
+
+
+def gathered(call: Call, indices: np.ndarray) -> np.ndarray:
+    """The elements that indices along a dimension name: torch's are any of equal elements."""
+    (self,) = [item for item in call.args if isinstance(item, torch.Tensor)]
+    given = dict(zip([item.name for item in schema_arguments(call.target)], call.args, strict=False)) | call.kwargs
+    dim, chosen = given.get("dim", -1), torch.from_numpy(np.array(indices))
+    if not self.ndim:
+        return self.numpy() + indices
+    chosen = chosen if given.get("keepdim") else chosen.unsqueeze(dim)
+    return self.gather(dim, chosen).numpy()
+
+
+def plain(name: str) -> str:
+    """A torch operator's name without what tells its variants apart."""
+    name = name.partition("::")[2].partition(".")[0] if "::" in name else name
+    return re.sub(r"^_*(linalg_|special_|nn_functional_)?|(_ex|_forward|_impl)$", "", name)
+
+
+def samples(row: str) -> tuple[str, ...]:
+    """The operators in torch's database whose samples try a row."""
+    names = [name for name, info in infos().items() if plain((info.aten_name or name).replace(".", "_")) == plain(row)]
+    return SAMPLED_BY.get(row, tuple(names))
+
+
+@pytest.fixture(autouse=True)
+def _exporting(monkeypatch):
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of deprecated operators
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("row", rows)
+def test_it_computes_what_torch_does(row, dtype):
+    tried = 0
+    for op in samples(row):
+        supported = infos()[op].supported_dtypes("cpu")
+        complex_too = rows[row].takes_complex or dtype not in supported
+        for each in supported & {dtype, dtype.to_complex() if complex_too else dtype}:
+            tried += sum(compare(call) for call in calls(op, each) if call.name == row)
+    assert bool(tried) != (row in UNREACHED), f"{tried} calls in samples of {samples(row)}"
+
+
+def compare(call: Call) -> bool:
+    actual = run(call)
+    if actual is None:
+        return False
+    expected = arrays(call.expected)
+    for one, other in zip(actual, expected, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), call
+    invariant = COMPARED.get(call.name, lambda _, results: results)
+    rtol, atol = max(TOLERANCES.get(item.dtype, (0, 0)) for item in expected)
+    rtol, atol = max((rtol, atol), TOLERANCES[np.dtype(np.float32)]) if call.name in INEXACT else (rtol, atol)
+    for one, other in zip(invariant(call, actual), invariant(call, expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol, err_msg=str(call))
+    return True
+
+
+def test_every_row_is_of_an_operator_that_torch_has():
+    assert set(SAMPLED_BY) | set(UNREACHED) | set(COMPARED) | INEXACT <= set(rows)

@@ -1,0 +1,197 @@
+"""Searching, selecting and scattering: what torch's samples leave out."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pyops.errors import ShapeInferenceError
+from pyops.kernels.reductions_at import index_reduce, scatter_reduce, segment_reduce
+from pyops.kernels.scattering import as_strided_scatter, diagonal_scatter, put, resize
+from pyops.kernels.searching import bucketize, searchsorted
+from pyops.kernels.selection import masked_select, nonzero_static, one_hot
+from pyops.kernels.uniqueness import unique_consecutive
+from pyops.shapes import Spec, SymbolicDim
+
+NAN = np.nan
+FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
+
+
+def index(*values):
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8, 9])
+def test_a_search_is_that_of_numpy_where_numbers_are_sorted(size):
+    rng = np.random.default_rng(size)
+    rows, values = np.sort(rng.integers(0, 5, (3, size)), axis=1), rng.integers(-1, 6, (3, 4))
+    for right in (False, True):
+        side = "right" if right else "left"
+        expected = [np.searchsorted(row, each, side) for row, each in zip(rows, values, strict=True)]
+        assert np.array_equal(searchsorted(rows, values, right=right), expected)
+        assert np.array_equal(searchsorted(rows, values, side=side), expected)
+        assert np.array_equal(bucketize(values, rows[0], right=right), np.searchsorted(rows[0], values, side))
+
+
+def test_nan_is_greater_than_everything():
+    assert searchsorted(np.array([1.0, 2.0, NAN]), np.array([NAN, 2.0, 4.0])).tolist() == [3, 1, 3]
+
+
+def test_a_sorter_stands_for_sorting():
+    x = np.array([[3.0, 1.0, 2.0], [9.0, 8.0, 7.0]])
+    values = np.array([[1.5, 3.0], [7.5, 10.0]])
+    assert searchsorted(x, values, x.argsort(axis=1)).tolist() == [[1, 2], [1, 3]]
+    with pytest.raises(IndexError, match="sorter has an index that is not within 0 and 2"):
+        searchsorted(x[0], values[0], index(0, 1, 5))
+    with pytest.raises(ValueError, match=re.escape("sorter is [2] and the sequence [3]")):
+        searchsorted(x[0], values[0], index(0, 1))
+
+
+def test_searches_that_make_no_sense():
+    with pytest.raises(ValueError, match='side is "left" and right is True'):
+        searchsorted(np.ones(2), np.ones(2), right=True, side="left")
+    with pytest.raises(ShapeInferenceError, match="all dimensions but the last have to be equal"):
+        searchsorted(np.ones((2, 3)), np.ones((3, 3)))
+    with pytest.raises(ShapeInferenceError, match="is a scalar"):
+        searchsorted(np.array(1.0), np.ones(2))
+    with pytest.raises(ShapeInferenceError, match=re.escape("boundaries is [1, 2]; it has one dimension")):
+        bucketize(np.ones(2), np.ones((1, 2)))
+
+
+def test_a_mask_broadcasts():
+    assert masked_select(np.array([3, 2]), np.array([[True], [False]])).tolist() == [3, 2]
+    assert masked_select(np.array(3.0), np.array(False)).shape == (0,)
+
+
+def test_places_are_cut_off_or_filled():
+    x = np.array([[0.0, NAN], [1.0, 0.0]])
+    assert nonzero_static(x, size=1).tolist() == [[0, 1]]
+    assert nonzero_static(x, size=3, fill_value=9).tolist() == [[0, 1], [1, 0], [9, 9]]
+    assert nonzero_static(np.array(1), size=2).shape == (2, 0)
+
+
+def test_classes():
+    assert one_hot(index(0, 2)).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert one_hot(index(), num_classes=4).shape == (0, 4)
+    for classes, count, problem in (
+        (index(), -1, "pass num_classes"),
+        (index(-1), 3, "class -1 is negative"),
+        (index(0, 2), 2, "class 2 is not below num_classes, which is 2"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            one_hot(classes, num_classes=count)
+
+
+def test_no_nan_equals_another():
+    found = unique_consecutive(np.array([1.0, 1.0, NAN, NAN]), return_inverse=True, return_counts=True)
+    assert [item.tolist() for item in found[1:]] == [[0, 0, 1, 2], [2, 1, 1]]
+    assert [item.shape for item in unique_consecutive(np.ones(3))] == [(1,), (0,), (0,)]
+    assert unique_consecutive(np.ones((0, 2)), dim=0).output.shape == (0, 2)
+    with pytest.raises(ShapeInferenceError, match="have no elements to compare"):
+        unique_consecutive(np.ones((0, 2)), dim=1)
+    with pytest.raises(ShapeInferenceError, match="a scalar, which has no dimensions"):
+        unique_consecutive(np.array(1.0), dim=0)
+
+
+def test_put():
+    x = np.array([1.0, 2.0, 3.0])
+    assert put(x, index(0, 0, -1), np.array([5.0, 6.0, 7.0])).tolist() == [6, 2, 7]
+    assert put(x, index(0, 0, -1), np.array([5.0, 6.0, 7.0]), accumulate=True).tolist() == [12, 2, 10]
+    with pytest.raises(IndexError, match="index has one that is none of an input of 3 elements"):
+        put(x, index(3), np.ones(1))
+    with pytest.raises(ValueError, match="index has 1 elements and source 2"):
+        put(x, index(0), np.ones(2))
+
+
+def test_diagonals():
+    x = np.zeros((2, 3))
+    assert diagonal_scatter(x, np.array([1.0, 2.0]), offset=1).tolist() == [[0, 1, 0], [0, 0, 2]]
+    assert diagonal_scatter(x, np.ones(0), offset=7).tolist() == x.tolist()
+    with pytest.raises(ValueError, match=re.escape("src is [2] and the diagonal [1]")):
+        diagonal_scatter(x, np.ones(2), offset=-1)
+    with pytest.raises(ValueError, match="are not two dimensions"):
+        diagonal_scatter(x, np.ones(2), dim1=1, dim2=-1)
+
+
+def test_strides():
+    x = np.arange(4.0)
+    assert as_strided_scatter(x, np.array([9.0, 8.0]), size=[2], stride=[2], storage_offset=1).tolist() == [0, 9, 2, 8]
+    with pytest.raises(IndexError, match="to place 5 of an input of 4 elements"):
+        as_strided_scatter(x, np.ones(2), size=[2], stride=[2], storage_offset=3)
+    with pytest.raises(ValueError, match="write to one place twice"):
+        as_strided_scatter(x, np.ones((2, 2)), size=[2, 2], stride=[0, 1])
+    with pytest.raises(ValueError, match=re.escape("src is [3], size is [2]")):
+        as_strided_scatter(x, np.ones(3), size=[2], stride=[1])
+
+
+def test_another_size():
+    assert resize(np.arange(6).reshape(2, 3), size=[2, 2]).tolist() == [[0, 1], [2, 3]]
+    assert resize(np.array(5.0), size=[2]).tolist() == [5, 0]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_reductions_are_nan_where_an_element_is(dtype):
+    x, source = np.array([1, 2, 3], dtype), np.array([NAN, 5], dtype)
+    for reduce in ("amax", "amin", "prod", "mean"):
+        result = index_reduce(x, index(0, 1), source, dim=0, reduce=reduce).astype(np.float64)
+        assert (result.dtype, np.isnan(result).tolist()) == (np.float64, [True, False, False])
+        again = scatter_reduce(x, index(0, 1), source, dim=0, reduce=reduce).astype(np.float64)
+        assert np.array_equal(result, again, equal_nan=True)
+
+
+def test_means_of_integers_are_rounded_down():
+    x, source = np.array([-1, 2]), np.array([-5, -6])
+    assert index_reduce(x, index(0, 0), source, dim=0, reduce="mean", include_self=False).tolist() == [-6, 2]
+    assert scatter_reduce(x, index(0, 0), source, dim=0, reduce="mean").tolist() == [-4, 2]
+
+
+def test_places_that_there_are_not():
+    for op in (index_reduce, scatter_reduce):
+        for wrong in (3, -1):
+            with pytest.raises(IndexError, match=f"index has {wrong}, and the dimension 3 elements"):
+                op(np.ones(3), index(wrong), np.ones(1), dim=0, reduce="amax")
+    with pytest.raises(ValueError, match=re.escape("source is [2, 3]; for an input [4, 3] and an index [1] along")):
+        index_reduce(np.ones((4, 3)), index(0), np.ones((2, 3)), dim=0, reduce="prod")
+    with pytest.raises(ValueError, match="index must not be larger than either"):
+        scatter_reduce(np.ones((2, 2)), np.zeros((1, 3), np.int64), np.ones((1, 3)), dim=0, reduce="sum")
+
+
+def test_segments():
+    data = np.array([1.0, NAN, 3.0])
+    assert segment_reduce(data, index(0, 1), reduce="mean", unsafe=True).tolist()[1:] == [1]
+    assert segment_reduce(data, None, index(2, 3, 3), reduce="max").tolist() == [3, -np.inf]
+    assert segment_reduce(data, index(0, 3), None, np.array(5.0), reduce="sum").tolist()[0] == 5
+    assert segment_reduce(data, index(1, 1, 1), reduce="prod").tolist()[::2] == [1, 3]
+    rows = segment_reduce(np.ones((2, 3, 2)), np.array([[1, 2], [3, 0]]), reduce="sum", axis=1)
+    assert rows[..., 0].tolist() == [[1, 2], [3, 0]]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "offsets", "problem"),
+    [
+        (None, None, "give either lengths or offsets"),
+        (index(3), index(0, 3), "give either lengths or offsets"),
+        (index(1, 1), None, "the lengths of a row do not sum to 3"),
+        (index(-1, 4), None, "a segment is not within the 3 elements"),
+        (None, index(0, 4), "a segment is not within the 3 elements"),
+        (np.ones((1, 3), np.int64), None, "it is their last"),
+    ],
+)
+def test_segments_that_are_none(lengths, offsets, problem):
+    with pytest.raises(ValueError, match=problem):
+        segment_reduce(np.ones(3), lengths, offsets, reduce="sum")
+
+
+def test_shapes_of_named_dimensions():
+    n, m = SymbolicDim("n"), SymbolicDim("m")
+    x, places = Spec((n, m), np.float32), Spec((m,), np.int64)
+    assert [str(item) for item in unique_consecutive.infer_shapes(x, return_inverse=True, dim=0)] == [
+        "float32[?, m]",
+        "int64[n]",
+        "int64[0]",
+    ]
+    assert str(segment_reduce.infer_shapes(x, None, places, reduce="sum")[0]) == "float32[m-1, m]"
+    assert str(searchsorted.infer_shapes(x, Spec((n, 3), np.float32))[0]) == "int64[n, 3]"
+    assert str(index_reduce.infer_shapes(x, places, x, dim=1, reduce="prod")[0]) == "float32[n, m]"
+    assert str(one_hot.infer_shapes(places)[0]) == "int64[m, ?]"

@@ -1,0 +1,106 @@
+"""Arguments as a broken or hostile model may have them: each is a clear error, and no read beyond an array."""
+
+import re
+
+import numpy as np
+import pytest
+
+from pyops.kernels import OPS
+
+BIG = 2**62
+
+
+def f(*shape):
+    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+
+
+def i(*values):
+    return np.array(values, np.int64)
+
+
+def pivots(*values):
+    return np.array(values, np.int32)
+
+
+PLANES = f(1, 1, 4, 4)
+
+REFUSED = [
+    ("AsStridedScatter", (f(4), f(5)), {"size": [5], "stride": [BIG]}, f"to place {4 * BIG} of an input of 4"),
+    ("AsStridedScatter", (f(4), f(2)), {"size": [2], "stride": [-1]}, "from place -1 to place 0"),
+    ("AsStridedScatter", (f(4), f(1)), {"size": [1], "stride": [1], "storage_offset": 4}, "from place 4"),
+    ("AsStridedScatter", (f(4), f(2, 2)), {"size": [2, 2], "stride": [1]}, "size is [2, 2] and stride [1]"),
+    ("Resize", (f(4),), {"size": [-1, -4]}, "size is [-1, -4]"),
+    ("NonzeroStatic", (f(4),), {"size": -2}, "size is -2"),
+    ("OneHot", (i(0, 1),), {"num_classes": -3}, "num_classes is -3"),
+    ("Put", (f(0), i(0), f(1)), {}, "an input of 0 elements"),
+    ("CtcLoss", (f(5, 2, 3), i(1, 2), i(5, 5), i(-1, 2)), {}, "target_lengths is [-1, 2]"),
+    ("CtcLoss", (f(5, 2, 3), i(1, 2), i(5, 5), i(2**40, 2)), {}, "targets has 2 classes"),
+    ("CtcLoss", (f(5, 4, 3), i(), i(5, 5, 5, 5), i(*[BIG] * 4)), {}, f"sums to {4 * BIG}"),
+    ("AvgPool", (PLANES,), {"kernel_size": [0, 0], "stride": [1, 1]}, "windows and strides are positive"),
+    ("AvgPool", (PLANES,), {"kernel_size": []}, "kernel_size is []"),
+    ("AdaptiveAvgPool", (PLANES,), {"output_size": [-1]}, "output_size is [-1]"),
+    ("AdaptiveMaxPool", (PLANES,), {"output_size": [-1, 2]}, "output_size is [-1, 2]"),
+    ("FractionalMaxPool", (PLANES, f(1, 1, 2) / 2), {"kernel_size": [0, 0], "output_size": [2, 2]}, "2 windows of 0"),
+    (
+        "FractionalMaxPool",
+        (PLANES, f(1, 1, 2) + np.float32(np.inf)),
+        {"kernel_size": [2, 2], "output_size": [2, 2]},
+        "from 0 to 1",
+    ),
+    (
+        "FractionalMaxPool",
+        (PLANES, f(1, 1, 2) * np.float32(np.nan)),
+        {"kernel_size": [2, 2], "output_size": [2, 2]},
+        "from 0 to 1",
+    ),
+    ("FractionalMaxPool", (PLANES, f(1, 1, 2)), {"kernel_size": [2, 2], "output_size": [2]}, "of one length"),
+    ("Istft", (f(3, 5, 2),), {"n_fft": 4, "length": -5}, "length is -5"),
+    ("SegmentReduce", (f(3), None, i(0, 2**63 - 1)), {"reduce": "sum"}, "is not within the 3 elements"),
+    ("SegmentReduce", (f(3), None, i()), {"reduce": "sum"}, "offsets are none"),
+    ("SegmentReduce", (np.array(3.0), i(1)), {"reduce": "sum"}, "the data are a scalar"),
+    ("SegmentReduce", (f(3, 2), i(3), None, f(2)), {"reduce": "sum"}, "initial is [2]"),
+    ("HistogramBinCt", (f(3),), {"bins": 3, "range": np.ones(4)}, "range has 4 numbers"),
+    ("HistogramddFromBinCts", (f(3, 2),), {"bins": [2, 2], "range": np.ones(2)}, "range has 2 numbers"),
+    ("LuUnpack", (f(3, 3), pivots(1, 2, 3, 3)), {}, "pivots has shape [4]"),
+    ("LuUnpack", (f(3, 3), pivots(0, 1, 2)), {}, "go from 0 to 2"),
+    ("LuSolve", (f(3, 3), pivots(1), f(3, 1)), {}, "pivots has shape [1]"),
+    ("LdlSolve", (f(3, 3), pivots(1), f(3, 1)), {}, "pivots has shape [1]"),
+    ("LdlSolve", (f(3, 3), pivots(-(2**31), 1, 1), f(3, 1)), {}, "pivots are rows counted from 1"),
+    ("Ormqr", (f(2, 3), f(3), f(2, 3)), {}, "none more than a has rows"),
+    ("Lstsq", (f(3, 2), f(3, 2), f(2)), {}, "rcond is [2]; it is one number"),
+    ("Kthvalue", (f(3), i(1, 2)), {}, "k is [2]; it is one number"),
+    ("Cdist", (f(3, 2), f(3, 2)), {"p": np.array([1.0, 2.0])}, "p is [2]; it is one number"),
+    ("LegendrePolynomialP", (np.float32([0.5]), np.float32([1e18])), {}, "a recurrence to degree 1e+18 is too long"),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "attributes", "message"), REFUSED, ids=[case[0] for case in REFUSED])
+def test_they_are_refused(op, inputs, attributes, message):
+    with pytest.raises((ValueError, IndexError), match=re.escape(message)):
+        OPS[op](*inputs, **attributes)
+
+
+def test_many_large_windows_need_no_more_memory_than_the_signal():
+    x = np.ones((1, 200_000), np.float32)
+    pooled = OPS["AvgPool"](x, kernel_size=[100_000], stride=[1])
+    assert pooled.shape == (1, 100_001)
+    assert (pooled == 1).all()
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4)])
+def test_no_segments_of_nothing(shape):
+    assert OPS["SegmentReduce"](f(*shape), i(), reduce="sum").shape == shape
+    assert OPS["SegmentReduce"](f(3, 0), i(1, 2), reduce="max").shape == (2, 0)
+
+
+def test_an_axis_of_segments_counts_from_the_end():
+    x, lengths = f(2, 3), np.array([[1, 2], [3, 0]])
+    expected = OPS["SegmentReduce"](x, lengths, reduce="sum", axis=1)
+    np.testing.assert_array_equal(OPS["SegmentReduce"](x, lengths, reduce="sum", axis=-1), expected)
+
+
+def test_no_images_and_no_losses():
+    assert OPS["GridSample"](f(0, 1, 3, 3), f(0, 2, 2, 2)).shape == (0, 1, 2, 2)
+    nothing = OPS["CtcLoss"](f(5, 0, 3), np.zeros((0, 2), int), i(), i())
+    assert nothing.shape == ()
+    assert np.isnan(nothing)

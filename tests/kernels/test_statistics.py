@@ -1,0 +1,133 @@
+"""Extremes, running results, histograms and covariances: what torch's samples leave out."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pyops.errors import ShapeInferenceError
+from pyops.kernels.covariance import corrcoef, cov
+from pyops.kernels.cumulative import cummax, cummin, cumprod
+from pyops.kernels.extremes import amax, amin
+from pyops.kernels.hashing import hash_tensor
+from pyops.kernels.histograms import bincount, histc, histogram_bin_ct, histogram_bins_tensor
+from pyops.kernels.histograms_of_points import (
+    histogramdd_bin_edges,
+    histogramdd_from_bin_cts,
+    histogramdd_from_bin_tensors,
+)
+
+NAN, INF = np.nan, np.inf
+FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_extremes_are_nan_where_an_element_is(dtype):
+    x = np.array([[1, NAN], [-INF, 2]], dtype)
+    for op in (amax, amin):
+        assert np.isnan(op(x, dim=[1]).astype(np.float64)).tolist() == [True, False]
+        assert np.isnan(op(x).astype(np.float64))
+
+
+def test_extremes_of_nothing():
+    assert amax(np.zeros((0, 3)), dim=[1]).shape == (0,)
+    with pytest.raises(ValueError, match=re.escape("Amax: nothing is the max of no elements, and [0, 3] has none")):
+        amax(np.zeros((0, 3)))
+    with pytest.raises(ShapeInferenceError, match="each dimension is reduced once"):
+        amin(np.zeros((2, 3)), dim=[0, -2])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_running_extremes_keep_the_last_of_equals_and_every_nan(dtype):
+    x = np.array([1, 1, 0, NAN, 2, NAN], dtype)
+    assert cummax(x, dim=0).indices.tolist() == [0, 1, 1, 3, 3, 5]
+    assert cummin(x, dim=0).indices.tolist() == [0, 1, 2, 3, 3, 5]
+    assert np.isnan(cummax(x, dim=0).values.astype(np.float64)).tolist() == [False] * 3 + [True] * 3
+
+
+def test_running_extremes_keep_the_sign_of_zero():
+    assert np.signbit(cummax(np.array([-0.0, 0.0, -0.0]), dim=0).values).tolist() == [True, False, True]
+
+
+def test_running_results_of_scalars_and_nothing():
+    for op in (cummax, cummin):
+        assert [item.tolist() for item in op(np.array(True), dim=-1)] == [True, 0]
+        assert op(np.zeros((2, 0)), dim=1).indices.shape == (2, 0)
+    assert cumprod(np.array(3.0), dim=0) == 3
+
+
+def test_products_wrap_around_and_are_exact_in_between():
+    assert cumprod(np.array([100, 100], np.int8), dim=0).tolist() == [100, 16]
+    assert cumprod(np.array([1e30, 1e30, 1e-30], np.float32), dim=0).tolist()[1:] == [INF, np.float32(1e30)]
+
+
+def test_bins_have_their_lower_edge_and_the_last_one_both():
+    x = np.array([0.0, 1.0, 1.5, 3.0, NAN, -1.0, 4.0])
+    assert histogram_bins_tensor(x, np.array([0.0, 1.0, 2.0, 3.0])).hist.tolist() == [1, 2, 1]
+    hist, edges = histogram_bin_ct(x, bins=3, range=np.array([0.0, 3.0]))
+    assert (hist.tolist(), edges.tolist()) == ([1, 2, 1], [0, 1, 2, 3])
+
+
+def test_ranges_that_are_none():
+    assert histogram_bin_ct(np.zeros(0), bins=2).bin_edges.tolist() == [0, 0.5, 1]
+    assert histogram_bin_ct(np.array([3.0, 3.0]), bins=1).bin_edges.tolist() == [2.5, 3.5]
+    assert histc(np.array([3.0, 3.0], np.float16), bins=2).tolist() == [0, 2]
+    with pytest.raises(ValueError, match="the range from nan to nan is not finite or reversed"):
+        histogram_bin_ct(np.array([1.0, NAN]), bins=3)
+    with pytest.raises(ValueError, match=r"the range from 3\.0 to 2\.0 is not finite or reversed"):
+        histogram_bin_ct(np.array([1.0]), bins=3, range=np.array([3.0, 2.0]))
+    with pytest.raises(ValueError, match="HistogramBinCt: bins is 0; there is at least one"):
+        histogram_bin_ct(np.array([1.0]), bins=0)
+    with pytest.raises(ShapeInferenceError, match=re.escape("the edges are [1]; they are (n,), and n is at least 2")):
+        histogram_bins_tensor(np.array([1.0]), np.array([1.0]))
+
+
+def test_densities_sum_to_one_over_all_bins():
+    points, weight = np.random.default_rng(0).random((50, 2)), np.arange(50.0)
+    edges = histogramdd_bin_edges(points, bins=[3, 4])
+    density = histogramdd_from_bin_cts(points, weight, bins=[3, 4], density=True)
+    volumes = np.outer(*map(np.diff, edges))
+    assert (density * volumes).sum() == pytest.approx(1)
+    assert np.allclose(density, histogramdd_from_bin_tensors(points, weight, *edges, density=True))
+    assert np.isnan(histogram_bins_tensor(np.array([7.0]), np.array([0.0, 1.0]), density=True).hist).all()
+
+
+def test_weights_of_another_shape():
+    with pytest.raises(ValueError, match=re.escape("weight is [2]; one for each element is [3]")):
+        histogram_bin_ct(np.ones(3), np.ones(2))
+    with pytest.raises(ValueError, match="both are"):
+        bincount(np.zeros(3, np.int64), np.ones(2))
+    with pytest.raises(ValueError, match="Bincount: input has -1; it counts numbers from 0 on"):
+        bincount(np.array([-1]), np.ones(1))
+
+
+def test_hashes_are_of_the_widest_type():
+    assert hash_tensor(np.array([3, 5, -1], np.int8)) == np.uint64(2**64 - 7)
+    assert hash_tensor(np.array([[1.5], [1.5]], np.float16), dim=[0]).tolist() == [0]
+    assert hash_tensor(np.array(1.5, np.float32), keepdim=True) == np.array(1.5).view(np.uint64)
+    with pytest.raises(ValueError, match="mode is 1; there is only 0"):
+        hash_tensor(np.ones(2), mode=1)
+
+
+def test_covariance_is_that_of_numpy():
+    x, counts, weights = np.random.default_rng(0).random((3, 5)), np.array([1, 2, 0, 1, 3]), np.arange(1.0, 6)
+    assert np.allclose(cov(x, counts, weights), np.cov(x, fweights=counts, aweights=weights))
+    assert np.allclose(cov(x, correction=0), np.cov(x, ddof=0))
+    assert np.allclose(corrcoef(x), np.corrcoef(x))
+    assert np.allclose(cov(x.astype(np.float16)).astype(float), np.cov(x), atol=1e-2)
+
+
+def test_covariance_of_few():
+    assert np.isinf(cov(np.array([[1.0, 2.0], [3.0, 5.0]]), correction=5)).all()
+    assert np.isnan(cov(np.array(3.0)))
+    assert cov(np.zeros((0, 3))).shape == (0, 0)
+    assert np.isnan(corrcoef(np.array([[1.0, 1.0], [3.0, 5.0]]))).tolist() == [[True, True], [True, False]]
+    with pytest.raises(ValueError, match="the weights sum to zero"):
+        cov(np.ones(3), np.zeros(3, np.int64))
+    with pytest.raises(ValueError, match="Cov: a weight is negative"):
+        cov(np.ones(2), None, np.array([1.0, -1.0]))
+    with pytest.raises(ValueError, match=re.escape("weights are [2]; there are 3 observations, each with one")):
+        cov(np.ones(3), None, np.ones(2))
+    with pytest.raises(ShapeInferenceError, match="variables by observations"):
+        corrcoef(np.ones((1, 2, 3)))
