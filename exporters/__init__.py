@@ -4,6 +4,7 @@ Where what is:
 
 - what a user registers: `custom_op` (with `torch_schema`), `translations` (of an Op: `op_translation`; of an
   onnxscript function: `functions`), `contrib_ops`; nodes are emitted in `nodes`
+- which op of `pyops.kernels` carries which torch operator: `kernels`; with the registrations, `translation_table`
 - the two exporters: `dynamo`, and `torchscript` with `tracing`, `symbolics` and `graph_values`
 - what both end in, `program`: `functions`, `opset_imports`, `declared_nodes`, `optimization`
 - ONNX's own schemas of the ops: `schema`, `schema_inference`, `schema_registry`
@@ -29,7 +30,8 @@ from .program import Program
 from .report import OutputReport, Report
 from .schema_registry import SchemaRegistration, register_schemas
 from .support import Explanation, OperatorSupport
-from .translations import is_registered, translate, translation_table
+from .translation_table import is_registered, translation_table
+from .translations import translate
 from .verify import verify
 
 __all__ = [

@@ -9,12 +9,13 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import onnx_ir
 import torch
@@ -31,6 +32,7 @@ try:
     from torch._library.custom_ops import CustomOpDef
     from torch._ops import OpOverload
     from torch.fx import operator_schemas
+    from torch.fx import traceback as fx_traceback
     from torch.utils import _pytree
     from torch.utils._python_dispatch import TorchDispatchMode as DispatchMode
 except ImportError as error:
@@ -41,6 +43,7 @@ __all__ = [
     "CustomOpDef",
     "DispatchMode",
     "OpOverload",
+    "annotated",
     "called_overload",
     "can_decompose",
     "clone_tensors",
@@ -51,6 +54,7 @@ __all__ = [
     "is_mutable",
     "is_random",
     "named_leaves",
+    "one_at_a_time",
     "op_database",
     "operator_names",
     "own_translation",
@@ -66,6 +70,21 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+_exporting = threading.RLock()
+
+
+def one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
+    """Let one thread at a time into such functions: torch's exporter keeps the state of an export in its modules."""
+
+    @functools.wraps(function)
+    def locked(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _exporting:
+            return function(*args, **kwargs)
+
+    return locked
 
 
 @dataclass(frozen=True)
@@ -140,6 +159,20 @@ def is_random(overload: OpOverload) -> bool:
 def can_decompose(overload: OpOverload) -> bool:
     """Whether torch itself makes the operator of others, whatever the decompositions that it is given."""
     return guarded("OpOverload._can_decompose", lambda: bool(overload._can_decompose()))
+
+
+@contextmanager
+def annotated(entries: dict[str, Any]) -> Iterator[None]:
+    """Nodes that torch.export makes inside the ``with`` block have these in ``meta["custom"]``."""
+
+    def entered() -> ExitStack:
+        with ExitStack() as stack:
+            stack.enter_context(fx_traceback.preserve_node_meta())
+            stack.enter_context(fx_traceback.annotate(entries))
+            return stack.pop_all()
+
+    with guarded("torch.fx.traceback.annotate", entered):
+        yield
 
 
 def spell(overload: OpOverload) -> str:
@@ -260,7 +293,7 @@ def torchvision_not_missed() -> Iterator[None]:
 def torchlib_read_once() -> Iterator[None]:
     """Torch's exporter reads its translations from their sources in every export, but once inside the ``with`` block.
 
-    That is most of the time that a small export takes.
+    That is most of the time that a small export takes. Inside the block it knows the sizes of complex tensors too.
     """
 
     def patched() -> Any:
@@ -271,7 +304,12 @@ def torchlib_read_once() -> Iterator[None]:
 
         @functools.cache
         def once(**arguments: Any) -> Any:
-            return read.__get__(None, class_)(**arguments)
+            registry = read.__get__(None, class_)(**arguments)
+            # A complex tensor is one of pairs along a last dimension, and the sizes before that are its own.
+            for name in ("aten::sym_size.int", "aten::sym_storage_offset"):
+                found = registry.functions[name]
+                registry.functions[name] = [*found, *(replace(item, is_complex=True) for item in found)]
+            return registry
 
         def from_torchlib(cls: Any, /, **arguments: Any) -> Any:
             # An export adds the user's translations to its registry.

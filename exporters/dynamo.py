@@ -12,7 +12,7 @@ from . import optimization
 from ._torch_private import torchvision_not_missed
 from .opset_imports import check_custom_opsets
 from .program import Model, Program, emission
-from .translations import translation_table
+from .translation_table import translation_table
 
 
 def capture(
@@ -21,11 +21,19 @@ def capture(
     *,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
     custom_opsets: Mapping[str, int] | None = None,
+    kernels: bool = True,
     keep_functions: bool = False,
     optimize: bool = True,
     **arguments: Any,
 ) -> Program:
     """Run torch's exporter with every registration applied.
+
+    Parameters
+    ----------
+    kernels : bool
+        Whether ops of `pyops.kernels` carry operators that it does not translate.
+    model, args, **arguments
+        As for `exporters.export`.
 
     Raises
     ------
@@ -34,7 +42,7 @@ def capture(
         raised comes out as itself.
     """
     check_custom_opsets(custom_opsets or {})
-    table = {**translation_table(), **(custom_translation_table or {})}
+    table = {**translation_table(kernels=kernels), **(custom_translation_table or {})}
     with emission() as emitted:
         exported = _export(model, args, {**arguments, "custom_translation_table": table, "optimize": False})
     program = Program(exported.model, exported.exported_program)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from pyops.op import Op
 
-from ._torch_private import OpOverload, qualified_name, untranslated
+from ._torch_private import OpOverload, one_at_a_time, qualified_name, untranslated
 from .errors import ExportError
 from .explanations import causes, explained
 from .fallback import opaque, rewriting
 from .fallback.attempts import Attempts, mark_of, node_at_fault
+from .fallback.opaque import Carriers
 from .fallback.sources import source_line
+from .kernels import library
+from .kernels.table import Row
 from .program import Model
 from .support import By, Explanation, OperatorSupport
 from .translations import registered, registered_source
@@ -24,6 +27,7 @@ from .translations import registered, registered_source
 _LACKING = "torch's exporter has no translation"
 
 
+@one_at_a_time
 def explain(
     model: Model,
     args: tuple[Any, ...] = (),
@@ -31,8 +35,9 @@ def explain(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
+    kernels: bool = True,
 ) -> Explanation:
-    """Who exports each torch operator of a model: torch, a registration, only ``fallback=True``, or nothing.
+    """Who exports each torch operator of a model: torch, a registration, `pyops.kernels`, a fallback, or nothing.
 
     The model is captured with ``torch.export`` and not exported: no translation is called. So an operator
     whose translation refuses this very call counts as torch's, and one that is translated wrongly too;
@@ -44,7 +49,7 @@ def explain(
         Call ``model.eval()`` first.
     args : tuple
         Example arguments.
-    kwargs, dynamic_shapes, custom_translation_table
+    kwargs, dynamic_shapes, custom_translation_table, kernels
         As for `export`.
 
     Returns
@@ -65,33 +70,47 @@ def explain(
     ...     def forward(self, x):
     ...         return torch.lgamma(torch.relu(x))
     >>> [(item.operator, item.by) for item in exporters.explain(Model().eval(), (torch.ones(2),))]
-    [('aten::relu', 'torch'), ('aten::lgamma', 'fallback')]
+    [('aten::relu', 'torch'), ('aten::lgamma', 'kernel')]
     """
     if not isinstance(args, tuple):
         raise ExportError(f"explain takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
     table = custom_translation_table or {}
-    attempts = Attempts(model, args, {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes})
+    arguments = {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
+    attempts = Attempts(model, args, arguments, Carriers(kernels=kernels, torch=True))
     try:
         graph = attempts.functional()
     except Exception as error:  # whatever torch or the model's own code raises
         return Explanation([], f"torch.export cannot capture the model: {_said(error)}")
-    missing = _missing(attempts, {*table, *registered()})
+    translated = {*table, *registered()}
+    missing = _missing(attempts, graph, translated)
+    carried = library.translations() if kernels and missing else {}
+    lacking = _missing(attempts, graph, {*translated, *carried}) if carried else missing
     found: dict[tuple[str, By, str], list[str]] = {}
     for name, node in rewriting.call_nodes(graph):
-        found.setdefault(_verdict(node, missing.pop(name, ""), table), []).append(source_line(node))
-    for target, reason in missing.items():
-        found[target, "nothing", reason] = [""]
+        row = library.find(_operator(node)) if kernels else None
+        verdict = _verdict(node, missing.get(name), name in lacking, table, row)
+        found.setdefault(verdict, []).append(source_line(node))
+    for name in lacking.keys() - dict(rewriting.call_nodes(graph)).keys():
+        found[name, "nothing", lacking[name].reason] = [""]
     return Explanation(
         OperatorSupport(operator, len(lines), by, reason, tuple(dict.fromkeys(filter(None, lines))))
         for (operator, by, reason), lines in found.items()
     )
 
 
-def _missing(attempts: Attempts, translated: set[OpOverload]) -> dict[str, str]:
-    """Why torch's exporter cannot translate a call, by the call's name; of what is no operator's, by its own."""
+class _Missing(NamedTuple):
+    """Why torch's exporter cannot translate a call, and what it makes of the call, if that is other operators."""
+
+    reason: str
+    parts: str = ""
+
+
+def _missing(
+    attempts: Attempts, graph: torch.export.ExportedProgram, translated: Set[OpOverload]
+) -> dict[str, _Missing]:
+    """What torch's exporter cannot translate, by the call's name; of what is no operator's, by its own."""
     stopped: dict[OpOverload, str] = {}
     while True:
-        graph = attempts.functional()
         calls = dict(rewriting.call_nodes(graph))
         try:
             lacking = untranslated(graph, {*translated, *opaque.translation_table(), *stopped})
@@ -100,15 +119,17 @@ def _missing(attempts: Attempts, translated: set[OpOverload]) -> dict[str, str]:
             if not isinstance(target, OpOverload) or target in stopped:
                 raise
             stopped[target] = "torch's exporter stops where it breaks it up"
+            graph = attempts.functional()
             continue
-        reasons = {name: stopped[node.target] for name, node in calls.items() if node.target in stopped}
+        reasons = {name: _Missing(stopped[node.target]) for name, node in calls.items() if node.target in stopped}
         for node in lacking:
             call = mark_of(node)
             part = qualified_name(node.target) if isinstance(node.target, OpOverload) else str(node.target)
             whole = qualified_name(calls[call].target) if call else part  # type: ignore[arg-type] # it is an operator
             # Torch has primitives of its own under the same names.
             known = part.partition("::")[2] == whole.partition("::")[2]
-            reasons.setdefault(call or part, _LACKING if known else f"torch makes {part} of it; {_LACKING} of that")
+            parts = "" if known else f"torch makes {part} of it"
+            reasons.setdefault(call or part, _Missing(f"{parts}; {_LACKING} of that" if parts else _LACKING, parts))
         return reasons
 
 
@@ -129,21 +150,44 @@ def _said(error: Exception) -> str:
     return f"{type(root).__name__}: {next(iter(str(root).splitlines()), '')}{where}"
 
 
-def _verdict(node: torch.fx.Node, missing: str, table: Mapping[Any, Any]) -> tuple[str, By, str]:
-    target = node.target
+def _verdict(
+    node: torch.fx.Node, missing: _Missing | None, lacking: bool, table: Mapping[Any, Any], row: Row | None
+) -> tuple[str, By, str]:
+    target, name = node.target, _operator(node)
     assert isinstance(target, OpOverload)
-    name = qualified_name(target)
     if opaque.is_fallback(target):
-        return opaque.called(node), "fallback", "torch.export cannot trace it"
+        return (name, "kernel", _carrier(row)) if row else (name, "fallback", "torch.export cannot trace it")
     if target in table:
         return name, "registration", f"custom_translation_table: {_spelled(table[target])}"
     source = registered_source(target)
     if source is not None:
         return name, "registration", _spelled(source)
-    if not missing:
+    if row and (missing or row.replaces) and _is_carried(node, row):
+        return name, "kernel", _carrier(row)
+    if missing is None:
         return name, "torch", ""
+    if not lacking:
+        return name, "kernel", missing.parts
     refusal = rewriting.refusal(node, {name.partition("::")[0]})
-    return (name, "nothing", f"{missing}, and {refusal}") if refusal else (name, "fallback", missing)
+    reason = missing.reason
+    return (name, "nothing", f"{reason}, and {refusal}") if refusal else (name, "fallback", reason)
+
+
+def _operator(node: torch.fx.Node) -> str:
+    """The operator that the model's code calls."""
+    assert isinstance(node.target, OpOverload)
+    return opaque.called(node) if opaque.is_fallback(node.target) else qualified_name(node.target)
+
+
+def _is_carried(node: torch.fx.Node, row: Row) -> bool:
+    values = [item.meta.get("val") for item in node.all_input_nodes]
+    has_complex = any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
+    return not rewriting.unfitness(node) and (row.takes_complex or not has_complex)
+
+
+def _carrier(row: Row) -> str:
+    source = row.registration.source
+    return _spelled(source) if isinstance(source, Op) else "ops of pyops.kernels"
 
 
 def _spelled(source: Any) -> str:

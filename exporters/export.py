@@ -8,12 +8,15 @@ from typing import Any, Literal
 
 from . import dynamo as dynamo_exporter
 from . import torchscript
+from ._torch_private import one_at_a_time
 from .errors import ExportError
 from .fallback import attempts
+from .fallback.opaque import Carriers
 from .program import Model, Program
 from .verify import verify
 
 
+@one_at_a_time
 def export(
     model: Model,
     args: tuple[Any, ...] = (),
@@ -21,6 +24,7 @@ def export(
     *,
     dynamo: bool = True,
     keep_functions: bool = False,
+    kernels: bool = True,
     fallback: bool | Literal["verify"] = False,
     **arguments: Any,
 ) -> Program:
@@ -40,8 +44,11 @@ def export(
     keep_functions : bool
         Whether the onnxscript functions of `translate` stay functions of the model, with one node
         that calls each; otherwise their nodes are inlined.
+    kernels : bool
+        Whether torch operators that its exporter lacks become nodes of the ops in `pyops.kernels`; if not,
+        they are an error. The TorchScript exporter does not use them.
     fallback : bool or "verify"
-        Let torch operators that cannot be translated become nodes that call torch itself; a process that
+        Let the rest of what cannot be translated become nodes that call torch itself; a process that
         runs the model then needs torch, and calls `use_fallback`. ``"verify"`` compares each distinct call
         with ONNX Runtime on the arguments, and lets those fall back too that are wrong or refused there.
         ``program.fallbacks`` says what fell back.
@@ -83,9 +90,13 @@ def export(
         raise ExportError(f'fallback is {fallback!r}; expected False, True or "verify"')
     if fallback and not dynamo:
         raise ExportError("fallback= works on the graphs of torch.export; leave out dynamo=False")
-    capture = dynamo_exporter.capture if dynamo else torchscript.capture
-    if fallback:
-        capture = functools.partial(attempts.export, verified=fallback == "verify")
+    if not dynamo:
+        capture = torchscript.capture
+    elif kernels or fallback:
+        carriers = Carriers(kernels, bool(fallback))
+        capture = functools.partial(attempts.export, carriers=carriers, verified=fallback == "verify")
+    else:
+        capture = functools.partial(dynamo_exporter.capture, kernels=False)
     program = capture(model, args, keep_functions=keep_functions, **arguments)
     if checked:
         report = verify(model, args or None, program, kwargs=arguments.get("kwargs"))

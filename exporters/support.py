@@ -9,7 +9,7 @@ from typing import Literal, overload
 
 from pyops.tables import html_paragraphs, html_table, text_table
 
-By = Literal["torch", "registration", "fallback", "nothing"]
+By = Literal["torch", "registration", "kernel", "fallback", "nothing"]
 
 _HEADER = ("operator", "calls", "exported by", "why", "called in")
 
@@ -26,7 +26,7 @@ class OperatorSupport:
         How many the captured model has.
     by : str
         What exports it: ``"torch"`` its exporter, ``"registration"`` one of `custom_op` or `translate`,
-        ``"fallback"`` only ``fallback=True``, ``"nothing"``.
+        ``"kernel"`` an op of `pyops.kernels`, ``"fallback"`` only ``fallback=True``, ``"nothing"``.
     reason : str
         Which op or function is registered; or why it falls back; or why it cannot even do that.
     sources : tuple of str

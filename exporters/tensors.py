@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from pyops.errors import InputError, MissingDependencyError, OutputError
+from pyops import devices
+from pyops.errors import InputError, OutputError
 from pyops.types import DType, dtype_name
 
 TORCH_DTYPES: dict[DType, torch.dtype] = {
@@ -86,7 +87,7 @@ def as_array(tensor: torch.Tensor) -> Any:
         plain = plain.view(_AS_BITS[dtype.itemsize])
     if tensor.device.type == "cpu":
         return plain.numpy().view(dtype)
-    return cupy().from_dlpack(plain).view(dtype)
+    return devices.cupy("a tensor on a GPU").from_dlpack(plain).view(dtype)
 
 
 def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
@@ -104,6 +105,21 @@ def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
     if dtype in _BIT_VIEWED:
         plain = plain.view(np.uint8 if plain.itemsize == 1 else np.int16)
     return torch.from_numpy(np.asarray(_Writable(plain))).view(dtype)
+
+
+def holding_tensor(array: Any) -> torch.Tensor:
+    """A CUDA tensor on the memory of a CuPy array, which it keeps.
+
+    Raises
+    ------
+    OutputError
+        Torch has no such dtype.
+    """
+    dtype = torch_dtype(array.dtype)
+    if dtype in _BIT_VIEWED:
+        array = array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)
+    tensor: torch.Tensor = torch.from_dlpack(array)
+    return tensor.view(dtype)
 
 
 class _Writable:
@@ -124,7 +140,7 @@ def as_onnx_array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def as_tensor(array: Any, device: torch.device) -> torch.Tensor:
-    """A contiguous tensor with a copy of a NumPy or CuPy array, in memory of torch's own.
+    """A contiguous tensor with a copy of a NumPy array, in memory of torch's own.
 
     The copy keeps what a kernel returned (its input, a constant of its own) from being the
     memory that torch code writes to later.
@@ -132,27 +148,8 @@ def as_tensor(array: Any, device: torch.device) -> torch.Tensor:
     Raises
     ------
     OutputError
-        Torch has no such dtype, or the array is NumPy's where CuPy's is due.
+        Torch has no such dtype.
     """
-    if device.type == "cuda" and isinstance(array, np.ndarray):
-        raise OutputError("a CUDA kernel returned a NumPy array; return a CuPy array, for example cupy.asarray(result)")
     tensor = torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=device)
     as_array(tensor)[...] = array
     return tensor
-
-
-def cupy() -> Any:
-    """The CuPy module.
-
-    Raises
-    ------
-    MissingDependencyError
-        It is not installed.
-    """
-    try:
-        import cupy
-    except ImportError as error:
-        raise MissingDependencyError(
-            "operators on CUDA tensors need CuPy; pip install cupy-cuda13x (or the one for your CUDA)"
-        ) from error
-    return cupy

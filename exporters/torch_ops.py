@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ._torch_private import Argument, OpOverload, operator_names
+from ._torch_private import Argument, OpOverload, can_decompose, operator_names, own_translation
 from .errors import ExportError
 
 _NAME = re.compile(r"(?P<namespace>\w*)::(?P<name>\w+)(\.(?P<overload>\w+))?")
@@ -54,6 +54,13 @@ def overloads(name: Any) -> list[OpOverload]:
             f"{namespace}::{matched['name']} has no overload {matched['overload']!r}; it has {', '.join(known)}"
         )
     return [known[matched["overload"]]]
+
+
+def is_native(target: OpOverload) -> bool:
+    """Whether torch's exporter translates an operator, or makes others of it that it may translate."""
+    return (
+        can_decompose(target) or target in torch.export.default_decompositions() or own_translation(target) is not None
+    )
 
 
 def written(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import onnxscript
 
@@ -22,14 +22,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class _Registration:
+class Registration:
+    """How an operator is translated.
+
+    Attributes
+    ----------
+    translation : callable
+        Takes the arguments that the exported graph has.
+    source : callable or Op
+        What was given for it.
+    """
+
     translation: Callable[..., Any]
     source: Any
-    """The function or Op that the user gave."""
 
 
 # By the overload's name: registering a torch operator again makes another OpOverload object of it.
-_translations: dict[str, _Registration] = {}
+_translations: dict[str, Registration] = {}
 
 
 @overload
@@ -71,53 +80,53 @@ def translate(torch_op: str, function: Any = None) -> Any:
     ... def gelu(x, *, approximate="none"):
     ...     return exporters.opset("com.microsoft").Gelu(x)
     """
-    targets = overloads(torch_op)
-    functional = [target for target in targets if not is_mutable(target)]
+    functional_overloads(torch_op)
+    if function is None:
+        return lambda decorated: translate(torch_op, decorated)
+    _translations.update(registrations(torch_op, function))
+    return function
+
+
+def functional_overloads(torch_op: str) -> list[OpOverload]:
+    """The overloads of a torch operator that an exported graph may have.
+
+    Raises
+    ------
+    ExportError
+        Torch has no such operator, or it writes to its arguments.
+    """
+    functional = [target for target in overloads(torch_op) if not is_mutable(target)]
     if not functional:
         raise ExportError(
             f"{torch_op} writes to its arguments, and an exported graph has no such operator left; "
             "translate the one that returns its result"
         )
-    if function is None:
-        return lambda decorated: translate(torch_op, decorated)
-    found: dict[str, _Registration] = {}
+    return functional
+
+
+def registrations(torch_op: str, function: Any) -> dict[str, Registration]:
+    """What a function or an Op translates of a torch operator, by the names of its overloads.
+
+    Raises
+    ------
+    ExportError
+        As `translate` does.
+    """
+    found: dict[str, Registration] = {}
     problems = []
-    for target in functional:
+    for target in functional_overloads(torch_op):
         try:
-            found[qualified_name(target)] = _Registration(_translation(target, function), function)
+            found[qualified_name(target)] = Registration(_translation(target, function), function)
         except ExportError as error:
             problems.append(str(error))
     if not found:
         raise ExportError("\n".join(problems))
-    _translations.update(found)
-    return function
+    return found
 
 
 def register(torch_op: str, translation: Callable[..., Any], source: Any = None) -> None:
     """Enter the translation of one overload, unchecked; the source is the Op that it emits, if that is all."""
-    _translations[torch_op] = _Registration(translation, source or translation)
-
-
-def translation_table() -> dict[OpOverload, Callable[..., Any]]:
-    """Every registered translation, for people who call ``torch.onnx.export`` themselves.
-
-    Returns
-    -------
-    dict
-        OpOverload to callable, as ``torch.onnx.export(custom_translation_table=...)`` takes it.
-
-    Examples
-    --------
-    >>> import exporters, torch
-    >>> @exporters.translate("aten::gelu")
-    ... def gelu(x, *, approximate="none"):
-    ...     return exporters.opset("com.microsoft").Gelu(x)
-    >>> table = exporters.translation_table()
-    >>> torch.ops.aten.gelu.default in table
-    True
-    >>> program = torch.onnx.export(model, (x,), dynamo=True, custom_translation_table=table)  # doctest: +SKIP
-    """
-    return {target: _or_torchs_own(target, translation) for target, translation in registered().items()}
+    _translations[torch_op] = Registration(translation, source or translation)
 
 
 def registered() -> dict[OpOverload, Callable[..., Any]]:
@@ -136,6 +145,14 @@ class NoTranslationError(ExportError):
     """A registered translation leaves a call to torch's own, and there is none."""
 
 
+_RAISED = "__raised_by_translation__"
+
+
+def raised_by_translation(error: BaseException) -> bool:
+    """Whether a function that is registered raised an exception."""
+    return hasattr(error, _RAISED)
+
+
 def refused(target: OpOverload) -> ExportError:
     """What to raise where a translation leaves a call to torch's own, and there is none."""
     return NoTranslationError(
@@ -144,7 +161,9 @@ def refused(target: OpOverload) -> ExportError:
     )
 
 
-def _or_torchs_own(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
+def or_torchs_own(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
+    """The translation, or torch's own where it leaves a call to that."""
+
     def chosen(*args: Any, **kwargs: Any) -> Any:
         result = translation(*args, **kwargs)
         if result is not NotImplemented:
@@ -156,40 +175,6 @@ def _or_torchs_own(target: OpOverload, translation: Callable[..., Any]) -> Calla
         return own(*args, **kwargs)
 
     return chosen
-
-
-def is_registered(torch_op: str) -> Literal["exporters", "torch"] | None:
-    """Who translates a torch operator to ONNX, if somebody does.
-
-    An operator that nobody translates may export all the same, where torch decomposes it into others.
-
-    Parameters
-    ----------
-    torch_op : str
-        ``"ns::name.overload"``, or ``"ns::name"`` for any of its overloads.
-
-    Returns
-    -------
-    str or None
-        ``"exporters"`` for a registration of `custom_op` or `translate`, ``"torch"`` for torch's
-        own translation in its ``torch.export`` based exporter, None if there is neither.
-
-    Raises
-    ------
-    ExportError
-        Torch has no such operator.
-
-    Examples
-    --------
-    >>> import exporters
-    >>> exporters.is_registered("aten::add.Tensor")
-    'torch'
-    >>> exporters.is_registered("aten::lgamma")
-    """
-    targets = overloads(torch_op)
-    if any(qualified_name(target) in _translations for target in targets):
-        return "exporters"
-    return "torch" if any(own_translation(target) is not None for target in targets) else None
 
 
 def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
@@ -215,7 +200,11 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
         if isinstance(function, onnxscript.OnnxFunction):
             functions.check_return_annotation(function)
         with functions.called_as_nodes():
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                setattr(error, _RAISED, True)
+                raise
 
     return translation
 

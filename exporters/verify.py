@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 import pyops
+from pyops import devices
 from pyops.types import DType
 
-from ._torch_private import clone_tensors
+from ._torch_private import clone_tensors, flatten
 from .adapt import input_values, to_onnx_outputs
 from .dynamo import capture
 from .errors import ExportError
@@ -40,7 +41,7 @@ def verify(
     """Compare what torch and ONNX Runtime compute for a model.
 
     The model runs in evaluation mode and without gradients, on copies of the arguments; its
-    training mode is restored.
+    training mode is restored. ONNX Runtime runs where the model's tensors lie: on the GPU, or on the CPU.
 
     Parameters
     ----------
@@ -78,7 +79,10 @@ def verify(
         `intermediates` are asked for of a program without torch's graph, or `reference` of a model with
         an operator that ONNX's evaluator lacks.
     MissingDependencyError
-        `progress` is asked for and rich is not installed.
+        `progress` is asked for and rich is not installed, or a tensor lies on a GPU and this onnxruntime
+        has no CUDA.
+    DeviceError
+        A tensor lies on a GPU that ONNX Runtime cannot use.
 
     Examples
     --------
@@ -97,7 +101,7 @@ def verify(
         first = next(calls)
         if program is None:
             program = capture(model, first, kwargs=keywords, verbose=False)
-        session = pyops.InferenceSession(program)
+        session = pyops.InferenceSession(program, providers=_providers(run, first, keywords))
         inputs = [item.name for item in session.get_inputs()]
         names = [item.name for item in session.get_outputs()]
         opinion = Reference(program) if reference else None
@@ -113,6 +117,14 @@ def verify(
                 inside += compare_intermediates(count, program, sample, keywords, allowed)
             count += 1
     return Report(tuple(outputs), count, tuple(inside))
+
+
+def _providers(run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """The execution providers for where the model's tensors lie, or, without any, those of its arguments."""
+    model = [*run.parameters(), *run.buffers()] if isinstance(run, torch.nn.Module) else []
+    given = [leaf for leaf in flatten((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    on_gpu = any(tensor.device.type == "cuda" for tensor in model or given)
+    return ([devices.CUDA_PROVIDER] if on_gpu else []) + ["CPUExecutionProvider"]
 
 
 def _dtype(dtype: Any) -> DType:

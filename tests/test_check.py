@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import threading
-import types
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +16,8 @@ import pyops
 from pyops import Op, onnx_op
 from pyops.errors import InputError, MissingDependencyError
 from pyops.testing import CHECKS, CheckError, CheckReport, Sample, check
-from tests import compiled_db, op_db, op_db_shapes
+from tests import compiled_db, cupy_on_host, op_db, op_db_shapes
+from tests.cuda_sessions import cupy, needs_the_provider
 from tests.faulty_db import FAULTS, Fault
 from tests.scripts import run_plain_script
 from tests.test_imports import BLOCK
@@ -26,6 +26,7 @@ T = TypeVar("T", np.float32, np.float64)
 F32 = NDArray[np.float32]
 X = np.array([[0.25, 1.5, -2.75], [3, 0, 1]], np.float32)
 
+__all__ = ["cupy"]
 WITHOUT_TORCH = tuple(name for name in CHECKS if not name.startswith("torch_"))
 
 # One sample of each op, and its last: of types that few others have, or with all there is.
@@ -417,20 +418,43 @@ def test_functions_declared_with_onnxruntime_extensions_are_ops_too():
 
 
 def test_a_cuda_kernel_is_held_against_the_cpu_kernel(op, monkeypatch: pytest.MonkeyPatch):
-    # Of CuPy, what the check and the call of the kernel use of it.
-    gpu = types.SimpleNamespace(is_available=lambda: False)
-    cupy = types.SimpleNamespace(asarray=np.asarray, asnumpy=np.asarray, cuda=gpu)
     assert check(op, X, checks="cuda")["cuda"].reason == "no CUDA kernel is registered"
-    op.register_kernel("cuda")(halve)
+    op.register_kernel("cuda")(lambda x, *, by=2.0: x * np.float32(1 / by))
     monkeypatch.setitem(sys.modules, "cupy", None)
-    assert "CuPy is not installed" in check(op, X, checks="cuda")["cuda"].reason
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    assert check(op, X, checks="cuda")["cuda"].reason == "there is no NVIDIA GPU here"
-    gpu.is_available = lambda: True
-    assert check(op, X, checks="cuda")["cuda"].status == "passed"
-    op.register_kernel("cuda")(lambda x, *, by=2.0: x)
+    result = check(op, X, checks="cuda")["cuda"]
+    assert (result.status, result.reason[:27]) == ("not run", "the CUDA kernel needs CuPy ")
+    monkeypatch.setitem(sys.modules, "cupy", cupy_on_host)
+    monkeypatch.setattr(cupy_on_host.state, "available", False)
+    assert "CuPy finds none here" in check(op, X, checks="cuda")["cuda"].reason
+    monkeypatch.setattr(cupy_on_host.state, "available", True)
+    result = check(op, X, checks="cuda")["cuda"]
+    assert result.status == "passed"
+    assert "in no session: this onnxruntime has no CUDAExecutionProvider" in result.reason
+    op.register_kernel("cuda")(lambda x, *, by=2.0: x + np.float32(0))
     report = check(op, X, checks="cuda", raise_exception=False)
     assert "the CUDA kernel gives other outputs: output 'output'" in report["cuda"].reason
+
+
+@needs_the_provider
+@pytest.mark.usefixtures("cupy")
+def test_a_cuda_kernel_is_held_against_the_cpu_kernel_in_a_session_too():
+    @onnx_op("checked::Resized")
+    def resized(x: F32, shape: NDArray[np.int64]) -> F32:
+        return x.reshape(shape.tolist())
+
+    resized.register_kernel("cuda", host_inputs=("shape",))(lambda x, shape: x.reshape(*shape.tolist()))
+    result = check(resized, X, np.array([-1, 1]), checks="cuda")["cuda"]
+    assert (result.status, result.reason) == ("passed", "called, and in a CUDA session")
+
+
+def test_a_cuda_kernel_alone_has_nothing_to_be_held_against(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "cupy", cupy_on_host)
+
+    @onnx_op("checked::Alone", device_types=("cuda",))
+    def alone(x: F32) -> F32:
+        return x + np.float32(1)
+
+    assert "no CPU kernel" in check(alone, X, checks="cuda")["cuda"].reason
 
 
 def test_may_inplace_is_held_to():

@@ -418,6 +418,18 @@ def machine(packages: list[str], of_cupy: list[str] | None = None, **probes: Pro
             "cudaErrorInsufficientDriver",
             "nvidia-smi",
         ),
+        (
+            machine(
+                ["onnxruntime-gpu"],
+                ["cupy-cuda13x"],
+                onnxruntime=Probe(["1.31.1", ["CUDAExecutionProvider"]]),
+                cupy=Probe([1, 13000, 13000]),
+                cuda=Probe(failure="pyops.errors.DeviceError: CUDAExecutionProvider is asked for"),
+            ),
+            "CUDA kernels",
+            "DeviceError: CUDAExecutionProvider is asked for",
+            "CUDA and cuDNN",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )
@@ -447,6 +459,30 @@ def test_doctor_succeeds_where_ops_run(made: Machine, monkeypatch: pytest.Monkey
     monkeypatch.setattr(machine_commands, "examine", lambda: made)
     assert parsed("doctor")["ok"] is True
     assert "nothing is broken" in command("doctor").stdout
+
+
+@pytest.mark.parametrize(
+    ("made", "state", "found"),
+    [
+        (machine(["onnxruntime"], ["cupy-cuda13x"], cupy=Probe([1, 13000, 13000])), "absent", "need onnxruntime-gpu"),
+        (
+            machine(
+                ["onnxruntime-gpu"],
+                ["cupy-cuda13x"],
+                onnxruntime=Probe(["1.31.1", ["CUDAExecutionProvider"]]),
+                cupy=Probe([1, 13000, 13000]),
+                cuda=Probe("runs"),
+            ),
+            "ok",
+            "run in sessions",
+        ),
+    ],
+)
+def test_doctor_says_whether_cuda_kernels_run_in_sessions(made, state, found, monkeypatch) -> None:
+    monkeypatch.setattr(machine_commands, "examine", lambda: made)
+    (finding,) = [item for item in parsed("doctor")["findings"] if item["what"] == "CUDA kernels"]
+    assert finding["state"] == state
+    assert found in finding["found"]
 
 
 def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,23 +6,31 @@ import logging
 import time
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from pyops.builtin import is_builtin
+from pyops.model import full_domain
+from pyops.types import DType
+
 from .._torch_private import clone_tensors, flatten
+from ..adapt import to_onnx_inputs, to_onnx_outputs
 from ..export import export
+from ..optimization import all_nodes
 from ..program import Program
-from ..report import OutputReport
+from ..report import OutputReport, Report, compare
 from ..tensors import TORCH_DTYPES
 from ..verify import verify
 from . import reasons
 from .chance import chance
-from .plan import TOLERANCES, Plan
-from .resizing import dynamic_shapes, resized
+from .plan import TOLERANCES, Mode, Plan
+from .resizing import dynamic_shapes, is_resizable, resized
 from .results import Result, Status
 from .samples import Database, Sample
+from .without_torch import run_without_torch
 
 _DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
 
@@ -39,7 +47,7 @@ def attempt(database: Database, plan: Plan, op: str, index: int) -> Result:
 
 def _attempt(database: Database, plan: Plan, result: Result) -> Result:
     try:
-        sample = database.sample(result.op, plan.dtype, result.sample)
+        sample = _sample(database, plan, result)
         if sample is None:
             return replace(result, status=Status.ABSENT)
         problem = _unusable(sample)
@@ -52,7 +60,25 @@ def _attempt(database: Database, plan: Plan, result: Result) -> Result:
         program = _export(sample, plan)
     except Exception as error:
         return _failed(result, reasons.of_export(error), reasons.one_line(error))
-    return _compared(replace(result, fallbacks=_fallbacks(program)), sample, program, plan)
+    result = replace(result, custom_nodes=_custom_nodes(program))
+    if not plan.dynamic:
+        return _compared(result, sample, sample.tensors, program, plan)
+    if not is_resizable(sample):
+        result = _compared(result, sample, sample.tensors, program, plan)
+        return replace(result, status=Status.FIXED) if result.status is Status.REPRODUCED else result
+    assert program.exported_program is not None
+    tensors = resized(sample, program.exported_program)
+    if tensors is None:
+        return _failed(result, reasons.Kind.SIZE, "torch takes it at another size too, and what was captured does not")
+    return _compared(result, sample, tensors, program, plan)
+
+
+def _sample(database: Database, plan: Plan, result: Result) -> Sample | None:
+    """The sample of that number; in a run with dynamic dimensions, of those that torch takes at another size too."""
+    wanted = (result.op, plan.dtype)
+    if plan.dynamic and database.sample(*wanted, fits=is_resizable):
+        return database.sample(*wanted, result.sample, is_resizable)
+    return database.sample(*wanted, result.sample)
 
 
 def _unusable(sample: Sample) -> str:
@@ -67,22 +93,30 @@ def _export(sample: Sample, plan: Plan) -> Program:
     return export(sample.module, clone_tensors(sample.tensors), verbose=False, **shapes, **plan.mode.arguments)
 
 
-def _compared(result: Result, sample: Sample, program: Program, plan: Plan) -> Result:
-    tensors: tuple[torch.Tensor, ...] | None = sample.tensors
-    if plan.dynamic:
-        assert program.exported_program is not None
-        tensors = resized(sample, program.exported_program)
-    if tensors is None:
-        return replace(result, status=Status.FIXED, reason="torch takes no other size, or the capture admits none")
+def _compared(
+    result: Result, sample: Sample, tensors: tuple[torch.Tensor, ...], program: Program, plan: Plan
+) -> Result:
     allowed = {_DTYPES[dtype]: pair for dtype, pair in TOLERANCES.items()}
     try:
-        report = verify(sample.module, tensors, program, tolerances=allowed)
+        if plan.mode is Mode.KERNELS:
+            report = _compared_without_torch(sample, tensors, program, allowed)
+        else:
+            report = verify(sample.module, tensors, program, tolerances=allowed)
     except Exception as error:
         return _failed(result, reasons.Kind.RUNTIME, reasons.one_line(error))
     undecided = chance(sample)
     if undecided and not any(map(_mismatched, report.outputs)):
         return replace(result, status=Status(undecided))
     return result if report.ok else _failed(result, *reasons.of_report(report))
+
+
+def _compared_without_torch(
+    sample: Sample, tensors: tuple[torch.Tensor, ...], program: Program, allowed: Mapping[DType, tuple[float, float]]
+) -> Report:
+    expected = to_onnx_outputs(sample.module(*clone_tensors(tensors)))
+    actual = run_without_torch(program, to_onnx_inputs(program, *tensors))
+    names = [item.name or "" for item in program.model.graph.outputs]
+    return Report(tuple(compare(0, names, expected, actual, allowed)), 1, ())
 
 
 def _failed(result: Result, kind: reasons.Kind, reason: str) -> Result:
@@ -93,8 +127,7 @@ def _mismatched(output: OutputReport) -> bool:
     return bool(output.problem)
 
 
-def _fallbacks(program: Program) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for item in program.fallbacks:
-        counts[item.operator] += item.count
-    return dict(counts)
+def _custom_nodes(program: Program) -> dict[str, int]:
+    """How many nodes there are of each operator that neither ONNX nor ONNX Runtime has."""
+    nodes = [node for node in all_nodes(program.model) if not is_builtin(full_domain(node.domain), node.op_type)]
+    return dict(Counter(f"{node.domain}::{node.op_type}" for node in nodes))

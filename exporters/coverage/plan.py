@@ -15,6 +15,8 @@ class Mode(StrEnum):
 
     PLAIN = "plain"
     """As torch does."""
+    KERNELS = "kernels"
+    """With the ops of `pyops.kernels`, and run in a process that cannot import torch."""
     FALLBACK = "fallback"
     """With ``fallback=True``: what cannot be translated runs in torch."""
     REPAIR = "repair"
@@ -23,8 +25,13 @@ class Mode(StrEnum):
     @property
     def arguments(self) -> dict[str, Any]:
         """What it adds to the arguments of ``exporters.export``."""
-        added: dict[Mode, dict[str, Any]] = {Mode.FALLBACK: {"fallback": True}, Mode.REPAIR: {"fallback": "verify"}}
-        return added.get(self, {})
+        added: dict[Mode, dict[str, Any]] = {
+            Mode.PLAIN: {"kernels": False},
+            Mode.KERNELS: {},
+            Mode.FALLBACK: {"fallback": True},
+            Mode.REPAIR: {"fallback": "verify"},
+        }
+        return added[self]
 
 
 TOLERANCES = {
@@ -74,6 +81,7 @@ class Plan:
         """Says it in words."""
         how = {
             Mode.PLAIN: "plain export",
+            Mode.KERNELS: "pyops.kernels, run without torch",
             Mode.FALLBACK: "fallback=True",
             Mode.REPAIR: 'fallback="verify"',
         }[self.mode]

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     CAPTURE = "torch.export stops"
     TRANSLATION = "no translation"
     EXPORT = "exporter fails"
+    SIZE = "one size only"
     RUNTIME = "ONNX Runtime refuses"
     SHAPE = "wrong shape or dtype"
     VALUES = "wrong values"

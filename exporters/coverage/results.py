@@ -30,7 +30,7 @@ class Status(StrEnum):
     UNUSABLE = "unusable"
     """No call that an export could be held against: torch does not run it here, or it takes or gives no tensor."""
     FIXED = "fixed size"
-    """In a run with dynamic dimensions: there is no other size that the call could have."""
+    """In a run with dynamic dimensions: torch takes no sample at another size; reproduced at its own."""
     ABSENT = "absent"
     """The operator has fewer samples."""
 
@@ -50,8 +50,8 @@ class Result:
         Where it got to, if it failed.
     reason : str
         Why it is not reproduced, in one line.
-    fallbacks : dict
-        The torch operators that run in torch, with the number of their nodes.
+    custom_nodes : dict
+        The operators of the model that neither ONNX nor ONNX Runtime has, with the number of their nodes.
     seconds : float
         Exporting and running took.
     """
@@ -61,7 +61,7 @@ class Result:
     status: Status
     kind: str = ""
     reason: str = ""
-    fallbacks: dict[str, int] = field(default_factory=dict)
+    custom_nodes: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
 

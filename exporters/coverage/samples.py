@@ -6,7 +6,7 @@ import importlib
 import itertools
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,16 +77,18 @@ class Database:
         """The operators that have a dtype, or any."""
         return [name for name, info in self._infos.items() if _dtype(info, dtype) is not None]
 
-    def sample(self, name: str, dtype: str = "", index: int = 0) -> Sample | None:
-        """A sample of an operator, counted from 0 among those whose tensors are all non-empty; None after the last.
+    def sample(
+        self, name: str, dtype: str = "", index: int = 0, fits: Callable[[Sample], bool] = lambda sample: True
+    ) -> Sample | None:
+        """A sample of an operator, counted from 0 among those that fit; None after the last.
 
-        The same one in every process.
+        Those with an empty tensor are left out. It is the same one in every process.
         """
         info = self._infos[name]
         chosen = _dtype(info, dtype)
         for seed in (torch.manual_seed, np.random.seed, random.seed):
             seed(0)
-        return next(itertools.islice(_samples(info, chosen), index, None), None)
+        return next(itertools.islice(filter(fits, _samples(info, chosen)), index, None), None)
 
 
 def _load(where: str) -> Sequence[Any]:

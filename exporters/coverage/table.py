@@ -16,7 +16,7 @@ from .results import Result, ResultFile, Status
 _INTRODUCTION = """# Which of torch's operators can be exported
 
 Torch tests its operators on sample calls, its OpInfo database. Here each was exported, run in ONNX Runtime and
-compared with torch. `python -m exporters coverage` wrote this page.
+compared with torch, by each kind of export. `python -m exporters coverage` wrote this page.
 
 - **reproduced**: every output has torch's dtype and shape, and its values within a relative and an absolute tolerance
   of {tolerances}. Integers are equal.
@@ -25,13 +25,17 @@ compared with torch. `python -m exporters coverage` wrote this page.
   `new_empty` and the like return does.
   Such calls count here if they are exported and run, and dtypes and shapes agree; there are no values to compare.
 - **failed**: all others, with the reason below.
-- **custom nodes**: of the calls that torch's exporter cannot translate, or not rightly, so that torch runs them in the
-  exported model, those that are reproduced; random, uninitialised and fixed ones are not among them.
+- **custom nodes**: of the calls that torch's exporter cannot translate, or not rightly, so that ops of `pyops.kernels`
+  or torch run them in the exported model, those that are reproduced; random, uninitialised and fixed ones are not
+  among them.
 
 Calls that take or return no tensor are left out, and those that torch does not run on this machine. A sample is the
 first of its operator whose tensors are all non-empty. Where an operator has no float32, the first dtype that it has
-is taken; for another dtype, operators without it are left out. In runs at another size every dimension was exported
-as dynamic, and *fixed size* are calls for which torch admits no other.
+is taken; for another dtype, operators without it are left out.
+
+In runs with every dimension dynamic a sample is the first that torch takes at another size too, which is the size that
+the exported model is run at: all dimensions, or as many as torch and the captured graph let, one smaller or larger.
+**fixed size** are the operators of which torch takes no sample at another size; they are reproduced at their own.
 """
 
 _LEFT_OUT = (Status.UNUSABLE, Status.ABSENT)
@@ -73,7 +77,7 @@ def _as_data(file: ResultFile) -> dict[str, Any]:
         "versions": file.versions,
         "counts": dict(Counter(item.status for item in counted)),
         "reproduced": [_name(file, item) for item in counted if item.status is Status.REPRODUCED],
-        "custom nodes": {_name(file, item): item.fallbacks for item in counted if item.fallbacks},
+        "custom nodes": {_name(file, item): item.custom_nodes for item in counted if item.custom_nodes},
         "others": [_shown(item) for item in others],
     }
 
@@ -94,7 +98,7 @@ def _header() -> list[str]:
 def _row(file: ResultFile) -> list[str]:
     counted = _counted(file)
     counts = Counter(item.status for item in counted)
-    own = [item for item in counted if item.fallbacks and item.status in (Status.REPRODUCED, Status.FAILED)]
+    own = [item for item in counted if item.custom_nodes and item.status in (Status.REPRODUCED, Status.FAILED)]
     good = sum(item.status is Status.REPRODUCED for item in own)
     others = (Status.REPRODUCED, Status.RANDOM, Status.UNINITIALISED, Status.FIXED, Status.FAILED)
     return [_title(file), str(len(counted)), *(str(counts[item]) for item in others), f"{good} of {len(own)}"]

@@ -6,7 +6,7 @@ Where what is:
   operators that stand in it, `opaque`, with `fakes` where torch has none
 - `calls`: a call as plain data; `rule`: which operators a model may name; `kernel`: what runs them, within
   `bounds`
-- `data_dependent`: calls at which the capture would stop; `names` of values
+- `interception`: calls at which the capture would stop; `names` of values
 - `checking`: each distinct call compared with ONNX Runtime
 - `record`: what fell back, with `sources`, written down by `recording`
 """

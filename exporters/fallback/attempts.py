@@ -7,7 +7,7 @@ exporter still stops at, one operator after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import torch
@@ -15,16 +15,17 @@ import torch
 from pyops.errors import PyopsError
 
 from .. import dynamo
-from .._torch_private import OpOverload, can_decompose, own_translation, qualified_name, torchlib_read_once
+from .._torch_private import OpOverload, qualified_name, torchlib_read_once
 from ..errors import ExportError
 from ..explanations import causes
+from ..kernels import library
 from ..program import Model, Program
-from ..translations import NoTranslationError, registered
-from . import checking, opaque, rewriting, rule
+from ..torch_ops import is_native
+from ..translations import NoTranslationError, raised_by_translation, registered
+from . import checking, opaque, rewriting
 from .capturing import capture_graph
 from .kernel import use_fallback
 from .names import rename_views
-from .record import Fallback
 from .recording import Recording
 from .sources import source_line
 
@@ -34,11 +35,15 @@ Chosen = dict[str, str]
 """The calls to rewrite, by name, and why."""
 
 
-def export(model: Model, args: tuple[Any, ...], *, verified: bool = False, **arguments: Any) -> Program:
+def export(
+    model: Model, args: tuple[Any, ...], *, carriers: opaque.Carriers, verified: bool = False, **arguments: Any
+) -> Program:
     """Export a model whatever its operators.
 
     Parameters
     ----------
+    carriers : opaque.Carriers
+        What may carry the calls that torch's exporter cannot translate.
     verified : bool
         Whether every distinct call is compared with ONNX Runtime, and falls back where that differs.
     model, args, **arguments
@@ -56,18 +61,22 @@ def export(model: Model, args: tuple[Any, ...], *, verified: bool = False, **arg
     Exception
         What torch's exporter says, where no operator is at fault.
     """
-    use_fallback()
-    attempts = Attempts(model, args, arguments)
+    if carriers.torch:
+        use_fallback()
+    attempts = Attempts(model, args, arguments, carriers)
     program, failure = None, None
-    try:
-        program = dynamo.capture(model, args, **arguments)
-    except Exception as error:
-        if _is_ours(error):
-            raise
-        failure = error
     with torchlib_read_once():
+        try:
+            program = dynamo.capture(model, args, kernels=carriers.kernels, **arguments)
+        except Exception as error:
+            if _is_ours(error):
+                raise
+            failure = error
         if program is None:
-            program = attempts.run(failure)
+            program = attempts.run(failure) if carriers.torch else attempts.by_kernels(failure)
+        if program is None:
+            assert failure is not None
+            raise failure
         if verified and attempts.check():
             program = attempts.run()
     return program
@@ -78,6 +87,12 @@ def _is_ours(error: Exception) -> bool:
     return isinstance(error, PyopsError) and error.__cause__ is None and not isinstance(error, NoTranslationError)
 
 
+def _is_of_a_registration(error: Exception) -> bool:
+    """Whether a registered translation raised it, and did not leave the call to others."""
+    chain = list(causes(error))
+    return any(map(raised_by_translation, chain)) and not any(isinstance(item, NoTranslationError) for item in chain)
+
+
 class Attempts:
     """Exports of one model, with more and more calls rewritten.
 
@@ -85,17 +100,24 @@ class Attempts:
     ----------
     model, args, arguments
         As for `exporters.dynamo.capture`.
+    carriers : opaque.Carriers
+        What may carry the calls.
     """
 
-    def __init__(self, model: Model, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: Model, args: tuple[Any, ...], arguments: Mapping[str, Any], carriers: opaque.Carriers
+    ) -> None:
+        self._carriers = carriers
         self._model = model
         self._args = args
         self._arguments = dict(arguments)
         self._chosen: Chosen = {}
         self._findings: dict[str, checking.Finding] = {}
         self._targets: dict[OpOverload, str] = {}
+        self._is_rewriting = False
         self._table: dict[Any, Callable[..., Any]] = self._arguments.pop("custom_translation_table", None) or {}
         self._kwargs = self._arguments.pop("kwargs", None) or {}
+        self._carried = library.translations() if carriers.kernels else {}
 
     def run(self, failure: Exception | None = None) -> Program:
         """Export, rewriting what cannot be translated.
@@ -105,28 +127,46 @@ class Attempts:
         failure : Exception, optional
             What the plain export stopped at, raised again where nothing else can be done.
         """
+        self._is_rewriting = True
         while True:
             try:
                 graph = self.functional()
             except Exception as error:
                 raise (failure or error) from error
-            fallbacks = self._rewritten(graph)
+            record = self._rewritten(graph)
             try:
-                table = {**opaque.translation_table(), **self._table}
-                program = dynamo.capture(graph, (), custom_translation_table=table, **self._arguments)
+                with opaque.carried_by(self._carriers) as left_to_torch:
+                    program = self._captured(graph)
             except Exception as error:
                 if _is_ours(error):
                     raise
                 self._choose(graph, error)
             else:
                 rename_views(program.model)
-                program.fallbacks = fallbacks
+                program.fallbacks = record.fallbacks(left_to_torch)
                 return program
+
+    def _captured(self, graph: torch.export.ExportedProgram) -> Program:
+        table = {**opaque.translation_table(), **self._table}
+        kernels = self._carriers.kernels
+        return dynamo.capture(graph, (), custom_translation_table=table, kernels=kernels, **self._arguments)
+
+    def by_kernels(self, failure: Exception | None) -> Program | None:
+        """Export with ops of `pyops.kernels`; None, and a note on what the plain export stopped at, if they cannot."""
+        try:
+            return self.run()
+        except Exception as error:
+            reasons = (cause for cause in causes(error) if isinstance(cause, NoTranslationError))
+            if failure is not None:
+                for reason in reasons:
+                    failure.add_note(str(reason))
+            return None
 
     def check(self) -> bool:
         """Choose the calls that are wrong or refused; whether there are any."""
         graph = self.functional()
-        self._rewritten(graph)
+        if self._is_rewriting:
+            self._rewritten(graph)
 
         def named(node: torch.fx.Node) -> str | None:
             if not isinstance(node.target, OpOverload) or opaque.is_fallback(node.target):
@@ -138,51 +178,63 @@ class Attempts:
         }
         args, kwargs = (self._args, self._kwargs) if self._args or self._kwargs else graph.example_inputs
         calls = checking.distinct_calls(graph, args, kwargs, named)
-        self._findings = checking.wrong_calls(calls, self._table, self._arguments)
+        passed = {**self._arguments, "kernels": self._carriers.kernels}
+        self._findings = checking.wrong_calls(calls, self._table, passed)
         self._chosen |= {name: finding.reason for name, finding in self._findings.items()}
         return bool(self._findings)
 
     def functional(self) -> torch.export.ExportedProgram:
         """The model as a functional graph of the operators that its code calls, each marked with its name."""
-        graph = capture_graph(self._model, self._args, self._kwargs, self._arguments.get("dynamic_shapes"))
+        translated = {*self._table, *registered()}
+        shapes = self._arguments.get("dynamic_shapes")
+        graph = capture_graph(self._model, self._args, self._kwargs, shapes, translated)
         for name, node in rewriting.call_nodes(graph):
             node.meta["custom"] = {**(node.meta.get("custom") or {}), _MARK: name}
         return graph
 
-    def _rewritten(self, graph: torch.export.ExportedProgram) -> tuple[Fallback, ...]:
+    def _rewritten(self, graph: torch.export.ExportedProgram) -> Recording:
         """Rewrite the calls that are chosen, and those that nobody translates."""
-        lacking = _lacking(self._table)
+        lacking = _lacking({*self._table, *registered(), *self._carried})
         record = Recording()
         for number, (name, node) in enumerate(list(rewriting.call_nodes(graph))):
             target = node.target
             assert isinstance(target, OpOverload)
             if opaque.is_fallback(target):
-                record.add(opaque.called(node), node, "torch.export cannot trace it")
+                record.add(opaque.called(node), node, "torch.export cannot trace it", str(node.args[0]))
                 continue
             why = self._chosen.get(name) or self._targets.get(target) or lacking(target)
-            if why:
-                use_fallback(qualified_name(target).partition("::")[0])
-            if not why or rewriting.refusal(node):
+            if not why or self._refusal(node):
                 continue
-            if not rewriting.is_constant(node):
-                record.add(qualified_name(target), node, why, self._findings.get(name))
-            rewriting.rewrite(node, number)
+            constant = rewriting.is_constant(node)
+            call = rewriting.rewrite(node, number, by_torch=name in self._findings and target in self._carried)
+            if not constant:
+                record.add(qualified_name(target), node, why, call, self._findings.get(name))
         for _, module in rewriting.graphs(graph):
             module.graph.lint()
             module.recompile()
-        return record.fallbacks()
+        return record
+
+    def _refusal(self, node: torch.fx.Node) -> str:
+        """Why nothing but torch's exporter may carry a call; empty where something may."""
+        assert isinstance(node.target, OpOverload)
+        if self._carriers.kernels and library.find(qualified_name(node.target)) is not None:
+            return rewriting.unfitness(node)
+        if not self._carriers.torch:
+            return "no op of pyops.kernels carries it"
+        use_fallback(qualified_name(node.target).partition("::")[0])
+        return rewriting.refusal(node)
 
     def _choose(self, graph: torch.export.ExportedProgram, error: Exception) -> None:
         """Choose the operator at which the exporter stopped, or raise what it said."""
         marked = node_at_fault(error)
         nodes = dict(rewriting.call_nodes(graph))
         name = next((name for name in marked if name in nodes), None)
-        if name is None:
+        if name is None or _is_of_a_registration(error):
             raise error
         node = nodes[name]
         target = node.target
         assert isinstance(target, OpOverload)
-        why = rewriting.refusal(node)
+        why = self._refusal(node)
         if why or target in self._targets:
             raise ExportError(
                 f"{qualified_name(target)} cannot fall back: {why or 'torch exporter refuses that too'} "
@@ -191,25 +243,14 @@ class Attempts:
         self._targets[target] = "torch's exporter stops at it"
 
 
-def _lacking(table: Mapping[Any, Any]) -> Callable[[OpOverload], str]:
+def _lacking(translated: Set[OpOverload]) -> Callable[[OpOverload], str]:
     """Why nobody translates an operator; empty where somebody may."""
-    decomposed = torch.export.default_decompositions()
-    translated = {*table, *registered()}
-
-    def why(target: OpOverload) -> str:
-        if target in translated or target in decomposed or can_decompose(target) or own_translation(target):
-            return ""
-        return "torch's exporter has no translation"
-
-    return why
+    return lambda target: "" if target in translated or is_native(target) else "torch's exporter has no translation"
 
 
 def _is_checked(node: torch.fx.Node) -> bool:
-    """Whether a call's translation is compared: its outcome must be determined, and may be wrong."""
-    assert isinstance(node.target, OpOverload)
-    if rewriting.is_constant(node):  # the exporter's complex constants are tensors that ONNX Runtime lacks
-        return bool(node.meta["val"].is_complex())
-    return not rule.is_arbitrary(node.target)
+    """Whether a call's translation is compared; of constants, the exporter's complex ones alone may be wrong."""
+    return not rewriting.is_constant(node) or bool(node.meta["val"].is_complex())
 
 
 def mark_of(node: torch.fx.Node) -> str | None:

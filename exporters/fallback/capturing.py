@@ -3,39 +3,55 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 
+from .._torch_private import OpOverload
 from ..program import Model
-from .data_dependent import Intercepted
+from .interception import Interception
 
 
 def capture_graph(
-    model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any
+    model: Model,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    dynamic_shapes: Any,
+    translated: Collection[OpOverload] = (),
 ) -> torch.export.ExportedProgram:
     """Capture a model, and make its graph functional.
 
     Operators stay what the code calls: ``linalg_inv``, and not what it is made of.
+
+    Parameters
+    ----------
+    model, args, kwargs, dynamic_shapes
+        As for ``torch.export.export``.
+    translated : collection of OpOverload
+        Operators that somebody translates, so that nothing takes their place where ``torch.export`` captures them.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
         if isinstance(model, torch.export.ExportedProgram):
             captured = model
         else:
-            captured = _capture(model, args, dict(kwargs), _as_dims(dynamic_shapes))
+            captured = _capture(model, args, dict(kwargs), _as_dims(dynamic_shapes), translated)
         functional: torch.export.ExportedProgram = captured.run_decompositions({})
     return functional
 
 
 def _capture(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+    translated: Collection[OpOverload],
 ) -> torch.export.ExportedProgram:
-    """Capture a model as torch's exporter does; where that stops at data, with such calls intercepted."""
+    """Capture a model as torch's exporter does, with calls intercepted at which that would stop."""
     failures: list[Exception] = []
-    for strict, mode in ((False, nullcontext()), (False, Intercepted()), (True, nullcontext())):
+    for strict, mode in ((False, Interception(translated)), (False, Interception()), (True, nullcontext())):
         try:
             with mode:
                 return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)

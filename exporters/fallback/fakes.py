@@ -1,4 +1,4 @@
-"""Fakes of operators at which ``torch.export`` stops, because torch's own look at the data.
+"""Fakes of operators at which ``torch.export`` stops, because torch's own look at the data, or because torch has none.
 
 Each takes the operator and its arguments by name, as `kernel.call` does, and returns tensors of the shapes and
 dtypes that the operator returns.
@@ -6,6 +6,7 @@ dtypes that the operator returns.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,9 +18,11 @@ Values = Mapping[str, Any]
 
 
 def _covariance(_: OpOverload, values: Values) -> torch.Tensor:
-    x = values["self"]
-    shape = [x.shape[0]] * 2 if x.dim() == 2 else []
+    x, weights = values["self"], values.get("aweights")
+    shape = [x.shape[0]] * 2 if x.dim() == 2 and x.shape[0] != 1 else []
     dtype = x.dtype if x.is_floating_point() or x.is_complex() else torch.get_default_dtype()
+    if weights is not None:
+        dtype = torch.promote_types(dtype, weights.dtype)
     return torch.empty(shape, dtype=dtype, device=x.device)
 
 
@@ -28,6 +31,34 @@ def _one_hot(_: OpOverload, values: Values) -> torch.Tensor:
     # One more than the largest index in it.
     size = torch.library.get_ctx().new_dynamic_size() if classes == -1 else classes
     return torch.empty([*x.shape, size], dtype=torch.int64, device=x.device)
+
+
+def _combinations(_: OpOverload, values: Values) -> torch.Tensor:
+    x, chosen = values["self"], values.get("r", 2)
+    if chosen > 2 and not isinstance(x.shape[0], int):
+        # torch cannot tell that a product of three is divisible by six.
+        count = torch.library.get_ctx().new_dynamic_size()
+    else:
+        factors = (x.shape[0] + (index if values.get("with_replacement") else -index) for index in range(chosen))
+        count = math.prod(factors) // math.factorial(chosen)
+    return torch.empty([count, chosen] if chosen else [0], dtype=x.dtype, device=x.device)
+
+
+def _geqrf(_: OpOverload, values: Values) -> tuple[torch.Tensor, torch.Tensor]:
+    x = values["self"]
+    return torch.empty_like(x), x.new_empty([*x.shape[:-2], torch.sym_min(x.shape[-2], x.shape[-1])])
+
+
+def _hash_tensor(_: OpOverload, values: Values) -> torch.Tensor:
+    x, keep = values["self"], values.get("keepdim", False)
+    reduced: torch.Tensor = torch.sum(x, dim=values.get("dim") or list(range(x.dim())), keepdim=keep)
+    return torch.empty_like(reduced, dtype=torch.uint64)
+
+
+def _histogram(_: OpOverload, values: Values) -> tuple[torch.Tensor, torch.Tensor]:
+    x, bins = values["self"], values["bins"]
+    edges = bins.shape[0] if isinstance(bins, torch.Tensor) else bins + 1
+    return x.new_empty([edges - 1]), x.new_empty([edges])
 
 
 def _ctc_loss(_: OpOverload, values: Values) -> torch.Tensor:
@@ -42,11 +73,13 @@ def _lstsq(_: OpOverload, values: Values) -> tuple[torch.Tensor, ...]:
     vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
     right = [] if vector else [b.shape[-1]]
     batch = list(torch.broadcast_shapes(a.shape[:-2], b.shape[: b.dim() - 1 - len(right)]))
-    # Of a matrix without full rank there are none; only a run tells.
-    size = torch.library.get_ctx().new_dynamic_size() if rows > columns and not batch else None
-    residuals = [0] if rows <= columns or driver not in ("gelsy", "gelsd", "gelss", "gels") else [*batch, *right]
-    if size is not None and right:
-        residuals = [size]
+    residuals: list[int | torch.SymInt]
+    if driver == "gelsy" or rows <= columns:
+        residuals = [0]
+    elif driver == "gels" or batch:
+        residuals = [*batch, *(right or [1])]
+    else:  # of a matrix without full rank there are none; only a run tells
+        residuals = [torch.library.get_ctx().new_dynamic_size()]
     real = a.real if a.is_complex() else a
     return (
         a.new_empty([*batch, columns, *right]),
@@ -57,9 +90,14 @@ def _lstsq(_: OpOverload, values: Values) -> tuple[torch.Tensor, ...]:
 
 
 FAKES: dict[str, Callable[..., Any]] = {
+    "aten::combinations": _combinations,
     "aten::cov": _covariance,
     "aten::corrcoef": _covariance,
     "aten::ctc_loss.Tensor": _ctc_loss,
+    "aten::geqrf": _geqrf,
+    "aten::hash_tensor": _hash_tensor,
+    "aten::histogram.bin_ct": _histogram,
+    "aten::histogram.bins_tensor": _histogram,
     "aten::linalg_lstsq": _lstsq,
     "aten::one_hot": _one_hot,
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -12,9 +14,12 @@ import onnx_ir
 import torch
 
 from .._torch_private import OpOverload, qualified_name
+from ..kernels import library
+from ..kernels.table import Pairs
 from ..nodes import emit, opset
 from ..tensors import as_onnx_array
 from ..torch_ops import find_overload
+from ..translations import NoTranslationError
 from . import calls, fakes, kernel
 
 
@@ -32,12 +37,15 @@ class Call:
         How many tensors it returns.
     number : int or None
         What tells equal calls of a random operator apart.
+    by_torch : bool
+        Whether it is to call torch even if an op of `pyops.kernels` carries such calls.
     """
 
     operator: str
     arguments: str
     outputs: int
     number: int | None = None
+    by_torch: bool = False
 
     @property
     def target(self) -> OpOverload:
@@ -58,12 +66,17 @@ def _read(text: str) -> Call:
 
 
 def _compute(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
-    return _run(_read(text), tensors, sizes, kernel.call)
+    # As the kernel returns them: dense, and in memory of their own.
+    return [
+        item.clone(memory_format=torch.contiguous_format) for item in _run(_read(text), tensors, sizes, kernel.call)
+    ]
 
 
 def _fake(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
     call = _read(text)
-    return _run(call, tensors, sizes, fakes.FAKES.get(call.operator, kernel.call))
+    results = _run(call, tensors, sizes, fakes.FAKES.get(call.operator, kernel.call))
+    # A clone would ask whether it is dense already, which makes a size of one a constant.
+    return [torch.empty(item.shape, dtype=item.dtype, device=item.device) for item in results]
 
 
 def _run(
@@ -77,9 +90,7 @@ def _run(
         inputs.__getitem__,
     )
     results = calls.flat(function(call.target, values))
-    pairs = [torch.view_as_real(item.resolve_conj()) if item.is_complex() else item for item in results]
-    # As the kernel returns them: dense, and in memory of their own.
-    return [item.clone(memory_format=torch.contiguous_format) for item in pairs]
+    return [torch.view_as_real(item.resolve_conj()) if item.is_complex() else item for item in results]
 
 
 _NAMESPACE = "pyops_fallback"
@@ -128,14 +139,79 @@ def _fake_one(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) 
     return _fake(text, tensors, sizes)[0]
 
 
+@dataclass(frozen=True)
+class Carriers:
+    """Who may carry the calls of an export.
+
+    Attributes
+    ----------
+    kernels, torch : bool
+        The ops of `pyops.kernels`, and nodes that call torch.
+    """
+
+    kernels: bool
+    torch: bool
+
+
+@dataclass
+class _Emission:
+    carriers: Carriers
+    left_to_torch: set[str] = field(default_factory=set)
+
+
+_emission: ContextVar[_Emission] = ContextVar("emission")
+
+
+@contextmanager
+def carried_by(carriers: Carriers) -> Iterator[set[str]]:
+    """Export inside the ``with`` block; collects the calls, as `spell` writes them, that become nodes of torch's."""
+    emission = _Emission(carriers)
+    token = _emission.set(emission)
+    try:
+        yield emission.left_to_torch
+    finally:
+        _emission.reset(token)
+
+
 def _emit(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
-    call = _read(text)
+    call, emission = _read(text), _emission.get()
+    if emission.carriers.kernels and not call.by_torch:
+        try:
+            carried = _emit_kernel(call, [*tensors, *sizes])
+        except NoTranslationError:
+            if not emission.carriers.torch:
+                raise
+            carried = NotImplemented
+        if carried is not NotImplemented:
+            return carried
+    if not emission.carriers.torch:
+        raise NoTranslationError(f"pyops.kernels does not carry this call of {call.operator}")
+    emission.left_to_torch.add(text)
     attributes = {
         "overload_name": kernel.overload_name(call.target),
         "arguments": call.arguments,
         "call": call.number,
     }
     return emit(kernel.op_of(call.target), [*tensors, *sizes], attributes, call.outputs)
+
+
+def _emit_kernel(call: Call, inputs: Sequence[Any]) -> Any:
+    values = calls.decode(
+        calls.parse(call.arguments), inputs.__getitem__, lambda index: Pairs(inputs[index]), inputs.__getitem__
+    )
+    result = library.emit(call.target, values)
+    if result is NotImplemented:
+        return result
+    flat = list(_flat(result))
+    return flat if call.outputs > 1 else flat[0]
+
+
+def _flat(result: Any) -> Iterator[Any]:
+    if isinstance(result, (list, tuple)):
+        for item in result:
+            yield from _flat(item)
+    elif result is not None:
+        yield result
 
 
 def _emit_list(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:

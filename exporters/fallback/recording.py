@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Set
+from dataclasses import dataclass
 
 import torch
 
@@ -11,42 +12,42 @@ from .record import Fallback
 from .sources import source_line
 
 
+@dataclass(frozen=True)
+class _Call:
+    operator: str
+    source: str
+    reason: str
+    text: str
+    finding: Finding | None
+
+
 class Recording:
-    """The fallbacks of an export, call by call."""
+    """The calls of an export that torch's exporter does not translate."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, _Calls] = {}
+        self._calls: list[_Call] = []
 
-    def add(self, operator: str, node: torch.fx.Node, reason: str, finding: Finding | None = None) -> None:
-        """Record a call of an operator."""
-        calls = self._calls.setdefault(operator, _Calls())
-        calls.count += 1
-        calls.sources[source_line(node)] = None
-        calls.reasons[reason] = None
-        if finding is not None:
-            calls.findings[finding] = None
+    def add(self, operator: str, node: torch.fx.Node, reason: str, text: str, finding: Finding | None = None) -> None:
+        """Record a call of an operator, which `opaque.spell` writes as this text."""
+        self._calls.append(_Call(operator, source_line(node), reason, text, finding))
 
-    def fallbacks(self) -> tuple[Fallback, ...]:
-        """One for each operator, in the order of their first calls."""
-        return tuple(
-            Fallback(
-                operator,
-                calls.count,
-                tuple(filter(None, calls.sources)),
-                "; ".join(calls.reasons),
-                f'exporters.translate("{operator}", op), with an Op of yours or a function that emits nodes',
-                tuple(report for finding in calls.findings for report in finding.differences),
-                next((finding.error for finding in calls.findings if finding.error), ""),
-            )
-            for operator, calls in self._calls.items()
-        )
+    def fallbacks(self, left_to_torch: Set[str]) -> tuple[Fallback, ...]:
+        """One for each operator whose calls are among these, in the order of their first."""
+        calls: dict[str, list[_Call]] = {}
+        for call in self._calls:
+            if call.text in left_to_torch:
+                calls.setdefault(call.operator, []).append(call)
+        return tuple(_fallback(operator, found) for operator, found in calls.items())
 
 
-@dataclass
-class _Calls:
-    """The calls of one operator; dicts are sets that keep their order."""
-
-    count: int = 0
-    sources: dict[str, None] = field(default_factory=dict)
-    reasons: dict[str, None] = field(default_factory=dict)
-    findings: dict[Finding, None] = field(default_factory=dict)
+def _fallback(operator: str, calls: list[_Call]) -> Fallback:
+    findings = list(dict.fromkeys(call.finding for call in calls if call.finding is not None))
+    return Fallback(
+        operator,
+        len(calls),
+        tuple(dict.fromkeys(call.source for call in calls if call.source)),
+        "; ".join(dict.fromkeys(call.reason for call in calls)),
+        f'exporters.translate("{operator}", op), with an Op of yours or a function that emits nodes',
+        tuple(report for finding in findings for report in finding.differences),
+        next((finding.error for finding in findings if finding.error), ""),
+    )

@@ -42,7 +42,7 @@ def call_nodes(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Nod
 
 
 def refusal(node: Node, namespaces: set[str] | None = None) -> str:
-    """Why a call cannot fall back; empty if it can.
+    """Why a call cannot become a node that calls torch; empty if it can.
 
     Parameters
     ----------
@@ -51,13 +51,20 @@ def refusal(node: Node, namespaces: set[str] | None = None) -> str:
     """
     target = node.target
     assert isinstance(target, OpOverload)
+    unfit = unfitness(node)
+    if unfit or is_constant(node):
+        return unfit
+    return rule.refusal(target, allowed_namespaces() if namespaces is None else namespaces)
+
+
+def unfitness(node: Node) -> str:
+    """Why a call can be no single node of a model, whoever computes it; empty if it can."""
+    target = node.target
+    assert isinstance(target, OpOverload)
     if target in _KEPT or opaque.is_fallback(target):
         return "it needs no kernel"
     if is_constant(node):
         return ""
-    why = rule.refusal(target, allowed_namespaces() if namespaces is None else namespaces)
-    if why:
-        return why
     outputs = _flat_values(node.meta.get("val"))
     if not outputs:
         return "it returns nothing"
@@ -112,19 +119,31 @@ def _flat_values(value: Any) -> list[Any]:
     return [] if value is None else [value]
 
 
-def rewrite(node: Node, number: int) -> None:
-    """Let a fallback call take the place of a call that `refusal` has nothing against.
+def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
+    """Let a fallback call take the place of a call that `unfitness` has nothing against.
 
     The node keeps its name and its metadata. The exporter carries a complex tensor as pairs along a last
     dimension, and so does the fallback: between the two stand ``view_as_real`` and ``view_as_complex``, which
     come to nothing in the model.
+
+    Parameters
+    ----------
+    number : int
+        Tells equal calls apart, of an operator that is random.
+    by_torch : bool
+        As in `opaque.Call`.
+
+    Returns
+    -------
+    str
+        The call as `opaque.spell` writes it.
     """
     target = node.target
     assert isinstance(target, OpOverload)
     values = _flat_values(node.meta["val"])
     text, tensors, sizes = _encoded(node)
     random = number if is_random(target) else None
-    call = opaque.spell(opaque.Call(qualified_name(target), text, len(values), random))
+    call = opaque.spell(opaque.Call(qualified_name(target), text, len(values), random, by_torch))
     graph = node.graph
     with graph.inserting_before(node):
         pairs = [_as_pairs(graph, item) for item in tensors]
@@ -132,7 +151,7 @@ def rewrite(node: Node, number: int) -> None:
     name = qualified_name(target).partition("::")[2].partition(".")[0]
     if is_constant(node):
         _retarget(node, opaque.constant(name), arguments)
-        return
+        return call
     if isinstance(node.meta["val"], torch.Tensor):
         if node.meta["val"].is_complex():
             with graph.inserting_before(node):
@@ -143,7 +162,7 @@ def rewrite(node: Node, number: int) -> None:
             _retarget(node, _aten.view_as_complex.default, (real,))
         else:
             _retarget(node, opaque.one(name), arguments)
-        return
+        return call
     _retarget(node, opaque.several(name), arguments)
     for item, index in list(_items(node, node.meta["val"], 0)):
         if values[index].is_complex():
@@ -152,6 +171,7 @@ def rewrite(node: Node, number: int) -> None:
             _retarget(item, _aten.view_as_complex.default, (real,))
         else:
             item.args = (node, index)
+    return call
 
 
 def _retarget(node: Node, target: Any, arguments: tuple[Any, ...]) -> None:

@@ -37,6 +37,9 @@ ops = [
     _info("integer", lambda x: x + 1, (_x.long(),), dtypes=[torch.int64]),
     _info("gathered", lambda x, index: x[index], (_x, torch.tensor([3, 0, 1]))),
     _info("factor", torch.linalg.cholesky, (_x @ _x.T + torch.eye(4),)),
+    _info("rows", lambda x: x.unbind(), (_x,)),
+    _info("specialised", lambda x: x + int(x.shape[0]) + int(x.shape[1]), (_x,)),
+    _info("grown", torch.exp, (torch.tensor(1.0),), (_x,)),
     _info("scalar", torch.exp, (torch.tensor(1.0),)),
     _info("hang", _hang, (_x,)),
 ]

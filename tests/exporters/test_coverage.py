@@ -113,7 +113,7 @@ def test_what_comes_of_a_call(planted, name, status):
 
 @pytest.mark.parametrize(
     ("name", "shapes"),
-    [("twice", [(3, 2)]), ("gathered", [(5, 4), (4,)]), ("factor", [(3, 3)]), ("scalar", None)],
+    [("twice", [(3, 2)]), ("gathered", [(5, 4), (4,)]), ("factor", [(3, 3)]), ("rows", [(4, 2)]), ("scalar", None)],
 )
 def test_another_size(planted, name, shapes):
     sample = planted.sample(name)
@@ -126,6 +126,14 @@ def test_dynamic_dimensions(planted):
     plan = Plan(dynamic=True, database=PLANTED)
     assert attempt(planted, plan, "gathered", 0).status is Status.REPRODUCED
     assert attempt(planted, plan, "scalar", 0).status is Status.FIXED
+    constant = attempt(planted, plan, "specialised", 0)
+    assert (constant.status, constant.kind) == (Status.FAILED, "one size only")
+
+
+def test_with_dynamic_dimensions_samples_are_those_that_torch_takes_at_another_size(planted):
+    plan = Plan(dynamic=True, database=PLANTED)
+    assert attempt(planted, plan, "grown", 0).status is Status.REPRODUCED
+    assert attempt(planted, plan, "grown", 1).status is Status.ABSENT
 
 
 def test_samples_are_those_without_empty_tensors(planted):
@@ -199,7 +207,11 @@ def test_the_tables_have_what_fell_back(tmp_path):
     for number, status in enumerate([Status.REPRODUCED, Status.REPRODUCED, Status.FAILED, Status.ABSENT]):
         file.add(
             Result(
-                f"op{number}", 0, status, reason="a|b <c> [d](e)" * (status is Status.FAILED), fallbacks={"aten::a": 1}
+                f"op{number}",
+                0,
+                status,
+                reason="a|b <c> [d](e)" * (status is Status.FAILED),
+                custom_nodes={"aten::a": 1},
             )
         )
     text = as_markdown([file])

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 import exporters
+from exporters import cuda_kernel
 from pyops import onnx_op
 from pyops.errors import InputError, MissingDependencyError, OutputError, ShapeInferenceError
 from tests.exporters.declared import declare
@@ -124,8 +125,10 @@ def test_a_wrong_shape_function(model):
 
 
 def test_cuda_without_cupy(monkeypatch):
-    from exporters import tensors
-
+    op = declare(add_round, "refused::AddRound")
+    op.register_kernel("cuda")(add_round)
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(MissingDependencyError, match="need CuPy; pip install cupy-cuda"):
-        tensors.cupy()
+    with pytest.raises(
+        MissingDependencyError, match=r'needs CuPy and onnxruntime-gpu; pip install "onnx-pyops\[cuda\]'
+    ):
+        cuda_kernel.call(op, [torch.ones(2)], {}, torch.device("cuda"))

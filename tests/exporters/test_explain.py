@@ -27,7 +27,7 @@ def test_who_exports_what(model):
         y = torch.linalg.inv(torch.relu(x))
         return torch.linalg.inv(y) + torch.lgamma(x)
 
-    found = _explained(model, forward)
+    found = _explained(model, forward, kernels=False)
     assert _named(found) == [
         ("aten::relu", 1, "torch"),
         ("aten::linalg_inv", 2, "fallback"),
@@ -44,11 +44,25 @@ def test_who_exports_what(model):
     assert found.verdict == "export(..., fallback=True) lets torch run aten::linalg_inv, aten::lgamma"
 
 
-def test_it_agrees_with_the_export(model):
-    module = model(lambda x: torch.special.bessel_j0(torch.digamma(torch.nn.functional.gelu(x))))
-    found = exporters.explain(module, (_x,))
-    program = exporters.export(module, (_x,), fallback=True, verbose=False)
+def test_the_kernel_library(model):
+    def forward(x):
+        return torch.linalg.cond(x) + torch.lgamma(x) + torch.cov(x), torch.special.log_ndtr(x)
+
+    found = {item.operator: (item.by, item.reason) for item in _explained(model, forward)}
+    assert found["aten::linalg_cond"] == ("kernel", "torch makes aten::_linalg_svd of it")
+    assert {found[f"aten::{name}"] for name in ("lgamma", "cov", "special_log_ndtr")} == {
+        ("kernel", "ops of pyops.kernels")
+    }
+    assert found["aten::add.Tensor"] == ("torch", "")
+
+
+@pytest.mark.parametrize("kernels", [False, True])
+def test_it_agrees_with_the_export(model, kernels):
+    module = model(lambda x: torch.special.bessel_j0(torch.digamma(torch.poisson(torch.nn.functional.gelu(x)))))
+    found = exporters.explain(module, (_x,), kernels=kernels)
+    program = exporters.export(module, (_x,), kernels=kernels, fallback=True, verbose=False)
     assert found.by("fallback") == [item.operator for item in program.fallbacks]
+    assert len(found.by("kernel")) == sum(node.domain == "pyops" for node in program.model_proto.graph.node)
 
 
 def test_registrations(model):
@@ -89,7 +103,7 @@ def test_both_branches_of_cond(model):
     found = _explained(
         model, lambda x: torch.cond(x.sum() > 0, lambda a: torch.digamma(a), lambda a: torch.sin(a), (x,))
     )
-    assert {("aten::digamma", 1, "fallback"), ("aten::sin", 1, "torch")} <= set(_named(found))
+    assert {("aten::digamma", 1, "kernel"), ("aten::sin", 1, "torch")} <= set(_named(found))
 
 
 def test_a_model_without_a_graph(model):
@@ -113,12 +127,12 @@ def test_dynamic_shapes_and_keywords(model):
         kwargs={"other": _x},
         dynamic_shapes={"x": {0: "rows"}, "other": {0: "rows"}},
     )
-    assert ("aten::lgamma", 1, "fallback") in _named(found)
+    assert ("aten::lgamma", 1, "kernel") in _named(found)
 
 
 def test_a_captured_program(model):
     program = torch.export.export(model(lambda x: torch.lgamma(x)), (_x,))
-    assert _named(exporters.explain(program)) == [("aten::lgamma", 1, "fallback")]
+    assert _named(exporters.explain(program)) == [("aten::lgamma", 1, "kernel")]
 
 
 def test_it_allows_nothing(model):
@@ -133,7 +147,7 @@ def test_arguments_are_a_tuple(model):
 
 
 def test_tables(model):
-    found = _explained(model, lambda x: torch.lgamma(x))
+    found = _explained(model, lambda x: torch.lgamma(x), kernels=False)
     assert str(found).splitlines()[0].split() == ["operator", "calls", "exported", "by", "why", "called", "in"]
     assert "<td>aten::lgamma</td><td>1</td><td>fallback</td><td>torch&#x27;s exporter" in found._repr_html_()
     assert found[:1].by("fallback") == ["aten::lgamma"]

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import logging
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ from pyops.errors import ModelError
 from tests.exporters.fallback_db import ROWS, Row, rand, square
 from tests.scripts import run_plain_script
 
-QUIET = {"verbose": False}
+QUIET = {"verbose": False, "kernels": False}
 
 
 @pytest.fixture
@@ -83,6 +84,47 @@ def test_the_program_tells_what_fell_back():
     assert str(found) in repr(program)
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.count = 3
+
+
+def helper(x):
+    return torch.lgamma(x)  # in the helper
+
+
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [(lambda x: helper(x) + 1, "in the helper"), (lambda x: torch.lgamma(x) + 1, "(lambda x: torch.lgamma(x) + 1,")],
+    ids=["function", "lambda"],
+)
+def test_the_innermost_line_of_the_users_is_named(function, line, model):
+    program = exporters.export(model(function), (rand(3),), fallback=True, **QUIET)
+    ((source,),) = [item.sources for item in program.fallbacks]
+    assert source.startswith(__file__)
+    assert line in source
+
+
+def test_a_line_that_calls_a_module_of_torch_is_named():
+    class Recurrent(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.LocalResponseNorm(2)
+
+        def forward(self, x):
+            return self.norm(torch.special.i1e(x))
+
+    item = next(item for item in exporters.explain(Recurrent().eval(), (rand(1, 2, 3),)) if "pow" in item.operator)
+    assert [line.partition(": ")[2] for line in item.sources] == ["return self.norm(torch.special.i1e(x))"]
+
+
+def test_threads_export_one_after_the_other(model):
+    module = model(lambda x: torch.linalg.inv(x) + torch.lgamma(x))
+
+    def export(size):
+        return exporters.verify(
+            module, (square(size),), exporters.export(module, (square(size),), fallback=True, **QUIET)
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(report.ok for report in pool.map(export, [3, 4, 3, 4]))
 
 
 def test_names_are_readable(model):
@@ -153,6 +195,16 @@ def test_a_registered_translation_goes_before(model, own_registrations):
 
     program = exporters.export(model(lambda x: torch.erfinv(torch.lgamma(x))), (rand(3),), fallback=True, **QUIET)
     assert [item.operator for item in program.fallbacks] == ["aten::erfinv"]
+
+
+def test_a_registered_translation_goes_before_a_fake_of_ours(model, own_registrations):
+    @exporters.translate("aten::geqrf")
+    def geqrf(x):
+        return exporters.opset("").Exp(x), exporters.opset("").Log(x)
+
+    module = model(lambda x: (torch.geqrf(x), torch.lgamma(x)))
+    program = exporters.export(module, (rand(3, 3),), fallback=True, **QUIET)
+    assert [item.operator for item in program.fallbacks] == ["aten::lgamma"]
 
 
 def test_what_a_registered_translation_raises_comes_out(model, own_registrations):

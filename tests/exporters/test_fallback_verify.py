@@ -22,7 +22,7 @@ def model(model):
 
 
 def export(module, args, **arguments):
-    return exporters.export(module, args, fallback="verify", verbose=False, **arguments)
+    return exporters.export(module, args, kernels=False, fallback="verify", verbose=False, **arguments)
 
 
 @pytest.mark.parametrize("case", ["wrong numbers", "no kernel"])
@@ -92,3 +92,18 @@ def test_random_operators_are_not_compared(model):
     program = export(model(lambda x: torch.rand_like(x) * 0 + x), (rand(3),))
     assert program.fallbacks == ()
     assert np.isfinite(program(rand(3))[0].numpy()).all()
+
+
+def test_random_operators_that_are_refused_fall_back(model):
+    module = model(lambda x: torch.multinomial(x, 1))
+    program = export(module, (rand(3, dtype=torch.float64),))
+    assert [item.operator for item in program.fallbacks] == ["aten::multinomial"]
+
+
+def test_another_size_is_checked_where_dimensions_are_dynamic(model):
+    module = model(lambda x: F.adaptive_avg_pool1d(x, 3))
+    shapes = (({2: torch.export.Dim.AUTO},),)
+    program = export(module, (rand(1, 2, 7),), dynamic_shapes=shapes)
+    (found,) = program.fallbacks
+    assert (found.operator, bool(found.differences)) == ("aten::adaptive_avg_pool1d", True)
+    assert exporters.verify(module, samples=[(rand(1, 2, size),) for size in (7, 8, 9)], program=program).ok

@@ -1,0 +1,175 @@
+"""Calls at which ``torch.export`` stops, or makes constants of sizes, and others in their place.
+
+It stops where a result, or its shape, depends on the data, and where torch knows no shape of an operator's result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from .._torch_private import OpOverload, annotated, schema_arguments, schema_returns
+from ..torch_ops import find_overload
+from . import calls, opaque
+from .sources import LINE, calling_line
+
+
+class Interception(TorchFunctionMode):
+    """Inside its ``with`` block such calls become fallback calls, or others that say the same.
+
+    Every node of the graph gets the line of the user's code that calls it, for `sources.source_line`.
+
+    Parameters
+    ----------
+    translated : collection of OpOverload
+        Operators of which the calls stay what they are.
+    """
+
+    def __init__(self, translated: Collection[OpOverload] = ()) -> None:
+        super().__init__()
+        self._translated = translated
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not torch.compiler.is_exporting():
+            return func(*args, **kwargs)
+        with annotated({LINE: calling_line()}):
+            replacement = _REPLACEMENTS.get(func)
+            result = replacement(self._translated, *args, **kwargs) if replacement else NotImplemented
+            return func(*args, **kwargs) if result is NotImplemented else result
+
+
+Translated = Collection[OpOverload]
+
+
+def _equal(_: Translated, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.eq(x, y).all() if x.shape == y.shape else torch.tensor(False)
+
+
+def _allclose(_: Translated, x: torch.Tensor, y: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return torch.isclose(x, y, *args, **kwargs).all()
+
+
+def _ctc_loss(
+    translated: Translated,
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Any:
+    lengths = [torch.as_tensor(item, dtype=torch.int64) for item in (input_lengths, target_lengths)]
+    code = ("none", "mean", "sum").index(reduction)
+    call = _falling_back("aten::ctc_loss.Tensor")
+    return call(translated, log_probs, targets, *lengths, blank, code, zero_infinity)
+
+
+def _gaussian_nll_loss(
+    _: Translated,
+    input: torch.Tensor,
+    target: torch.Tensor,
+    var: torch.Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Torch's own, without the check that no variance is negative."""
+    variance = torch.as_tensor(var, dtype=input.dtype)
+    if variance.dim() and variance.shape != input.shape and variance.shape == input.shape[:-1]:
+        variance = variance.unsqueeze(-1)
+    variance = variance.detach().clamp(min=eps)
+    loss = 0.5 * (torch.log(variance) + (input - target) ** 2 / variance)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+
+
+def _one_hot(translated: Translated, x: torch.Tensor, num_classes: int = -1) -> Any:
+    return _falling_back("aten::one_hot")(translated, x) if num_classes == -1 else NotImplemented
+
+
+def _histogram(translated: Translated, x: torch.Tensor, bins: Any, *args: Any, **kwargs: Any) -> Any:
+    kind = "bins_tensor" if isinstance(bins, torch.Tensor) else "bin_ct"
+    return _falling_back(f"aten::histogram.{kind}", _named("histogram"))(translated, x, bins, *args, **kwargs)
+
+
+def _falling_back(
+    operator: str, wrap: Callable[[list[torch.Tensor]], Any] = lambda results: results[0], complex_outputs: int = 1
+) -> Callable[..., Any]:
+    """A function that calls an operator by the one that stands for it in a graph.
+
+    Parameters
+    ----------
+    operator : str
+    wrap : callable
+        Makes what torch's function returns of the operator's outputs.
+    complex_outputs : int
+        How many of them, from the first, are complex where the first tensor is.
+    """
+
+    def function(translated: Translated, *args: Any, **kwargs: Any) -> Any:
+        target = find_overload(operator)
+        assert target is not None
+        if target in translated:
+            return NotImplemented
+        given = dict(zip([item.name for item in schema_arguments(target)], args, strict=False))
+        # Python's names of the first argument are not the schema's.
+        given |= {"self" if name in ("input", "A", "tensor") else name: value for name, value in kwargs.items()}
+        tensors = [value for value in given.values() if isinstance(value, torch.Tensor)]
+        sizes = [value for value in given.values() if isinstance(value, torch.SymInt)]
+
+        def place(value: Any) -> dict[str, int] | None:
+            for index, item in enumerate([*tensors, *sizes]):
+                if value is item:
+                    return {_tag(item): index}
+            return None
+
+        pairs = [torch.view_as_real(item.resolve_conj()) if item.is_complex() else item for item in tensors]
+        call = opaque.Call(operator, calls.encode(given, place), len(schema_returns(target)))
+        name = operator.partition("::")[2].partition(".")[0]
+        results = opaque.several(name)(opaque.spell(call), pairs, sizes)
+        if tensors[0].is_complex():
+            results[:complex_outputs] = map(torch.view_as_complex, results[:complex_outputs])
+        return wrap(results)
+
+    return function
+
+
+def _tag(item: Any) -> str:
+    if not isinstance(item, torch.Tensor):
+        return "size"
+    return "complex" if item.is_complex() else "tensor"
+
+
+def _named(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = vars(torch.return_types)[name]
+    return found
+
+
+_REPLACEMENTS: dict[Any, Callable[..., Any]] = {
+    torch.linalg.lstsq: _falling_back("aten::linalg_lstsq", _named("linalg_lstsq")),
+    functional.ctc_loss: _ctc_loss,
+    functional.gaussian_nll_loss: _gaussian_nll_loss,
+    functional.one_hot: _one_hot,
+}
+# Functions that are methods of tensors too.
+for _name, _replacement in {
+    "allclose": _allclose,
+    "combinations": _falling_back("aten::combinations"),
+    "corrcoef": _falling_back("aten::corrcoef"),
+    "cov": _falling_back("aten::cov"),
+    "equal": _equal,
+    "geqrf": _falling_back("aten::geqrf", _named("geqrf"), complex_outputs=2),
+    "hash_tensor": _falling_back("aten::hash_tensor"),
+    "histogram": _histogram,
+}.items():
+    _REPLACEMENTS |= {getattr(place, _name): _replacement for place in (torch, torch.Tensor) if hasattr(place, _name)}

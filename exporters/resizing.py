@@ -1,0 +1,63 @@
+"""The same call at other sizes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import torch
+
+from ._torch_private import clone_tensors, flatten
+
+Tensors = tuple[torch.Tensor, ...]
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def other_sizes(module: torch.nn.Module, tensors: Tensors) -> Iterator[Tensors]:
+    """Arguments of other sizes that a module takes, to return as many tensors; those that change more come first."""
+    outputs = _outputs(module, tensors)
+    shapes = tuple(tuple(tensor.shape) for tensor in tensors)
+    for other in dict.fromkeys(_other_shapes(shapes)):
+        try:
+            resized = tuple(map(_cut_or_tiled, tensors, other))
+        except RuntimeError:  # sparse tensors, among others
+            continue
+        if outputs and _outputs(module, resized) == outputs:
+            yield resized
+
+
+def takes(module: torch.nn.Module, tensors: Tensors) -> bool:
+    """Whether a module, of an exported program for one, runs with these."""
+    return _outputs(module, tensors) is not None
+
+
+def _outputs(module: torch.nn.Module, tensors: Tensors) -> int | None:
+    try:
+        with torch.no_grad():
+            return len(flatten(module(*clone_tensors(tensors))))
+    except Exception:  # whatever torch, or a guard of an exported program, has against this size
+        return None
+
+
+def _other_shapes(shapes: Shapes) -> Iterator[Shapes]:
+    """Other shapes for the tensors of a call, those that change more first.
+
+    Dimensions shrink by one, which keeps indices in range and a positive definite or triangular matrix what it is,
+    or grow by one: all of them, all before the last two, all of one size, all at one place, or a single one. A
+    dimension of one stays, because it is broadcast, and none becomes one, which torch.export takes for a constant.
+    """
+    places = {(index, dim): size for index, shape in enumerate(shapes) for dim, size in enumerate(shape)}
+    groups = [set(places), {(index, dim) for index, dim in places if dim < len(shapes[index]) - 2}]
+    groups += [{at for at in places if places[at] == size} for size in sorted(set(places.values()))]
+    groups += [{at for at in places if at[1] == dim} for dim in sorted({dim for _, dim in places})]
+    groups += [{at} for at in places]
+    for group, step in itertools.product(groups, (-1, 1)):
+        sizes = {at: max(2, size + step) if at in group and size > 1 else size for at, size in places.items()}
+        if sizes != places:
+            yield tuple(tuple(sizes[index, dim] for dim in range(len(shape))) for index, shape in enumerate(shapes))
+
+
+def _cut_or_tiled(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    for dim, size in enumerate(shape):
+        tensor = tensor.index_select(dim, torch.arange(size) % tensor.shape[dim])
+    return tensor.clone()
