@@ -17,6 +17,7 @@ pytest_plugins = ["pytester", *([] if IS_INSTALLED else ["pyops.pytest_plugin"])
 
 NEED_TORCH = ("exporters", "notebooks", "tests/exporters", "tests/test_demo.py")
 _NEEDS_GPU = "needs a GPU"
+_LEFT_OUT = "are left out: "
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
@@ -42,6 +43,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if no_gpu:
         why = " and ".join(sorted({reason.rstrip("')") for reason in no_gpu}))
         terminalreporter.write_line(f"{len(no_gpu)} tests need a GPU and are left out: {why}")
+    for reason in sorted({reason.partition("Skipped: ")[2].rstrip("')") for reason in reasons if _LEFT_OUT in reason}):
+        terminalreporter.write_line(reason)
     if not HAS_TORCH:
         files = [file for path in NEED_TORCH for file in _files(config.rootpath / path)]
         names = ", ".join(NEED_TORCH)

@@ -15,6 +15,17 @@ Where what is:
 - what an export would need, before it: `explain`, with `support`
 - how many of torch's operators go through an export: `coverage`, by `__main__`
 - `explanations` of what torch and onnxscript say
+
+Examples
+--------
+>>> import exporters, torch
+>>> model, x = torch.nn.GELU().eval(), torch.ones(2)
+>>> @exporters.translate("aten::gelu")
+... def gelu(x, *, approximate="none"):
+...     return exporters.opset("com.microsoft").Gelu(x)
+>>> program = exporters.export(model, (x,), verbose=False)
+>>> exporters.verify(model, (x,), program).ok
+True
 """
 
 from .adapt import to_onnx_inputs, to_onnx_outputs
@@ -57,3 +68,7 @@ __all__ = [
     "use_fallback",
     "verify",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

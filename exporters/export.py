@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, TypedDict, Unpack
+
+import torch
 
 from . import dynamo as dynamo_exporter
 from . import torchscript
@@ -14,6 +17,34 @@ from .fallback import attempts
 from .fallback.opaque import Carriers
 from .program import Model, Program
 from .verify import verify
+
+
+class TorchArguments(TypedDict, total=False):
+    """What `export` hands on to ``torch.onnx.export``, which describes it."""
+
+    kwargs: dict[str, Any] | None
+    verbose: bool | None
+    input_names: Sequence[str] | None
+    output_names: Sequence[str] | None
+    opset_version: int | None
+    external_data: bool
+    dynamic_shapes: dict[str, Any] | tuple[Any, ...] | list[Any] | None
+    custom_translation_table: Mapping[Callable[..., Any], Callable[..., Any]] | None
+    report: bool
+    optimize: bool
+    verify: bool
+    profile: bool
+    dump_exported_program: bool
+    artifacts_dir: str | os.PathLike[str]
+    export_params: bool
+    keep_initializers_as_inputs: bool
+    dynamic_axes: Mapping[str, Mapping[int, str]] | Mapping[str, Sequence[int]] | None
+    training: torch.onnx.TrainingMode
+    operator_export_type: torch.onnx.OperatorExportTypes
+    do_constant_folding: bool
+    custom_opsets: Mapping[str, int] | None
+    export_modules_as_functions: bool | Collection[type[torch.nn.Module]]
+    autograd_inlining: bool
 
 
 @one_at_a_time
@@ -26,7 +57,7 @@ def export(
     keep_functions: bool = False,
     kernels: bool = True,
     fallback: bool | Literal["verify"] = False,
-    **arguments: Any,
+    **arguments: Unpack[TorchArguments],
 ) -> Program:
     """``torch.onnx.export`` with every registration of `custom_op` and `translate` applied.
 

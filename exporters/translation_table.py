@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from ._torch_private import OpOverload, own_translation, qualified_name
+from ._torch_private import own_translation, qualified_name
 from .kernels import library
 from .torch_ops import overloads
 from .translations import or_torchs_own, registered, registered_source
 
 
-def translation_table(*, kernels: bool = True) -> dict[OpOverload, Callable[..., Any]]:
+def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Callable[..., Any]]:
     """Every translation, for people who call ``torch.onnx.export`` themselves.
 
     Parameters
@@ -36,7 +36,8 @@ def translation_table(*, kernels: bool = True) -> dict[OpOverload, Callable[...,
     >>> program = torch.onnx.export(model, (x,), dynamo=True, custom_translation_table=table)  # doctest: +SKIP
     """
     own = {target: or_torchs_own(target, translation) for target, translation in registered().items()}
-    return {**(library.translations() if kernels else {}), **own}
+    carried = library.translations() if kernels else {}
+    return dict([*carried.items(), *own.items()])
 
 
 def is_registered(torch_op: str) -> Literal["exporters", "torch", "kernels"] | None:

@@ -12,6 +12,7 @@ import torch
 
 import pyops
 from pyops import devices
+from pyops.model import ModelSource
 from pyops.types import DType
 
 from ._torch_private import clone_tensors, flatten
@@ -29,7 +30,7 @@ from .tensors import as_onnx_array, numpy_dtype
 def verify(
     model: Model,
     args: tuple[Any, ...] | None = None,
-    program: Any = None,
+    program: ModelSource | None = None,
     *,
     samples: Iterable[tuple[Any, ...]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
@@ -144,7 +145,7 @@ def _samples(
         if not isinstance(model, torch.export.ExportedProgram):
             raise ExportError("verify got no arguments for the model; pass verify(model, (x,)) or samples=[(x,), ...]")
         args, kwargs = model.example_inputs
-    given: Iterable[tuple[Any, ...]] = [args or ()] if samples is None else samples
+    given: Iterable[tuple[Any, ...]] = [() if args is None else args] if samples is None else samples
     calls = map(_checked, given)
     try:
         first = next(calls)

@@ -1,4 +1,16 @@
-"""ONNX Runtime operators written as one Python function."""
+"""ONNX Runtime operators written as one Python function.
+
+Examples
+--------
+>>> import numpy as np, pyops
+>>> from numpy.typing import NDArray
+>>> @pyops.onnx_op("mylibrary::Halve")
+... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+...     return x / np.float32(2)
+>>> session = pyops.InferenceSession(pyops.testing.Sample(halve, np.ones(1, np.float32)).model())
+>>> session.run(None, {"x0": np.array([3], np.float32)})
+[array([1.5], dtype=float32)]
+"""
 
 from __future__ import annotations
 
@@ -59,14 +71,17 @@ _LAZY = {
 _MODULES = ("errors", "shapes", "testing")
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_LAZY[name], __name__), name)
-    return value
+# Type checkers, which have the imports above, would take any name for one of the package's.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return importlib.import_module(f".{name}", __name__)
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_LAZY[name], __name__), name)
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

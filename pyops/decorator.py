@@ -12,7 +12,7 @@ from .compiled.kernel import Compile, FastMath
 from .compiled.kernel import make as make_kernel
 from .declaration import read_signature, with_may_inplace
 from .device_arrays import check_host_inputs
-from .devices import check_device_types
+from .devices import DeviceType, check_device_types
 from .errors import DeclarationError
 from .op import Op
 
@@ -30,7 +30,7 @@ def onnx_op(
     version: int = 1,
     override: bool = False,
     may_inplace: Mapping[str, str] | None = None,
-    device_types: Sequence[str] = ("cpu",),
+    device_types: Sequence[DeviceType] = ("cpu",),
     host_inputs: Sequence[str] = (),
     compile: Compile = False,
     parallel: str | None = None,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal, get_args
 
 from .errors import DeclarationError, DeviceError, MissingDependencyError
 
-DEVICE_TYPES = ("cpu", "cuda")
+DeviceType = Literal["cpu", "cuda"]
+DEVICE_TYPES = get_args(DeviceType)
 CUDA_PROVIDER = "CUDAExecutionProvider"
 
 _INSTALL = 'pip install "onnx-pyops[cuda]" on a machine with an NVIDIA GPU'

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from . import plugins, registry
 from .builtin import ONNX_DOMAIN, is_builtin, unknown_version
@@ -25,6 +25,18 @@ if TYPE_CHECKING:
     import onnx
 
 _Key = tuple[str, str]
+
+
+class HasModelProto(Protocol):
+    """What torch's ``ONNXProgram`` is here."""
+
+    @property
+    def model_proto(self) -> Any:
+        """The model."""
+
+
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | HasModelProto"
+"""What a model can be given as."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from .compiled.kernel import make as make_kernel
 from .copying import CopyingKernel
 from .declaration import check_kernel_parameters
 from .device_arrays import check_given, check_host_inputs, check_returned
-from .devices import DEVICE_TYPES, check_device_type, cupy, is_cupy
+from .devices import DEVICE_TYPES, DeviceType, check_device_type, cupy, is_cupy
 from .errors import DeclarationError, ShapeInferenceError
 from .signature import Signature
 from .types import describe, spell_scalar
@@ -23,6 +23,7 @@ from .types import describe, spell_scalar
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound=Callable[..., shapes.Spec | tuple[shapes.Spec, ...]])
 
 
 class Op(Generic[P, R]):
@@ -180,7 +181,7 @@ class Op(Generic[P, R]):
 
     def register_kernel(
         self,
-        device_type: str,
+        device_type: DeviceType,
         *,
         host_inputs: Sequence[str] = (),
         compile: Compile = False,
@@ -237,7 +238,7 @@ class Op(Generic[P, R]):
 
         return register
 
-    def register_shape_inference(self, function: F) -> F:
+    def register_shape_inference(self, function: S) -> S:
         """Decorator: how output shapes follow from input shapes.
 
         The function takes `pyops.shapes.Spec` objects in place of arrays (None for an absent

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from .errors import MissingDependencyError
 
@@ -20,13 +20,14 @@ except ImportError as error:
 
 from . import adoption, devices, failures, hosting, model, ort_values, plugins, registry
 from .engines import extensions, extensions_carried, extensions_plain, native
-from .engines.choice import choose
+from .engines.choice import Engine, choose
 from .engines.extensions_plain import get_library_path as get_library_path
 from .engines.extensions_registry import domains as published_domains
 from .engines.hosted_op import unsupported_types
 from .errors import DeviceCopyWarning, DeviceError, EngineError, ModelError
 from .explanations import explanations
 from .interrupts import interrupts_deferred
+from .model import ModelSource
 from .op import Op
 from .pages import session_page
 
@@ -34,6 +35,9 @@ _FATAL = 4
 _UNSET = -1
 # The ops of which it is said already that they run on the CPU in sessions with a GPU.
 _said: weakref.WeakSet[Op[..., Any]] = weakref.WeakSet()
+
+R = TypeVar("R")
+Options = TypeVar("Options")
 
 
 class InferenceSession(onnxruntime.InferenceSession):
@@ -85,14 +89,15 @@ class InferenceSession(onnxruntime.InferenceSession):
 
     def __init__(
         self,
-        path_or_bytes: Any,
+        path_or_bytes: ModelSource,
         sess_options: Any = None,
-        providers: Any = None,
-        provider_options: Any = None,
+        providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
         *,
-        engine: str = "auto",
+        engine: Engine = "auto",
         **kwargs: Any,
     ) -> None:
+        """Load a model, in which the declared ops run; the class says what the parameters are."""
         engine = choose(engine)
         source = model.load(path_or_bytes)
         if source.proto is None:
@@ -169,7 +174,9 @@ class InferenceSession(onnxruntime.InferenceSession):
     def _repr_html_(self) -> str:
         return session_page(self, "native" if self._extensions is None else "extensions", self._nodes)
 
-    def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
         """Compute the outputs.
 
         Parameters
@@ -182,7 +189,8 @@ class InferenceSession(onnxruntime.InferenceSession):
 
         Returns
         -------
-        list of numpy.ndarray
+        list
+            A numpy.ndarray per output; of an output that is no tensor, what ONNX Runtime makes of it.
 
         Raises
         ------
@@ -226,7 +234,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         run = super().run_with_ortvaluevector
         self._reraising(lambda run_options: run(run_options, *args), run_options)
 
-    def _reraising(self, run: Callable[[Any], Any], run_options: Any) -> Any:
+    def _reraising(self, run: Callable[[Any], R], run_options: Any) -> R:
         if self._extensions is not None:
             return self._extensions.run(run, run_options, quiet=self._quiet_run is not None)
         native.arm()
@@ -243,7 +251,7 @@ class InferenceSession(onnxruntime.InferenceSession):
             del failure
 
 
-def register_custom_ops(options: Any, engine: str = "auto") -> Any:
+def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     """Add the declared ops and those of installed plug-ins to session options, for people who build their own session.
 
     Of several versions of an op, sessions see the highest. There, ONNX Runtime's own error carries

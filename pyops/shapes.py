@@ -2,6 +2,20 @@
 
 One function serves torch's fake tensors, ONNX shape inference and ONNX Runtime's. It sees each
 input as a `Spec`, whose dimensions are ints where they are known, and symbols where they are not.
+
+Examples
+--------
+>>> import numpy as np, pyops
+>>> from numpy.typing import NDArray
+>>> @pyops.onnx_op("shapes::Pairs")
+... def pairs(x: NDArray[np.float32]) -> NDArray[np.float32]:
+...     return x.reshape(-1, 2)
+>>> @pairs.register_shape_inference
+... def _(x):
+...     return x.like(shape=(x.shape[0] // 2, 2))
+>>> n = pyops.shapes.SymbolicDim("n")
+>>> print(*pairs.infer_shapes(pyops.shapes.Spec((n,), np.float32)))
+float32[n//2, 2]
 """
 
 from __future__ import annotations
@@ -11,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .errors import ShapeInferenceError, UnknownSizeError
 from .types import DType, dtype_name
@@ -116,7 +131,7 @@ def new_dim() -> Dim:
     return RuntimeDim()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Spec:
     """What is known of a tensor before it exists.
 
@@ -137,16 +152,16 @@ class Spec:
     shape: tuple[Dim, ...]
     dtype: DType
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(map(_dim, self.shape)))
-        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+    def __init__(self, shape: Iterable[Dim], dtype: DTypeLike) -> None:
+        object.__setattr__(self, "shape", tuple(map(_dim, shape)))
+        object.__setattr__(self, "dtype", np.dtype(dtype))
 
     @property
     def ndim(self) -> int:
         """The number of dimensions."""
         return len(self.shape)
 
-    def like(self, shape: Sequence[Dim] | None = None, dtype: Any = None) -> Spec:
+    def like(self, shape: Sequence[Dim] | None = None, dtype: DTypeLike | None = None) -> Spec:
         """A copy of this spec with another shape, another dtype, or both.
 
         Raises

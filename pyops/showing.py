@@ -9,7 +9,7 @@ import tempfile
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from . import model
 from .errors import MissingDependencyError
@@ -69,7 +69,7 @@ class _Netron(Protocol):
         """End that."""
 
 
-def show(source: Any, *, height: int = HEIGHT) -> View:
+def show(source: model.ModelSource, *, height: int = HEIGHT) -> View:
     """Open a model in Netron, with the nodes marked that declared ops compute.
 
     Behind the op type of each custom node stands whether a kernel is declared for it; its properties

@@ -11,18 +11,21 @@ _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def public(module: ModuleType) -> dict[str, Any]:
-    """What a module offers, but for modules and exceptions."""
+    """What a module offers, by name, but for data."""
     names = getattr(module, "__all__", None) or [
         name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
     ]
     found = {name: getattr(module, name) for name in names if not name.startswith("_")}
-    is_exception = {name for name, value in found.items() if isinstance(value, type) and issubclass(value, Exception)}
-    return {name: value for name, value in found.items() if not inspect.ismodule(value) and name not in is_exception}
+    return {name: value for name, value in found.items() if callable(value) or inspect.ismodule(value)}
 
 
 def without_example(values: dict[str, Any]) -> list[str]:
-    """The names of those whose docstrings have no example that runs, beyond imports."""
-    return [name for name, value in values.items() if not any(map(_shows, _examples(value)))]
+    """The names of those whose docstrings have no section of examples with one that runs, beyond imports."""
+    return [
+        name
+        for name, value in values.items()
+        if "Examples\n--------" not in (inspect.getdoc(value) or "") or not any(map(_shows, _examples(value)))
+    ]
 
 
 def undescribed(values: dict[str, Any]) -> list[str]:

@@ -1,21 +1,28 @@
 """Whatever a user may call says what it takes, and shows it; pytest runs the examples."""
 
+import pytest
+
 import pyops
 from tests.docstrings import public, undescribed, without_example
 
-MODULES = [pyops, pyops.shapes, pyops.errors]
+MODULES = [pyops, pyops.shapes, pyops.testing]
 
 
 def test_public_names_have_examples():
-    found = {name: value for module in MODULES for name, value in public(module).items()}
-    assert {"InferenceSession", "Spec", "onnx_op"} <= set(found)
+    found = {"pyops": pyops} | {name: value for module in MODULES for name, value in public(module).items()}
+    assert {"InferenceSession", "Spec", "onnx_op", "shapes", "CheckReport"} <= set(found)
     # Users do not make these.
     assert set(without_example(found)) == {"SymbolicDim", "RuntimeDim"}
+
+
+@pytest.mark.parametrize("error", public(pyops.errors).values(), ids=lambda error: error.__name__)
+def test_errors_say_when_they_are_raised(error):
+    assert error.__doc__
 
 
 def test_parameters_are_described():
     assert [line for module in MODULES for line in undescribed(public(module))] == []
 
 
-def test_names_are_listed_before_they_are_imported():
-    assert set(pyops.__all__) <= set(dir(pyops))
+def test_a_package_lists_its_public_names_alone_before_they_are_imported_too():
+    assert dir(pyops) == sorted(pyops.__all__)

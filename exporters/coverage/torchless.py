@@ -7,6 +7,7 @@ or with what went wrong, as a str.
 import os
 import pickle
 import sys
+from typing import Any
 
 import pyops
 
@@ -23,7 +24,7 @@ def main() -> None:
         except EOFError:
             return
         try:
-            answer = pyops.InferenceSession(model).run(None, feed)
+            answer: list[Any] | str = pyops.InferenceSession(model).run(None, feed)
         except Exception as error:
             answer = f"{type(error).__name__}: {error}"
         pickle.dump(answer, answers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import warnings
+from typing import Literal, get_args
 
 import onnxruntime
 
@@ -13,10 +14,11 @@ from ..signature import Signature
 from .extensions_carried import obstacles
 from .hosted_op import choices
 
-ENGINES = ("auto", "native", "extensions")
+Engine = Literal["auto", "native", "extensions"]
+ENGINES = get_args(Engine)
 
 
-def choose(engine: str) -> str:
+def choose(engine: Engine) -> Literal["native", "extensions"]:
     """``"native"`` or ``"extensions"``; for ``"auto"`` the former wherever it works.
 
     Raises

@@ -16,7 +16,7 @@ from ..op import Op
 AnyOp = Op[..., Any]
 
 
-def reference_ops(source: Any = None) -> list[type[OpRun]]:
+def reference_ops(source: model.ModelSource | None = None) -> list[type[OpRun]]:
     """The declared ops, for ``onnx.reference.ReferenceEvaluator(model, new_ops=pyops.reference_ops(model))``.
 
     The model's opset import decides which version of an op runs. Functions declared with

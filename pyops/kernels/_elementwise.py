@@ -13,17 +13,18 @@ from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from pyops import onnx_op
+from pyops.devices import DeviceType
 from pyops.op import Op
 from pyops.shapes import Spec, broadcast
 
 P = ParamSpec("P")
 
 
-EVERYWHERE = ("cpu", "cuda")
+EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
 
 
 def elementwise(
-    types: Any, source: str | None = None, *, returns: Any = None, device_types: tuple[str, ...] = EVERYWHERE
+    types: Any, source: str | None = None, *, returns: Any = None, device_types: tuple[DeviceType, ...] = EVERYWHERE
 ) -> Callable[[Callable[P, Any]], Op[P, NDArray[Any]]]:
     """Decorator: declare a function of arrays, which are all its parameters, as an op of the domain ``pyops``.
 

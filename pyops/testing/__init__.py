@@ -9,6 +9,18 @@ Where what is:
 - `outputs` that compare as one, `sample_model` and `engines` for sessions, `strategies` for hypothesis
 
 The pytest plug-in is `pyops.pytest_plugin`, and `pyops.isolation` what it and this share.
+
+Examples
+--------
+>>> import numpy as np, pyops
+>>> from numpy.typing import NDArray
+>>> @pyops.onnx_op("mylibrary::Halve")
+... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+...     return x / np.float32(2)
+>>> sample = pyops.testing.Sample(halve, np.array([3], np.float32)).returns([1.5])
+>>> report = pyops.testing.check(sample, checks=["expected", "engine_*"])
+>>> report.ok
+True
 """
 
 from ..isolation import isolated_declarations

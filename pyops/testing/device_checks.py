@@ -31,8 +31,8 @@ def cuda(case: Case) -> str:
 
     with quiet():
         session = InferenceSession(case.sample.model(), providers=[devices.CUDA_PROVIDER, "CPUExecutionProvider"])
-        outputs = session.run(None, case.sample.feed)
-    case.compare(outputs, case.outputs, "in a CUDA session it gives other outputs")
+        results = session.run(None, case.sample.feed)
+    case.compare(results, case.outputs, "in a CUDA session it gives other outputs")
     return "called, and in a CUDA session"
 
 

@@ -13,7 +13,7 @@ from ..types import dtype_name
 from . import variations
 from .attribute_values import spell_attribute
 from .case import NO_ONNXRUNTIME, Case, NotRun, Variation, is_installed, quiet
-from .engines import make_session
+from .engines import Engine, make_session
 from .sample import Sample
 
 
@@ -36,7 +36,11 @@ def attributes(case: Case) -> str:
     """A node's attributes reach the kernel with the types and values that a plain call has."""
     if not case.signature.attributes:
         raise NotRun("the op has no attributes")
-    engines = {"native": why_not_native(case), "extensions": _why_not_extensions(case), "reference": None}
+    engines: dict[Engine, str | None] = {
+        "native": why_not_native(case),
+        "extensions": _why_not_extensions(case),
+        "reference": None,
+    }
     seen: list[dict[str, Any]] = []
 
     def spy(*inputs: Any, **given: Any) -> Any:
@@ -61,7 +65,7 @@ def attributes(case: Case) -> str:
     return ", ".join(engine for engine, problem in engines.items() if problem is None)
 
 
-def _agrees(case: Case, engine: str, problem: str | None) -> str:
+def _agrees(case: Case, engine: Engine, problem: str | None) -> str:
     if problem is not None:
         raise NotRun(problem)
     count = 0

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     import onnx
 
-ENGINES = ("native", "extensions", "reference")
+Engine = Literal["native", "extensions", "reference"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 
-def make_session(model: onnx.ModelProto, engine: str = "native", options: Any = None) -> Any:
+def make_session(model: onnx.ModelProto, engine: Engine = "native", options: Any = None) -> Any:
     """A `pyops.InferenceSession` that hosts the ops by an engine; ONNX's ReferenceEvaluator for ``reference``."""
     if engine == "reference":
         from onnx.reference import ReferenceEvaluator

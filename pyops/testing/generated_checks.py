@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import MissingDependencyError
 from .case import Case, NotRun, quiet, spell_error
 from .engine_checks import why_not_native
-from .engines import make_session
+from .engines import Engine, make_session
 from .sample import Sample
 
 
@@ -55,7 +55,7 @@ def _refuses(case: Case, sample: Sample) -> bool:
         return True
     other.hold_shapes(made)
     if made.outputs:
-        engine = "reference" if why_not_native(other) else "native"
+        engine: Engine = "reference" if why_not_native(other) else "native"
         with quiet():
             session = make_session(sample.returns(*made.outputs).model(), engine)
             actual = session.run(None, sample.feed)

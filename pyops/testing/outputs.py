@@ -23,6 +23,13 @@ class Outputs(tuple[Any, ...]):
         One per output.
     rtol, atol : float, optional
         As for `assert_close`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyops.testing import Outputs
+    >>> [np.float32([1, 2.000001])] == Outputs([np.float32([1, 2])])
+    True
     """
 
     # NumPy would compare element by element otherwise.

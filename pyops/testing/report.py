@@ -27,6 +27,16 @@ class CheckResult:
         What is wrong, or why it is not run; of one that passed, what else there is to know.
     error : BaseException or None
         What a failed check raised; a kernel's own exception is it, or its cause.
+
+    Examples
+    --------
+    >>> import numpy as np, pyops
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("mylibrary::Halve")
+    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x / np.float32(2)
+    >>> pyops.testing.check(halve, checks="outputs")["outputs"]
+    CheckResult(name='outputs', status='passed', reason='', error=None)
     """
 
     name: str
@@ -44,6 +54,17 @@ class CheckReport(Sequence[CheckResult]):
     ----------
     subject : str
         The call that was checked.
+
+    Examples
+    --------
+    >>> import numpy as np, pyops
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("mylibrary::Halve")
+    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x / np.float32(2)
+    >>> report = pyops.testing.check(halve, np.ones(3, np.float32), checks=["outputs", "repeatable"])
+    >>> report.ok, report.subject, [result.name for result in report]
+    (True, 'Halve(float32[3])', ['outputs', 'repeatable'])
     """
 
     def __init__(self, subject: str, results: Iterable[CheckResult]) -> None:
@@ -102,6 +123,19 @@ class CheckError(PyopsError, AssertionError):
     Attributes
     ----------
     report : CheckReport
+
+    Examples
+    --------
+    >>> import numpy as np, pyops
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("mylibrary::Halve")
+    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x / np.float32(2)
+    >>> try:
+    ...     pyops.testing.check(halve, np.ones(1, np.float32), expected=[1], checks="expected")
+    ... except pyops.testing.CheckError as error:
+    ...     print(error.report.failed[0].name)
+    expected
     """
 
     def __init__(self, report: CheckReport) -> None:
