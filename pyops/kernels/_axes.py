@@ -47,6 +47,11 @@ def reduced_shape(shape: Sequence[Dim], dims: int | Sequence[int] | None, keepdi
     return tuple(size for axis, size in enumerate(shape) if axis not in axes)
 
 
+def differ(one: Dim, other: Dim) -> bool:
+    """Whether two sizes are known to be different."""
+    return isinstance(one, int) and isinstance(other, int) and one != other
+
+
 def move_last(x: Any, dim: int, op: str) -> Any:
     """`x` with the dimension that is to be reduced as its last; a scalar becomes one element.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,20 +42,11 @@ def _linspace(begin: Any, end: Any, count: int) -> Any:
 
 
 def count_points(points: Any, edges: Sequence[Any], weight: Any, density: bool) -> Any:
-    shape = [len(item) - 1 for item in edges]
-    places = np.zeros(len(points), np.int64)
-    inside = np.ones(len(points), bool)
-    for column, item, size in zip(points.T, edges, shape, strict=True):
-        inside &= (column >= item[0]) & (column <= item[-1])
-        places = places * size + np.clip(np.searchsorted(item, column, "right") - 1, 0, size - 1)
-    weights = None if weight is None else weight.reshape(-1)[inside]
-    hist = np.bincount(places[inside], weights, minlength=math.prod(shape)).astype(points.dtype).reshape(shape)
-    if density:
-        with np.errstate(all="ignore"):
-            hist = hist / hist.sum()
-            for axis, item in enumerate(edges):
-                hist = hist / np.diff(item).reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    return hist
+    """What (n, d) points count in each bin of a grid, or how densely."""
+    weights = None if weight is None else weight.reshape(-1)
+    with np.errstate(all="ignore"):
+        hist, _ = np.histogramdd(points, edges, density=density, weights=weights)
+    return hist.astype(points.dtype)
 
 
 def checked_weight(shape: tuple[int, ...], weight: Any) -> Any:

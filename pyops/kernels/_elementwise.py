@@ -9,21 +9,19 @@ from typing import Any, ParamSpec, cast
 
 import numpy as np
 from array_api_compat import array_namespace
-from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.op import Op
 from pyops.shapes import Spec, broadcast
+
+from ._element_types import widened
 
 P = ParamSpec("P")
 
 
-EVERYWHERE = ("cpu", "cuda")
-
-
 def elementwise(
-    types: Any, source: str | None = None, *, returns: Any = None, device_types: tuple[str, ...] = EVERYWHERE
+    types: Any, source: str | None = None, *, returns: Any = None, device_types: tuple[str, ...] = ("cpu", "cuda")
 ) -> Callable[[Callable[P, Any]], Op[P, NDArray[Any]]]:
     """Decorator: declare a function of arrays, which are all its parameters, as an op of the domain ``pyops``.
 
@@ -87,7 +85,7 @@ def broadcast_spec(*specs: Spec) -> Spec:
 
 
 def in_float32(function: Callable[..., Any], *arrays: Any, returns: Any = None) -> Any:
-    """What a function computes of arrays, of which floating-point numbers narrower than float32 are widened to it.
+    """What a function computes of `widened` arrays.
 
     Returns
     -------
@@ -95,7 +93,6 @@ def in_float32(function: Callable[..., Any], *arrays: Any, returns: Any = None) 
         Of the dtype of the first array, or `returns`.
     """
     dtype = arrays[0].dtype
-    narrow = dtype in (np.float16, bfloat16)
-    wide = [array.astype(np.float32) for array in arrays] if narrow else arrays
+    wide = [widened(array) for array in arrays]
     with np.errstate(all="ignore"):
         return array_namespace(wide[0]).asarray(function(*wide)).astype(returns or dtype, copy=False)

@@ -9,11 +9,11 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 from pyops.shapes import Spec, SymbolicDim
 
-from ._element_types import Float
+from ._element_types import Float, widened
 
 Weight = TypeVar("Weight", np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 
@@ -95,9 +95,7 @@ def corrcoef(input: NDArray[Float]) -> NDArray[Float]:
 def _covariance(x: Any, fweights: Any, aweights: Any, correction: int) -> Any:
     """The matrix, in float32 at least."""
     xp = array_namespace(x)
-    rows = x.reshape(1, -1) if x.ndim < 2 else x
-    if x.dtype.itemsize < 4:  # as NumPy has no products of matrices for them
-        rows = rows.astype(np.float32)
+    rows = widened(x.reshape(1, -1) if x.ndim < 2 else x)
     count = rows.shape[1]
     weights: Any = None if fweights is None else _checked(fweights, count)
     if aweights is not None:
@@ -136,7 +134,7 @@ def _matrix_spec(x: Spec, op: str) -> Spec:
 
 
 @cov.register_shape_inference
-def _(input: Spec, fweights: Spec | None = None, aweights: Spec | None = None, *, correction: int = 1) -> Spec:
+def _(input: Spec, *weights: Any, correction: int = 1) -> Spec:
     return _matrix_spec(input, "Cov")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._axes import axis_of

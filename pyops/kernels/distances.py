@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec, broadcast, new_dim
 
 from ._element_types import Wide
@@ -74,7 +74,7 @@ def cdist(
 
 
 @cdist.register_shape_inference
-def _(x1: Spec, x2: Spec, *, p: np.ndarray = np.array(2.0), compute_mode: int = 0) -> Spec:  # noqa: B008
+def _(x1: Spec, x2: Spec, **attributes: Any) -> Spec:
     batch = broadcast(x1.like(shape=x1.shape[:-2]), x2.like(shape=x2.shape[:-2]))
     return x1.like(shape=(*batch, x1.shape[-2], x2.shape[-2]))
 
@@ -113,7 +113,7 @@ def pdist(x: NDArray[Wide], *, p: np.ndarray = np.array(2.0)) -> NDArray[Wide]: 
 
 
 @pdist.register_shape_inference
-def _(x: Spec, *, p: np.ndarray = np.array(2.0)) -> Spec:  # noqa: B008
+def _(x: Spec, **attributes: Any) -> Spec:
     rows = x.shape[0]
     return x.like(shape=(rows * (rows - 1) // 2 if isinstance(rows, int) else new_dim(),))
 
@@ -133,18 +133,11 @@ def _parts(count: int, size: int) -> Iterator[slice]:
 
 def _norm(differences: NDArray[Any], power: float) -> NDArray[Any]:
     with np.errstate(all="ignore"):  # infinities and NaN are as good as other values
-        sizes = np.abs(differences)
-        if power in _NORMS:
-            return _NORMS[power](sizes)
-        return np.asarray(np.power(np.power(sizes, power).sum(-1), 1 / power))
-
-
-_NORMS: dict[float, Callable[[NDArray[Any]], NDArray[Any]]] = {
-    0.0: lambda sizes: np.asarray(np.minimum(np.ceil(sizes), 1).sum(-1)),  # which keeps NaN
-    1.0: lambda sizes: np.asarray(sizes.sum(-1)),
-    2.0: lambda sizes: np.asarray(np.sqrt(np.square(sizes).sum(-1))),
-    np.inf: lambda sizes: np.asarray(sizes.max(-1, initial=0)),
-}
+        if power == 0:
+            return np.asarray(np.minimum(np.ceil(np.abs(differences)), 1).sum(-1))  # which keeps NaN
+        if not differences.shape[-1]:
+            return np.zeros(differences.shape[:-1], differences.dtype)
+        return np.asarray(np.linalg.norm(differences, power, axis=-1))
 
 
 def _euclidean_by_product(x1: NDArray[Any], x2: NDArray[Any]) -> NDArray[Any]:

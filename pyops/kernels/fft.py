@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec, new_dim
 
 from ._element_types import Wide
@@ -68,12 +68,11 @@ def fft_c2c(
     xp = array_namespace(x)
     transform = xp.fft.fftn if forward else xp.fft.ifftn
     result = _transformed(transform, values, sizes, dim, _norm(normalization, forward))
-    pairs: NDArray[Wide] = as_pairs(result.astype(values.dtype))
-    return pairs
+    return as_pairs(result.astype(values.dtype))
 
 
 @fft_c2c.register_shape_inference
-def _(x: Spec, s: Spec | None = None, *, dim: list[int], normalization: int = 0, forward: bool = True) -> Spec:
+def _(x: Spec, s: Spec | None = None, *, dim: list[int], **others: Any) -> Spec:
     return x.like(shape=(*_resized(x.shape[:-1], s, dim), 2))
 
 
@@ -124,20 +123,11 @@ def fft_r2c(
         values = _transformed(xp.fft.rfftn, x, sizes, dim, norm)
     else:
         values = _transformed(xp.fft.fftn, x.astype(complex_dtype), sizes, dim, norm)
-    pairs: NDArray[Wide] = as_pairs((values if forward else xp.conj(values)).astype(complex_dtype))
-    return pairs
+    return as_pairs((values if forward else xp.conj(values)).astype(complex_dtype))
 
 
 @fft_r2c.register_shape_inference
-def _(
-    x: Spec,
-    s: Spec | None = None,
-    *,
-    dim: list[int],
-    normalization: int = 0,
-    onesided: bool = True,
-    forward: bool = True,
-) -> Spec:
+def _(x: Spec, s: Spec | None = None, *, dim: list[int], onesided: bool = True, **others: Any) -> Spec:
     shape = list(_resized(x.shape, s, dim))
     if onesided and dim:
         shape[dim[-1]] = shape[dim[-1]] // 2 + 1
@@ -188,12 +178,11 @@ def fft_c2r(
     # The forward transform is the backward one of the conjugates.
     norm = _norm(normalization, forward=False)
     half = xp.conj(values) if forward else values
-    result: NDArray[Wide] = _transformed(xp.fft.irfftn, half, sizes, dim, norm).astype(x.dtype)
-    return result
+    return _transformed(xp.fft.irfftn, half, sizes, dim, norm).astype(x.dtype)
 
 
 @fft_c2r.register_shape_inference
-def _(x: Spec, s: Spec | None = None, *, dim: list[int], normalization: int = 0, forward: bool = False) -> Spec:
+def _(x: Spec, s: Spec | None = None, *, dim: list[int], **others: Any) -> Spec:
     shape = list(_resized(x.shape[:-1], s, dim))
     if s is None:
         shape[dim[-1]] = 2 * (shape[dim[-1]] - 1)

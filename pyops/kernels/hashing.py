@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._axes import axes_of, reduced_shape
@@ -51,5 +51,5 @@ def hash_tensor(
 
 
 @hash_tensor.register_shape_inference
-def _(input: Spec, *, dim: Sequence[int] = (), keepdim: bool = False, mode: int = 0) -> Spec:
+def _(input: Spec, *, dim: Sequence[int] = (), keepdim: bool = False, **mode: int) -> Spec:
     return input.like(shape=reduced_shape(input.shape, dim or None, keepdim), dtype=np.uint64)

@@ -5,16 +5,16 @@ The last bin has its upper edge, too. NaNs, and what is outside, count nowhere.
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec, new_dim
 
 from ._bins import check_edges, checked_weight, count_points, even_edges
-from ._element_types import Float, Wide
+from ._element_types import Float, Wide, widened
 
 
 class Histogram(NamedTuple, Generic[Wide]):
@@ -128,7 +128,7 @@ def histc(input: NDArray[Float], *, bins: int = 100) -> NDArray[Float]:
     ValueError
         An element is not finite, or there is no bin.
     """
-    points = (input.astype(np.float32) if input.dtype.itemsize < 4 else input).reshape(-1, 1)
+    points = widened(input).reshape(-1, 1)
     edges = even_edges(points, [bins], None, "Histc", margin=1)
     return count_points(points, edges, None, False).astype(input.dtype)
 
@@ -166,14 +166,7 @@ def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int
 
 
 @histogram_bin_ct.register_shape_inference
-def _(
-    input: Spec,
-    weight: Spec | None = None,
-    *,
-    bins: int = 100,
-    range: np.ndarray | None = None,
-    density: bool = False,
-) -> tuple[Spec, Spec]:
+def _(input: Spec, weight: Spec | None = None, *, bins: int = 100, **others: Any) -> tuple[Spec, Spec]:
     return input.like(shape=(bins,)), input.like(shape=(bins + 1,))
 
 

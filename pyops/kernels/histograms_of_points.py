@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError
 from pyops.shapes import Spec
 
@@ -136,14 +136,7 @@ def _(input: Spec, *, bins: list[int], range: np.ndarray | None = None) -> tuple
 
 
 @histogramdd_from_bin_cts.register_shape_inference
-def _(
-    input: Spec,
-    weight: Spec | None = None,
-    *,
-    bins: list[int],
-    range: np.ndarray | None = None,
-    density: bool = False,
-) -> Spec:
+def _(input: Spec, weight: Spec | None = None, *, bins: list[int], **others: Any) -> Spec:
     return input.like(shape=bins)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._element_types import Wide
@@ -71,7 +71,7 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
 
 
 @ldl_factor_ex.register_shape_inference
-def _(a: Spec, *, hermitian: bool = False, check_errors: bool = False) -> tuple[Spec, Spec, Spec]:
+def _(a: Spec, **attributes: Any) -> tuple[Spec, Spec, Spec]:
     batch, n = square("LdlFactorEx", a)
     return a.like(shape=(*batch, n, n)), a.like(shape=(*batch, n), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
 
@@ -178,7 +178,7 @@ def ldl_solve(
 
 
 @ldl_solve.register_shape_inference
-def _(factors: Spec, pivots: Spec, b: Spec, *, hermitian: bool = False) -> Spec:
+def _(factors: Spec, pivots: Spec, b: Spec, **hermitian: Any) -> Spec:
     check_pivots("LdlSolve", factors, pivots)
     return b.like(shape=(*check_system("LdlSolve", factors, b), *b.shape[-2:]))
 

@@ -8,12 +8,13 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 from pyops.shapes import Dim, Spec, broadcast, new_dim
 
+from ._axes import differ
 from ._element_types import Wide
-from ._matrices import Array, Shaped, differ, matrices, smaller, square
+from ._matrices import Array, Shaped, matrices, smaller, square
 from ._scalars import scalar
 from .spectral import decompose, decompose_symmetric
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 from pyops.shapes import Dim, Spec
 
 from . import _elimination
+from ._axes import differ
 from ._element_types import Wide
-from ._matrices import Array, Shaped, check_system, differ, raise_failed, square
+from ._matrices import Array, Shaped, check_system, raise_failed, square
 
 
 class InvEx(NamedTuple, Generic[Wide]):
@@ -66,7 +67,7 @@ def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
 
 
 @inv_ex.register_shape_inference
-def _(a: Spec, *, check_errors: bool = False) -> tuple[Spec, Spec]:
+def _(a: Spec, **check_errors: Any) -> tuple[Spec, Spec]:
     batch, n = square("InvEx", a)
     return a.like(shape=(*batch, n, n)), a.like(shape=batch, dtype=np.int32)
 
@@ -130,7 +131,7 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
 
 
 @solve_ex.register_shape_inference
-def _(a: Spec, b: Spec, *, left: bool = True, check_errors: bool = False) -> tuple[Spec, Spec]:
+def _(a: Spec, b: Spec, *, left: bool = True, **check_errors: Any) -> tuple[Spec, Spec]:
     info = a.like(shape=square("SolveEx", a)[0], dtype=np.int32)
     if _are_vectors(a, b):
         return b.like(shape=(*_check(a, b.like(shape=(*b.shape, 1)), left, vectors=True), a.shape[-1])), info

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
-from ._element_types import Wide
-
-L = TypeVar("L", np.int32, np.int64)
+from ._element_types import Index, Wide
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 
@@ -20,7 +18,7 @@ _NONE, _MEAN, _SUM = 0, 1, 2
 @onnx_op("pyops::CtcLoss")
 def ctc_loss(
     log_probs: NDArray[Wide],
-    targets: NDArray[L],
+    targets: NDArray[Index],
     input_lengths: NDArray[np.int64],
     target_lengths: NDArray[np.int64],
     *,
@@ -99,20 +97,11 @@ def ctc_loss(
 
 
 @ctc_loss.register_shape_inference
-def _(
-    log_probs: Spec,
-    targets: Spec,
-    input_lengths: Spec,
-    target_lengths: Spec,
-    *,
-    blank: int = 0,
-    reduction: int = 1,
-    zero_infinity: bool = False,
-) -> Spec:
+def _(log_probs: Spec, *others: Spec, reduction: int = 1, **attributes: Any) -> Spec:
     return log_probs.like(shape=log_probs.shape[1:2] if reduction == _NONE and log_probs.ndim == 3 else ())
 
 
-def _padded(targets: NDArray[L], sizes: NDArray[np.int64], blank: int) -> NDArray[np.int64]:
+def _padded(targets: NDArray[Index], sizes: NDArray[np.int64], blank: int) -> NDArray[np.int64]:
     """One row of classes for each item, the longest's length; blanks fill it up."""
     longest = int(sizes.max(initial=0))
     total = sum(sizes.tolist())

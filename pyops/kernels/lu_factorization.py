@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from . import _elimination
@@ -63,7 +63,7 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
 
 
 @lu_factor_ex.register_shape_inference
-def _(a: Spec, *, pivot: bool = True, check_errors: bool = False) -> tuple[Spec, Spec, Spec]:
+def _(a: Spec, **attributes: Any) -> tuple[Spec, Spec, Spec]:
     batch, m, n = matrices("LuFactorEx", a)
     return a, a.like(shape=(*batch, smaller(m, n)), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
 
@@ -202,6 +202,6 @@ def lu_solve(
 
 
 @lu_solve.register_shape_inference
-def _(lu: Spec, pivots: Spec, b: Spec, *, left: bool = True, adjoint: bool = False) -> Spec:
+def _(lu: Spec, pivots: Spec, b: Spec, *, left: bool = True, **adjoint: Any) -> Spec:
     check_pivots("LuSolve", lu, pivots)
     return b.like(shape=(*check_system("LuSolve", lu, b, left), *b.shape[-2:]))

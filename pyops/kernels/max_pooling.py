@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._element_types import Float
@@ -53,12 +53,6 @@ def adaptive_max_pool(x: NDArray[Float], *, output_size: list[int]) -> tuple[NDA
     check_spatial(x, output_size, "output_size")
     bounds = map(adaptive_bounds, x.shape[x.ndim - rank :], output_size)
     return _largest(x, [_windows(starts[None], ends[None]) for starts, ends in bounds])
-
-
-@adaptive_max_pool.register_shape_inference
-def _(x: Spec, *, output_size: list[int]) -> tuple[Spec, Spec]:
-    values = x.like(shape=(*x.shape[: x.ndim - len(output_size)], *output_size))
-    return values, values.like(dtype=np.int64)
 
 
 @onnx_op("pyops::FractionalMaxPool")
@@ -123,8 +117,9 @@ def fractional_max_pool(
     return _largest(x, positions)
 
 
+@adaptive_max_pool.register_shape_inference
 @fractional_max_pool.register_shape_inference
-def _(x: Spec, random_samples: Spec, *, kernel_size: list[int], output_size: list[int]) -> tuple[Spec, Spec]:
+def _(x: Spec, *random_samples: Spec, output_size: list[int], **kernel_size: Any) -> tuple[Spec, Spec]:
     values = x.like(shape=(*x.shape[: -len(output_size)], *output_size))
     return values, values.like(dtype=np.int64)
 

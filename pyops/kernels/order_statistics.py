@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._axes import move_last, reduced_shape, restore
@@ -253,20 +253,8 @@ def _(input: Spec) -> Spec:
 
 @median_dim.register_shape_inference
 @nanmedian_dim.register_shape_inference
-def _(input: Spec, *, dim: int, keepdim: bool = False) -> tuple[Spec, Spec]:
-    return _selected_specs(input, dim, keepdim)
-
-
 @mode.register_shape_inference
-def _(input: Spec, *, dim: int = -1, keepdim: bool = False) -> tuple[Spec, Spec]:
-    return _selected_specs(input, dim, keepdim)
-
-
 @kthvalue.register_shape_inference
-def _(input: Spec, k: Spec, *, dim: int = -1, keepdim: bool = False) -> tuple[Spec, Spec]:
-    return _selected_specs(input, dim, keepdim)
-
-
-def _selected_specs(x: Spec, dim: int, keepdim: bool) -> tuple[Spec, Spec]:
-    values = x.like(shape=reduced_shape(x.shape, dim, keepdim))
+def _(input: Spec, k: Spec | None = None, *, dim: int = -1, keepdim: bool = False) -> tuple[Spec, Spec]:
+    values = input.like(shape=reduced_shape(input.shape, dim, keepdim))
     return values, values.like(dtype=np.int64)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Generic, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError
-from pyops.shapes import Spec
+from pyops.shapes import Dim, Spec
 
+from ._axes import differ
 from ._element_types import Wide
-from ._matrices import Array, Shaped, differ, matrices, smaller
+from ._matrices import Array, Shaped, matrices, smaller
 
 
 class Qr(NamedTuple, Generic[Wide]):
@@ -152,7 +153,7 @@ def ormqr(
 
 
 @ormqr.register_shape_inference
-def _(a: Spec, tau: Spec, other: Spec, *, left: bool = True, transpose: bool = False) -> Spec:
+def _(a: Spec, tau: Spec, other: Spec, *, left: bool = True, **transpose: Any) -> Spec:
     _check("Ormqr", a, tau)
     _check_order(a, other, left)
     return other
@@ -179,7 +180,7 @@ def _check(op: str, a: Shaped, tau: Shaped) -> None:
         )
 
 
-def _exceeds(one: object, other: object) -> bool:
+def _exceeds(one: Dim, other: Dim) -> bool:
     return isinstance(one, int) and isinstance(other, int) and one > other
 
 

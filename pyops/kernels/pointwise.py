@@ -9,11 +9,11 @@ from array_api_compat import array_namespace
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._element_types import Float, RealOrBool
-from ._elementwise import EVERYWHERE, broadcast_spec, elementwise, in_float32
+from ._elementwise import broadcast_spec, elementwise, in_float32
 
 INTEGERS = TypeVar("INTEGERS", np.uint8, np.int8, np.int16, np.int32, np.int64)
 ALL_NUMBERS = TypeVar(
@@ -80,7 +80,7 @@ def signbit(x: Any) -> Any:
     return array_namespace(x).signbit(x)
 
 
-@onnx_op("pyops::Nextafter", device_types=EVERYWHERE)
+@onnx_op("pyops::Nextafter", device_types=("cpu", "cuda"))
 def nextafter(x: NDArray[Float], y: NDArray[Float]) -> NDArray[Float]:
     """The number after x in the direction of y among those that the dtype has; y where they are equal.
 
@@ -96,8 +96,7 @@ def nextafter(x: NDArray[Float], y: NDArray[Float]) -> NDArray[Float]:
     """
     xp = array_namespace(x)
     with np.errstate(all="ignore"):
-        following: NDArray[Float] = xp.where(x == y, y, xp.nextafter(x, y))
-    return following
+        return xp.where(x == y, y, xp.nextafter(x, y))
 
 
 nextafter.register_shape_inference(broadcast_spec)
@@ -110,7 +109,7 @@ class Frexp(NamedTuple, Generic[Float]):
     exponent: NDArray[np.int32]
 
 
-@onnx_op("pyops::Frexp", device_types=EVERYWHERE)
+@onnx_op("pyops::Frexp", device_types=("cpu", "cuda"))
 def frexp(x: NDArray[Float]) -> Frexp[Float]:
     """The mantissa and the exponent of a number: x = mantissa * 2**exponent, with abs(mantissa) in [0.5, 1).
 

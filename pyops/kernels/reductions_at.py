@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError
 from pyops.shapes import Spec
 
@@ -274,12 +274,8 @@ def _segments(data: Any, lengths: Any, offsets: Any, axis: int, unsafe: bool) ->
 
 
 @index_reduce.register_shape_inference
-def _(input: Spec, index: Spec, source: Spec, *, dim: int, reduce: str, include_self: bool = True) -> Spec:
-    return input
-
-
 @scatter_reduce.register_shape_inference
-def _(input: Spec, index: Spec, src: Spec, *, dim: int, reduce: str, include_self: bool = True) -> Spec:
+def _(input: Spec, *reduced: Spec, **attributes: Any) -> Spec:
     return input
 
 
@@ -290,9 +286,8 @@ def _(
     offsets: Spec | None = None,
     initial: Spec | None = None,
     *,
-    reduce: str,
     axis: int = 0,
-    unsafe: bool = False,
+    **attributes: Any,
 ) -> Spec:
     axis = _segmented(data.shape, axis)
     count: Any = offsets.shape[-1] - 1 if offsets is not None else lengths.shape[-1] if lengths is not None else 0

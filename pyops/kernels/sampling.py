@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
-from ._element_types import Float
+from ._element_types import Float, widened
 
 _LINEAR, _NEAREST, _CUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
@@ -63,7 +63,7 @@ def grid_sample(
     """
     rank = x.ndim - 2
     _check(x, grid, rank, interpolation_mode, padding_mode)
-    values, places = (item.astype(np.float32) if item.dtype.itemsize == 2 else item for item in (x, grid))
+    values, places = (widened(item) for item in (x, grid))
     sides = []
     with np.errstate(all="ignore"):  # a place may be infinite or NaN
         for axis, size in enumerate(x.shape[2:]):
@@ -76,7 +76,7 @@ def grid_sample(
 
 
 @grid_sample.register_shape_inference
-def _(x: Spec, grid: Spec, *, interpolation_mode: int = 0, padding_mode: int = 0, align_corners: bool = False) -> Spec:
+def _(x: Spec, grid: Spec, **modes: Any) -> Spec:
     return x.like(shape=(*x.shape[:2], *grid.shape[1:-1]))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Dim, Spec
 
 from ._axes import axis_of
@@ -204,17 +205,9 @@ def _diagonal_shape(shape: Sequence[Dim], offset: int, dim1: int, dim2: int) -> 
 
 
 @put.register_shape_inference
-def _(input: Spec, index: Spec, source: Spec, *, accumulate: bool = False) -> Spec:
-    return input
-
-
 @diagonal_scatter.register_shape_inference
-def _(input: Spec, src: Spec, *, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Spec:
-    return input
-
-
 @as_strided_scatter.register_shape_inference
-def _(input: Spec, src: Spec, *, size: list[int], stride: list[int], storage_offset: int | None = None) -> Spec:
+def _(input: Spec, *written: Spec, **places: Any) -> Spec:
     return input
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError
 from pyops.shapes import Spec
 
+from ._axes import differ
 from ._element_types import Real
 
 
@@ -131,7 +132,7 @@ def _search(rows: Any, values: Any, right: bool) -> Any:
 def _check_shapes(sequence: tuple[Any, ...], values: tuple[Any, ...]) -> None:
     if not sequence:
         raise ShapeInferenceError("Searchsorted: the sorted sequence is a scalar; it has at least one dimension")
-    if len(sequence) > 1 and (len(sequence) != len(values) or not all(map(_may_equal, sequence[:-1], values[:-1]))):
+    if len(sequence) > 1 and (len(sequence) != len(values) or any(map(differ, sequence[:-1], values[:-1]))):
         raise ShapeInferenceError(
             f"Searchsorted: the sequences are {list(sequence)} and the values {list(values)}; all dimensions but the "
             "last have to be equal, or the sequence has just one"
@@ -143,24 +144,13 @@ def _check_boundaries(shape: tuple[Any, ...]) -> None:
         raise ShapeInferenceError(f"Bucketize: boundaries is {list(shape)}; it has one dimension")
 
 
-def _may_equal(a: Any, b: Any) -> bool:
-    return not isinstance(a, int) or not isinstance(b, int) or a == b
-
-
 @searchsorted.register_shape_inference
-def _(
-    sorted_sequence: Spec,
-    input: Spec,
-    sorter: Spec | None = None,
-    *,
-    right: bool = False,
-    side: str | None = None,
-) -> Spec:
+def _(sorted_sequence: Spec, input: Spec, sorter: Spec | None = None, **sides: Any) -> Spec:
     _check_shapes(sorted_sequence.shape, input.shape)
     return input.like(dtype=np.int64)
 
 
 @bucketize.register_shape_inference
-def _(input: Spec, boundaries: Spec, *, right: bool = False) -> Spec:
+def _(input: Spec, boundaries: Spec, **right: Any) -> Spec:
     _check_boundaries(boundaries.shape)
     return input.like(dtype=np.int64)

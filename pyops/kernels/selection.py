@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec, broadcast, new_dim
 
 from ._element_types import RealOrBool
@@ -109,11 +107,10 @@ def _(input: Spec, mask: Spec) -> Spec:
 
 
 @nonzero_static.register_shape_inference
-def _(input: Spec, *, size: int, fill_value: int = -1) -> Spec:
+def _(input: Spec, *, size: int, **fill_value: int) -> Spec:
     return input.like(shape=(size, input.ndim), dtype=np.int64)
 
 
 @one_hot.register_shape_inference
 def _(input: Spec, *, num_classes: int = -1) -> Spec:
-    classes: Any = new_dim() if num_classes < 0 else num_classes
-    return input.like(shape=(*input.shape, classes))
+    return input.like(shape=(*input.shape, new_dim() if num_classes < 0 else num_classes))

@@ -7,7 +7,7 @@ from typing import Any
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._element_types import Wide
@@ -99,7 +99,8 @@ def istft(
     envelope: Any = _overlap_add(xp, xp.broadcast_to(weights * weights, (frames, n_fft)), hop)
 
     covered = n_fft + hop * (frames - 1)
-    start, end = _cut(covered, n_fft if center else 0, length)
+    start = n_fft // 2 if center else 0
+    end = covered - start if length is None else start + length
     signal, envelope = signal[..., start:end], envelope[start:end]
     if envelope.shape[0] and xp.min(xp.abs(envelope)) <= _SMALLEST_ENVELOPE:
         raise ValueError(
@@ -110,8 +111,7 @@ def istft(
     if length is not None and signal.shape[-1] < length:
         missing = xp.zeros((*signal.shape[:-1], length - signal.shape[-1]), dtype=signal.dtype)
         signal = xp.concatenate([signal, missing], axis=-1)
-    result: NDArray[Wide] = as_pairs(signal) if return_complex else signal
-    return result
+    return as_pairs(signal) if return_complex else signal
 
 
 @istft.register_shape_inference
@@ -121,12 +121,10 @@ def _(
     *,
     n_fft: int,
     hop_length: int | None = None,
-    win_length: int | None = None,
     center: bool = True,
-    normalized: bool = False,
-    onesided: bool | None = None,
     length: int | None = None,
     return_complex: bool = False,
+    **others: Any,
 ) -> Spec:
     *batch, _frequencies, frames, _two = x.shape
     hop = n_fft // 4 if hop_length is None else hop_length
@@ -157,11 +155,6 @@ def _weights(xp: Any, window: Any, x: Any, n_fft: int, width: int) -> Any:
         raise ValueError(f"window has shape {window.shape}; it is (win_length,), and win_length is {width}")
     left = (n_fft - width) // 2
     return xp.pad(window, (left, n_fft - width - left))
-
-
-def _cut(covered: int, cut: int, length: int | None) -> tuple[int, int]:
-    start = cut // 2
-    return start, covered - start if length is None else start + length
 
 
 def _overlap_add(xp: Any, pieces: Any, hop: int) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from . import _substitution
@@ -46,7 +46,7 @@ def solve_triangular(
 
 
 @solve_triangular.register_shape_inference
-def _(a: Spec, b: Spec, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Spec:
+def _(a: Spec, b: Spec, *, left: bool = True, **triangle: Any) -> Spec:
     return b.like(shape=(*check_system("SolveTriangular", a, b, left), *b.shape[-2:]))
 
 
@@ -90,8 +90,6 @@ def triangular_solve(
 
 
 @triangular_solve.register_shape_inference
-def _(
-    b: Spec, a: Spec, *, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-) -> tuple[Spec, Spec]:
+def _(b: Spec, a: Spec, **triangle: Any) -> tuple[Spec, Spec]:
     batch = check_system("TriangularSolve", a, b)
     return b.like(shape=(*batch, *b.shape[-2:])), a.like(shape=(*batch, *a.shape[-2:]))
