@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import onnx
-
 from pyops.kernels import (
     cholesky_factorization,
     ldl_factorization,
@@ -19,7 +16,7 @@ from pyops.kernels import (
     triangular_systems,
 )
 
-from .table import kernels, lower, onnx_ops
+from .table import constant, kernels, like, lower, onnx_ops
 
 lower("aten::linalg_inv_ex", linear_systems.inv_ex)
 lower("aten::linalg_cholesky_ex", cholesky_factorization.cholesky_ex)
@@ -75,18 +72,14 @@ def _lu_factor(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
     return kernels.LuFactorEx(A, pivot=pivot, check_errors=True)[:2]
 
 
-@lower("aten::_lu_with_info", replaces=True)
-def _lu_with_info(self: Any, pivot: bool = True, check_errors: bool = True) -> Any:
-    return kernels.LuFactorEx(self, pivot=pivot, check_errors=check_errors)
-
-
 @lower("aten::linalg_ldl_factor", replaces=True)
 def _ldl_factor(self: Any, *, hermitian: bool = False) -> Any:
     return kernels.LdlFactorEx(self, hermitian=hermitian, check_errors=True)[:2]
 
 
-# The operators that torch makes of these return factors besides, which nobody asked for.
+# The operators that torch makes of these return factors besides, which nobody asked for, or are deprecated.
 
+lower("aten::_lu_with_info", lu_factorization.lu_factor_ex, replaces=True)
 lower("aten::linalg_solve_ex", linear_systems.solve_ex, replaces=True)
 lower("aten::linalg_slogdet", linear_systems.slogdet, replaces=True)
 lower("aten::linalg_eigvals", spectral.eigvals, replaces=True)
@@ -95,8 +88,7 @@ lower("aten::linalg_eigvals", spectral.eigvals, replaces=True)
 @lower("aten::logdet", replaces=True)
 def _logdet(self: Any) -> Any:
     sign, logabsdet = kernels.Slogdet(self)
-    undefined = onnx_ops.Less(sign, onnx_ops.CastLike(_constant(0.0), sign))
-    return onnx_ops.Where(undefined, onnx_ops.CastLike(_constant(float("nan")), sign), logabsdet)
+    return onnx_ops.Where(onnx_ops.Less(sign, like(0.0, sign)), like(float("nan"), sign), logabsdet)
 
 
 @lower("aten::_linalg_solve_ex")
@@ -115,8 +107,4 @@ def _slogdet_with_factors(A: Any) -> Any:  # noqa: N803
 
 @lower("aten::linalg_lstsq")
 def _lstsq(self: Any, b: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
-    return kernels.Lstsq(self, b, None if rcond is None else _constant(rcond), driver=driver)
-
-
-def _constant(value: float) -> Any:
-    return onnx_ops.Constant(value=onnx.numpy_helper.from_array(np.array(value)))
+    return kernels.Lstsq(self, b, None if rcond is None else constant(rcond), driver=driver)

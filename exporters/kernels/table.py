@@ -46,8 +46,13 @@ class Pairs:
 
 
 def constant(value: Any) -> Any:
-    """A constant of the model: float64 for Python's floats, int64 for its ints; ``CastLike`` gives it another type."""
+    """A constant of the model: float64 for Python's floats, int64 for its ints; `like` gives it another type."""
     return onnx_ops.Constant(value=onnx.numpy_helper.from_array(np.asarray(value)))
+
+
+def like(value: Any, x: onnx_ir.Value) -> Any:
+    """A constant of a graph value's element type."""
+    return onnx_ops.CastLike(constant(value), x)
 
 
 rows: dict[str, Row] = {}

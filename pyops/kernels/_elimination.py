@@ -42,7 +42,6 @@ def factor(a: Array, pivot: bool = True) -> tuple[Array, NDArray[np.int32], NDAr
             _eliminate(lu, pivots, 0, k, pivot)
             if n > k:
                 lu[:, :, k:] = solve_triangular(lu[:, :, :k], lu[:, :, k:], upper=False, unit=True)
-
     return lu.reshape(a.shape), pivots.reshape(*batch, k), first_zero(lu).reshape(batch)
 
 
