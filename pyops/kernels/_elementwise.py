@@ -65,11 +65,12 @@ def _docstring(text: str, names: list[str], types: Any, source: str | None, retu
         section, _, equation = source.rpartition(".")
         text += f"\n\nDefined in DLMF {source}, https://dlmf.nist.gov/{section}.E{equation}."
     several = len(names) > 1
+    *scalars, last = (scalar.__name__.strip("_") for scalar in types.__constraints__)
     return f"""{text}
 
 Parameters
 ----------
-{", ".join(names)} : array of {", ".join(scalar.__name__ for scalar in types.__constraints__)}
+{", ".join(names)} : array of {", ".join(scalars)} or {last}
     {"Of shapes that broadcast, and of one dtype." if several else "Of any shape."}
 
 Returns

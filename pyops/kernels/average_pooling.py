@@ -31,11 +31,13 @@ def avg_pool(
 ) -> NDArray[N]:
     """The mean of each window of a regular grid of them.
 
+    As ``torch.nn.functional.avg_pool1d``, ``avg_pool2d`` and ``avg_pool3d``.
+
     Parameters
     ----------
-    x : array of float16, bfloat16, float32, float64 or int64, shape (..., *spatial)
-        As many spatial dimensions as `kernel_size` has values, 1 to 3; the channels, and with or without a batch,
-        before them.
+    x : array of float16, bfloat16, float32, float64 or int64
+        (..., *spatial). As many spatial dimensions as `kernel_size` has values, 1 to 3; the channels, and with or
+        without a batch, before them.
     kernel_size : list of int
         The size of a window along each spatial dimension.
     stride : list of int, optional
@@ -52,18 +54,14 @@ def avg_pool(
 
     Returns
     -------
-    array of the dtype of `x`, shape (..., *windows)
-        With ``windows = (size + 2 * padding - kernel_size) / stride + 1``, rounded down, or up with `ceil_mode`.
-        Integers are divided towards zero.
+    array of the dtype of `x`
+        (..., *windows). With ``windows = (size + 2 * padding - kernel_size) / stride + 1``, rounded down, or up with
+        `ceil_mode`. Integers are divided towards zero.
 
     Raises
     ------
     ValueError
         The arguments do not fit the tensor, or the divisor is 0.
-
-    Notes
-    -----
-    `torch.nn.functional.avg_pool1d`, `avg_pool2d` and `avg_pool3d`.
     """
     rank = len(kernel_size)
     strides, pads = _grid(x, kernel_size, stride, padding)
@@ -107,25 +105,25 @@ def adaptive_avg_pool(x: NDArray[Float], *, output_size: list[int]) -> NDArray[F
     Window i of m along a dimension of size n holds the positions from floor(i n / m) up to, without it,
     ceil((i + 1) n / m).
 
+    As ``torch.nn.functional.adaptive_avg_pool1d``, ``adaptive_avg_pool2d`` and ``adaptive_avg_pool3d``.
+
     Parameters
     ----------
-    x : array of float16, bfloat16, float32 or float64, shape (..., *spatial)
-        As many spatial dimensions as `output_size` has values; the channels, and with or without a batch, before them.
+    x : array of float16, bfloat16, float32 or float64
+        (..., *spatial). As many spatial dimensions as `output_size` has values; the channels, and with or without a
+        batch, before them.
     output_size : list of int
         The number of windows along each spatial dimension.
 
     Returns
     -------
-    array of the dtype of `x`, shape (..., *output_size)
+    array of the dtype of `x`
+        (..., *output_size).
 
     Raises
     ------
     ValueError
         A spatial dimension is empty, or there are too few.
-
-    Notes
-    -----
-    `torch.nn.functional.adaptive_avg_pool1d`, `adaptive_avg_pool2d` and `adaptive_avg_pool3d`.
     """
     check_spatial(x, output_size, "output_size")
     total, counts = widened(x), []

@@ -28,7 +28,7 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n), of which only the lower triangle is read, or the upper one if `upper` is set.
     upper : bool
         Whether to return L^T.
@@ -37,7 +37,7 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
 
     Returns
     -------
-    L : array
+    L : array of the dtype of `a`
         (..., n, n), lower triangular; upper triangular if `upper` is set. Where `info` is k, its first k - 1 columns
         (rows if `upper` is set) are those of the factor, and the others have no meaning.
     info : array of int32
@@ -97,14 +97,14 @@ def cholesky_inverse(factor: NDArray[Wide], *, upper: bool = False) -> NDArray[W
 
     Parameters
     ----------
-    factor : array
+    factor : array of float32 or float64
         (..., n, n): L, of which only the lower triangle is read, or L^T, of which only the upper one is.
     upper : bool
         Whether it is L^T.
 
     Returns
     -------
-    array
+    array of the dtype of `factor`
         (..., n, n): the inverse of ``L L^T``, symmetric.
 
     Raises
@@ -135,9 +135,9 @@ def cholesky_solve(b: NDArray[Wide], factor: NDArray[Wide], *, upper: bool = Fal
 
     Parameters
     ----------
-    b : array
+    b : array of float32 or float64
         (..., n, k).
-    factor : array
+    factor : array of the dtype of `b`
         (..., n, n): L, of which only the lower triangle is read, or L^T, of which only the upper one is. The batches
         broadcast.
     upper : bool
@@ -145,7 +145,7 @@ def cholesky_solve(b: NDArray[Wide], factor: NDArray[Wide], *, upper: bool = Fal
 
     Returns
     -------
-    array
+    array of the dtype of `b`
         (..., n, k): X of ``L L^T X = B``; infinite or NaN where a diagonal element of L is zero.
     """
     check_system("CholeskySolve", factor, b)

@@ -26,26 +26,26 @@ def cov(
     *,
     correction: int = 1,
 ) -> NDArray[Float]:
-    """Give the covariance matrix of variables.
+    """The covariance matrix of variables.
 
-    ``torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)``: with weights w
+    As ``torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)``: with weights w
     (the product of both, 1 where absent) and means m under these weights,
     ``sum(w * (x - m)(x - m)^T) / (sum(w) - correction * sum(w * aweights) / sum(w))``.
 
     Parameters
     ----------
-    input
+    input : array of float16, bfloat16, float32 or float64
         (variables, observations), or (observations,) of one variable, or a scalar.
-    fweights
+    fweights : array of int64, optional
         (observations,): how often each observation counts.
-    aweights
+    aweights : array of float16, bfloat16, float32 or float64, optional
         (observations,): how much it counts.
-    correction
+    correction : int
         What is taken from the number of observations; 1 is Bessel's correction.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         (variables, variables), a scalar if there is one variable. Infinite or NaN where `correction`
         leaves no observations to divide by.
 
@@ -63,18 +63,18 @@ def cov(
 
 @onnx_op("pyops::Corrcoef", device_types=("cpu", "cuda"))
 def corrcoef(input: NDArray[Float]) -> NDArray[Float]:
-    """Give Pearson's correlation coefficients of variables.
+    """Pearson's correlation coefficients of variables.
 
-    ``torch.corrcoef(input)``: of the covariances C, ``C[i, j] / sqrt(C[i, i] * C[j, j])``, from -1 to 1.
+    As ``torch.corrcoef(input)``: of the covariances C, ``C[i, j] / sqrt(C[i, i] * C[j, j])``, from -1 to 1.
 
     Parameters
     ----------
-    input
+    input : array of float16, bfloat16, float32 or float64
         (variables, observations), or (observations,) of one variable, or a scalar.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         (variables, variables), a scalar if there is one variable. NaN for a variable that does not vary.
 
     Raises

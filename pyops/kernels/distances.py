@@ -34,30 +34,30 @@ def cdist(
     :math:`d_{ij} = (\sum_k |a_{ik} - b_{jk}|^p)^{1/p}`. For p = 0 it is the number of differences that are not 0, and
     for an infinite p the largest.
 
+    As ``torch.cdist``, which overlooks NaN among the differences where `p` is infinite; here the result is NaN, as it
+    is for every other `p`.
+
     Parameters
     ----------
-    x1 : array of float32 or float64, shape (..., P, M)
-    x2 : array of the dtype of `x1`, shape (..., R, M)
-        The leading dimensions broadcast.
-    p : tensor of float64, shape ()
-        At least 0; may be infinite.
+    x1 : array of float32 or float64
+        (..., P, M).
+    x2 : array of the dtype of `x1`
+        (..., R, M). The leading dimensions broadcast.
+    p : tensor of float64
+        (). At least 0; may be infinite.
     compute_mode : int
         For p = 2 alone: 0 computes the distances by a matrix product, :math:`\sqrt{|a|^2 + |b|^2 - 2 a \cdot b}`, where
         P or R is over 25; 1 always does, and 2 never does. The product is faster and loses digits of small distances.
 
     Returns
     -------
-    array of the dtype of `x1`, shape (..., P, R)
+    array of the dtype of `x1`
+        (..., P, R).
 
     Raises
     ------
     ValueError
         The shapes do not fit, or `p` is negative or NaN.
-
-    Notes
-    -----
-    `torch.cdist`, which overlooks NaN among the differences where `p` is infinite; here the result is NaN, as it is for
-    every other `p`.
     """
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
         raise ValueError(f"x1 has shape {x1.shape} and x2 {x2.shape}; they are (..., P, M) and (..., R, M)")
@@ -83,24 +83,24 @@ def _(x1: Spec, x2: Spec, **attributes: Any) -> Spec:
 def pdist(x: NDArray[Wide], *, p: np.ndarray = np.array(2.0)) -> NDArray[Wide]:  # noqa: B008
     r"""The distances between each two rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
 
+    As ``torch.nn.functional.pdist``.
+
     Parameters
     ----------
-    x : array of float32 or float64, shape (N, M)
-    p : tensor of float64, shape ()
-        As for `cdist`.
+    x : array of float32 or float64
+        (N, M).
+    p : tensor of float64
+        (). As for `cdist`.
 
     Returns
     -------
-    array of the dtype of `x`, shape (N (N - 1) / 2,)
+    array of the dtype of `x`
+        (N (N - 1) / 2,).
 
     Raises
     ------
     ValueError
         `x` is no matrix, or `p` is negative or NaN.
-
-    Notes
-    -----
-    `torch.nn.functional.pdist`.
     """
     if x.ndim != 2:
         raise ValueError(f"x has shape {x.shape}; it is a matrix, one vector a row")

@@ -35,15 +35,17 @@ def fft_c2c(
 
     Along each of them :math:`X_k = \sum_{j=0}^{n-1} x_j e^{\mp 2\pi ijk/n}`, with the minus sign forward.
 
+    As ``torch.fft.fft``, ``ifft``, ``fft2``, ``ifft2``, ``fftn`` and ``ifftn`` of a complex tensor.
+
     Parameters
     ----------
-    x : array of float32 or float64, shape (..., 2)
-        Pairs of real and imaginary parts.
-    s : array of int64, shape (k,), optional
-        The sizes to which `x` is cut or filled with zeros, at the end of each dimension in `dim`; -1 leaves a size as
-        it is, as do all without `s`.
-    dim : list of int, length k
-        The dimensions to transform, each once. Negative ones count from the end; pairs are no dimension of their own.
+    x : array of float32 or float64
+        (..., 2). Pairs of real and imaginary parts.
+    s : array of int64, optional
+        (k,). The sizes to which `x` is cut or filled with zeros, at the end of each dimension in `dim`; -1 leaves a
+        size as it is, as do all without `s`.
+    dim : list of int
+        (k,). The dimensions to transform, each once. Negative ones count from the end; pairs are no dimension of their own.
     normalization : int
         The factor of the result, where n is the product of the transformed sizes: 0 is 1, 1 is 1/sqrt(n), 2 is 1/n.
     forward : bool
@@ -51,17 +53,13 @@ def fft_c2c(
 
     Returns
     -------
-    array of the dtype of `x`, shape (..., 2)
-        Pairs again, of the sizes in `s`.
+    array of the dtype of `x`
+        (..., 2). Pairs again, of the sizes in `s`.
 
     Raises
     ------
     ValueError
         A transformed size is 0, or `dim` or `normalization` is out of its range.
-
-    Notes
-    -----
-    `torch.fft.fft`, `ifft`, `fft2`, `ifft2`, `fftn` and `ifftn` of a complex tensor.
     """
     values = as_complex(x)
     sizes = _sizes(values.shape, dim, s)
@@ -88,9 +86,13 @@ def fft_r2c(
 ) -> NDArray[Wide]:
     r"""The Fourier transform of real values over some dimensions.
 
+    As ``torch.fft.rfft``, ``rfft2`` and ``rfftn``; not onesided ``fft``, ``fft2`` and ``fftn`` of a real tensor; not
+    forward ``ihfft``, ``ihfft2``, ``ihfftn`` and, not onesided, ``ifft``, ``ifft2`` and ``ifftn``.
+
     Parameters
     ----------
     x : array of float32 or float64
+        (...).
     s, dim, normalization, forward
         As for `fft_c2c`. `dim` must not be empty where `onesided`.
     onesided : bool
@@ -99,18 +101,13 @@ def fft_r2c(
 
     Returns
     -------
-    array of the dtype of `x`, shape (..., 2)
-        Pairs of real and imaginary parts, one dimension more than `x` has.
+    array of the dtype of `x`
+        (..., 2). Pairs of real and imaginary parts, one dimension more than `x` has.
 
     Raises
     ------
     ValueError
         As for `fft_c2c`.
-
-    Notes
-    -----
-    `torch.fft.rfft`, `rfft2` and `rfftn`; not onesided `fft`, `fft2` and `fftn` of a real tensor; not forward `ihfft`,
-    `ihfft2`, `ihfftn` and, not onesided, `ifft`, `ifft2` and `ifftn`.
     """
     sizes = _sizes(x.shape, dim, s)
     xp = array_namespace(x)
@@ -145,14 +142,17 @@ def fft_c2r(
 ) -> NDArray[Wide]:
     r"""The Fourier transform of complex values whose result is real: half of them stand for all.
 
+    As ``torch.fft.irfft``, ``irfft2`` and ``irfftn``; forward ``hfft``, ``hfft2`` and ``hfftn``.
+
     Parameters
     ----------
-    x : array of float32 or float64, shape (..., 2)
-        Pairs of real and imaginary parts. Along the last dimension in `dim` they are the first n // 2 + 1 of n values,
-        whose others are their conjugates. The imaginary parts of those that are their own conjugates are ignored.
-    s : array of int64, shape (k,), optional
-        The sizes of the result along `dim`; to these, or n // 2 + 1 of the last, `x` is cut or filled with zeros. -1
-        leaves a size as it is, and the last then is 2 (m - 1) where `x` has m.
+    x : array of float32 or float64
+        (..., 2). Pairs of real and imaginary parts. Along the last dimension in `dim` they are the first n // 2 + 1 of
+        n values, whose others are their conjugates. The imaginary parts of those that are their own conjugates are
+        ignored.
+    s : array of int64, optional
+        (k,). The sizes of the result along `dim`; to these, or n // 2 + 1 of the last, `x` is cut or filled with zeros.
+        -1 leaves a size as it is, and the last then is 2 (m - 1) where `x` has m.
     dim, normalization, forward
         As for `fft_c2c`. `dim` must not be empty.
 
@@ -165,10 +165,6 @@ def fft_c2r(
     ------
     ValueError
         As for `fft_c2c`.
-
-    Notes
-    -----
-    `torch.fft.irfft`, `irfft2` and `irfftn`; forward `hfft`, `hfft2` and `hfftn`.
     """
     values: Any = as_complex(x)
     if not dim:

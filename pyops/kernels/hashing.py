@@ -18,24 +18,24 @@ from ._element_types import RealOrBool
 def hash_tensor(
     input: NDArray[RealOrBool], *, dim: Sequence[int] = (), keepdim: bool = False, mode: int = 0
 ) -> NDArray[np.uint64]:
-    """Combine the bits of all elements of dimensions by exclusive or.
+    """The bits of all elements of dimensions, combined by exclusive or.
 
-    ``torch.hash_tensor(input, dim, keepdim=keepdim)``: floating-point elements as float64, others as int64.
+    As ``torch.hash_tensor(input, dim, keepdim=keepdim)``: floating-point elements as float64, others as int64.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape; a scalar counts as one element.
-    dim
+    dim : list of int
         The dimensions to reduce, -1 the last; all of them if it is empty.
-    keepdim
+    keepdim : bool
         Whether they stay, of size 1.
-    mode
+    mode : int
         0, exclusive or, is the only one that there is.
 
     Returns
     -------
-    NDArray
+    array of uint64
         Shaped like `input` without `dim`.
 
     Raises

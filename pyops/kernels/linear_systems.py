@@ -31,14 +31,14 @@ def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
     check_errors : bool
         Whether a singular matrix is an error.
 
     Returns
     -------
-    inverse : array
+    inverse : array of the dtype of `a`
         (..., n, n). Where `info` is not zero its elements are infinite or NaN.
     info : array of int32
         (...): 0, or for a singular matrix the first diagonal element of U that is zero, counted from 1, where U is
@@ -85,9 +85,9 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
-    b : array
+    b : array of the dtype of `a`
         (..., n, k); (..., k, n) where `left` is not set. The batches broadcast. Vectors if it has one dimension, or one
         dimension less than `a` and exactly the shape (..., n).
     left : bool
@@ -97,7 +97,7 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
 
     Returns
     -------
-    result : array
+    result : array of the dtype of `a`
         X, of the broadcast shape of `b`. Where `info` is not zero its elements are infinite or NaN.
     info : array of int32
         (...) of `a`: as for `inv_ex`.
@@ -182,14 +182,14 @@ def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
 
     Returns
     -------
-    sign : array
+    sign : array of the dtype of `a`
         (...): 1, -1, or 0 for a singular matrix and for one whose determinant is NaN.
-    logabsdet : array
+    logabsdet : array of the dtype of `a`
         (...): minus infinity for a singular matrix.
     """
     square("Slogdet", a)

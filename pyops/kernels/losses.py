@@ -31,16 +31,20 @@ def ctc_loss(
     That probability is the sum over all paths which become the target once repetitions are merged and blanks removed
     (A. Graves et al., "Connectionist Temporal Classification", ICML 2006, equations 5 to 8).
 
+    As ``torch.nn.functional.ctc_loss``.
+
     Parameters
     ----------
-    log_probs : array of float32 or float64, shape (T, N, C) or (T, C)
-        Logarithms of the probabilities of C classes at each of T times, with or without a batch of N.
-    targets : array of int32 or int64, shape (N, S), (S,) or (sum of target_lengths,)
-        The classes, none of them `blank`: a row for each item of the batch, or all one after the other.
-    input_lengths : array of int64, shape (N,), () or (1,)
-        How many times count for each item.
-    target_lengths : array of int64, shape (N,), () or (1,)
-        How many classes the target of each item has.
+    log_probs : array of float32 or float64
+        (T, N, C) or (T, C). Logarithms of the probabilities of C classes at each of T times, with or without a batch of
+        N.
+    targets : array of int32 or int64
+        (N, S), (S,) or (sum of target_lengths,). The classes, none of them `blank`: a row for each item of the batch,
+        or all one after the other.
+    input_lengths : array of int64
+        (N,), () or (1,). How many times count for each item.
+    target_lengths : array of int64
+        (N,), () or (1,). How many classes the target of each item has.
     blank : int
         The class that stands for none.
     reduction : int
@@ -51,16 +55,13 @@ def ctc_loss(
 
     Returns
     -------
-    array of the dtype of `log_probs`, shape (N,) where `reduction` is 0 and there is a batch, else ()
+    array of the dtype of `log_probs`
+        (N,) where `reduction` is 0 and there is a batch, else ().
 
     Raises
     ------
     ValueError
         The shapes or lengths do not fit, or a class is not one of C.
-
-    Notes
-    -----
-    `torch.nn.functional.ctc_loss`.
     """
     batched = log_probs.ndim == 3
     if log_probs.ndim not in (2, 3):

@@ -29,12 +29,12 @@ def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
 
     Parameters
     ----------
-    a : array
+    a : array of float16, bfloat16, float32 or float64
         (..., n, n).
 
     Returns
     -------
-    array
+    array of the dtype of `a`
         (..., n, n): ``I + A + A^2 / 2! + A^3 / 3! + ...``; NaN for a matrix that is not finite.
     """
     _, n = square("MatrixExp", a)

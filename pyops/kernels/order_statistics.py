@@ -29,18 +29,18 @@ class Selected(NamedTuple, Generic[RealOrBool]):
 
 @onnx_op("pyops::Median", device_types=("cpu", "cuda"))
 def median(input: NDArray[Real]) -> NDArray[Real]:
-    """Give the median of all elements; of an even number the lower of the middle two.
+    """The median of all elements; of an even number the lower of the middle two.
 
-    ``torch.median(input)``.
+    As ``torch.median(input)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         A scalar. NaN if an element is NaN or there is none; the least number of an integer type if
         there is none.
     """
@@ -49,18 +49,18 @@ def median(input: NDArray[Real]) -> NDArray[Real]:
 
 @onnx_op("pyops::Nanmedian", device_types=("cpu", "cuda"))
 def nanmedian(input: NDArray[Real]) -> NDArray[Real]:
-    """Give the median of all elements but NaNs; of an even number the lower of the middle two.
+    """The median of all elements but NaNs; of an even number the lower of the middle two.
 
-    ``torch.nanmedian(input)``.
+    As ``torch.nanmedian(input)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         A scalar. NaN if every element is NaN or there is none; the least number of an integer type
         if there is none.
     """
@@ -69,24 +69,24 @@ def nanmedian(input: NDArray[Real]) -> NDArray[Real]:
 
 @onnx_op("pyops::MedianDim", device_types=("cpu", "cuda"))
 def median_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Selected[Real]:
-    """Give the median along a dimension, of an even number the lower of the middle two, and its index.
+    """The median along a dimension, of an even number the lower of the middle two, and its index.
 
-    ``torch.median(input, dim, keepdim)``.
+    As ``torch.median(input, dim, keepdim)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape; a scalar counts as one element.
-    dim
+    dim : int
         The dimension to reduce, -1 the last.
-    keepdim
+    keepdim : bool
         Whether it stays, of size 1.
 
     Returns
     -------
-    values
+    values : array of the dtype of `input`
         Shaped like `input` without `dim`. NaN where there is a NaN.
-    indices
+    indices : array of int64
         Of the first NaN where there is one; among equal elements that which a stable sort puts at
         the median's rank.
 
@@ -100,24 +100,24 @@ def median_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Sele
 
 @onnx_op("pyops::NanmedianDim", device_types=("cpu", "cuda"))
 def nanmedian_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Selected[Real]:
-    """Give the median along a dimension without NaNs, of an even number the lower of two, and its index.
+    """The median along a dimension without NaNs, of an even number the lower of two, and its index.
 
-    ``torch.nanmedian(input, dim, keepdim)``.
+    As ``torch.nanmedian(input, dim, keepdim)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape; a scalar counts as one element.
-    dim
+    dim : int
         The dimension to reduce, -1 the last.
-    keepdim
+    keepdim : bool
         Whether it stays, of size 1.
 
     Returns
     -------
-    values
+    values : array of the dtype of `input`
         Shaped like `input` without `dim`. NaN where every element is.
-    indices
+    indices : array of int64
         Among equal elements that which a stable sort puts at the median's rank; 0 where every
         element is NaN.
 
@@ -131,26 +131,26 @@ def nanmedian_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> S
 
 @onnx_op("pyops::Kthvalue", device_types=("cpu", "cuda"))
 def kthvalue(input: NDArray[Real], k: NDArray[np.int64], *, dim: int = -1, keepdim: bool = False) -> Selected[Real]:
-    """Give the k-th smallest element along a dimension, and its index.
+    """The k-th smallest element along a dimension, and its index.
 
-    ``torch.kthvalue(input, k, dim, keepdim)``.
+    As ``torch.kthvalue(input, k, dim, keepdim)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape; a scalar counts as one element. NaNs are larger than all numbers.
-    k
+    k : array of int64
         A scalar, counted from 1.
-    dim
+    dim : int
         The dimension to reduce, -1 the last.
-    keepdim
+    keepdim : bool
         Whether it stays, of size 1.
 
     Returns
     -------
-    values
+    values : array of the dtype of `input`
         Shaped like `input` without `dim`.
-    indices
+    indices : array of int64
         Among equal elements that which a stable sort puts at rank k.
 
     Raises
@@ -168,24 +168,24 @@ def kthvalue(input: NDArray[Real], k: NDArray[np.int64], *, dim: int = -1, keepd
 
 @onnx_op("pyops::Mode")
 def mode(input: NDArray[RealOrBool], *, dim: int = -1, keepdim: bool = False) -> Selected[RealOrBool]:
-    """Give the most frequent element along a dimension, the least of several, and its index.
+    """The most frequent element along a dimension, the least of several, and its index.
 
-    ``torch.mode(input, dim, keepdim)``.
+    As ``torch.mode(input, dim, keepdim)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape; a scalar counts as one element. No NaN equals another.
-    dim
+    dim : int
         The dimension to reduce, -1 the last.
-    keepdim
+    keepdim : bool
         Whether it stays, of size 1.
 
     Returns
     -------
-    values
+    values : array of the dtype of `input`
         Shaped like `input` without `dim`.
-    indices
+    indices : array of int64
         Of the element's last occurrence.
 
     Raises

@@ -30,16 +30,16 @@ def qr(a: NDArray[Wide], *, mode: Literal["reduced", "complete", "r"] = "reduced
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n).
     mode : str
         ``"reduced"``, ``"complete"``, or ``"r"`` for R alone.
 
     Returns
     -------
-    Q : array
+    Q : array of the dtype of `a`
         (..., m, k) with orthonormal columns, where k = min(m, n), and m if the mode is complete; (0,) for ``"r"``.
-    R : array
+    R : array of the dtype of `a`
         (..., k, n), upper triangular. Its diagonal has the signs that LAPACK gives it, and is not made positive.
     """
     matrices("Qr", a)
@@ -69,15 +69,15 @@ def geqrf(a: NDArray[Wide]) -> Geqrf[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n).
 
     Returns
     -------
-    a : array
+    a : array of the dtype of `a`
         (..., m, n): R on and above the diagonal, and below it the vectors v of the reflectors ``I - tau v v^T`` without
         their leading one.
-    tau : array
+    tau : array of the dtype of `a`
         (..., min(m, n)).
     """
     matrices("Geqrf", a)
@@ -98,14 +98,14 @@ def householder_product(a: NDArray[Wide], tau: NDArray[Wide]) -> NDArray[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n) with m >= n: in column i, below the diagonal, the vector of the reflector i without its leading one.
-    tau : array
+    tau : array of the dtype of `a`
         (..., k) with k <= n.
 
     Returns
     -------
-    array
+    array of the dtype of `a`
         (..., m, n): of the product of the k reflectors, in the order of their columns.
     """
     _check("HouseholderProduct", a, tau)
@@ -129,11 +129,11 @@ def ormqr(
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, k), or (..., n, k) where `left` is not set: the reflectors, as for `householder_product`.
-    tau : array
+    tau : array of the dtype of `a`
         (..., k).
-    other : array
+    other : array of the dtype of `a`
         (..., m, n).
     left : bool
         Whether Q stands before the matrices, or behind them.
@@ -142,7 +142,7 @@ def ormqr(
 
     Returns
     -------
-    array
+    array of the dtype of `a`
         (..., m, n): ``Q C``, ``Q^T C``, ``C Q`` or ``C Q^T``, where Q is square and C is `other`.
     """
     _check("Ormqr", a, tau)

@@ -86,12 +86,12 @@ def nextafter(x: NDArray[Float], y: NDArray[Float]) -> NDArray[Float]:
 
     Parameters
     ----------
-    x, y : array of float16, bfloat16, float32, float64
+    x, y : array of float16, bfloat16, float32 or float64
         Of shapes that broadcast, and of one dtype.
 
     Returns
     -------
-    array of the same dtype
+    array of the dtype of `x`
         Of the shape that they broadcast to.
     """
     xp = array_namespace(x)
@@ -117,12 +117,12 @@ def frexp(x: NDArray[Float]) -> Frexp[Float]:
 
     Parameters
     ----------
-    x : array of float16, bfloat16, float32, float64
+    x : array of float16, bfloat16, float32 or float64
         Of any shape.
 
     Returns
     -------
-    mantissa : array of the same dtype
+    mantissa : array of the dtype of `x`
         Of the shape of the input.
     exponent : array of int32
         Of the shape of the input.

@@ -34,29 +34,29 @@ def index_reduce(
     reduce: Literal["prod", "mean", "amax", "amin"],
     include_self: bool = True,
 ) -> NDArray[Real]:
-    """Reduce slices of a source into the slices of the input that an index names.
+    """The input with slices of a source reduced into those of its own that an index names.
 
-    ``torch.index_reduce(input, dim, index, source, reduce, include_self=include_self)``.
+    As ``torch.index_reduce(input, dim, index, source, reduce, include_self=include_self)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape; a scalar counts as one element.
-    index
+    index : array of int32 or int64
         (n,), or a scalar for n = 1: for each slice of `source` the slice of `input`, from 0 on.
-    source
+    source : array of the dtype of `input`
         Shaped like `input`, with n slices along `dim`.
-    dim
+    dim : int
         The dimension of the slices, -1 the last.
-    reduce
+    reduce : str
         What becomes of slices for the same one. ``"amax"`` and ``"amin"`` are NaN where one is;
         means of integers are rounded down.
-    include_self
+    include_self : bool
         Whether the input's own slice is one of them.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         Shaped like `input`; slices that no index names are as they were.
 
     Raises
@@ -89,30 +89,30 @@ def scatter_reduce(
     reduce: Literal["sum", "prod", "mean", "amax", "amin"],
     include_self: bool = True,
 ) -> NDArray[RealOrBool]:
-    """Reduce elements of a source into the places of the input that an index names.
+    """The input with elements of a source reduced into those of its places that an index names.
 
-    ``torch.scatter_reduce(input, dim, index, src, reduce, include_self=include_self)``.
+    As ``torch.scatter_reduce(input, dim, index, src, reduce, include_self=include_self)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape; a scalar counts as one element.
-    index
+    index : array of int32 or int64
         As many dimensions as `input`, none but `dim` larger: for each element of `src` its place
         along `dim`, from 0 on.
-    src
+    src : array of the dtype of `input`
         As many dimensions, none smaller than in `index`; what is beyond that is left out.
-    dim
+    dim : int
         The dimension along which they are placed, -1 the last.
-    reduce
+    reduce : str
         What becomes of elements for the same place. ``"amax"`` and ``"amin"`` are NaN where one is;
         means of integers are rounded down.
-    include_self
+    include_self : bool
         Whether the input's own element is one of them.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         Shaped like `input`; elements that no index names are as they were.
 
     Raises
@@ -153,33 +153,33 @@ def segment_reduce(
     axis: int = 0,
     unsafe: bool = False,
 ) -> NDArray[Float]:
-    """Reduce segments of a dimension.
+    """Each segment of a dimension, reduced.
 
-    ``torch.segment_reduce(data, reduce, lengths=lengths, offsets=offsets, axis=axis, initial=initial)``.
+    As ``torch.segment_reduce(data, reduce, lengths=lengths, offsets=offsets, axis=axis, initial=initial)``.
 
     Parameters
     ----------
-    data
+    data : array of float16, bfloat16, float32 or float64
         At least one dimension.
-    lengths
+    lengths : array of int32 or int64, optional
         (*data.shape[:axis], n): how long each segment is.
-    offsets
+    offsets : array of the dtype of `lengths`, optional
         (*data.shape[:axis], n + 1): where each one begins, and where the last one ends. One of the
         two is given.
-    initial
+    initial : array of the dtype of `data`, optional
         A scalar with which each segment begins: 0 for sums and means, 1 for products, the infinity
         that loses if it is absent.
-    reduce
+    reduce : str
         What becomes of a segment. ``"max"`` and ``"min"`` are NaN where an element is. The mean of a
         segment without elements is `initial`, or NaN.
-    axis
+    axis : int
         The dimension of the segments, which is the last one of `lengths`, or of `offsets`; -1 the last of `data`.
-    unsafe
+    unsafe : bool
         Whether `lengths` may leave elements over at the end.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `data`
         Shaped like `data`, with n elements along `axis`.
 
     Raises

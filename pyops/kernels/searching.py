@@ -29,28 +29,28 @@ def searchsorted(
     right: bool = False,
     side: Literal["left", "right"] | None = None,
 ) -> NDArray[np.int64]:
-    """Give the index in a sorted sequence before which each value can stand.
+    """The index in a sorted sequence before which each value can stand.
 
-    ``torch.searchsorted(sorted_sequence, input, right=right, side=side, sorter=sorter)``; with
+    As ``torch.searchsorted(sorted_sequence, input, right=right, side=side, sorter=sorter)``; with
     ``out_int32`` the result is cast.
 
     Parameters
     ----------
-    sorted_sequence
+    sorted_sequence : array of real numbers
         (..., n), each row in ascending order; or (n,) for all values.
-    input
+    input : array of the dtype of `sorted_sequence`
         (..., m), with the leading dimensions of `sorted_sequence`; any shape where that is (n,).
-    sorter
+    sorter : array of int64, optional
         Shaped like `sorted_sequence`: the indices that sort each row, where they are not sorted.
-    right
+    right : bool
         False: the first place, before all elements that are not less than the value. True: the last
         one, before the first element that is greater.
-    side
+    side : str, optional
         ``"left"`` and ``"right"`` say the same in words.
 
     Returns
     -------
-    NDArray
+    array of int64
         Shaped like `input`, from 0 to n. NaN is greater than everything.
 
     Raises
@@ -84,22 +84,22 @@ def searchsorted(
 
 @onnx_op("pyops::Bucketize", device_types=("cpu", "cuda"))
 def bucketize(input: NDArray[Real], boundaries: NDArray[Real], *, right: bool = False) -> NDArray[np.int64]:
-    """Give the index of the bucket that each value falls into.
+    """The index of the bucket that each value falls into.
 
-    ``torch.bucketize(input, boundaries, right=right)``; with ``out_int32`` the result is cast.
+    As ``torch.bucketize(input, boundaries, right=right)``; with ``out_int32`` the result is cast.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape.
-    boundaries
+    boundaries : array of the dtype of `input`
         (n,), in ascending order.
-    right
+    right : bool
         Whether a bucket begins with its lower boundary, and not behind it.
 
     Returns
     -------
-    NDArray
+    array of int64
         Shaped like `input`, from 0 to n. NaN is greater than everything.
 
     Raises

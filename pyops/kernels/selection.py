@@ -14,9 +14,9 @@ from ._element_types import RealOrBool
 
 @onnx_op("pyops::MaskedSelect", device_types=("cpu", "cuda"))
 def masked_select(input: NDArray[RealOrBool], mask: NDArray[np.bool_]) -> NDArray[RealOrBool]:
-    """Give the elements at which a mask is true.
+    """The elements at which a mask is true.
 
-    ``torch.masked_select(input, mask)``.
+    As ``torch.masked_select(input, mask)``.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def masked_select(input: NDArray[RealOrBool], mask: NDArray[np.bool_]) -> NDArra
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         (number of true elements,), in the order of the rows of the broadcast input.
     """
     values, chosen = array_namespace(input).broadcast_arrays(input, mask)
@@ -34,22 +34,22 @@ def masked_select(input: NDArray[RealOrBool], mask: NDArray[np.bool_]) -> NDArra
 
 @onnx_op("pyops::NonzeroStatic", device_types=("cpu", "cuda"))
 def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -1) -> NDArray[np.int64]:
-    """Give the indices of the first elements that are not zero, as many as are asked for.
+    """The indices of the first elements that are not zero, as many as are asked for.
 
-    ``torch.nonzero_static(input, size=size, fill_value=fill_value)``.
+    As ``torch.nonzero_static(input, size=size, fill_value=fill_value)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape.
-    size
+    size : int
         How many.
-    fill_value
+    fill_value : int
         What stands for the indices of those that are missing.
 
     Returns
     -------
-    NDArray
+    array of int64
         (`size`, number of dimensions), the last index changing fastest. NaN is not zero.
 
     Raises
@@ -66,20 +66,20 @@ def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -
 
 @onnx_op("pyops::OneHot", device_types=("cpu", "cuda"))
 def one_hot(input: NDArray[np.int64], *, num_classes: int = -1) -> NDArray[np.int64]:
-    """Give 1 at the place of each class and 0 elsewhere.
+    """1 at the place of each class and 0 elsewhere.
 
-    ``torch.nn.functional.one_hot(tensor, num_classes)``.
+    As ``torch.nn.functional.one_hot(tensor, num_classes)``.
 
     Parameters
     ----------
-    input
+    input : array of int64
         Any shape: classes from 0 on.
-    num_classes
+    num_classes : int
         How many classes there are; -1 is one more than the largest of `input`.
 
     Returns
     -------
-    NDArray
+    array of int64
         The shape of `input`, and behind it the classes.
 
     Raises

@@ -156,14 +156,14 @@ def polygamma(x: NDArray[Float], *, n: int) -> NDArray[Float]:
 
     Parameters
     ----------
-    x : array of float16, bfloat16, float32, float64
+    x : array of float16, bfloat16, float32 or float64
         Of any shape.
     n : int
         From 0 on.
 
     Returns
     -------
-    array of the same dtype
+    array of the dtype of `x`
         Of the shape of the input.
 
     Raises

@@ -35,7 +35,7 @@ def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = Tru
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n).
     full_matrices : bool
         Whether U and Vh are square.
@@ -44,11 +44,11 @@ def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = Tru
 
     Returns
     -------
-    U : array
+    U : array of the dtype of `a`
         (..., m, k) with orthonormal columns, where k = min(m, n), and m for full matrices; (0,) without `compute_uv`.
-    S : array
+    S : array of the dtype of `a`
         (..., min(m, n)), from the largest to the smallest.
-    Vh : array
+    Vh : array of the dtype of `a`
         (..., k, n) with orthonormal rows, where k = min(m, n), and n for full matrices; (0,) without `compute_uv`.
 
     Raises
@@ -124,7 +124,7 @@ def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
     UPLO : str
         Which triangle is read: the lower or the upper one. The other is taken for its mirror image.
@@ -133,9 +133,9 @@ def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v
 
     Returns
     -------
-    eigenvalues : array
+    eigenvalues : array of the dtype of `a`
         (..., n), from the smallest to the largest.
-    eigenvectors : array
+    eigenvectors : array of the dtype of `a`
         (..., n, n), orthonormal columns; (0,) without `compute_v`.
 
     Raises
@@ -178,14 +178,14 @@ def eig(a: NDArray[Wide]) -> Eig[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
 
     Returns
     -------
-    eigenvalues : array
+    eigenvalues : array of the dtype of `a`
         (..., n, 2): real and imaginary parts along the last dimension.
-    eigenvectors : array
+    eigenvectors : array of the dtype of `a`
         (..., n, n, 2): in columns.
 
     Raises
@@ -211,12 +211,12 @@ def eigvals(a: NDArray[Wide]) -> NDArray[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
 
     Returns
     -------
-    array
+    array of the dtype of `a`
         (..., n, 2): real and imaginary parts along the last dimension, in no particular order.
 
     Raises

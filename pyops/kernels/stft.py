@@ -37,13 +37,15 @@ def istft(
     :math:`y_t = \sum_m f_m[t - mh] w[t - mh] / \sum_m w[t - mh]^2` (D. W. Griffin and J. S. Lim, "Signal estimation
     from modified short-time Fourier transform", IEEE Trans. ASSP 32(2), 1984).
 
+    As ``torch.istft`` with a real window.
+
     Parameters
     ----------
-    x : array of float32 or float64, shape (..., frequencies, frames, 2)
-        Pairs of real and imaginary parts; at most one dimension before the last three. There are `n_fft` frequencies,
-        or n_fft // 2 + 1 where `onesided`.
-    window : array of the dtype of `x`, shape (win_length,), optional
-        Ones by default. Zeros on both sides fill it up to `n_fft`.
+    x : array of float32 or float64
+        (..., frequencies, frames, 2). Pairs of real and imaginary parts; at most one dimension before the last three.
+        There are `n_fft` frequencies, or n_fft // 2 + 1 where `onesided`.
+    window : array of the dtype of `x`, optional
+        (win_length,). Ones by default. Zeros on both sides fill it up to `n_fft`.
     n_fft : int
         The length of a frame.
     hop_length : int, optional
@@ -63,16 +65,13 @@ def istft(
 
     Returns
     -------
-    array of the dtype of `x`, shape (..., length), with `return_complex` (..., length, 2)
+    array of the dtype of `x`
+        (..., length), with `return_complex` (..., length, 2).
 
     Raises
     ------
     ValueError
         The arguments do not agree, or the windows leave a part of the signal (almost) uncovered.
-
-    Notes
-    -----
-    `torch.istft` with a real window.
     """
     values = as_complex(x)
     xp = array_namespace(x)

@@ -23,9 +23,9 @@ def solve_triangular(
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
-    b : array
+    b : array of the dtype of `a`
         (..., n, k); (..., k, n) where `left` is not set. The batches broadcast.
     upper : bool
         Whether the upper triangle of `a` is its matrix, or the lower one.
@@ -36,7 +36,7 @@ def solve_triangular(
 
     Returns
     -------
-    array
+    array of the dtype of `a`
         X, of the broadcast shape of `b`; infinite or NaN where a diagonal element is zero.
     """
     check_system("SolveTriangular", a, b, left)
@@ -65,9 +65,9 @@ def triangular_solve(
 
     Parameters
     ----------
-    b : array
+    b : array of float32 or float64
         (..., n, k).
-    a : array
+    a : array of the dtype of `b`
         (..., n, n). The batches broadcast.
     upper : bool
         Whether the upper triangle of `a` is its matrix, or the lower one.
@@ -78,9 +78,9 @@ def triangular_solve(
 
     Returns
     -------
-    solution : array
+    solution : array of the dtype of `b`
         (..., n, k); infinite or NaN where a diagonal element is zero.
-    cloned_coefficient : array
+    cloned_coefficient : array of the dtype of `b`
         `a`, broadcast to the batch of the solution.
     """
     check_system("TriangularSolve", a, b)
