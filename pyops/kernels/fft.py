@@ -45,7 +45,8 @@ def fft_c2c(
         (k,). The sizes to which `x` is cut or filled with zeros, at the end of each dimension in `dim`; -1 leaves a
         size as it is, as do all without `s`.
     dim : list of int
-        (k,). The dimensions to transform, each once. Negative ones count from the end; pairs are no dimension of their own.
+        (k,). The dimensions to transform, each once. Negative ones count from the end; pairs are no dimension of their
+        own.
     normalization : int
         The factor of the result, where n is the product of the transformed sizes: 0 is 1, 1 is 1/sqrt(n), 2 is 1/n.
     forward : bool
