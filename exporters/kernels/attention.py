@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir
 
-from .table import constant, like, lower, onnx_ops
+from .table import constant, like, lower, onnx_ops, transposed
 
 
 @lower("aten::scaled_dot_product_attention", replaces=True)
@@ -27,9 +27,7 @@ def _attention(
     if ranks == {4} or dropout_p or enable_gqa or not isinstance(width, int):
         return NotImplemented
     factor = like(1 / math.sqrt(width) if scale is None else scale, query)
-    rank = len(key.shape)
-    transposed = onnx_ops.Transpose(key, perm=[*range(rank - 2), rank - 1, rank - 2])
-    scores = onnx_ops.MatMul(onnx_ops.Mul(query, factor), transposed)
+    scores = onnx_ops.MatMul(onnx_ops.Mul(query, factor), transposed(key))
     least = like(-math.inf, query)
     if is_causal:
         lower_half = onnx_ops.Trilu(onnx_ops.Expand(like(1.0, query), onnx_ops.Shape(scores, start=-2)), upper=0)

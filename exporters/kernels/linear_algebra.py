@@ -16,7 +16,7 @@ from pyops.kernels import (
     triangular_systems,
 )
 
-from .table import constant, kernels, like, lower, onnx_ops
+from .table import constant, kernels, like, lower, onnx_ops, transposed
 
 lower("aten::linalg_inv_ex", linear_systems.inv_ex)
 lower("aten::linalg_cholesky_ex", cholesky_factorization.cholesky_ex)
@@ -100,9 +100,7 @@ def _solve_with_factors(A: Any, B: Any, *, left: bool = True, check_errors: bool
 @lower("aten::_linalg_slogdet")
 def _slogdet_with_factors(A: Any) -> Any:  # noqa: N803
     # Torch factors the transposed matrix, which is in LAPACK's order.
-    rank = len(A.shape)
-    transposed = onnx_ops.Transpose(A, perm=[*range(rank - 2), rank - 1, rank - 2])
-    return *kernels.Slogdet(A), *kernels.LuFactorEx(transposed)[:2]
+    return *kernels.Slogdet(A), *kernels.LuFactorEx(transposed(A))[:2]
 
 
 @lower("aten::linalg_lstsq")

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir
 import torch.nn.modules.linear_cross_entropy  # noqa: F401 # defines its operators
 
-from .table import constant, kernels, like, lower, onnx_ops
+from .table import constant, kernels, like, lower, onnx_ops, transposed
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 
@@ -93,7 +93,7 @@ def _linear_cross_entropy_and_gradients(
 
 
 def _linear(x: Any, weight: Any, bias: Any) -> Any:
-    product = onnx_ops.MatMul(x, onnx_ops.Transpose(weight, perm=[1, 0]))
+    product = onnx_ops.MatMul(x, transposed(weight))
     return product if bias is None else onnx_ops.Add(product, bias)
 
 

@@ -55,6 +55,13 @@ def like(value: Any, x: onnx_ir.Value) -> Any:
     return onnx_ops.CastLike(constant(value), x)
 
 
+def transposed(matrices: onnx_ir.Value) -> Any:
+    """A graph value with its last two dimensions exchanged."""
+    assert matrices.shape is not None  # torch's exporter has it of every value
+    rank = len(matrices.shape)
+    return onnx_ops.Transpose(matrices, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
 rows: dict[str, Row] = {}
 """By the overload's name."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,10 +44,19 @@ def _linspace(begin: Any, end: Any, count: int) -> Any:
 
 def count_points(points: Any, edges: Sequence[Any], weight: Any, density: bool) -> Any:
     """What (n, d) points count in each bin of a grid, or how densely."""
-    weights = None if weight is None else weight.reshape(-1)
-    with np.errstate(all="ignore"):
-        hist, _ = np.histogramdd(points, edges, density=density, weights=weights)
-    return hist.astype(points.dtype)
+    # By numpy.histogramdd's method, which refuses edges that do not ascend; torch does not.
+    shape = [len(item) - 1 for item in edges]
+    places = np.zeros(len(points), np.int64)
+    inside = np.ones(len(points), bool)
+    for column, item, size in zip(points.T, edges, shape, strict=True):
+        inside &= (column >= item[0]) & (column <= item[-1])
+        places = places * size + np.clip(np.searchsorted(item, column, "right") - 1, 0, size - 1)
+    weights = None if weight is None else weight.reshape(-1)[inside]
+    hist = np.bincount(places[inside], weights, minlength=math.prod(shape)).astype(points.dtype).reshape(shape)
+    if density:
+        with np.errstate(all="ignore"):
+            hist = hist / hist.sum() / math.prod(np.ix_(*map(np.diff, edges)))
+    return hist
 
 
 def checked_weight(shape: tuple[int, ...], weight: Any) -> Any:

@@ -18,8 +18,8 @@ from pyops.shapes import Spec, new_dim
 from ._element_types import Wide
 from ._pairs import as_complex, as_pairs
 
-# What NumPy calls the factors 1, 1/sqrt(n) and 1/n, by the transform's direction.
-_NORMS = {True: ("backward", "ortho", "forward"), False: ("forward", "ortho", "backward")}
+NORMS = {True: ("backward", "ortho", "forward"), False: ("forward", "ortho", "backward")}
+"""What NumPy and torch call the factors 1, 1/sqrt(n) and 1/n, by whether it is the forward transform."""
 
 
 @onnx_op("pyops::FftC2c", device_types=("cpu", "cuda"))
@@ -213,7 +213,7 @@ def _sizes(shape: tuple[int, ...], dim: list[int], s: NDArray[np.int64] | None, 
 def _norm(normalization: int, forward: bool) -> str:
     if normalization not in (0, 1, 2):
         raise ValueError(f"normalization is {normalization}; it is 0, 1 or 2, for a factor of 1, 1/sqrt(n) or 1/n")
-    return _NORMS[forward][normalization]
+    return NORMS[forward][normalization]
 
 
 def _transformed(transform: Any, values: Any, sizes: list[int], dim: list[int], norm: str) -> Any:

@@ -97,7 +97,7 @@ def histogram_bins_tensor(
     Raises
     ------
     ValueError
-        There is no bin, the edges are not in ascending order, or `weight` is of another shape.
+        There is no bin, or `weight` is of another shape.
     """
     check_edges(bins.shape)
     return Histogram(

@@ -117,7 +117,7 @@ def histogramdd_from_bin_tensors(
     Raises
     ------
     ValueError
-        There is no bin, edges are not in ascending order, or `weight` is of another shape.
+        There is no bin, or `weight` is of another shape.
     """
     _check_coordinates(input.shape, len(bins))
     for edges in bins:
