@@ -39,4 +39,4 @@ Index = TypeVar("Index", np.int32, np.int64)
 
 def widened(x: Any) -> Any:
     """Floating-point numbers as float32 at least: half precision has too few digits to compute with."""
-    return x.astype(np.float32) if x.dtype in (np.float16, ml_dtypes.bfloat16) else x
+    return x.astype(np.float32) if x.dtype.itemsize < 4 and x.dtype.kind in "fV" else x

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError, UnknownSizeError
-from pyops.shapes import Dim, Spec
+from pyops.shapes import Spec
 
 from . import _elimination
 from ._axes import differ
@@ -107,9 +107,9 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
     numpy.linalg.LinAlgError
         A matrix is singular, and `check_errors` is set.
     """
-    vectors = _are_vectors(a, b)
+    vectors = _are_vectors(a, b, left)
     rhs = b[..., None] if vectors else b
-    _check(a, rhs, left, vectors)
+    check_system("SolveEx", a, rhs, left)
     if not left:  # the transposed equation
         rhs = rhs.mT
     try:
@@ -132,19 +132,21 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
 
 @solve_ex.register_shape_inference
 def _(a: Spec, b: Spec, *, left: bool = True, **check_errors: Any) -> tuple[Spec, Spec]:
-    info = a.like(shape=square("SolveEx", a)[0], dtype=np.int32)
-    if _are_vectors(a, b):
-        return b.like(shape=(*_check(a, b.like(shape=(*b.shape, 1)), left, vectors=True), a.shape[-1])), info
-    return b.like(shape=(*_check(a, b, left), *b.shape[-2:])), info
+    vectors = _are_vectors(a, b, left)
+    batch = check_system("SolveEx", a, b.like(shape=(*b.shape, 1)) if vectors else b, left)
+    x = b.like(shape=(*batch, *(a.shape[-1:] if vectors else b.shape[-2:])))
+    return x, a.like(shape=a.shape[:-2], dtype=np.int32)
 
 
-def _are_vectors(a: Shaped, b: Shaped) -> bool:
+def _are_vectors(a: Shaped, b: Shaped, left: bool) -> bool:
     """Whether the right sides are vectors.
 
     Raises
     ------
     UnknownSizeError
         It is not known yet.
+    ShapeInferenceError
+        They are, and `left` is not set.
     """
     square("SolveEx", a)
     expected = tuple(a.shape[:-1])
@@ -154,6 +156,8 @@ def _are_vectors(a: Shaped, b: Shaped) -> bool:
             f"SolveEx: whether {list(b.shape)} are vectors is not known before the sizes are; these are vectors: "
             f"{list(expected)}"
         )
+    if vectors and not left:
+        raise ShapeInferenceError("SolveEx: b is a vector, which left=False does not take; give it a dimension")
     return vectors
 
 
@@ -161,12 +165,6 @@ def _without_digits(a: Array, x: Array) -> Array:
     """A result that is NaN where its matrix has one: some BLAS skip products with zero, and with them the NaN."""
     missing = np.asarray(np.isnan(a).any((-2, -1)))
     return np.where(missing[..., None, None], x.dtype.type(np.nan), x) if missing.any() else x
-
-
-def _check(a: Shaped, b: Shaped, left: bool, vectors: bool = False) -> tuple[Dim, ...]:
-    if vectors and not left:
-        raise ShapeInferenceError("SolveEx: b is a vector, which left=False does not take; give it a dimension")
-    return check_system("SolveEx", a, b, left)
 
 
 class Slogdet(NamedTuple, Generic[Wide]):

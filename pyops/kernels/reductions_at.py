@@ -19,8 +19,8 @@ _UFUNCS = {
     "sum": np.add,
     "mean": np.add,
     "prod": np.multiply,
-    "amax": np.maximum,
-    "amin": np.minimum,
+    "max": np.maximum,
+    "min": np.minimum,
 }
 
 
@@ -198,11 +198,10 @@ def segment_reduce(
     skipped = np.cumsum(counts) - counts.reshape(-1)
     elements = np.arange(counts.sum()) + np.repeat((begins + rows).reshape(-1) - skipped, counts.reshape(-1))
     segments = np.repeat(np.arange(counts.size), counts.reshape(-1))
-    start = {"sum": 0, "mean": 0, "prod": 1, "max": -np.inf, "min": np.inf}[reduce] if initial is None else initial
+    start = _identity(reduce, data.dtype) if initial is None else initial
     result = np.full((counts.size, *inner), start, data.dtype)
     with np.errstate(all="ignore"):
-        ufunc = _UFUNCS.get(reduce) or _UFUNCS[f"a{reduce}"]
-        ufunc.at(result, segments, data.reshape(math.prod(data.shape[: axis + 1]), *inner)[elements])
+        _UFUNCS[reduce].at(result, segments, data.reshape(math.prod(data.shape[: axis + 1]), *inner)[elements])
         if reduce == "mean":
             divisors = counts.reshape(-1, *[1] * len(inner))
             empty = np.nan if initial is None else result
@@ -211,6 +210,7 @@ def segment_reduce(
 
 
 def _reduce_at(x: Any, where: tuple[Any, ...], source: Any, reduce: str, include_self: bool) -> Any:
+    reduce = reduce.removeprefix("a")
     result = x.copy()
     with np.errstate(all="ignore"):
         if not include_self:
@@ -230,10 +230,10 @@ def _identity(reduce: str, dtype: np.dtype[Any]) -> Any:
     if reduce in ("sum", "mean", "prod"):
         return int(reduce == "prod")
     if dtype.kind == "b":
-        return reduce == "amin"
+        return reduce == "min"
     if dtype.kind in "iu":
-        return np.iinfo(dtype).min if reduce == "amax" else np.iinfo(dtype).max
-    return -np.inf if reduce == "amax" else np.inf
+        return np.iinfo(dtype).min if reduce == "max" else np.iinfo(dtype).max
+    return -np.inf if reduce == "max" else np.inf
 
 
 def _check_index(index: Any, size: int, op: str) -> None:
