@@ -58,11 +58,11 @@ OF_FLOATS: dict[str, AnyOp] = {
 }
 OF_FLOATS |= {f"special_{name}": op for name, op in vars(polynomials).items() if isinstance(op, Op)}
 for _name, _op in OF_FLOATS.items():
-    lower(f"aten::{_name}", _of_floats(_op))
+    lower(f"aten::{_name}")(_of_floats(_op))
 
 # What torch's exporter makes of them is off by more than rounding.
-lower("aten::special_erfcx", _of_floats(special.erfcx), replaces=True)
-lower("aten::special_log_ndtr", _of_floats(special.log_ndtr), replaces=True)
+lower("aten::special_erfcx", replaces=True)(_of_floats(special.erfcx))
+lower("aten::special_log_ndtr", replaces=True)(_of_floats(special.log_ndtr))
 
 OF_NUMBERS: dict[str, AnyOp] = {
     "fmax": pointwise.fmax,
@@ -72,9 +72,9 @@ OF_NUMBERS: dict[str, AnyOp] = {
     "nextafter": pointwise.nextafter,
 }
 for _name, _op in OF_NUMBERS.items():
-    lower(f"aten::{_name}", _of_numbers(_op))
+    lower(f"aten::{_name}")(_of_numbers(_op))
 
-lower("aten::frexp.Tensor", pointwise.frexp)
+lower("aten::frexp.Tensor")(pointwise.frexp)
 
 
 @lower("aten::polygamma")

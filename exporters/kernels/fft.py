@@ -32,8 +32,8 @@ def _over(default: tuple[int, ...] | None, kind: _Kind, forward: bool) -> Callab
 
 
 for _family, _what in _FUNCTIONS.items():
-    lower(f"aten::fft_{_family}2", _over((-2, -1), *_what), takes_complex=True)
-    lower(f"aten::fft_{_family}n", _over(None, *_what), takes_complex=True)
+    lower(f"aten::fft_{_family}2", takes_complex=True)(_over((-2, -1), *_what))
+    lower(f"aten::fft_{_family}n", takes_complex=True)(_over(None, *_what))
 
 
 def _transform(

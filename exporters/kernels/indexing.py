@@ -13,10 +13,10 @@ from .parts import by_parts
 from .promotion import cast, dtype_of, promote, typed_constant
 from .table import constant, kernels, lower, onnx_ops
 
-lower("aten::nonzero_static", selection.nonzero_static)
-lower("aten::one_hot", selection.one_hot)
-lower("aten::index_reduce", reductions_at.index_reduce)
-lower("aten::scatter_reduce.two", reductions_at.scatter_reduce)
+lower("aten::nonzero_static")(selection.nonzero_static)
+lower("aten::one_hot")(selection.one_hot)
+lower("aten::index_reduce")(reductions_at.index_reduce)
+lower("aten::scatter_reduce.two")(reductions_at.scatter_reduce)
 
 _REDUCTIONS = {"add": "sum", "multiply": "prod"}
 

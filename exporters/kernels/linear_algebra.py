@@ -18,27 +18,27 @@ from pyops.kernels import (
 
 from .table import constant, kernels, like, lower, onnx_ops, transposed
 
-lower("aten::linalg_inv_ex", linear_systems.inv_ex)
-lower("aten::linalg_cholesky_ex", cholesky_factorization.cholesky_ex)
-lower("aten::cholesky_inverse", cholesky_factorization.cholesky_inverse)
-lower("aten::cholesky_solve", cholesky_factorization.cholesky_solve)
-lower("aten::linalg_lu_factor_ex", lu_factorization.lu_factor_ex)
-lower("aten::linalg_lu", lu_factorization.lu)
-lower("aten::linalg_lu_solve", lu_factorization.lu_solve)
-lower("aten::lu_unpack", lu_factorization.lu_unpack)
-lower("aten::linalg_ldl_factor_ex", ldl_factorization.ldl_factor_ex)
-lower("aten::linalg_ldl_solve", ldl_factorization.ldl_solve)
-lower("aten::linalg_qr", orthogonal_factorization.qr)
-lower("aten::geqrf", orthogonal_factorization.geqrf)
-lower("aten::linalg_householder_product", orthogonal_factorization.householder_product)
-lower("aten::ormqr", orthogonal_factorization.ormqr)
-lower("aten::_linalg_svd", spectral.svd)
-lower("aten::_linalg_eigh", spectral.eigh)
-lower("aten::linalg_eig", spectral.eig)
-lower("aten::linalg_solve_triangular", triangular_systems.solve_triangular)
-lower("aten::triangular_solve", triangular_systems.triangular_solve)
-lower("aten::linalg_pinv.atol_rtol_tensor", least_squares.pinv)
-lower("aten::linalg_matrix_exp", matrix_functions.matrix_exp)
+lower("aten::linalg_inv_ex")(linear_systems.inv_ex)
+lower("aten::linalg_cholesky_ex")(cholesky_factorization.cholesky_ex)
+lower("aten::cholesky_inverse")(cholesky_factorization.cholesky_inverse)
+lower("aten::cholesky_solve")(cholesky_factorization.cholesky_solve)
+lower("aten::linalg_lu_factor_ex")(lu_factorization.lu_factor_ex)
+lower("aten::linalg_lu")(lu_factorization.lu)
+lower("aten::linalg_lu_solve")(lu_factorization.lu_solve)
+lower("aten::lu_unpack")(lu_factorization.lu_unpack)
+lower("aten::linalg_ldl_factor_ex")(ldl_factorization.ldl_factor_ex)
+lower("aten::linalg_ldl_solve")(ldl_factorization.ldl_solve)
+lower("aten::linalg_qr")(orthogonal_factorization.qr)
+lower("aten::geqrf")(orthogonal_factorization.geqrf)
+lower("aten::linalg_householder_product")(orthogonal_factorization.householder_product)
+lower("aten::ormqr")(orthogonal_factorization.ormqr)
+lower("aten::_linalg_svd")(spectral.svd)
+lower("aten::_linalg_eigh")(spectral.eigh)
+lower("aten::linalg_eig")(spectral.eig)
+lower("aten::linalg_solve_triangular")(triangular_systems.solve_triangular)
+lower("aten::triangular_solve")(triangular_systems.triangular_solve)
+lower("aten::linalg_pinv.atol_rtol_tensor")(least_squares.pinv)
+lower("aten::linalg_matrix_exp")(matrix_functions.matrix_exp)
 
 # Torch makes two operators of each of these, of which one raises an error and returns nothing: an ONNX model has none
 # such, and torch's exporter stops at it.
@@ -79,10 +79,10 @@ def _ldl_factor(self: Any, *, hermitian: bool = False) -> Any:
 
 # The operators that torch makes of these return factors besides, which nobody asked for, or are deprecated.
 
-lower("aten::_lu_with_info", lu_factorization.lu_factor_ex, replaces=True)
-lower("aten::linalg_solve_ex", linear_systems.solve_ex, replaces=True)
-lower("aten::linalg_slogdet", linear_systems.slogdet, replaces=True)
-lower("aten::linalg_eigvals", spectral.eigvals, replaces=True)
+lower("aten::_lu_with_info", replaces=True)(lu_factorization.lu_factor_ex)
+lower("aten::linalg_solve_ex", replaces=True)(linear_systems.solve_ex)
+lower("aten::linalg_slogdet", replaces=True)(linear_systems.slogdet)
+lower("aten::linalg_eigvals", replaces=True)(spectral.eigvals)
 
 
 @lower("aten::logdet", replaces=True)

@@ -40,8 +40,8 @@ def _avg_pool(rank: int) -> Callable[..., Any]:
     return translation
 
 
-lower("aten::_adaptive_avg_pool3d", average_pooling.adaptive_avg_pool)
+lower("aten::_adaptive_avg_pool3d")(average_pooling.adaptive_avg_pool)
 for _rank in (2, 3):
-    lower(f"aten::avg_pool{_rank}d", _avg_pool(_rank), replaces=True)
-    lower(f"aten::adaptive_max_pool{_rank}d", max_pooling.adaptive_max_pool)
-    lower(f"aten::fractional_max_pool{_rank}d", max_pooling.fractional_max_pool)
+    lower(f"aten::avg_pool{_rank}d", replaces=True)(_avg_pool(_rank))
+    lower(f"aten::adaptive_max_pool{_rank}d")(max_pooling.adaptive_max_pool)
+    lower(f"aten::fractional_max_pool{_rank}d")(max_pooling.fractional_max_pool)

@@ -6,4 +6,4 @@ from pyops.kernels import sampling
 
 from .table import lower
 
-lower("aten::grid_sampler_3d", sampling.grid_sample)
+lower("aten::grid_sampler_3d")(sampling.grid_sample)

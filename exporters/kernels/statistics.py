@@ -14,16 +14,16 @@ from .._torch_private import own_translation
 from .promotion import cast, dtype_of, named_dtype, promote, typed_constant
 from .table import kernels, lower, onnx_ops
 
-lower("aten::median", order_statistics.median)
-lower("aten::median.dim", order_statistics.median_dim)
-lower("aten::nanmedian", order_statistics.nanmedian)
-lower("aten::nanmedian.dim", order_statistics.nanmedian_dim)
-lower("aten::kthvalue", order_statistics.kthvalue)
-lower("aten::mode", order_statistics.mode)
-lower("aten::cummax", cumulative.cummax)
-lower("aten::cummin", cumulative.cummin)
-lower("aten::hash_tensor", hashing.hash_tensor)
-lower("aten::histogram.bins_tensor", histograms.histogram_bins_tensor)
+lower("aten::median")(order_statistics.median)
+lower("aten::median.dim")(order_statistics.median_dim)
+lower("aten::nanmedian")(order_statistics.nanmedian)
+lower("aten::nanmedian.dim")(order_statistics.nanmedian_dim)
+lower("aten::kthvalue")(order_statistics.kthvalue)
+lower("aten::mode")(order_statistics.mode)
+lower("aten::cummax")(cumulative.cummax)
+lower("aten::cummin")(cumulative.cummin)
+lower("aten::hash_tensor")(hashing.hash_tensor)
+lower("aten::histogram.bins_tensor")(histograms.histogram_bins_tensor)
 
 
 @lower("aten::cumprod")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyops.errors import ShapeInferenceError
 from pyops.shapes import Dim
@@ -50,24 +49,3 @@ def reduced_shape(shape: Sequence[Dim], dims: int | Sequence[int] | None, keepdi
 def differ(one: Dim, other: Dim) -> bool:
     """Whether two sizes are known to be different."""
     return isinstance(one, int) and isinstance(other, int) and one != other
-
-
-def move_last(x: Any, dim: int, op: str) -> Any:
-    """`x` with the dimension that is to be reduced as its last; a scalar becomes one element.
-
-    Raises
-    ------
-    ValueError
-        It has no elements, so that none can be selected.
-    """
-    axis = axis_of(dim, x.ndim)
-    last = x.reshape(x.shape or (1,)).swapaxes(axis, -1)
-    if not last.shape[-1]:
-        raise ValueError(f"{op}: dimension {dim} of {list(x.shape)} has no elements to select from; pass at least one")
-    return last
-
-
-def restore(reduced: Any, x: Any, dim: int, keepdim: bool) -> Any:
-    """What became of `move_last`'s dimension, one element per row, in the shape that the op returns."""
-    axis = axis_of(dim, x.ndim)
-    return reduced[..., None].swapaxes(axis, -1).reshape(reduced_shape(x.shape, axis, keepdim))
