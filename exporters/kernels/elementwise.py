@@ -19,12 +19,8 @@ from .table import Pairs, kernels, like, lower, onnx_ops
 AnyOp = Op[..., Any]
 
 
-def _of_floats(op: AnyOp) -> Callable[..., Any]:
-    return lambda *operands: emit(op, promote(*operands, floating=True), {})
-
-
-def _of_numbers(op: AnyOp) -> Callable[..., Any]:
-    return lambda *operands: emit(op, promote(*operands), {})
+def _promoted(op: AnyOp, floating: bool) -> Callable[..., Any]:
+    return lambda *operands: emit(op, promote(*operands, floating=floating), {})
 
 
 # Torch computes them in its default type where it gets integers alone.
@@ -58,11 +54,11 @@ OF_FLOATS: dict[str, AnyOp] = {
 }
 OF_FLOATS |= {f"special_{name}": op for name, op in vars(polynomials).items() if isinstance(op, Op)}
 for _name, _op in OF_FLOATS.items():
-    lower(f"aten::{_name}")(_of_floats(_op))
+    lower(f"aten::{_name}")(_promoted(_op, floating=True))
 
 # What torch's exporter makes of them is off by more than rounding.
-lower("aten::special_erfcx", replaces=True)(_of_floats(special.erfcx))
-lower("aten::special_log_ndtr", replaces=True)(_of_floats(special.log_ndtr))
+lower("aten::special_erfcx", replaces=True)(_promoted(special.erfcx, floating=True))
+lower("aten::special_log_ndtr", replaces=True)(_promoted(special.log_ndtr, floating=True))
 
 OF_NUMBERS: dict[str, AnyOp] = {
     "fmax": pointwise.fmax,
@@ -72,7 +68,7 @@ OF_NUMBERS: dict[str, AnyOp] = {
     "nextafter": pointwise.nextafter,
 }
 for _name, _op in OF_NUMBERS.items():
-    lower(f"aten::{_name}")(_of_numbers(_op))
+    lower(f"aten::{_name}")(_promoted(_op, floating=False))
 
 lower("aten::frexp.Tensor")(pointwise.frexp)
 

@@ -22,24 +22,22 @@ def axis_of(dim: int, ndim: int) -> int:
     return dim % count
 
 
-def axes_of(dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """`dims`, each from 0 to `ndim` - 1; None is all of them.
+def axes_of(dims: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """`dims`, each from 0 to `ndim` - 1; none is all of them.
 
     Raises
     ------
     ShapeInferenceError
         There is no such dimension, or one is named twice.
     """
-    if dims is None:
-        return tuple(range(max(ndim, 1)))
-    axes = tuple(axis_of(dim, ndim) for dim in ([dims] if isinstance(dims, int) else dims))
+    axes = tuple(axis_of(dim, ndim) for dim in dims or range(max(ndim, 1)))
     if len(set(axes)) < len(axes):
         raise ShapeInferenceError(f"dim is {list(axes)}; each dimension is reduced once")
     return axes
 
 
-def reduced_shape(shape: Sequence[Dim], dims: int | Sequence[int] | None, keepdim: bool) -> tuple[Dim, ...]:
-    """What is left of a shape when dimensions are reduced; None reduces all."""
+def reduced_shape(shape: Sequence[Dim], dims: Sequence[int], keepdim: bool) -> tuple[Dim, ...]:
+    """What is left of a shape when dimensions are reduced; none reduces all."""
     axes = axes_of(dims, len(shape))
     if keepdim:
         return tuple(1 if axis in axes else size for axis, size in enumerate(shape))

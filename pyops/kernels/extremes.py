@@ -42,7 +42,7 @@ def _extreme(name: str, function: str, which: str) -> Op[..., NDArray[Any]]:
         ValueError
             There are no elements to choose from.
         """
-        axes = axes_of(dim or None, input.ndim)
+        axes = axes_of(dim, input.ndim)
         shape = reduced_shape(input.shape, axes, keepdim)
         if not input.size and 0 not in shape:
             raise ValueError(
@@ -65,4 +65,4 @@ amin = _extreme("amin", "min", "smallest")
 @amax.register_shape_inference
 @amin.register_shape_inference
 def _(input: Spec, *, dim: Sequence[int] = (), keepdim: bool = False) -> Spec:
-    return input.like(shape=reduced_shape(input.shape, dim or None, keepdim))
+    return input.like(shape=reduced_shape(input.shape, dim, keepdim))

@@ -94,8 +94,14 @@ def fft_r2c(
     ----------
     x : array of float32 or float64
         (...).
-    s, dim, normalization, forward
-        As for `fft_c2c`. `dim` must not be empty where `onesided`.
+    s : array of int64, optional
+        As for `fft_c2c`.
+    dim : list of int
+        As for `fft_c2c`; not empty where `onesided`.
+    normalization : int
+        As for `fft_c2c`.
+    forward : bool
+        As for `fft_c2c`.
     onesided : bool
         Whether the last dimension in `dim` holds only the first n // 2 + 1 of its n frequencies; the others are
         conjugates of these.
@@ -154,8 +160,12 @@ def fft_c2r(
     s : array of int64, optional
         (k,). The sizes of the result along `dim`; to these, or n // 2 + 1 of the last, `x` is cut or filled with zeros.
         -1 leaves a size as it is, and the last then is 2 (m - 1) where `x` has m.
-    dim, normalization, forward
-        As for `fft_c2c`. `dim` must not be empty.
+    dim : list of int
+        As for `fft_c2c`; not empty.
+    normalization : int
+        As for `fft_c2c`.
+    forward : bool
+        As for `fft_c2c`.
 
     Returns
     -------

@@ -46,10 +46,10 @@ def hash_tensor(
     if mode:
         raise ValueError(f"HashTensor: mode is {mode}; there is only 0, exclusive or")
     wide = input.astype(np.int64 if input.dtype.kind in "iub" else np.float64).view(np.uint64)
-    combined = np.bitwise_xor.reduce(wide.reshape(input.shape or (1,)), axis=axes_of(dim or None, input.ndim))
-    return combined.reshape(reduced_shape(input.shape, dim or None, keepdim))
+    combined = np.bitwise_xor.reduce(wide.reshape(input.shape or (1,)), axis=axes_of(dim, input.ndim))
+    return combined.reshape(reduced_shape(input.shape, dim, keepdim))
 
 
 @hash_tensor.register_shape_inference
 def _(input: Spec, *, dim: Sequence[int] = (), keepdim: bool = False, **mode: int) -> Spec:
-    return input.like(shape=reduced_shape(input.shape, dim or None, keepdim), dtype=np.uint64)
+    return input.like(shape=reduced_shape(input.shape, dim, keepdim), dtype=np.uint64)

@@ -21,7 +21,7 @@ def histogramdd_bin_edges(
 ) -> tuple[NDArray[Wide], ...]:
     """The edges of bins of one width for each coordinate of points.
 
-    The second result of ``torch.histogramdd(input, bins, range=range)``.
+    As the second result of ``torch.histogramdd(input, bins, range=range)``.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def histogramdd_from_bin_cts(
 ) -> NDArray[Wide]:
     """How many points are in each bin of a grid, whose bins are of one width for each coordinate.
 
-    The first result of ``torch.histogramdd(input, bins, range=range, weight=weight, density=density)``.
+    As the first result of ``torch.histogramdd(input, bins, range=range, weight=weight, density=density)``.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def histogramdd_from_bin_tensors(
 ) -> NDArray[Wide]:
     """How many points are in each bin of a grid between given edges.
 
-    The first result of ``torch.histogramdd(input, bins, weight=weight, density=density)``.
+    As the first result of ``torch.histogramdd(input, bins, weight=weight, density=density)``.
 
     Parameters
     ----------

@@ -238,7 +238,7 @@ def _selectable(x: Any, dim: int, op: str) -> tuple[Any, int]:
 def _selected(x: Any, whole: Any, axis: int, position: Any, keepdim: bool) -> Selected[Any]:
     """The elements at positions along the axis, which they have with size 1, in the shape that the op returns."""
     values = array_namespace(whole).take_along_axis(whole, position, axis=axis)
-    shape = reduced_shape(x.shape, axis, keepdim)
+    shape = reduced_shape(x.shape, [axis], keepdim)
     return Selected(values.reshape(shape), position.astype(np.int64).reshape(shape))
 
 
@@ -258,5 +258,5 @@ def _(input: Spec) -> Spec:
 @mode.register_shape_inference
 @kthvalue.register_shape_inference
 def _(input: Spec, k: Spec | None = None, *, dim: int = -1, keepdim: bool = False) -> tuple[Spec, Spec]:
-    values = input.like(shape=reduced_shape(input.shape, dim, keepdim))
+    values = input.like(shape=reduced_shape(input.shape, [dim], keepdim))
     return values, values.like(dtype=np.int64)

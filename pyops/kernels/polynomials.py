@@ -154,7 +154,7 @@ def chebyshev_polynomial_w(x: Any, n: Any) -> Any:
 
 def _shifted(polynomial: Polynomial, kind: str) -> Polynomial:
     """Declare the polynomial of 2 * x - 1."""
-    plain = polynomial.kernels["cpu"]
+    plain = inspect.unwrap(polynomial.kernels["cpu"])
 
     def kernel(x: Any, n: Any) -> Any:
         return plain(x + x - 1, n)

@@ -20,8 +20,10 @@ def masked_select(input: NDArray[RealOrBool], mask: NDArray[np.bool_]) -> NDArra
 
     Parameters
     ----------
-    input, mask
-        Shapes that broadcast.
+    input : array of real numbers or bool
+        Any shape.
+    mask : array of bool
+        A shape that broadcasts with that of `input`.
 
     Returns
     -------
