@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import sys
 import textwrap
@@ -57,18 +58,13 @@ def page() -> str:
     """The whole page."""
     carried = ", ".join(f"`{name}`" for name in sorted(rows))
     parts = [INTRODUCTION.format(carried=textwrap.fill(carried, 120))]
-    module = None
-    for op in sorted(OPS.values(), key=_place):
-        if op.kernels["cpu"].__module__ != module:
-            module = op.kernels["cpu"].__module__
-            parts.append(_family(module))
-        parts.append(_section(op))
+    for module, ops in itertools.groupby(sorted(OPS.values(), key=_module), _module):
+        parts += [_family(module), *map(_section, ops)]
     return "\n".join(parts)
 
 
-def _place(op: Op[..., Any]) -> tuple[str, int]:
-    function = inspect.unwrap(op.kernels["cpu"])
-    return function.__module__, function.__code__.co_firstlineno
+def _module(op: Op[..., Any]) -> str:
+    return op.kernels["cpu"].__module__
 
 
 def _family(module: str) -> str:
@@ -79,7 +75,7 @@ def _family(module: str) -> str:
 def _section(op: Op[..., Any]) -> str:
     signature = op.signature
     described = NumpyDocString(inspect.getdoc(op.kernels["cpu"]) or "")
-    given = {name: item for item in described["Parameters"] for name in item.name.split(", ")}
+    given = _by_name(described["Parameters"])
     lines = [f"### {op.name}\n", _markdown("\n".join([*described["Summary"], "", *described["Extended Summary"]])), ""]
     lines += ["| | name | type | |", "|---|---|---|---|"]
     for item in signature.inputs:
@@ -88,19 +84,21 @@ def _section(op: Op[..., Any]) -> str:
     for attribute in signature.attributes:
         spelled = str(attribute).partition(": ")[2]
         lines.append(_row("attribute", attribute.name, f"`{spelled}`", given.get(attribute.name)))
-    returned = {item.name: item for item in described["Returns"]}
-    for position, output in enumerate(signature.outputs):
-        only = described["Returns"][position] if len(described["Returns"]) == len(signature.outputs) else None
-        lines.append(_row("output", output.name, _type(output), returned.get(output.name, only)))
-    types, raised, notes = _types(op), _entries(described["Raises"]), _markdown("\n".join(described["Notes"]))
-    lines += ["", *filter(None, [types and f"{types}.\n", raised and f"Raises {raised}\n", notes and f"{notes}\n"])]
+    returned = _by_name(described["Returns"])
+    for output, item in zip(signature.outputs, itertools.cycle(described["Returns"]), strict=False):
+        lines.append(_row("output", output.name, _type(output), returned.get(output.name, item)))
+    types, raised = _types(op), _entries(described["Raises"])
+    lines += ["", *filter(None, [types and f"{types}.\n", raised and f"Raises {raised}\n"])]
     return "\n".join(lines)
 
 
+def _by_name(entries: Any) -> dict[str, Any]:
+    return {name.lstrip("*"): item for item in entries for name in item.name.split(", ")}
+
+
 def _row(kind: str, name: str, type_: str, described: Any) -> str:
-    stated = re.search(r"\b(shape|length) .*", getattr(described, "type", ""))
-    words = [f"{stated[0].removesuffix(', optional')}." if stated else "", *getattr(described, "desc", [])]
-    return f"| {kind} | `{name}` | {type_} | {_markdown(' '.join(words)).replace('|', chr(92) + '|')} |"
+    words = " ".join(described.desc)
+    return f"| {kind} | `{name}` | {type_} | {_markdown(words).replace('|', chr(92) + '|')} |"
 
 
 def _type(item: Input | Output) -> str:

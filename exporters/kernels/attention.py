@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir
 
-from .table import constant, lower, onnx_ops
+from .table import constant, like, lower, onnx_ops, transposed
 
 
 @lower("aten::scaled_dot_product_attention", replaces=True)
@@ -26,14 +26,11 @@ def _attention(
     width = query.shape[-1]
     if ranks == {4} or dropout_p or enable_gqa or not isinstance(width, int):
         return NotImplemented
-    factor = onnx_ops.CastLike(constant(1 / math.sqrt(width) if scale is None else scale), query)
-    rank = len(key.shape)
-    transposed = onnx_ops.Transpose(key, perm=[*range(rank - 2), rank - 1, rank - 2])
-    scores = onnx_ops.MatMul(onnx_ops.Mul(query, factor), transposed)
-    least = onnx_ops.CastLike(constant(-math.inf), query)
+    factor = like(1 / math.sqrt(width) if scale is None else scale, query)
+    scores = onnx_ops.MatMul(onnx_ops.Mul(query, factor), transposed(key))
+    least = like(-math.inf, query)
     if is_causal:
-        ones = onnx_ops.CastLike(constant(1.0), query)
-        lower_half = onnx_ops.Trilu(onnx_ops.Expand(ones, onnx_ops.Shape(scores, start=-2)), upper=0)
+        lower_half = onnx_ops.Trilu(onnx_ops.Expand(like(1.0, query), onnx_ops.Shape(scores, start=-2)), upper=0)
         scores = onnx_ops.Where(onnx_ops.Cast(lower_half, to=onnx_ir.DataType.BOOL), scores, least)
     if attn_mask is not None:
         masked = attn_mask.dtype == onnx_ir.DataType.BOOL
@@ -42,6 +39,6 @@ def _attention(
         return onnx_ops.MatMul(onnx_ops.Softmax(scores, axis=-1), value)
     # Torch attends to nothing where all is masked.
     nothing = onnx_ops.Equal(onnx_ops.ReduceMax(scores, constant([-1])), least)
-    zero = onnx_ops.CastLike(constant(0.0), query)
+    zero = like(0.0, query)
     weights = onnx_ops.Softmax(onnx_ops.Where(nothing, zero, scores), axis=-1)
     return onnx_ops.MatMul(onnx_ops.Where(nothing, zero, weights), value)

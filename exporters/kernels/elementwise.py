@@ -12,18 +12,15 @@ from pyops.kernels import pointwise, polynomials, special
 from pyops.op import Op
 
 from ..nodes import emit
+from .parts import join, split
 from .promotion import dtype_of, promote, typed_constant
-from .table import Pairs, kernels, lower, onnx_ops
+from .table import Pairs, kernels, like, lower, onnx_ops
 
 AnyOp = Op[..., Any]
 
 
-def _of_floats(op: AnyOp) -> Callable[..., Any]:
-    return lambda *operands: emit(op, promote(*operands, floating=True), {})
-
-
-def _of_numbers(op: AnyOp) -> Callable[..., Any]:
-    return lambda *operands: emit(op, promote(*operands), {})
+def _promoted(op: AnyOp, floating: bool) -> Callable[..., Any]:
+    return lambda *operands: emit(op, promote(*operands, floating=floating), {})
 
 
 # Torch computes them in its default type where it gets integers alone.
@@ -42,17 +39,9 @@ OF_FLOATS: dict[str, AnyOp] = {
     "special_bessel_j1": special.bessel_j1,
     "special_bessel_y0": special.bessel_y0,
     "special_bessel_y1": special.bessel_y1,
-    "special_chebyshev_polynomial_t": polynomials.chebyshev_polynomial_t,
-    "special_chebyshev_polynomial_u": polynomials.chebyshev_polynomial_u,
-    "special_chebyshev_polynomial_v": polynomials.chebyshev_polynomial_v,
-    "special_chebyshev_polynomial_w": polynomials.chebyshev_polynomial_w,
-    "special_hermite_polynomial_h": polynomials.hermite_polynomial_h,
-    "special_hermite_polynomial_he": polynomials.hermite_polynomial_he,
     "special_i0e": special.i0e,
     "special_i1": special.i1,
     "special_i1e": special.i1e,
-    "special_laguerre_polynomial_l": polynomials.laguerre_polynomial_l,
-    "special_legendre_polynomial_p": polynomials.legendre_polynomial_p,
     "special_modified_bessel_i0": special.modified_bessel_i0,
     "special_modified_bessel_i1": special.modified_bessel_i1,
     "special_modified_bessel_k0": special.modified_bessel_k0,
@@ -60,19 +49,16 @@ OF_FLOATS: dict[str, AnyOp] = {
     "special_ndtri": special.ndtri,
     "special_scaled_modified_bessel_k0": special.scaled_modified_bessel_k0,
     "special_scaled_modified_bessel_k1": special.scaled_modified_bessel_k1,
-    "special_shifted_chebyshev_polynomial_t": polynomials.shifted_chebyshev_polynomial_t,
-    "special_shifted_chebyshev_polynomial_u": polynomials.shifted_chebyshev_polynomial_u,
-    "special_shifted_chebyshev_polynomial_v": polynomials.shifted_chebyshev_polynomial_v,
-    "special_shifted_chebyshev_polynomial_w": polynomials.shifted_chebyshev_polynomial_w,
     "special_spherical_bessel_j0": special.spherical_bessel_j0,
     "special_zeta": special.zeta,
 }
+OF_FLOATS |= {f"special_{name}": op for name, op in vars(polynomials).items() if isinstance(op, Op)}
 for _name, _op in OF_FLOATS.items():
-    lower(f"aten::{_name}", _of_floats(_op))
+    lower(f"aten::{_name}")(_promoted(_op, floating=True))
 
 # What torch's exporter makes of them is off by more than rounding.
-lower("aten::special_erfcx", _of_floats(special.erfcx), replaces=True)
-lower("aten::special_log_ndtr", _of_floats(special.log_ndtr), replaces=True)
+lower("aten::special_erfcx", replaces=True)(_promoted(special.erfcx, floating=True))
+lower("aten::special_log_ndtr", replaces=True)(_promoted(special.log_ndtr, floating=True))
 
 OF_NUMBERS: dict[str, AnyOp] = {
     "fmax": pointwise.fmax,
@@ -82,9 +68,9 @@ OF_NUMBERS: dict[str, AnyOp] = {
     "nextafter": pointwise.nextafter,
 }
 for _name, _op in OF_NUMBERS.items():
-    lower(f"aten::{_name}", _of_numbers(_op))
+    lower(f"aten::{_name}")(_promoted(_op, floating=False))
 
-lower("aten::frexp.Tensor", pointwise.frexp)
+lower("aten::frexp.Tensor")(pointwise.frexp)
 
 
 @lower("aten::polygamma")
@@ -102,9 +88,8 @@ def _signbit(self: Any) -> Any:
 def _silu(self: Any) -> Any:
     if not isinstance(self, Pairs):
         return NotImplemented  # torch's exporter has it
-    dtype = dtype_of(self.value)
-    zero, one = typed_constant(0, dtype), typed_constant(1, dtype)
-    real, imaginary = (onnx_ops.Gather(self.value, onnx_ops.Constant(value_int=part), axis=-1) for part in (0, 1))
+    real, imaginary = split(self)
+    zero, one = like(0, real), like(1, real)
     # z / (1 + exp(-z)), or z * exp(z) / (exp(z) + 1) where exp(-z) would overflow.
     negative = onnx_ops.Less(real, zero)
     decay = onnx_ops.Exp(onnx_ops.Neg(onnx_ops.Abs(real)))
@@ -112,12 +97,10 @@ def _silu(self: Any) -> Any:
     c = onnx_ops.Add(factor, onnx_ops.Mul(turning, onnx_ops.Cos(imaginary)))
     d = onnx_ops.Mul(turning, onnx_ops.Sin(imaginary))
     scale = onnx_ops.Div(factor, onnx_ops.Add(onnx_ops.Mul(c, c), onnx_ops.Mul(d, d)))
-    parts = (
-        onnx_ops.Sub(onnx_ops.Mul(real, c), onnx_ops.Mul(imaginary, d)),
-        onnx_ops.Add(onnx_ops.Mul(imaginary, c), onnx_ops.Mul(real, d)),
+    return join(
+        onnx_ops.Mul(scale, onnx_ops.Sub(onnx_ops.Mul(real, c), onnx_ops.Mul(imaginary, d))),
+        onnx_ops.Mul(scale, onnx_ops.Add(onnx_ops.Mul(imaginary, c), onnx_ops.Mul(real, d))),
     )
-    last = onnx_ops.Constant(value_ints=[-1])
-    return onnx_ops.Concat(*(onnx_ops.Unsqueeze(onnx_ops.Mul(scale, part), last) for part in parts), axis=-1)
 
 
 @lower("aten::rrelu_with_noise_functional")

@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import onnx_ir
 
-from .table import Pairs, constant, kernels, lower, onnx_ops
+from pyops.kernels.fft import NORMS
 
-# torch's names of the factors 1, 1/sqrt(n) and 1/n, by the transform's direction.
-_NORMS = {True: ("backward", "ortho", "forward"), False: ("forward", "ortho", "backward")}
+from .table import Pairs, constant, kernels, lower, onnx_ops
 
 _Kind = Literal["full", "real to half", "half to real"]
 
@@ -33,8 +32,8 @@ def _over(default: tuple[int, ...] | None, kind: _Kind, forward: bool) -> Callab
 
 
 for _family, _what in _FUNCTIONS.items():
-    lower(f"aten::fft_{_family}2", _over((-2, -1), *_what), takes_complex=True)
-    lower(f"aten::fft_{_family}n", _over(None, *_what), takes_complex=True)
+    lower(f"aten::fft_{_family}2", takes_complex=True)(_over((-2, -1), *_what))
+    lower(f"aten::fft_{_family}n", takes_complex=True)(_over(None, *_what))
 
 
 def _transform(
@@ -49,7 +48,7 @@ def _transform(
     axes = list(dim) if dim is not None else list(range(rank if s is None else len(s)))
     if dim is None and s is not None:
         axes = [axis - len(s) for axis in axes]
-    normalization = _NORMS[forward].index(norm or "backward")
+    normalization = NORMS[forward].index(norm or "backward")
     given: dict[str, Any] = {"dim": axes, "forward": forward, "normalization": normalization}
     sizes = None if s is None else _vector(s)
     if values.dtype not in (onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE):

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx_ir
 import torch
 
 from pyops.kernels import reductions_at, selection
 
 from .parts import by_parts
 from .promotion import cast, dtype_of, promote, typed_constant
-from .table import kernels, lower, onnx_ops
+from .table import constant, kernels, lower, onnx_ops
 
-lower("aten::nonzero_static", selection.nonzero_static)
-lower("aten::one_hot", selection.one_hot)
-lower("aten::index_reduce", reductions_at.index_reduce)
-lower("aten::scatter_reduce.two", reductions_at.scatter_reduce)
+lower("aten::nonzero_static")(selection.nonzero_static)
+lower("aten::one_hot")(selection.one_hot)
+lower("aten::index_reduce")(reductions_at.index_reduce)
+lower("aten::scatter_reduce.two")(reductions_at.scatter_reduce)
 
 _REDUCTIONS = {"add": "sum", "multiply": "prod"}
 
@@ -53,18 +54,14 @@ def _searchsorted(
     sorter: Any = None,
 ) -> Any:
     found = kernels.Searchsorted(*promote(sorted_sequence, self), sorter, right=right, side=side)
-    return _as_int32(found) if out_int32 else found
+    return onnx_ops.Cast(found, to=onnx_ir.DataType.INT32) if out_int32 else found
 
 
 @lower("aten::bucketize.Tensor")
 @lower("aten::bucketize.Scalar")
 def _bucketize(self: Any, boundaries: Any, *, out_int32: bool | None = None, right: bool | None = None) -> Any:
     found = kernels.Bucketize(*promote(self, boundaries), right=right)
-    return _as_int32(found) if out_int32 else found
-
-
-def _as_int32(indices: Any) -> Any:
-    return onnx_ops.Cast(indices, to=6)
+    return onnx_ops.Cast(found, to=onnx_ir.DataType.INT32) if out_int32 else found
 
 
 @lower("aten::nonzero", replaces=True)
@@ -72,10 +69,8 @@ def _nonzero(self: Any) -> Any:
     # Torch's exporter gives a scalar one index, where it has none.
     if len(self.shape):
         return NotImplemented
-    whole = onnx_ops.Constant(value_ints=[-1])
-    zero, one = (onnx_ops.Constant(value_ints=[value]) for value in (0, 1))
-    index = onnx_ops.Transpose(onnx_ops.NonZero(onnx_ops.Reshape(cast(self, torch.bool), whole)))
-    return onnx_ops.Slice(index, zero, zero, one)
+    index = onnx_ops.Transpose(onnx_ops.NonZero(onnx_ops.Reshape(cast(self, torch.bool), constant([-1]))))
+    return onnx_ops.Slice(index, constant([0]), constant([0]), constant([1]))
 
 
 @lower("aten::unique_consecutive", replaces=True)

@@ -30,13 +30,9 @@ from . import (  # noqa: F401 # each enters its rows into the table
 from .table import Pairs, Row, rows
 
 
-def translations() -> dict[OpOverload, Callable[..., Any]]:
-    """How the operators are translated that torch's exporter has no way to translate, or only wrong ones."""
-    return dict(_translations())
-
-
 @functools.cache
-def _translations() -> dict[OpOverload, Callable[..., Any]]:
+def translations() -> Mapping[OpOverload, Callable[..., Any]]:
+    """How the operators are translated that torch's exporter has no way to translate, or only wrong ones."""
     found = {find_overload(name): row for name, row in rows.items()}
     return {
         target: or_torchs_own(target, functools.partial(_carried, target, row))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import onnx
-
 from pyops.kernels import (
     cholesky_factorization,
     ldl_factorization,
@@ -19,29 +16,29 @@ from pyops.kernels import (
     triangular_systems,
 )
 
-from .table import kernels, lower, onnx_ops
+from .table import constant, kernels, like, lower, onnx_ops, transposed
 
-lower("aten::linalg_inv_ex", linear_systems.inv_ex)
-lower("aten::linalg_cholesky_ex", cholesky_factorization.cholesky_ex)
-lower("aten::cholesky_inverse", cholesky_factorization.cholesky_inverse)
-lower("aten::cholesky_solve", cholesky_factorization.cholesky_solve)
-lower("aten::linalg_lu_factor_ex", lu_factorization.lu_factor_ex)
-lower("aten::linalg_lu", lu_factorization.lu)
-lower("aten::linalg_lu_solve", lu_factorization.lu_solve)
-lower("aten::lu_unpack", lu_factorization.lu_unpack)
-lower("aten::linalg_ldl_factor_ex", ldl_factorization.ldl_factor_ex)
-lower("aten::linalg_ldl_solve", ldl_factorization.ldl_solve)
-lower("aten::linalg_qr", orthogonal_factorization.qr)
-lower("aten::geqrf", orthogonal_factorization.geqrf)
-lower("aten::linalg_householder_product", orthogonal_factorization.householder_product)
-lower("aten::ormqr", orthogonal_factorization.ormqr)
-lower("aten::_linalg_svd", spectral.svd)
-lower("aten::_linalg_eigh", spectral.eigh)
-lower("aten::linalg_eig", spectral.eig)
-lower("aten::linalg_solve_triangular", triangular_systems.solve_triangular)
-lower("aten::triangular_solve", triangular_systems.triangular_solve)
-lower("aten::linalg_pinv.atol_rtol_tensor", least_squares.pinv)
-lower("aten::linalg_matrix_exp", matrix_functions.matrix_exp)
+lower("aten::linalg_inv_ex")(linear_systems.inv_ex)
+lower("aten::linalg_cholesky_ex")(cholesky_factorization.cholesky_ex)
+lower("aten::cholesky_inverse")(cholesky_factorization.cholesky_inverse)
+lower("aten::cholesky_solve")(cholesky_factorization.cholesky_solve)
+lower("aten::linalg_lu_factor_ex")(lu_factorization.lu_factor_ex)
+lower("aten::linalg_lu")(lu_factorization.lu)
+lower("aten::linalg_lu_solve")(lu_factorization.lu_solve)
+lower("aten::lu_unpack")(lu_factorization.lu_unpack)
+lower("aten::linalg_ldl_factor_ex")(ldl_factorization.ldl_factor_ex)
+lower("aten::linalg_ldl_solve")(ldl_factorization.ldl_solve)
+lower("aten::linalg_qr")(orthogonal_factorization.qr)
+lower("aten::geqrf")(orthogonal_factorization.geqrf)
+lower("aten::linalg_householder_product")(orthogonal_factorization.householder_product)
+lower("aten::ormqr")(orthogonal_factorization.ormqr)
+lower("aten::_linalg_svd")(spectral.svd)
+lower("aten::_linalg_eigh")(spectral.eigh)
+lower("aten::linalg_eig")(spectral.eig)
+lower("aten::linalg_solve_triangular")(triangular_systems.solve_triangular)
+lower("aten::triangular_solve")(triangular_systems.triangular_solve)
+lower("aten::linalg_pinv.atol_rtol_tensor")(least_squares.pinv)
+lower("aten::linalg_matrix_exp")(matrix_functions.matrix_exp)
 
 # Torch makes two operators of each of these, of which one raises an error and returns nothing: an ONNX model has none
 # such, and torch's exporter stops at it.
@@ -75,28 +72,23 @@ def _lu_factor(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
     return kernels.LuFactorEx(A, pivot=pivot, check_errors=True)[:2]
 
 
-@lower("aten::_lu_with_info", replaces=True)
-def _lu_with_info(self: Any, pivot: bool = True, check_errors: bool = True) -> Any:
-    return kernels.LuFactorEx(self, pivot=pivot, check_errors=check_errors)
-
-
 @lower("aten::linalg_ldl_factor", replaces=True)
 def _ldl_factor(self: Any, *, hermitian: bool = False) -> Any:
     return kernels.LdlFactorEx(self, hermitian=hermitian, check_errors=True)[:2]
 
 
-# The operators that torch makes of these return factors besides, which nobody asked for.
+# The operators that torch makes of these return factors besides, which nobody asked for, or are deprecated.
 
-lower("aten::linalg_solve_ex", linear_systems.solve_ex, replaces=True)
-lower("aten::linalg_slogdet", linear_systems.slogdet, replaces=True)
-lower("aten::linalg_eigvals", spectral.eigvals, replaces=True)
+lower("aten::_lu_with_info", replaces=True)(lu_factorization.lu_factor_ex)
+lower("aten::linalg_solve_ex", replaces=True)(linear_systems.solve_ex)
+lower("aten::linalg_slogdet", replaces=True)(linear_systems.slogdet)
+lower("aten::linalg_eigvals", replaces=True)(spectral.eigvals)
 
 
 @lower("aten::logdet", replaces=True)
 def _logdet(self: Any) -> Any:
     sign, logabsdet = kernels.Slogdet(self)
-    undefined = onnx_ops.Less(sign, onnx_ops.CastLike(_constant(0.0), sign))
-    return onnx_ops.Where(undefined, onnx_ops.CastLike(_constant(float("nan")), sign), logabsdet)
+    return onnx_ops.Where(onnx_ops.Less(sign, like(0.0, sign)), like(float("nan"), sign), logabsdet)
 
 
 @lower("aten::_linalg_solve_ex")
@@ -108,15 +100,9 @@ def _solve_with_factors(A: Any, B: Any, *, left: bool = True, check_errors: bool
 @lower("aten::_linalg_slogdet")
 def _slogdet_with_factors(A: Any) -> Any:  # noqa: N803
     # Torch factors the transposed matrix, which is in LAPACK's order.
-    rank = len(A.shape)
-    transposed = onnx_ops.Transpose(A, perm=[*range(rank - 2), rank - 1, rank - 2])
-    return *kernels.Slogdet(A), *kernels.LuFactorEx(transposed)[:2]
+    return *kernels.Slogdet(A), *kernels.LuFactorEx(transposed(A))[:2]
 
 
 @lower("aten::linalg_lstsq")
 def _lstsq(self: Any, b: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
-    return kernels.Lstsq(self, b, None if rcond is None else _constant(rcond), driver=driver)
-
-
-def _constant(value: float) -> Any:
-    return onnx_ops.Constant(value=onnx.numpy_helper.from_array(np.array(value)))
+    return kernels.Lstsq(self, b, None if rcond is None else constant(rcond), driver=driver)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir
 import torch.nn.modules.linear_cross_entropy  # noqa: F401 # defines its operators
 
-from .table import constant, kernels, lower, onnx_ops
+from .table import constant, kernels, like, lower, onnx_ops, transposed
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 
 
 @lower("aten::ctc_loss.Tensor")
+@lower("aten::ctc_loss.IntList")
 def _ctc(
     log_probs: Any,
     targets: Any,
@@ -24,22 +24,11 @@ def _ctc(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Any:
-    lengths = [onnx_ops.Cast(item, to=onnx_ir.DataType.INT64) for item in (input_lengths, target_lengths)]
+    lengths = (
+        onnx_ops.Cast(item, to=onnx_ir.DataType.INT64) if isinstance(item, onnx_ir.Value) else constant(list(item))
+        for item in (input_lengths, target_lengths)
+    )
     return kernels.CtcLoss(log_probs, targets, *lengths, blank=blank, reduction=reduction, zero_infinity=zero_infinity)
-
-
-@lower("aten::ctc_loss.IntList")
-def _ctc_of_lists(
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Sequence[int],
-    target_lengths: Sequence[int],
-    blank: int = 0,
-    reduction: int = 1,
-    zero_infinity: bool = False,
-) -> Any:
-    ends, sizes = constant(list(input_lengths)), constant(list(target_lengths))
-    return _ctc(log_probs, targets, ends, sizes, blank, reduction, zero_infinity)
 
 
 @lower("aten::cross_entropy_loss", replaces=True)
@@ -100,11 +89,11 @@ def _linear_cross_entropy_and_gradients(
     # The gradients are empty where nobody asked for them, and nothing but a backward pass reads them elsewhere.
     asked = (compute_input_grad, 2), (compute_linear_weight_grad, 2), (compute_linear_bias_grad, 1)
     empty = [np.full((int(computed),) * rank, np.nan) for computed, rank in asked]
-    return loss, *(onnx_ops.CastLike(constant(gradient), input) for gradient in empty)
+    return loss, *(like(gradient, input) for gradient in empty)
 
 
 def _linear(x: Any, weight: Any, bias: Any) -> Any:
-    product = onnx_ops.MatMul(x, onnx_ops.Transpose(weight, perm=[1, 0]))
+    product = onnx_ops.MatMul(x, transposed(weight))
     return product if bias is None else onnx_ops.Add(product, bias)
 
 
@@ -113,7 +102,7 @@ def _of_probabilities(x: Any, rank: int, target: Any, weight: Any, reduction: in
     logarithms = onnx_ops.LogSoftmax(x, axis=axis)
     if smoothing:
         classes = onnx_ops.CastLike(_size(x, axis), x)
-        target = onnx_ops.Add(onnx_ops.Mul(target, _like(1 - smoothing, x)), onnx_ops.Div(_like(smoothing, x), classes))
+        target = onnx_ops.Add(onnx_ops.Mul(target, like(1 - smoothing, x)), onnx_ops.Div(like(smoothing, x), classes))
     terms = onnx_ops.Mul(_weighted(logarithms, weight, rank), target)
     losses = onnx_ops.Neg(onnx_ops.ReduceSum(terms, constant([axis]), keepdims=0))
     if reduction == _NONE:
@@ -126,21 +115,21 @@ def _of_classes(
     x: Any, rank: int, target: Any, weight: Any, reduction: int, ignore_index: int, smoothing: float
 ) -> Any:
     axis = min(1, rank - 1)
-    zero = _like(0.0, x)
+    zero = like(0.0, x)
     logarithms = onnx_ops.LogSoftmax(x, axis=axis)
-    counted = onnx_ops.Not(onnx_ops.Equal(target, onnx_ops.CastLike(constant(ignore_index), target)))
-    known = onnx_ops.Where(counted, target, onnx_ops.CastLike(constant(0), target))
+    counted = onnx_ops.Not(onnx_ops.Equal(target, like(ignore_index, target)))
+    known = onnx_ops.Where(counted, target, like(0, target))
     places = onnx_ops.Unsqueeze(known, constant([axis]))
     found = onnx_ops.Squeeze(onnx_ops.GatherElements(logarithms, places, axis=axis), constant([axis]))
-    one = _like(1.0, x)
+    one = like(1.0, x)
     weights = onnx_ops.Where(counted, one if weight is None else onnx_ops.Gather(weight, known), zero)
     losses = onnx_ops.Where(counted, onnx_ops.Neg(onnx_ops.Mul(found, weights)), zero)
     if smoothing:
         sums = onnx_ops.ReduceSum(_weighted(logarithms, weight, rank), constant([axis]), keepdims=0)
         uniform = onnx_ops.Div(onnx_ops.Neg(sums), onnx_ops.CastLike(_size(x, axis), x))
         losses = onnx_ops.Add(
-            onnx_ops.Mul(losses, _like(1 - smoothing, x)),
-            onnx_ops.Mul(onnx_ops.Where(counted, uniform, zero), _like(smoothing, x)),
+            onnx_ops.Mul(losses, like(1 - smoothing, x)),
+            onnx_ops.Mul(onnx_ops.Where(counted, uniform, zero), like(smoothing, x)),
         )
     if reduction == _NONE:
         return losses
@@ -160,7 +149,3 @@ def _size(x: Any, axis: int) -> Any:
 
 def _total(x: Any) -> Any:
     return onnx_ops.ReduceSum(x, keepdims=0)
-
-
-def _like(number: float, x: Any) -> Any:
-    return onnx_ops.CastLike(constant(number), x)

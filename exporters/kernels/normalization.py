@@ -6,29 +6,20 @@ from typing import Any
 
 import onnx_ir
 
-from .table import constant, lower, onnx_ops
+from .table import constant, like, lower, onnx_ops
 
 # Others are normalized in float32, with statistics of that type.
 _WIDE = (onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE)
 
 
-@lower("aten::native_batch_norm", replaces=True)
-def _native(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    return _trained(input, weight, bias, eps)[:3] if training and input.dtype in _WIDE else NotImplemented
-
-
 @lower("aten::_native_batch_norm_legit.no_stats", replaces=True)
 def _without_statistics(input: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
     return _trained(input, weight, bias, eps)[:3] if training and input.dtype in _WIDE else NotImplemented
+
+
+@lower("aten::native_batch_norm", replaces=True)
+def _native(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, *rest: Any) -> Any:
+    return _without_statistics(input, weight, bias, *rest)
 
 
 @lower("aten::_native_batch_norm_legit_functional", replaces=True)
@@ -61,7 +52,7 @@ def _trained(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any,
     mean = onnx_ops.ReduceMean(x, axes)
     centred = onnx_ops.Sub(x, mean)
     variance = onnx_ops.ReduceMean(onnx_ops.Mul(centred, centred), axes)
-    inverse = onnx_ops.Reciprocal(onnx_ops.Sqrt(onnx_ops.Add(variance, _like(eps, x))))
+    inverse = onnx_ops.Reciprocal(onnx_ops.Sqrt(onnx_ops.Add(variance, like(eps, x))))
     normalized = _scaled(onnx_ops.Mul(centred, inverse), weight, bias, rank)
     flat = [onnx_ops.Reshape(item, constant([-1])) for item in (mean, inverse, variance)]
     return normalized, *flat
@@ -78,9 +69,5 @@ def _per_channel(values: Any, rank: int) -> Any:
 
 
 def _moved(running: Any, now: Any, momentum: float) -> Any:
-    kept = onnx_ops.Mul(running, _like(1 - momentum, running))
-    return onnx_ops.Add(kept, onnx_ops.Mul(onnx_ops.CastLike(now, running), _like(momentum, running)))
-
-
-def _like(number: float, x: Any) -> Any:
-    return onnx_ops.CastLike(constant(number), x)
+    kept = onnx_ops.Mul(running, like(1 - momentum, running))
+    return onnx_ops.Add(kept, onnx_ops.Mul(onnx_ops.CastLike(now, running), like(momentum, running)))

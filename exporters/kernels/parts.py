@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import onnx_ir
-import torch
-
-from .promotion import typed_constant
-from .table import Pairs, onnx_ops
+from .table import Pairs, constant, onnx_ops
 
 
 def by_parts(emit: Callable[..., Any], *values: Any) -> Any:
@@ -31,12 +27,17 @@ def by_parts(emit: Callable[..., Any], *values: Any) -> Any:
         return emit(*values)
     if not all(isinstance(value, Pairs) for value in values):
         return NotImplemented
-    last = onnx_ops.Constant(value_ints=[-1])
-    parts = (emit(*(_part(value.value, index) for value in values)) for index in (0, 1))
-    return onnx_ops.Concat(*(onnx_ops.Unsqueeze(part, last) for part in parts), axis=-1)
+    return join(*(emit(*of_all) for of_all in zip(*map(split, values), strict=True)))
 
 
-def _part(pairs: onnx_ir.Value, index: int) -> Any:
-    part = onnx_ops.Gather(pairs, typed_constant(index, torch.int64), axis=-1)
-    part.dtype = pairs.dtype  # ops are asked for the types that they take
-    return part
+def split(pairs: Pairs) -> tuple[Any, Any]:
+    """The real and the imaginary parts of a complex tensor."""
+    parts = [onnx_ops.Gather(pairs.value, constant(index), axis=-1) for index in (0, 1)]
+    for part in parts:
+        part.dtype = pairs.value.dtype  # ops are asked for the types that they take
+    return parts[0], parts[1]
+
+
+def join(real: Any, imaginary: Any) -> Any:
+    """The pairs of real and imaginary parts."""
+    return onnx_ops.Concat(*(onnx_ops.Unsqueeze(part, constant([-1])) for part in (real, imaginary)), axis=-1)

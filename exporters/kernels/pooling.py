@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pyops.kernels import average_pooling, max_pooling
+
 from .table import kernels, lower
 
 
@@ -38,22 +40,8 @@ def _avg_pool(rank: int) -> Callable[..., Any]:
     return translation
 
 
-def _adaptive_avg_pool(self: Any, output_size: Sequence[Any]) -> Any:
-    return kernels.AdaptiveAvgPool(self, output_size=list(output_size))
-
-
-def _adaptive_max_pool(self: Any, output_size: Sequence[Any]) -> Any:
-    return kernels.AdaptiveMaxPool(self, output_size=list(output_size))
-
-
-def _fractional_max_pool(self: Any, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Any) -> Any:
-    return kernels.FractionalMaxPool(self, random_samples, kernel_size=list(kernel_size), output_size=list(output_size))
-
-
-lower("aten::avg_pool2d", _avg_pool(2), replaces=True)
-lower("aten::avg_pool3d", _avg_pool(3), replaces=True)
-lower("aten::_adaptive_avg_pool3d", _adaptive_avg_pool)
-lower("aten::adaptive_max_pool2d", _adaptive_max_pool)
-lower("aten::adaptive_max_pool3d", _adaptive_max_pool)
-lower("aten::fractional_max_pool2d", _fractional_max_pool)
-lower("aten::fractional_max_pool3d", _fractional_max_pool)
+lower("aten::_adaptive_avg_pool3d")(average_pooling.adaptive_avg_pool)
+for _rank in (2, 3):
+    lower(f"aten::avg_pool{_rank}d", replaces=True)(_avg_pool(_rank))
+    lower(f"aten::adaptive_max_pool{_rank}d")(max_pooling.adaptive_max_pool)
+    lower(f"aten::fractional_max_pool{_rank}d")(max_pooling.fractional_max_pool)

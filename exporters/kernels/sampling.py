@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pyops.kernels import sampling
 
-from .table import kernels, lower
+from .table import lower
 
-
-@lower("aten::grid_sampler_3d")
-def _grid_sampler(input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
-    return kernels.GridSample(
-        input,
-        grid,
-        interpolation_mode=interpolation_mode,
-        padding_mode=padding_mode,
-        align_corners=align_corners,
-    )
+lower("aten::grid_sampler_3d")(sampling.grid_sample)

@@ -8,27 +8,33 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyops.kernels import cumulative, hashing, order_statistics
+from pyops.kernels import cumulative, hashing, histograms, order_statistics
 
 from .._torch_private import own_translation
 from .promotion import cast, dtype_of, named_dtype, promote, typed_constant
 from .table import kernels, lower, onnx_ops
 
-lower("aten::median", order_statistics.median)
-lower("aten::median.dim", order_statistics.median_dim)
-lower("aten::nanmedian", order_statistics.nanmedian)
-lower("aten::nanmedian.dim", order_statistics.nanmedian_dim)
-lower("aten::kthvalue", order_statistics.kthvalue)
-lower("aten::mode", order_statistics.mode)
-lower("aten::cummax", cumulative.cummax)
-lower("aten::cummin", cumulative.cummin)
-lower("aten::hash_tensor", hashing.hash_tensor)
+lower("aten::median")(order_statistics.median)
+lower("aten::median.dim")(order_statistics.median_dim)
+lower("aten::nanmedian")(order_statistics.nanmedian)
+lower("aten::nanmedian.dim")(order_statistics.nanmedian_dim)
+lower("aten::kthvalue")(order_statistics.kthvalue)
+lower("aten::mode")(order_statistics.mode)
+lower("aten::cummax")(cumulative.cummax)
+lower("aten::cummin")(cumulative.cummin)
+lower("aten::hash_tensor")(hashing.hash_tensor)
+lower("aten::histogram.bins_tensor")(histograms.histogram_bins_tensor)
 
 
 @lower("aten::cumprod")
 def _cumprod(self: Any, dim: int, *, dtype: Any = None) -> Any:
-    result = dtype_of(self) if dtype_of(self).is_floating_point else torch.int64
-    return kernels.Cumprod(cast(self, named_dtype(dtype) if dtype else result), dim=dim)
+    return kernels.Cumprod(_factors(self, dtype), dim=dim)
+
+
+def _factors(x: Any, dtype: Any) -> Any:
+    """What torch multiplies: integers as int64 unless another type is asked for."""
+    result = dtype_of(x) if dtype_of(x).is_floating_point else torch.int64
+    return cast(x, named_dtype(dtype) if dtype else result)
 
 
 # Of all elements, and of a scalar's one dimension: torch's exporter has only the other cases.
@@ -46,10 +52,7 @@ def _amin(self: Any, dim: Sequence[int] | None = None, keepdim: bool = False) ->
 
 @lower("aten::prod.dim_int", replaces=True)
 def _prod(self: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    if len(self.shape):
-        return NotImplemented
-    result = dtype_of(self) if dtype_of(self).is_floating_point else torch.int64
-    return onnx_ops.Identity(cast(self, named_dtype(dtype) if dtype else result))
+    return NotImplemented if len(self.shape) else onnx_ops.Identity(_factors(self, dtype))
 
 
 @lower("aten::topk", replaces=True)
@@ -69,11 +72,6 @@ def _histogram(
     self: Any, bins: int | None = None, *, range: Any = None, weight: Any = None, density: bool | None = None
 ) -> Any:
     return kernels.HistogramBinCt(self, weight, bins=bins, range=_limits(range), density=density)
-
-
-@lower("aten::histogram.bins_tensor")
-def _histogram_of_edges(self: Any, bins: Any, *, weight: Any = None, density: Any = None) -> Any:
-    return kernels.HistogramBinsTensor(self, bins, weight, density=density)
 
 
 @lower("aten::histc", replaces=True)

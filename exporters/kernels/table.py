@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
 import onnx_ir
 
 from ..nodes import opset
-from ..translations import Registration, functional_overloads, registrations
+from ..translations import Registration, registrations
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,22 +46,28 @@ class Pairs:
 
 
 def constant(value: Any) -> Any:
-    """A constant of the model: float64 for Python's floats, int64 for its ints; ``CastLike`` gives it another type."""
+    """A constant of the model: float64 for Python's floats, int64 for its ints; `like` gives it another type."""
     return onnx_ops.Constant(value=onnx.numpy_helper.from_array(np.asarray(value)))
+
+
+def like(value: Any, x: onnx_ir.Value) -> Any:
+    """A constant of a graph value's element type."""
+    return onnx_ops.CastLike(constant(value), x)
+
+
+def transposed(matrices: onnx_ir.Value) -> Any:
+    """A graph value with its last two dimensions exchanged."""
+    assert matrices.shape is not None  # torch's exporter has it of every value
+    rank = len(matrices.shape)
+    return onnx_ops.Transpose(matrices, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
 rows: dict[str, Row] = {}
 """By the overload's name."""
 
 
-@overload
-def lower(
-    torch_op: str, function: None = None, *, takes_complex: bool = False, replaces: bool = False
-) -> Callable[[F], F]: ...
-@overload
-def lower(torch_op: str, function: F, *, takes_complex: bool = False, replaces: bool = False) -> F: ...
-def lower(torch_op: str, function: Any = None, *, takes_complex: bool = False, replaces: bool = False) -> Any:
-    """Enter an op of the library, or a function that emits nodes of it, as `exporters.translate` takes them.
+def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False) -> Callable[[F], F]:
+    """Decorator: enter an op of the library, or a function that emits nodes of it, as `exporters.translate` does.
 
     A function that returns NotImplemented leaves the call to others. Complex results are returned as pairs of
     reals along a last dimension of 2.
@@ -70,13 +76,13 @@ def lower(torch_op: str, function: Any = None, *, takes_complex: bool = False, r
     ----------
     torch_op : str
         ``"ns::name.overload"``, or ``"ns::name"`` for every overload that the function can take.
-    function : callable or Op, optional
     takes_complex, replaces : bool
         As in `Row`.
     """
-    functional_overloads(torch_op)
-    if function is None:
-        return lambda decorated: lower(torch_op, decorated, takes_complex=takes_complex, replaces=replaces)
-    found = registrations(torch_op, function)
-    rows.update({name: Row(item, takes_complex, replaces) for name, item in found.items()})
-    return function
+
+    def enter(function: F) -> F:
+        found = registrations(torch_op, function)
+        rows.update({name: Row(item, takes_complex, replaces) for name, item in found.items()})
+        return function
+
+    return enter

@@ -7,7 +7,7 @@ an export. Sessions that others create get those that were asked for by then; `d
 Each op is a name of one of the modules here, callable with NumPy arrays as any `Op` is.
 """
 
-from pyops import registry
+from .. import registry
 
 with registry.apart() as _declared:
     from . import (  # noqa: F401

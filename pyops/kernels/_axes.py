@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyops.errors import ShapeInferenceError
 from pyops.shapes import Dim
@@ -23,46 +22,28 @@ def axis_of(dim: int, ndim: int) -> int:
     return dim % count
 
 
-def axes_of(dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """`dims`, each from 0 to `ndim` - 1; None is all of them.
+def axes_of(dims: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """`dims`, each from 0 to `ndim` - 1; none is all of them.
 
     Raises
     ------
     ShapeInferenceError
         There is no such dimension, or one is named twice.
     """
-    if dims is None:
-        return tuple(range(max(ndim, 1)))
-    axes = tuple(axis_of(dim, ndim) for dim in ([dims] if isinstance(dims, int) else dims))
+    axes = tuple(axis_of(dim, ndim) for dim in dims or range(max(ndim, 1)))
     if len(set(axes)) < len(axes):
         raise ShapeInferenceError(f"dim is {list(axes)}; each dimension is reduced once")
     return axes
 
 
-def reduced_shape(shape: Sequence[Dim], dims: int | Sequence[int] | None, keepdim: bool) -> tuple[Dim, ...]:
-    """What is left of a shape when dimensions are reduced; None reduces all."""
+def reduced_shape(shape: Sequence[Dim], dims: Sequence[int], keepdim: bool) -> tuple[Dim, ...]:
+    """What is left of a shape when dimensions are reduced; none reduces all."""
     axes = axes_of(dims, len(shape))
     if keepdim:
         return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     return tuple(size for axis, size in enumerate(shape) if axis not in axes)
 
 
-def move_last(x: Any, dim: int, op: str) -> Any:
-    """`x` with the dimension that is to be reduced as its last; a scalar becomes one element.
-
-    Raises
-    ------
-    ValueError
-        It has no elements, so that none can be selected.
-    """
-    axis = axis_of(dim, x.ndim)
-    last = x.reshape(x.shape or (1,)).swapaxes(axis, -1)
-    if not last.shape[-1]:
-        raise ValueError(f"{op}: dimension {dim} of {list(x.shape)} has no elements to select from; pass at least one")
-    return last
-
-
-def restore(reduced: Any, x: Any, dim: int, keepdim: bool) -> Any:
-    """What became of `move_last`'s dimension, one element per row, in the shape that the op returns."""
-    axis = axis_of(dim, x.ndim)
-    return reduced[..., None].swapaxes(axis, -1).reshape(reduced_shape(x.shape, axis, keepdim))
+def differ(one: Dim, other: Dim) -> bool:
+    """Whether two sizes are known to be different."""
+    return isinstance(one, int) and isinstance(other, int) and one != other

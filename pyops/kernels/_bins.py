@@ -43,6 +43,8 @@ def _linspace(begin: Any, end: Any, count: int) -> Any:
 
 
 def count_points(points: Any, edges: Sequence[Any], weight: Any, density: bool) -> Any:
+    """What (n, d) points count in each bin of a grid, or how densely."""
+    # By numpy.histogramdd's method, which refuses edges that do not ascend; torch does not.
     shape = [len(item) - 1 for item in edges]
     places = np.zeros(len(points), np.int64)
     inside = np.ones(len(points), bool)
@@ -53,9 +55,7 @@ def count_points(points: Any, edges: Sequence[Any], weight: Any, density: bool) 
     hist = np.bincount(places[inside], weights, minlength=math.prod(shape)).astype(points.dtype).reshape(shape)
     if density:
         with np.errstate(all="ignore"):
-            hist = hist / hist.sum()
-            for axis, item in enumerate(edges):
-                hist = hist / np.diff(item).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+            hist = hist / hist.sum() / math.prod(np.ix_(*map(np.diff, edges)))
     return hist
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -35,3 +35,8 @@ RealOrBool = TypeVar(
     np.bool_,
 )
 Index = TypeVar("Index", np.int32, np.int64)
+
+
+def widened(x: Any) -> Any:
+    """Floating-point numbers as float32 at least: half precision has too few digits to compute with."""
+    return x.astype(np.float32) if x.dtype.itemsize < 4 and x.dtype.kind in "fV" else x

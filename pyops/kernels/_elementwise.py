@@ -9,13 +9,14 @@ from typing import Any, ParamSpec, cast
 
 import numpy as np
 from array_api_compat import array_namespace
-from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.devices import DeviceType
 from pyops.op import Op
 from pyops.shapes import Spec, broadcast
+
+from ._element_types import widened
 
 P = ParamSpec("P")
 
@@ -68,11 +69,12 @@ def _docstring(text: str, names: list[str], types: Any, source: str | None, retu
         section, _, equation = source.rpartition(".")
         text += f"\n\nDefined in DLMF {source}, https://dlmf.nist.gov/{section}.E{equation}."
     several = len(names) > 1
+    *scalars, last = (scalar.__name__.strip("_") for scalar in types.__constraints__)
     return f"""{text}
 
 Parameters
 ----------
-{", ".join(names)} : array of {", ".join(scalar.__name__ for scalar in types.__constraints__)}
+{", ".join(names)} : array of {", ".join(scalars)} or {last}
     {"Of shapes that broadcast, and of one dtype." if several else "Of any shape."}
 
 Returns
@@ -88,7 +90,7 @@ def broadcast_spec(*specs: Spec) -> Spec:
 
 
 def in_float32(function: Callable[..., Any], *arrays: Any, returns: Any = None) -> Any:
-    """What a function computes of arrays, of which floating-point numbers narrower than float32 are widened to it.
+    """What a function computes of `widened` arrays.
 
     Returns
     -------
@@ -96,7 +98,6 @@ def in_float32(function: Callable[..., Any], *arrays: Any, returns: Any = None) 
         Of the dtype of the first array, or `returns`.
     """
     dtype = arrays[0].dtype
-    narrow = dtype in (np.float16, bfloat16)
-    wide = [array.astype(np.float32) for array in arrays] if narrow else arrays
+    wide = [widened(array) for array in arrays]
     with np.errstate(all="ignore"):
         return array_namespace(wide[0]).asarray(function(*wide)).astype(returns or dtype, copy=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ._matrices import Array
+from ._matrices import Array, first_zero
 from ._substitution import solve_triangular
 
 # Below this size columns are eliminated one by one; above it most of the work is matrix products.
@@ -42,9 +42,7 @@ def factor(a: Array, pivot: bool = True) -> tuple[Array, NDArray[np.int32], NDAr
             _eliminate(lu, pivots, 0, k, pivot)
             if n > k:
                 lu[:, :, k:] = solve_triangular(lu[:, :, :k], lu[:, :, k:], upper=False, unit=True)
-    zero = np.diagonal(lu, axis1=1, axis2=2) == 0
-    info = np.where(zero.any(1), zero.argmax(1) + 1, 0) if k else np.zeros(len(lu))
-    return lu.reshape(a.shape), pivots.reshape(*batch, k), info.astype(np.int32).reshape(batch)
+    return lu.reshape(a.shape), pivots.reshape(*batch, k), first_zero(lu).reshape(batch)
 
 
 def _eliminate(lu: Array, pivots: NDArray[np.int32], start: int, stop: int, pivot: bool) -> None:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from pyops.errors import ShapeInferenceError
 from pyops.shapes import Dim, Spec, broadcast, new_dim
 
+from ._axes import differ
+
 Array = NDArray[Any]
 """An array in the middle of a computation, of the dtype of its inputs."""
 
@@ -50,11 +52,6 @@ def square(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim]:
     if differ(rows, columns):
         raise ShapeInferenceError(f"{op}: an input has shape {list(x.shape)}; its matrices must be square")
     return batch, columns if isinstance(columns, int) else rows
-
-
-def differ(one: Dim, other: Dim) -> bool:
-    """Whether two sizes are known to be different."""
-    return isinstance(one, int) and isinstance(other, int) and one != other
 
 
 def smaller(one: Dim, other: Dim) -> Dim:
@@ -114,6 +111,14 @@ def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim,
         equation = "A X = B" if left else "X A = B"
         raise ShapeInferenceError(f"{op}: the shapes {list(a.shape)} and {list(b.shape)} do not fit {equation}")
     return broadcast_batches(op, a, b)
+
+
+def first_zero(a: Array) -> NDArray[np.int32]:
+    """The first diagonal element that is zero of each matrix, counted from 1; 0 if there is none."""
+    zero = np.diagonal(a, axis1=-2, axis2=-1) == 0
+    # One more behind the diagonal is the first where no other is.
+    found = np.concatenate([zero, np.ones((*zero.shape[:-1], 1), bool)], -1).argmax(-1) + 1
+    return np.where(found > zero.shape[-1], 0, found).astype(np.int32)
 
 
 def raise_failed(info: NDArray[np.int32], message: str) -> None:

@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec, new_dim
 
-from ._element_types import Float
+from ._element_types import Float, widened
 from ._windows import adaptive_bounds, check_spatial
 
 N = TypeVar("N", np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int64)
@@ -31,11 +31,13 @@ def avg_pool(
 ) -> NDArray[N]:
     """The mean of each window of a regular grid of them.
 
+    As ``torch.nn.functional.avg_pool1d``, ``avg_pool2d`` and ``avg_pool3d``.
+
     Parameters
     ----------
-    x : array of float16, bfloat16, float32, float64 or int64, shape (..., *spatial)
-        As many spatial dimensions as `kernel_size` has values, 1 to 3; the channels, and with or without a batch,
-        before them.
+    x : array of float16, bfloat16, float32, float64 or int64
+        (..., *spatial). As many spatial dimensions as `kernel_size` has values, 1 to 3; the channels, and with or
+        without a batch, before them.
     kernel_size : list of int
         The size of a window along each spatial dimension.
     stride : list of int, optional
@@ -52,24 +54,20 @@ def avg_pool(
 
     Returns
     -------
-    array of the dtype of `x`, shape (..., *windows)
-        With ``windows = (size + 2 * padding - kernel_size) / stride + 1``, rounded down, or up with `ceil_mode`.
-        Integers are divided towards zero.
+    array of the dtype of `x`
+        (..., *windows). With ``windows = (size + 2 * padding - kernel_size) / stride + 1``, rounded down, or up with
+        `ceil_mode`. Integers are divided towards zero.
 
     Raises
     ------
     ValueError
         The arguments do not fit the tensor, or the divisor is 0.
-
-    Notes
-    -----
-    `torch.nn.functional.avg_pool1d`, `avg_pool2d` and `avg_pool3d`.
     """
     rank = len(kernel_size)
     strides, pads = _grid(x, kernel_size, stride, padding)
     if divisor_override == 0:
         raise ValueError("divisor_override is 0; leave it out, or give another number")
-    total, counts = _accumulated(x), []
+    total, counts = widened(x), []
     for axis, (kernel, step, pad) in enumerate(zip(kernel_size, strides, pads, strict=True), x.ndim - rank):
         size = x.shape[axis]
         windows = _window_count(size, kernel, step, pad, ceil_mode)
@@ -92,8 +90,7 @@ def _(
     stride: list[int] | None = None,
     padding: list[int] | None = None,
     ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    **divisors: Any,
 ) -> Spec:
     rank = len(kernel_size)
     grid = zip(x.shape[-rank:], kernel_size, stride or kernel_size, padding or [0] * rank, strict=True)
@@ -108,28 +105,28 @@ def adaptive_avg_pool(x: NDArray[Float], *, output_size: list[int]) -> NDArray[F
     Window i of m along a dimension of size n holds the positions from floor(i n / m) up to, without it,
     ceil((i + 1) n / m).
 
+    As ``torch.nn.functional.adaptive_avg_pool1d``, ``adaptive_avg_pool2d`` and ``adaptive_avg_pool3d``.
+
     Parameters
     ----------
-    x : array of float16, bfloat16, float32 or float64, shape (..., *spatial)
-        As many spatial dimensions as `output_size` has values; the channels, and with or without a batch, before them.
+    x : array of float16, bfloat16, float32 or float64
+        (..., *spatial). As many spatial dimensions as `output_size` has values; the channels, and with or without a
+        batch, before them.
     output_size : list of int
         The number of windows along each spatial dimension.
 
     Returns
     -------
-    array of the dtype of `x`, shape (..., *output_size)
+    array of the dtype of `x`
+        (..., *output_size).
 
     Raises
     ------
     ValueError
         A spatial dimension is empty, or there are too few.
-
-    Notes
-    -----
-    `torch.nn.functional.adaptive_avg_pool1d`, `adaptive_avg_pool2d` and `adaptive_avg_pool3d`.
     """
     check_spatial(x, output_size, "output_size")
-    total, counts = _accumulated(x), []
+    total, counts = widened(x), []
     for axis, windows in enumerate(output_size, x.ndim - len(output_size)):
         starts, ends = adaptive_bounds(x.shape[axis], windows)
         counts.append(ends - starts)
@@ -170,11 +167,6 @@ def _window_count(size: int, kernel: int, step: int, pad: int, ceil_mode: bool) 
     if count < 1:
         raise ValueError(f"a window of {kernel} does not fit a dimension of size {size} padded by {pad}")
     return count
-
-
-def _accumulated(x: NDArray[Any]) -> NDArray[Any]:
-    """In the type in which sums are taken: half precision has too few digits."""
-    return x.astype(np.float32) if x.dtype.itemsize == 2 else x
 
 
 def _window_sums(x: NDArray[Any], axis: int, starts: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[Any]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._element_types import Wide
-from ._matrices import Array, check_system, raise_failed, square
+from ._matrices import Array, check_system, first_zero, raise_failed, square
 from ._substitution import solve_triangular
 
 
@@ -28,7 +28,7 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n), of which only the lower triangle is read, or the upper one if `upper` is set.
     upper : bool
         Whether to return L^T.
@@ -37,7 +37,7 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
 
     Returns
     -------
-    L : array
+    L : array of the dtype of `a`
         (..., n, n), lower triangular; upper triangular if `upper` is set. Where `info` is k, its first k - 1 columns
         (rows if `upper` is set) are those of the factor, and the others have no meaning.
     info : array of int32
@@ -69,7 +69,7 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
 
 
 @cholesky_ex.register_shape_inference
-def _(a: Spec, *, upper: bool = False, check_errors: bool = False) -> tuple[Spec, Spec]:
+def _(a: Spec, **attributes: Any) -> tuple[Spec, Spec]:
     batch, n = square("CholeskyEx", a)
     return a.like(shape=(*batch, n, n)), a.like(shape=batch, dtype=np.int32)
 
@@ -97,14 +97,14 @@ def cholesky_inverse(factor: NDArray[Wide], *, upper: bool = False) -> NDArray[W
 
     Parameters
     ----------
-    factor : array
+    factor : array of float32 or float64
         (..., n, n): L, of which only the lower triangle is read, or L^T, of which only the upper one is.
     upper : bool
         Whether it is L^T.
 
     Returns
     -------
-    array
+    array of the dtype of `factor`
         (..., n, n): the inverse of ``L L^T``, symmetric.
 
     Raises
@@ -113,9 +113,8 @@ def cholesky_inverse(factor: NDArray[Wide], *, upper: bool = False) -> NDArray[W
         A diagonal element of L is zero.
     """
     _, n = square("CholeskyInverse", factor)
-    zero = np.diagonal(factor, axis1=-2, axis2=-1) == 0
     raise_failed(
-        np.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(np.int32) if n else np.zeros((), np.int32),
+        first_zero(factor),
         "CholeskyInverse:{where} the diagonal element {k} is zero, the inversion could not be completed because the "
         "input matrix is singular; use torch.linalg.pinv for a pseudo-inverse of the matrix that was factored",
     )
@@ -125,7 +124,7 @@ def cholesky_inverse(factor: NDArray[Wide], *, upper: bool = False) -> NDArray[W
 
 
 @cholesky_inverse.register_shape_inference
-def _(factor: Spec, *, upper: bool = False) -> Spec:
+def _(factor: Spec, **upper: Any) -> Spec:
     batch, n = square("CholeskyInverse", factor)
     return factor.like(shape=(*batch, n, n))
 
@@ -136,9 +135,9 @@ def cholesky_solve(b: NDArray[Wide], factor: NDArray[Wide], *, upper: bool = Fal
 
     Parameters
     ----------
-    b : array
+    b : array of float32 or float64
         (..., n, k).
-    factor : array
+    factor : array of the dtype of `b`
         (..., n, n): L, of which only the lower triangle is read, or L^T, of which only the upper one is. The batches
         broadcast.
     upper : bool
@@ -146,7 +145,7 @@ def cholesky_solve(b: NDArray[Wide], factor: NDArray[Wide], *, upper: bool = Fal
 
     Returns
     -------
-    array
+    array of the dtype of `b`
         (..., n, k): X of ``L L^T X = B``; infinite or NaN where a diagonal element of L is zero.
     """
     check_system("CholeskySolve", factor, b)
@@ -155,5 +154,5 @@ def cholesky_solve(b: NDArray[Wide], factor: NDArray[Wide], *, upper: bool = Fal
 
 
 @cholesky_solve.register_shape_inference
-def _(b: Spec, factor: Spec, *, upper: bool = False) -> Spec:
+def _(b: Spec, factor: Spec, **upper: Any) -> Spec:
     return b.like(shape=(*check_system("CholeskySolve", factor, b), *b.shape[-2:]))

@@ -9,11 +9,11 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 from pyops.shapes import Spec, SymbolicDim
 
-from ._element_types import Float
+from ._element_types import Float, widened
 
 Weight = TypeVar("Weight", np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 
@@ -26,26 +26,26 @@ def cov(
     *,
     correction: int = 1,
 ) -> NDArray[Float]:
-    """Give the covariance matrix of variables.
+    """The covariance matrix of variables.
 
-    ``torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)``: with weights w
+    As ``torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)``: with weights w
     (the product of both, 1 where absent) and means m under these weights,
     ``sum(w * (x - m)(x - m)^T) / (sum(w) - correction * sum(w * aweights) / sum(w))``.
 
     Parameters
     ----------
-    input
+    input : array of float16, bfloat16, float32 or float64
         (variables, observations), or (observations,) of one variable, or a scalar.
-    fweights
+    fweights : array of int64, optional
         (observations,): how often each observation counts.
-    aweights
+    aweights : array of float16, bfloat16, float32 or float64, optional
         (observations,): how much it counts.
-    correction
+    correction : int
         What is taken from the number of observations; 1 is Bessel's correction.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         (variables, variables), a scalar if there is one variable. Infinite or NaN where `correction`
         leaves no observations to divide by.
 
@@ -63,18 +63,18 @@ def cov(
 
 @onnx_op("pyops::Corrcoef", device_types=("cpu", "cuda"))
 def corrcoef(input: NDArray[Float]) -> NDArray[Float]:
-    """Give Pearson's correlation coefficients of variables.
+    """Pearson's correlation coefficients of variables.
 
-    ``torch.corrcoef(input)``: of the covariances C, ``C[i, j] / sqrt(C[i, i] * C[j, j])``, from -1 to 1.
+    As ``torch.corrcoef(input)``: of the covariances C, ``C[i, j] / sqrt(C[i, i] * C[j, j])``, from -1 to 1.
 
     Parameters
     ----------
-    input
+    input : array of float16, bfloat16, float32 or float64
         (variables, observations), or (observations,) of one variable, or a scalar.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         (variables, variables), a scalar if there is one variable. NaN for a variable that does not vary.
 
     Raises
@@ -95,9 +95,7 @@ def corrcoef(input: NDArray[Float]) -> NDArray[Float]:
 def _covariance(x: Any, fweights: Any, aweights: Any, correction: int) -> Any:
     """The matrix, in float32 at least."""
     xp = array_namespace(x)
-    rows = x.reshape(1, -1) if x.ndim < 2 else x
-    if x.dtype.itemsize < 4:  # as NumPy has no products of matrices for them
-        rows = rows.astype(np.float32)
+    rows = widened(x.reshape(1, -1) if x.ndim < 2 else x)
     count = rows.shape[1]
     weights: Any = None if fweights is None else _checked(fweights, count)
     if aweights is not None:
@@ -136,7 +134,7 @@ def _matrix_spec(x: Spec, op: str) -> Spec:
 
 
 @cov.register_shape_inference
-def _(input: Spec, fweights: Spec | None = None, aweights: Spec | None = None, *, correction: int = 1) -> Spec:
+def _(input: Spec, *weights: Any, correction: int = 1) -> Spec:
     return _matrix_spec(input, "Cov")
 
 

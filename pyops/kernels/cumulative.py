@@ -7,7 +7,8 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
+from pyops.op import Op
 from pyops.shapes import Spec
 
 from ._axes import axis_of
@@ -21,69 +22,63 @@ class Running(NamedTuple, Generic[RealOrBool]):
     indices: NDArray[np.int64]
 
 
-@onnx_op("pyops::Cummax")
-def cummax(input: NDArray[RealOrBool], *, dim: int) -> Running[RealOrBool]:
-    """Give the largest element so far along a dimension, and its index.
+def _running(name: str, extreme: np.ufunc, which: str) -> Op[..., Running[Any]]:
+    def kernel(input: NDArray[RealOrBool], *, dim: int) -> Running[RealOrBool]:
+        """The {which} element so far along a dimension, and its index.
 
-    ``torch.cummax(input, dim)``.
+        As ``torch.{name}(input, dim)``.
 
-    Parameters
-    ----------
-    input
-        Any shape; a scalar counts as one element.
-    dim
-        The dimension to go along, -1 the last.
+        Parameters
+        ----------
+        input : array of real numbers or bool
+            Any shape; a scalar counts as one element.
+        dim : int
+            The dimension to go along, -1 the last.
 
-    Returns
-    -------
-    values
-        Shaped like `input`. NaN from the first NaN on.
-    indices
-        Shaped like `input`: of the last one so far among equal elements, and among NaNs.
-    """
-    return _running(np.maximum, input, dim)
+        Returns
+        -------
+        values : array of the dtype of `input`
+            Shaped like `input`. NaN from the first NaN on.
+        indices : array of int64
+            Shaped like `input`: of the last one so far among equal elements, and among NaNs.
+        """
+        axis = axis_of(dim, input.ndim)
+        whole = input.reshape(input.shape or (1,))
+        positions = np.arange(whole.shape[axis]).reshape([-1 if i == axis else 1 for i in range(whole.ndim)])
+        with np.errstate(invalid="ignore"):  # NaN in bfloat16 is reported as an error
+            so_far = extreme.accumulate(whole, axis)
+        takes_over = (whole == so_far) | (whole != whole)
+        indices = np.maximum.accumulate(np.where(takes_over, positions, 0), axis)
+        # Taken from the input, so that of zeros the sign is that of the element that the index names.
+        values = np.take_along_axis(whole, indices, axis)
+        return Running(values.reshape(input.shape), indices.reshape(input.shape))
+
+    kernel.__name__ = kernel.__qualname__ = name
+    kernel.__doc__ = str(kernel.__doc__).format(name=name, which=which)
+    return onnx_op(f"pyops::{name.capitalize()}")(kernel)
 
 
-@onnx_op("pyops::Cummin")
-def cummin(input: NDArray[RealOrBool], *, dim: int) -> Running[RealOrBool]:
-    """Give the smallest element so far along a dimension, and its index.
-
-    ``torch.cummin(input, dim)``.
-
-    Parameters
-    ----------
-    input
-        Any shape; a scalar counts as one element.
-    dim
-        The dimension to go along, -1 the last.
-
-    Returns
-    -------
-    values
-        Shaped like `input`. NaN from the first NaN on.
-    indices
-        Shaped like `input`: of the last one so far among equal elements, and among NaNs.
-    """
-    return _running(np.minimum, input, dim)
+cummax = _running("cummax", np.maximum, "largest")
+cummin = _running("cummin", np.minimum, "smallest")
 
 
 @onnx_op("pyops::Cumprod")
 def cumprod(input: NDArray[Real], *, dim: int) -> NDArray[Real]:
-    """Give the product of all elements so far along a dimension.
+    """The product of all elements so far along a dimension.
 
-    ``torch.cumprod(input, dim)``, but for its dtypes: torch's result of integers is int64, so that
+    As ``torch.cumprod(input, dim)``, but for its dtypes: torch's result of integers is int64, so that
     they are int64 before they come here.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape; a scalar counts as one element.
-    dim
+    dim : int
         The dimension to go along, -1 the last.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         Shaped like `input`. Products of float32 are computed in float64, of the shorter ones in
         float32; those of integers wrap around.
     """
@@ -92,19 +87,6 @@ def cumprod(input: NDArray[Real], *, dim: int) -> NDArray[Real]:
     with np.errstate(over="ignore", invalid="ignore"):
         product = np.multiply.accumulate(whole, axis_of(dim, input.ndim), dtype=wider or input.dtype)
         return product.astype(input.dtype).reshape(input.shape)
-
-
-def _running(extreme: Any, x: Any, dim: int) -> Running[Any]:
-    axis = axis_of(dim, x.ndim)
-    whole = x.reshape(x.shape or (1,))
-    positions = np.arange(whole.shape[axis]).reshape([-1 if i == axis else 1 for i in range(whole.ndim)])
-    with np.errstate(invalid="ignore"):  # NaN in bfloat16 is reported as an error
-        so_far = extreme.accumulate(whole, axis)
-    takes_over = (whole == so_far) | (whole != whole)
-    indices = np.maximum.accumulate(np.where(takes_over, positions, 0), axis)
-    # Taken from the input, so that of zeros the sign is that of the element that the index names.
-    values = np.take_along_axis(whole, indices, axis)
-    return Running(values.reshape(x.shape), indices.reshape(x.shape))
 
 
 @cummax.register_shape_inference

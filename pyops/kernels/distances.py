@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec, broadcast, new_dim
 
 from ._element_types import Wide
@@ -34,30 +34,30 @@ def cdist(
     :math:`d_{ij} = (\sum_k |a_{ik} - b_{jk}|^p)^{1/p}`. For p = 0 it is the number of differences that are not 0, and
     for an infinite p the largest.
 
+    As ``torch.cdist``, which overlooks NaN among the differences where `p` is infinite; here the result is NaN, as it
+    is for every other `p`.
+
     Parameters
     ----------
-    x1 : array of float32 or float64, shape (..., P, M)
-    x2 : array of the dtype of `x1`, shape (..., R, M)
-        The leading dimensions broadcast.
-    p : tensor of float64, shape ()
-        At least 0; may be infinite.
+    x1 : array of float32 or float64
+        (..., P, M).
+    x2 : array of the dtype of `x1`
+        (..., R, M). The leading dimensions broadcast.
+    p : tensor of float64
+        (). At least 0; may be infinite.
     compute_mode : int
         For p = 2 alone: 0 computes the distances by a matrix product, :math:`\sqrt{|a|^2 + |b|^2 - 2 a \cdot b}`, where
         P or R is over 25; 1 always does, and 2 never does. The product is faster and loses digits of small distances.
 
     Returns
     -------
-    array of the dtype of `x1`, shape (..., P, R)
+    array of the dtype of `x1`
+        (..., P, R).
 
     Raises
     ------
     ValueError
         The shapes do not fit, or `p` is negative or NaN.
-
-    Notes
-    -----
-    `torch.cdist`, which overlooks NaN among the differences where `p` is infinite; here the result is NaN, as it is for
-    every other `p`.
     """
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
         raise ValueError(f"x1 has shape {x1.shape} and x2 {x2.shape}; they are (..., P, M) and (..., R, M)")
@@ -74,7 +74,7 @@ def cdist(
 
 
 @cdist.register_shape_inference
-def _(x1: Spec, x2: Spec, *, p: np.ndarray = np.array(2.0), compute_mode: int = 0) -> Spec:  # noqa: B008
+def _(x1: Spec, x2: Spec, **attributes: Any) -> Spec:
     batch = broadcast(x1.like(shape=x1.shape[:-2]), x2.like(shape=x2.shape[:-2]))
     return x1.like(shape=(*batch, x1.shape[-2], x2.shape[-2]))
 
@@ -83,24 +83,24 @@ def _(x1: Spec, x2: Spec, *, p: np.ndarray = np.array(2.0), compute_mode: int = 
 def pdist(x: NDArray[Wide], *, p: np.ndarray = np.array(2.0)) -> NDArray[Wide]:  # noqa: B008
     r"""The distances between each two rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
 
+    As ``torch.nn.functional.pdist``.
+
     Parameters
     ----------
-    x : array of float32 or float64, shape (N, M)
-    p : tensor of float64, shape ()
-        As for `cdist`.
+    x : array of float32 or float64
+        (N, M).
+    p : tensor of float64
+        (). As for `cdist`.
 
     Returns
     -------
-    array of the dtype of `x`, shape (N (N - 1) / 2,)
+    array of the dtype of `x`
+        (N (N - 1) / 2,).
 
     Raises
     ------
     ValueError
         `x` is no matrix, or `p` is negative or NaN.
-
-    Notes
-    -----
-    `torch.nn.functional.pdist`.
     """
     if x.ndim != 2:
         raise ValueError(f"x has shape {x.shape}; it is a matrix, one vector a row")
@@ -113,7 +113,7 @@ def pdist(x: NDArray[Wide], *, p: np.ndarray = np.array(2.0)) -> NDArray[Wide]: 
 
 
 @pdist.register_shape_inference
-def _(x: Spec, *, p: np.ndarray = np.array(2.0)) -> Spec:  # noqa: B008
+def _(x: Spec, **attributes: Any) -> Spec:
     rows = x.shape[0]
     return x.like(shape=(rows * (rows - 1) // 2 if isinstance(rows, int) else new_dim(),))
 
@@ -133,18 +133,11 @@ def _parts(count: int, size: int) -> Iterator[slice]:
 
 def _norm(differences: NDArray[Any], power: float) -> NDArray[Any]:
     with np.errstate(all="ignore"):  # infinities and NaN are as good as other values
-        sizes = np.abs(differences)
-        if power in _NORMS:
-            return _NORMS[power](sizes)
-        return np.asarray(np.power(np.power(sizes, power).sum(-1), 1 / power))
-
-
-_NORMS: dict[float, Callable[[NDArray[Any]], NDArray[Any]]] = {
-    0.0: lambda sizes: np.asarray(np.minimum(np.ceil(sizes), 1).sum(-1)),  # which keeps NaN
-    1.0: lambda sizes: np.asarray(sizes.sum(-1)),
-    2.0: lambda sizes: np.asarray(np.sqrt(np.square(sizes).sum(-1))),
-    np.inf: lambda sizes: np.asarray(sizes.max(-1, initial=0)),
-}
+        if power == 0:
+            return np.asarray(np.minimum(np.ceil(np.abs(differences)), 1).sum(-1))  # which keeps NaN
+        if not differences.shape[-1]:
+            return np.zeros(differences.shape[:-1], differences.dtype)
+        return np.asarray(np.linalg.norm(differences, power, axis=-1))
 
 
 def _euclidean_by_product(x1: NDArray[Any], x2: NDArray[Any]) -> NDArray[Any]:

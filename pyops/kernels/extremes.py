@@ -9,83 +9,60 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
+from pyops.op import Op
 from pyops.shapes import Spec
 
 from ._axes import axes_of, reduced_shape
 from ._element_types import RealOrBool
 
 
-@onnx_op("pyops::Amax", device_types=("cpu", "cuda"))
-def amax(input: NDArray[RealOrBool], *, dim: Sequence[int] = (), keepdim: bool = False) -> NDArray[RealOrBool]:
-    """Give the largest element of dimensions.
+def _extreme(name: str, function: str, which: str) -> Op[..., NDArray[Any]]:
+    def kernel(input: NDArray[RealOrBool], *, dim: Sequence[int] = (), keepdim: bool = False) -> NDArray[RealOrBool]:
+        """The {which} element of dimensions.
 
-    ``torch.amax(input, dim, keepdim)``.
+        As ``torch.{name}(input, dim, keepdim)``.
 
-    Parameters
-    ----------
-    input
-        Any shape; a scalar counts as one element.
-    dim
-        The dimensions to reduce, -1 the last; all of them if it is empty.
-    keepdim
-        Whether they stay, of size 1.
+        Parameters
+        ----------
+        input : array of real numbers or bool
+            Any shape; a scalar counts as one element.
+        dim : list of int
+            The dimensions to reduce, -1 the last; all of them if it is empty.
+        keepdim : bool
+            Whether they stay, of size 1.
 
-    Returns
-    -------
-    NDArray
-        Shaped like `input` without `dim`; NaN where one of the elements is.
+        Returns
+        -------
+        array of the dtype of `input`
+            Shaped like `input` without `dim`; NaN where one of the elements is.
 
-    Raises
-    ------
-    ValueError
-        There are no elements to choose from.
-    """
-    return _extreme("max", input, dim or None, keepdim, "Amax")
+        Raises
+        ------
+        ValueError
+            There are no elements to choose from.
+        """
+        axes = axes_of(dim, input.ndim)
+        shape = reduced_shape(input.shape, axes, keepdim)
+        if not input.size and 0 not in shape:
+            raise ValueError(
+                f"{name.capitalize()}: nothing is the {function} of no elements, and {list(input.shape)} has none in "
+                f"dimensions {list(axes)}; pass others as dim"
+            )
+        with np.errstate(invalid="ignore"):  # NaN in bfloat16 is reported as an error
+            found = getattr(array_namespace(input), function)(input.reshape(input.shape or (1,)), axis=axes)
+        return found.reshape(shape)
 
-
-@onnx_op("pyops::Amin", device_types=("cpu", "cuda"))
-def amin(input: NDArray[RealOrBool], *, dim: Sequence[int] = (), keepdim: bool = False) -> NDArray[RealOrBool]:
-    """Give the smallest element of dimensions.
-
-    ``torch.amin(input, dim, keepdim)``.
-
-    Parameters
-    ----------
-    input
-        Any shape; a scalar counts as one element.
-    dim
-        The dimensions to reduce, -1 the last; all of them if it is empty.
-    keepdim
-        Whether they stay, of size 1.
-
-    Returns
-    -------
-    NDArray
-        Shaped like `input` without `dim`; NaN where one of the elements is.
-
-    Raises
-    ------
-    ValueError
-        There are no elements to choose from.
-    """
-    return _extreme("min", input, dim or None, keepdim, "Amin")
+    kernel.__name__ = kernel.__qualname__ = name
+    kernel.__doc__ = str(kernel.__doc__).format(name=name, which=which)
+    return onnx_op(f"pyops::{name.capitalize()}", device_types=("cpu", "cuda"))(kernel)
 
 
-def _extreme(name: str, x: Any, dims: Sequence[int] | None, keepdim: bool, op: str) -> Any:
-    axes = axes_of(dims, x.ndim)
-    shape = reduced_shape(x.shape, dims, keepdim)
-    if not x.size and 0 not in shape:
-        raise ValueError(
-            f"{op}: nothing is the {name} of no elements, and {list(x.shape)} has none in dimensions {list(axes)}; "
-            "pass others as dim"
-        )
-    with np.errstate(invalid="ignore"):  # NaN in bfloat16 is reported as an error
-        found = getattr(array_namespace(x), name)(x.reshape(x.shape or (1,)), axis=axes)
-    return found.reshape(shape)
+amax = _extreme("amax", "max", "largest")
+amin = _extreme("amin", "min", "smallest")
 
 
 @amax.register_shape_inference
 @amin.register_shape_inference
 def _(input: Spec, *, dim: Sequence[int] = (), keepdim: bool = False) -> Spec:
-    return input.like(shape=reduced_shape(input.shape, dim or None, keepdim))
+    return input.like(shape=reduced_shape(input.shape, dim, keepdim))

@@ -12,14 +12,14 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec, new_dim
 
 from ._element_types import Wide
 from ._pairs import as_complex, as_pairs
 
-# What NumPy calls the factors 1, 1/sqrt(n) and 1/n, by the transform's direction.
-_NORMS = {True: ("backward", "ortho", "forward"), False: ("forward", "ortho", "backward")}
+NORMS = {True: ("backward", "ortho", "forward"), False: ("forward", "ortho", "backward")}
+"""What NumPy and torch call the factors 1, 1/sqrt(n) and 1/n, by whether it is the forward transform."""
 
 
 @onnx_op("pyops::FftC2c", device_types=("cpu", "cuda"))
@@ -35,15 +35,18 @@ def fft_c2c(
 
     Along each of them :math:`X_k = \sum_{j=0}^{n-1} x_j e^{\mp 2\pi ijk/n}`, with the minus sign forward.
 
+    As ``torch.fft.fft``, ``ifft``, ``fft2``, ``ifft2``, ``fftn`` and ``ifftn`` of a complex tensor.
+
     Parameters
     ----------
-    x : array of float32 or float64, shape (..., 2)
-        Pairs of real and imaginary parts.
-    s : array of int64, shape (k,), optional
-        The sizes to which `x` is cut or filled with zeros, at the end of each dimension in `dim`; -1 leaves a size as
-        it is, as do all without `s`.
-    dim : list of int, length k
-        The dimensions to transform, each once. Negative ones count from the end; pairs are no dimension of their own.
+    x : array of float32 or float64
+        (..., 2). Pairs of real and imaginary parts.
+    s : array of int64, optional
+        (k,). The sizes to which `x` is cut or filled with zeros, at the end of each dimension in `dim`; -1 leaves a
+        size as it is, as do all without `s`.
+    dim : list of int
+        (k,). The dimensions to transform, each once. Negative ones count from the end; pairs are no dimension of their
+        own.
     normalization : int
         The factor of the result, where n is the product of the transformed sizes: 0 is 1, 1 is 1/sqrt(n), 2 is 1/n.
     forward : bool
@@ -51,29 +54,24 @@ def fft_c2c(
 
     Returns
     -------
-    array of the dtype of `x`, shape (..., 2)
-        Pairs again, of the sizes in `s`.
+    array of the dtype of `x`
+        (..., 2). Pairs again, of the sizes in `s`.
 
     Raises
     ------
     ValueError
         A transformed size is 0, or `dim` or `normalization` is out of its range.
-
-    Notes
-    -----
-    `torch.fft.fft`, `ifft`, `fft2`, `ifft2`, `fftn` and `ifftn` of a complex tensor.
     """
     values = as_complex(x)
     sizes = _sizes(values.shape, dim, s)
     xp = array_namespace(x)
     transform = xp.fft.fftn if forward else xp.fft.ifftn
     result = _transformed(transform, values, sizes, dim, _norm(normalization, forward))
-    pairs: NDArray[Wide] = as_pairs(result.astype(values.dtype))
-    return pairs
+    return as_pairs(result.astype(values.dtype))
 
 
 @fft_c2c.register_shape_inference
-def _(x: Spec, s: Spec | None = None, *, dim: list[int], normalization: int = 0, forward: bool = True) -> Spec:
+def _(x: Spec, s: Spec | None = None, *, dim: list[int], **others: Any) -> Spec:
     return x.like(shape=(*_resized(x.shape[:-1], s, dim), 2))
 
 
@@ -89,29 +87,34 @@ def fft_r2c(
 ) -> NDArray[Wide]:
     r"""The Fourier transform of real values over some dimensions.
 
+    As ``torch.fft.rfft``, ``rfft2`` and ``rfftn``; not onesided ``fft``, ``fft2`` and ``fftn`` of a real tensor; not
+    forward ``ihfft``, ``ihfft2``, ``ihfftn`` and, not onesided, ``ifft``, ``ifft2`` and ``ifftn``.
+
     Parameters
     ----------
     x : array of float32 or float64
-    s, dim, normalization, forward
-        As for `fft_c2c`. `dim` must not be empty where `onesided`.
+        (...).
+    s : array of int64, optional
+        As for `fft_c2c`.
+    dim : list of int
+        As for `fft_c2c`; not empty where `onesided`.
+    normalization : int
+        As for `fft_c2c`.
+    forward : bool
+        As for `fft_c2c`.
     onesided : bool
         Whether the last dimension in `dim` holds only the first n // 2 + 1 of its n frequencies; the others are
         conjugates of these.
 
     Returns
     -------
-    array of the dtype of `x`, shape (..., 2)
-        Pairs of real and imaginary parts, one dimension more than `x` has.
+    array of the dtype of `x`
+        (..., 2). Pairs of real and imaginary parts, one dimension more than `x` has.
 
     Raises
     ------
     ValueError
         As for `fft_c2c`.
-
-    Notes
-    -----
-    `torch.fft.rfft`, `rfft2` and `rfftn`; not onesided `fft`, `fft2` and `fftn` of a real tensor; not forward `ihfft`,
-    `ihfft2`, `ihfftn` and, not onesided, `ifft`, `ifft2` and `ifftn`.
     """
     sizes = _sizes(x.shape, dim, s)
     xp = array_namespace(x)
@@ -124,20 +127,11 @@ def fft_r2c(
         values = _transformed(xp.fft.rfftn, x, sizes, dim, norm)
     else:
         values = _transformed(xp.fft.fftn, x.astype(complex_dtype), sizes, dim, norm)
-    pairs: NDArray[Wide] = as_pairs((values if forward else xp.conj(values)).astype(complex_dtype))
-    return pairs
+    return as_pairs((values if forward else xp.conj(values)).astype(complex_dtype))
 
 
 @fft_r2c.register_shape_inference
-def _(
-    x: Spec,
-    s: Spec | None = None,
-    *,
-    dim: list[int],
-    normalization: int = 0,
-    onesided: bool = True,
-    forward: bool = True,
-) -> Spec:
+def _(x: Spec, s: Spec | None = None, *, dim: list[int], onesided: bool = True, **others: Any) -> Spec:
     shape = list(_resized(x.shape, s, dim))
     if onesided and dim:
         shape[dim[-1]] = shape[dim[-1]] // 2 + 1
@@ -155,16 +149,23 @@ def fft_c2r(
 ) -> NDArray[Wide]:
     r"""The Fourier transform of complex values whose result is real: half of them stand for all.
 
+    As ``torch.fft.irfft``, ``irfft2`` and ``irfftn``; forward ``hfft``, ``hfft2`` and ``hfftn``.
+
     Parameters
     ----------
-    x : array of float32 or float64, shape (..., 2)
-        Pairs of real and imaginary parts. Along the last dimension in `dim` they are the first n // 2 + 1 of n values,
-        whose others are their conjugates. The imaginary parts of those that are their own conjugates are ignored.
-    s : array of int64, shape (k,), optional
-        The sizes of the result along `dim`; to these, or n // 2 + 1 of the last, `x` is cut or filled with zeros. -1
-        leaves a size as it is, and the last then is 2 (m - 1) where `x` has m.
-    dim, normalization, forward
-        As for `fft_c2c`. `dim` must not be empty.
+    x : array of float32 or float64
+        (..., 2). Pairs of real and imaginary parts. Along the last dimension in `dim` they are the first n // 2 + 1 of
+        n values, whose others are their conjugates. The imaginary parts of those that are their own conjugates are
+        ignored.
+    s : array of int64, optional
+        (k,). The sizes of the result along `dim`; to these, or n // 2 + 1 of the last, `x` is cut or filled with zeros.
+        -1 leaves a size as it is, and the last then is 2 (m - 1) where `x` has m.
+    dim : list of int
+        As for `fft_c2c`; not empty.
+    normalization : int
+        As for `fft_c2c`.
+    forward : bool
+        As for `fft_c2c`.
 
     Returns
     -------
@@ -175,10 +176,6 @@ def fft_c2r(
     ------
     ValueError
         As for `fft_c2c`.
-
-    Notes
-    -----
-    `torch.fft.irfft`, `irfft2` and `irfftn`; forward `hfft`, `hfft2` and `hfftn`.
     """
     values: Any = as_complex(x)
     if not dim:
@@ -188,12 +185,11 @@ def fft_c2r(
     # The forward transform is the backward one of the conjugates.
     norm = _norm(normalization, forward=False)
     half = xp.conj(values) if forward else values
-    result: NDArray[Wide] = _transformed(xp.fft.irfftn, half, sizes, dim, norm).astype(x.dtype)
-    return result
+    return _transformed(xp.fft.irfftn, half, sizes, dim, norm).astype(x.dtype)
 
 
 @fft_c2r.register_shape_inference
-def _(x: Spec, s: Spec | None = None, *, dim: list[int], normalization: int = 0, forward: bool = False) -> Spec:
+def _(x: Spec, s: Spec | None = None, *, dim: list[int], **others: Any) -> Spec:
     shape = list(_resized(x.shape[:-1], s, dim))
     if s is None:
         shape[dim[-1]] = 2 * (shape[dim[-1]] - 1)
@@ -227,7 +223,7 @@ def _sizes(shape: tuple[int, ...], dim: list[int], s: NDArray[np.int64] | None, 
 def _norm(normalization: int, forward: bool) -> str:
     if normalization not in (0, 1, 2):
         raise ValueError(f"normalization is {normalization}; it is 0, 1 or 2, for a factor of 1, 1/sqrt(n) or 1/n")
-    return _NORMS[forward][normalization]
+    return NORMS[forward][normalization]
 
 
 def _transformed(transform: Any, values: Any, sizes: list[int], dim: list[int], norm: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._axes import axes_of, reduced_shape
@@ -18,24 +18,24 @@ from ._element_types import RealOrBool
 def hash_tensor(
     input: NDArray[RealOrBool], *, dim: Sequence[int] = (), keepdim: bool = False, mode: int = 0
 ) -> NDArray[np.uint64]:
-    """Combine the bits of all elements of dimensions by exclusive or.
+    """The bits of all elements of dimensions, combined by exclusive or.
 
-    ``torch.hash_tensor(input, dim, keepdim=keepdim)``: floating-point elements as float64, others as int64.
+    As ``torch.hash_tensor(input, dim, keepdim=keepdim)``: floating-point elements as float64, others as int64.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape; a scalar counts as one element.
-    dim
+    dim : list of int
         The dimensions to reduce, -1 the last; all of them if it is empty.
-    keepdim
+    keepdim : bool
         Whether they stay, of size 1.
-    mode
+    mode : int
         0, exclusive or, is the only one that there is.
 
     Returns
     -------
-    NDArray
+    array of uint64
         Shaped like `input` without `dim`.
 
     Raises
@@ -46,10 +46,10 @@ def hash_tensor(
     if mode:
         raise ValueError(f"HashTensor: mode is {mode}; there is only 0, exclusive or")
     wide = input.astype(np.int64 if input.dtype.kind in "iub" else np.float64).view(np.uint64)
-    combined = np.bitwise_xor.reduce(wide.reshape(input.shape or (1,)), axis=axes_of(dim or None, input.ndim))
-    return combined.reshape(reduced_shape(input.shape, dim or None, keepdim))
+    combined = np.bitwise_xor.reduce(wide.reshape(input.shape or (1,)), axis=axes_of(dim, input.ndim))
+    return combined.reshape(reduced_shape(input.shape, dim, keepdim))
 
 
 @hash_tensor.register_shape_inference
-def _(input: Spec, *, dim: Sequence[int] = (), keepdim: bool = False, mode: int = 0) -> Spec:
-    return input.like(shape=reduced_shape(input.shape, dim or None, keepdim), dtype=np.uint64)
+def _(input: Spec, *, dim: Sequence[int] = (), keepdim: bool = False, **mode: int) -> Spec:
+    return input.like(shape=reduced_shape(input.shape, dim, keepdim), dtype=np.uint64)

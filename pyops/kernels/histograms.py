@@ -5,16 +5,16 @@ The last bin has its upper edge, too. NaNs, and what is outside, count nowhere.
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec, new_dim
 
 from ._bins import check_edges, checked_weight, count_points, even_edges
-from ._element_types import Float, Wide
+from ._element_types import Float, Wide, widened
 
 
 class Histogram(NamedTuple, Generic[Wide]):
@@ -33,29 +33,29 @@ def histogram_bin_ct(
     range: np.ndarray | None = None,
     density: bool = False,
 ) -> Histogram[Wide]:
-    """Count the elements in bins of one width.
+    """How many elements are in each of several bins of one width.
 
-    ``torch.histogram(input, bins, range=range, weight=weight, density=density)``.
+    As ``torch.histogram(input, bins, range=range, weight=weight, density=density)``.
 
     Parameters
     ----------
-    input
+    input : array of float32 or float64
         Any shape.
-    weight
+    weight : array of the dtype of `input`, optional
         Shaped like `input`: what each element counts, 1 if absent.
-    bins
+    bins : int
         How many.
-    range
+    range : tensor of float64, optional
         The lowest and the highest edge, as float64 (2,). If it is absent they are the smallest and
         the largest element, or 0 and 1 if there is none. Where both are equal, they are moved apart by 1.
-    density
+    density : bool
         Whether the counts are divided by their sum and by the bins' widths.
 
     Returns
     -------
-    hist
+    hist : array of the dtype of `input`
         (bins,).
-    bin_edges
+    bin_edges : array of the dtype of `input`
         (bins + 1,).
 
     Raises
@@ -72,26 +72,26 @@ def histogram_bin_ct(
 def histogram_bins_tensor(
     input: NDArray[Wide], bins: NDArray[Wide], weight: NDArray[Wide] | None = None, *, density: bool = False
 ) -> Histogram[Wide]:
-    """Count the elements between given edges.
+    """How many elements are between each two given edges.
 
-    ``torch.histogram(input, bins, weight=weight, density=density)``.
+    As ``torch.histogram(input, bins, weight=weight, density=density)``.
 
     Parameters
     ----------
-    input
+    input : array of float32 or float64
         Any shape.
-    bins
+    bins : array of the dtype of `input`
         (number of bins + 1,): the edges, in ascending order.
-    weight
+    weight : array of the dtype of `input`, optional
         Shaped like `input`: what each element counts, 1 if absent.
-    density
+    density : bool
         Whether the counts are divided by their sum and by the bins' widths.
 
     Returns
     -------
-    hist
+    hist : array of the dtype of `input`
         (number of bins,).
-    bin_edges
+    bin_edges : array of the dtype of `input`
         `bins`.
 
     Raises
@@ -107,20 +107,20 @@ def histogram_bins_tensor(
 
 @onnx_op("pyops::Histc")
 def histc(input: NDArray[Float], *, bins: int = 100) -> NDArray[Float]:
-    """Count the elements in bins of one width between the smallest and the largest.
+    """How many elements are in each of several bins of one width between the smallest and the largest.
 
-    ``torch.histc(input, bins)``, without the edges.
+    As ``torch.histc(input, bins)``, without the edges.
 
     Parameters
     ----------
-    input
+    input : array of float16, bfloat16, float32 or float64
         Any shape.
-    bins
+    bins : int
         How many.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         (bins,). Where all elements are equal, the edges are 1 below and above them.
 
     Raises
@@ -128,29 +128,29 @@ def histc(input: NDArray[Float], *, bins: int = 100) -> NDArray[Float]:
     ValueError
         An element is not finite, or there is no bin.
     """
-    points = (input.astype(np.float32) if input.dtype.itemsize < 4 else input).reshape(-1, 1)
+    points = widened(input).reshape(-1, 1)
     edges = even_edges(points, [bins], None, "Histc", margin=1)
     return count_points(points, edges, None, False).astype(input.dtype)
 
 
 @onnx_op("pyops::Bincount")
 def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int = 0) -> NDArray[Wide]:
-    """Sum the weights of each number.
+    """The sum of the weights of each number.
 
-    ``torch.bincount(input, weights, minlength)``.
+    As ``torch.bincount(input, weights, minlength)``.
 
     Parameters
     ----------
-    input
+    input : array of int64
         (n,): numbers from 0 on.
-    weights
+    weights : array of float32 or float64
         (n,).
-    minlength
+    minlength : int
         How many numbers there are at least.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `weights`
         One sum for each number up to the largest of `input`.
 
     Raises
@@ -166,14 +166,7 @@ def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int
 
 
 @histogram_bin_ct.register_shape_inference
-def _(
-    input: Spec,
-    weight: Spec | None = None,
-    *,
-    bins: int = 100,
-    range: np.ndarray | None = None,
-    density: bool = False,
-) -> tuple[Spec, Spec]:
+def _(input: Spec, weight: Spec | None = None, *, bins: int = 100, **others: Any) -> tuple[Spec, Spec]:
     return input.like(shape=(bins,)), input.like(shape=(bins + 1,))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError
 from pyops.shapes import Spec
 
@@ -19,23 +19,23 @@ from ._element_types import Wide
 def histogramdd_bin_edges(
     input: NDArray[Wide], *, bins: list[int], range: np.ndarray | None = None
 ) -> tuple[NDArray[Wide], ...]:
-    """Give the edges of bins of one width for each coordinate of points.
+    """The edges of bins of one width for each coordinate of points.
 
-    The second result of ``torch.histogramdd(input, bins, range=range)``.
+    As the second result of ``torch.histogramdd(input, bins, range=range)``.
 
     Parameters
     ----------
-    input
+    input : array of float32 or float64
         (..., d): points.
-    bins
+    bins : list of int
         How many for each of the d coordinates.
-    range
+    range : tensor of float64, optional
         The lowest and the highest edge for each coordinate, as float64 (2 * d,). As for
         `histograms.histogram_bin_ct` if it is absent.
 
     Returns
     -------
-    tuple of NDArray
+    arrays of the dtype of `input`
         d arrays, (bins + 1,) each.
 
     Raises
@@ -56,27 +56,27 @@ def histogramdd_from_bin_cts(
     range: np.ndarray | None = None,
     density: bool = False,
 ) -> NDArray[Wide]:
-    """Count points in a grid of bins of one width for each coordinate.
+    """How many points are in each bin of a grid, whose bins are of one width for each coordinate.
 
-    The first result of ``torch.histogramdd(input, bins, range=range, weight=weight, density=density)``.
+    As the first result of ``torch.histogramdd(input, bins, range=range, weight=weight, density=density)``.
 
     Parameters
     ----------
-    input
+    input : array of float32 or float64
         (..., d): points.
-    weight
+    weight : array of the dtype of `input`, optional
         (...): what each point counts, 1 if absent.
-    bins
+    bins : list of int
         How many for each of the d coordinates.
-    range
+    range : tensor of float64, optional
         The lowest and the highest edge for each coordinate, as float64 (2 * d,). As for
         `histograms.histogram_bin_ct` if it is absent.
-    density
+    density : bool
         Whether the counts are divided by their sum and by the bins' volumes.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         `bins`.
 
     Raises
@@ -94,24 +94,24 @@ def histogramdd_from_bin_cts(
 def histogramdd_from_bin_tensors(
     input: NDArray[Wide], weight: NDArray[Wide] | None = None, *bins: NDArray[Wide], density: bool = False
 ) -> NDArray[Wide]:
-    """Count points in a grid between given edges.
+    """How many points are in each bin of a grid between given edges.
 
-    The first result of ``torch.histogramdd(input, bins, weight=weight, density=density)``.
+    As the first result of ``torch.histogramdd(input, bins, weight=weight, density=density)``.
 
     Parameters
     ----------
-    input
+    input : array of float32 or float64
         (..., d): points.
-    weight
+    weight : array of the dtype of `input`, optional
         (...): what each point counts, 1 if absent.
-    *bins
+    *bins : array of the dtype of `input`
         d arrays, (number of bins + 1,) each: the edges, in ascending order.
-    density
+    density : bool
         Whether the counts are divided by their sum and by the bins' volumes.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         The number of bins of each coordinate.
 
     Raises
@@ -136,14 +136,7 @@ def _(input: Spec, *, bins: list[int], range: np.ndarray | None = None) -> tuple
 
 
 @histogramdd_from_bin_cts.register_shape_inference
-def _(
-    input: Spec,
-    weight: Spec | None = None,
-    *,
-    bins: list[int],
-    range: np.ndarray | None = None,
-    density: bool = False,
-) -> Spec:
+def _(input: Spec, weight: Spec | None = None, *, bins: list[int], **others: Any) -> Spec:
     return input.like(shape=bins)
 
 

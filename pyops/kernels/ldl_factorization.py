@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._element_types import Wide
@@ -31,7 +31,7 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n), of which only the lower triangle is read.
     hermitian : bool
         Of real matrices the same.
@@ -40,7 +40,7 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
 
     Returns
     -------
-    LD : array
+    LD : array of the dtype of `a`
         (..., n, n): D on the diagonal, and on the one below where a block of it is 2 by 2; the rest below is L without
         the ones of its diagonal. Zero above the diagonal.
     pivots : array of int32
@@ -71,7 +71,7 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
 
 
 @ldl_factor_ex.register_shape_inference
-def _(a: Spec, *, hermitian: bool = False, check_errors: bool = False) -> tuple[Spec, Spec, Spec]:
+def _(a: Spec, **attributes: Any) -> tuple[Spec, Spec, Spec]:
     batch, n = square("LdlFactorEx", a)
     return a.like(shape=(*batch, n, n)), a.like(shape=(*batch, n), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
 
@@ -144,16 +144,18 @@ def ldl_solve(
 
     Parameters
     ----------
-    factors, pivots : array
-        (..., n, n), and (..., n) of int32, as `ldl_factor_ex` returns them for A.
-    b : array
+    factors : array of float32 or float64
+        (..., n, n): as `ldl_factor_ex` returns them for A.
+    pivots : array of int32
+        (..., n): as `ldl_factor_ex` returns them for A.
+    b : array of the dtype of `factors`
         (..., n, k). The batches broadcast.
     hermitian : bool
         Of real matrices the same.
 
     Returns
     -------
-    array
+    array of the dtype of `factors`
         (..., n, k): X of ``A X = B``; infinite or NaN where D is singular.
 
     Raises
@@ -178,7 +180,7 @@ def ldl_solve(
 
 
 @ldl_solve.register_shape_inference
-def _(factors: Spec, pivots: Spec, b: Spec, *, hermitian: bool = False) -> Spec:
+def _(factors: Spec, pivots: Spec, b: Spec, **hermitian: Any) -> Spec:
     check_pivots("LdlSolve", factors, pivots)
     return b.like(shape=(*check_system("LdlSolve", factors, b), *b.shape[-2:]))
 

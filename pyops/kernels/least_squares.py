@@ -8,12 +8,13 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 from pyops.shapes import Dim, Spec, broadcast, new_dim
 
+from ._axes import differ
 from ._element_types import Wide
-from ._matrices import Array, Shaped, differ, matrices, smaller, square
+from ._matrices import Array, Shaped, matrices, smaller, square
 from ._scalars import scalar
 from .spectral import decompose, decompose_symmetric
 
@@ -29,12 +30,12 @@ def pinv(
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n); (..., n, n) if `hermitian` is set, and then only the lower triangle is read.
-    atol : array, optional
+    atol : array of float32 or float64, optional
         Broadcasts with the batch; 0 if absent. Singular values not above ``max(atol, rtol * largest)`` count as
         zero.
-    rtol : array, optional
+    rtol : array of float32 or float64, optional
         Likewise; if absent 0 where `atol` is positive, and elsewhere max(m, n) times the distance of 1 to the next
         larger number.
     hermitian : bool
@@ -42,7 +43,7 @@ def pinv(
 
     Returns
     -------
-    array
+    array of the dtype of `a`
         (..., n, m), the batch broadcast with `atol` and `rtol`.
 
     Raises
@@ -105,11 +106,11 @@ def lstsq(
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n).
-    b : array
+    b : array of the dtype of `a`
         (..., m, k), or vectors of the shape (..., m): one dimension less than `a`. The batch is that of `a`.
-    rcond : array, optional
+    rcond : array of float32 or float64, optional
         A scalar: singular values that are not above `rcond` times the largest count as zero. If it is absent, max(m, n)
         times the distance of 1 to the next larger number.
     driver : str
@@ -117,15 +118,15 @@ def lstsq(
 
     Returns
     -------
-    solution : array
+    solution : array of the dtype of `a`
         (..., n, k), or (..., n).
-    residuals : array
+    residuals : array of the dtype of `a`
         (..., k), (..., 1) for vectors: the sums of the squared residuals, if m > n, the rank of every matrix is n, and
         the driver is not gelsy; otherwise empty, of the shape (0,), and where that is for want of rank, of as many
         dimensions as otherwise, each 0.
     rank : array of int64
         (...); (0,) for gels.
-    singular_values : array
+    singular_values : array of the dtype of `a`
         (..., min(m, n)), from the largest to the smallest; (0,) for gels and gelsy.
 
     Raises

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError, UnknownSizeError
-from pyops.shapes import Dim, Spec
+from pyops.shapes import Spec
 
 from . import _elimination
+from ._axes import differ
 from ._element_types import Wide
-from ._matrices import Array, Shaped, check_system, differ, raise_failed, square
+from ._matrices import Array, Shaped, check_system, raise_failed, square
 
 
 class InvEx(NamedTuple, Generic[Wide]):
@@ -30,14 +31,14 @@ def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
     check_errors : bool
         Whether a singular matrix is an error.
 
     Returns
     -------
-    inverse : array
+    inverse : array of the dtype of `a`
         (..., n, n). Where `info` is not zero its elements are infinite or NaN.
     info : array of int32
         (...): 0, or for a singular matrix the first diagonal element of U that is zero, counted from 1, where U is
@@ -66,7 +67,7 @@ def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
 
 
 @inv_ex.register_shape_inference
-def _(a: Spec, *, check_errors: bool = False) -> tuple[Spec, Spec]:
+def _(a: Spec, **check_errors: Any) -> tuple[Spec, Spec]:
     batch, n = square("InvEx", a)
     return a.like(shape=(*batch, n, n)), a.like(shape=batch, dtype=np.int32)
 
@@ -84,9 +85,9 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
-    b : array
+    b : array of the dtype of `a`
         (..., n, k); (..., k, n) where `left` is not set. The batches broadcast. Vectors if it has one dimension, or one
         dimension less than `a` and exactly the shape (..., n).
     left : bool
@@ -96,7 +97,7 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
 
     Returns
     -------
-    result : array
+    result : array of the dtype of `a`
         X, of the broadcast shape of `b`. Where `info` is not zero its elements are infinite or NaN.
     info : array of int32
         (...) of `a`: as for `inv_ex`.
@@ -106,9 +107,9 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
     numpy.linalg.LinAlgError
         A matrix is singular, and `check_errors` is set.
     """
-    vectors = _are_vectors(a, b)
+    vectors = _are_vectors(a, b, left)
     rhs = b[..., None] if vectors else b
-    _check(a, rhs, left, vectors)
+    check_system("SolveEx", a, rhs, left)
     if not left:  # the transposed equation
         rhs = rhs.mT
     try:
@@ -130,20 +131,22 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
 
 
 @solve_ex.register_shape_inference
-def _(a: Spec, b: Spec, *, left: bool = True, check_errors: bool = False) -> tuple[Spec, Spec]:
-    info = a.like(shape=square("SolveEx", a)[0], dtype=np.int32)
-    if _are_vectors(a, b):
-        return b.like(shape=(*_check(a, b.like(shape=(*b.shape, 1)), left, vectors=True), a.shape[-1])), info
-    return b.like(shape=(*_check(a, b, left), *b.shape[-2:])), info
+def _(a: Spec, b: Spec, *, left: bool = True, **check_errors: Any) -> tuple[Spec, Spec]:
+    vectors = _are_vectors(a, b, left)
+    batch = check_system("SolveEx", a, b.like(shape=(*b.shape, 1)) if vectors else b, left)
+    x = b.like(shape=(*batch, *(a.shape[-1:] if vectors else b.shape[-2:])))
+    return x, a.like(shape=a.shape[:-2], dtype=np.int32)
 
 
-def _are_vectors(a: Shaped, b: Shaped) -> bool:
+def _are_vectors(a: Shaped, b: Shaped, left: bool) -> bool:
     """Whether the right sides are vectors.
 
     Raises
     ------
     UnknownSizeError
         It is not known yet.
+    ShapeInferenceError
+        They are, and `left` is not set.
     """
     square("SolveEx", a)
     expected = tuple(a.shape[:-1])
@@ -153,6 +156,8 @@ def _are_vectors(a: Shaped, b: Shaped) -> bool:
             f"SolveEx: whether {list(b.shape)} are vectors is not known before the sizes are; these are vectors: "
             f"{list(expected)}"
         )
+    if vectors and not left:
+        raise ShapeInferenceError("SolveEx: b is a vector, which left=False does not take; give it a dimension")
     return vectors
 
 
@@ -160,12 +165,6 @@ def _without_digits(a: Array, x: Array) -> Array:
     """A result that is NaN where its matrix has one: some BLAS skip products with zero, and with them the NaN."""
     missing = np.asarray(np.isnan(a).any((-2, -1)))
     return np.where(missing[..., None, None], x.dtype.type(np.nan), x) if missing.any() else x
-
-
-def _check(a: Shaped, b: Shaped, left: bool, vectors: bool = False) -> tuple[Dim, ...]:
-    if vectors and not left:
-        raise ShapeInferenceError("SolveEx: b is a vector, which left=False does not take; give it a dimension")
-    return check_system("SolveEx", a, b, left)
 
 
 class Slogdet(NamedTuple, Generic[Wide]):
@@ -181,14 +180,14 @@ def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
 
     Returns
     -------
-    sign : array
+    sign : array of the dtype of `a`
         (...): 1, -1, or 0 for a singular matrix and for one whose determinant is NaN.
-    logabsdet : array
+    logabsdet : array of the dtype of `a`
         (...): minus infinity for a singular matrix.
     """
     square("Slogdet", a)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
-from ._element_types import Wide
-
-L = TypeVar("L", np.int32, np.int64)
+from ._element_types import Index, Wide
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 
@@ -20,7 +18,7 @@ _NONE, _MEAN, _SUM = 0, 1, 2
 @onnx_op("pyops::CtcLoss")
 def ctc_loss(
     log_probs: NDArray[Wide],
-    targets: NDArray[L],
+    targets: NDArray[Index],
     input_lengths: NDArray[np.int64],
     target_lengths: NDArray[np.int64],
     *,
@@ -33,16 +31,20 @@ def ctc_loss(
     That probability is the sum over all paths which become the target once repetitions are merged and blanks removed
     (A. Graves et al., "Connectionist Temporal Classification", ICML 2006, equations 5 to 8).
 
+    As ``torch.nn.functional.ctc_loss``.
+
     Parameters
     ----------
-    log_probs : array of float32 or float64, shape (T, N, C) or (T, C)
-        Logarithms of the probabilities of C classes at each of T times, with or without a batch of N.
-    targets : array of int32 or int64, shape (N, S), (S,) or (sum of target_lengths,)
-        The classes, none of them `blank`: a row for each item of the batch, or all one after the other.
-    input_lengths : array of int64, shape (N,), () or (1,)
-        How many times count for each item.
-    target_lengths : array of int64, shape (N,), () or (1,)
-        How many classes the target of each item has.
+    log_probs : array of float32 or float64
+        (T, N, C) or (T, C). Logarithms of the probabilities of C classes at each of T times, with or without a batch of
+        N.
+    targets : array of int32 or int64
+        (N, S), (S,) or (sum of target_lengths,). The classes, none of them `blank`: a row for each item of the batch,
+        or all one after the other.
+    input_lengths : array of int64
+        (N,), () or (1,). How many times count for each item.
+    target_lengths : array of int64
+        (N,), () or (1,). How many classes the target of each item has.
     blank : int
         The class that stands for none.
     reduction : int
@@ -53,16 +55,13 @@ def ctc_loss(
 
     Returns
     -------
-    array of the dtype of `log_probs`, shape (N,) where `reduction` is 0 and there is a batch, else ()
+    array of the dtype of `log_probs`
+        (N,) where `reduction` is 0 and there is a batch, else ().
 
     Raises
     ------
     ValueError
         The shapes or lengths do not fit, or a class is not one of C.
-
-    Notes
-    -----
-    `torch.nn.functional.ctc_loss`.
     """
     batched = log_probs.ndim == 3
     if log_probs.ndim not in (2, 3):
@@ -99,20 +98,11 @@ def ctc_loss(
 
 
 @ctc_loss.register_shape_inference
-def _(
-    log_probs: Spec,
-    targets: Spec,
-    input_lengths: Spec,
-    target_lengths: Spec,
-    *,
-    blank: int = 0,
-    reduction: int = 1,
-    zero_infinity: bool = False,
-) -> Spec:
+def _(log_probs: Spec, *others: Spec, reduction: int = 1, **attributes: Any) -> Spec:
     return log_probs.like(shape=log_probs.shape[1:2] if reduction == _NONE and log_probs.ndim == 3 else ())
 
 
-def _padded(targets: NDArray[L], sizes: NDArray[np.int64], blank: int) -> NDArray[np.int64]:
+def _padded(targets: NDArray[Index], sizes: NDArray[np.int64], blank: int) -> NDArray[np.int64]:
     """One row of classes for each item, the longest's length; blanks fill it up."""
     longest = int(sizes.max(initial=0))
     total = sum(sizes.tolist())

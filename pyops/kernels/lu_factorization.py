@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from . import _elimination
@@ -29,7 +29,7 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n).
     pivot : bool
         Whether rows are exchanged, so that the largest element of the column is on the diagonal. Torch has False on
@@ -39,7 +39,7 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
 
     Returns
     -------
-    LU : array
+    LU : array of the dtype of `a`
         (..., m, n): U on and above the diagonal, and below it L without the ones of its diagonal.
     pivots : array of int32
         (..., min(m, n)): row i was exchanged with row ``pivots[i]``, counted from 1, one i after the other.
@@ -63,7 +63,7 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
 
 
 @lu_factor_ex.register_shape_inference
-def _(a: Spec, *, pivot: bool = True, check_errors: bool = False) -> tuple[Spec, Spec, Spec]:
+def _(a: Spec, **attributes: Any) -> tuple[Spec, Spec, Spec]:
     batch, m, n = matrices("LuFactorEx", a)
     return a, a.like(shape=(*batch, smaller(m, n)), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
 
@@ -82,18 +82,18 @@ def lu(a: NDArray[Wide], *, pivot: bool = True) -> Factors[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n).
     pivot : bool
         As for `lu_factor_ex`.
 
     Returns
     -------
-    P : array
+    P : array of the dtype of `a`
         (..., m, m), a permutation matrix; (0,) without `pivot`.
-    L : array
+    L : array of the dtype of `a`
         (..., m, k) with k = min(m, n), lower triangular with ones on the diagonal.
-    U : array
+    U : array of the dtype of `a`
         (..., k, n), upper triangular.
     """
     matrices("Lu", a)
@@ -114,8 +114,10 @@ def lu_unpack(
 
     Parameters
     ----------
-    lu, pivots : array
-        (..., m, n), and (..., min(m, n)) of int32, as `lu_factor_ex` returns them.
+    lu : array of float32 or float64
+        (..., m, n): as `lu_factor_ex` returns it.
+    pivots : array of int32
+        (..., min(m, n)): as `lu_factor_ex` returns them.
     unpack_data : bool
         Whether to return L and U.
     unpack_pivots : bool
@@ -123,7 +125,7 @@ def lu_unpack(
 
     Returns
     -------
-    P, L, U : array
+    P, L, U : array of the dtype of `lu`
         As `lu` returns them; (0,) where not wanted.
 
     Raises
@@ -175,9 +177,11 @@ def lu_solve(
 
     Parameters
     ----------
-    lu, pivots : array
-        (..., n, n), and (..., n) of int32, as `lu_factor_ex` returns them for A.
-    b : array
+    lu : array of float32 or float64
+        (..., n, n): as `lu_factor_ex` returns it for A.
+    pivots : array of int32
+        (..., n): as `lu_factor_ex` returns them for A.
+    b : array of the dtype of `lu`
         (..., n, k); (..., k, n) where `left` is not set. The batches broadcast.
     left : bool
         Whether to solve ``A X = B``, or ``X A = B``.
@@ -186,7 +190,7 @@ def lu_solve(
 
     Returns
     -------
-    array
+    array of the dtype of `lu`
         X, of the broadcast shape of `b`; infinite or NaN where A is singular.
 
     Raises
@@ -202,6 +206,6 @@ def lu_solve(
 
 
 @lu_solve.register_shape_inference
-def _(lu: Spec, pivots: Spec, b: Spec, *, left: bool = True, adjoint: bool = False) -> Spec:
+def _(lu: Spec, pivots: Spec, b: Spec, *, left: bool = True, **adjoint: Any) -> Spec:
     check_pivots("LuSolve", lu, pivots)
     return b.like(shape=(*check_system("LuSolve", lu, b, left), *b.shape[-2:]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._element_types import Float
@@ -29,12 +29,12 @@ def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
 
     Parameters
     ----------
-    a : array
+    a : array of float16, bfloat16, float32 or float64
         (..., n, n).
 
     Returns
     -------
-    array
+    array of the dtype of `a`
         (..., n, n): ``I + A + A^2 / 2! + A^3 / 3! + ...``; NaN for a matrix that is not finite.
     """
     _, n = square("MatrixExp", a)

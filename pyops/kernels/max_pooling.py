@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._element_types import Float
@@ -28,37 +28,31 @@ Positions = NDArray[np.intp]
 def adaptive_max_pool(x: NDArray[Float], *, output_size: list[int]) -> tuple[NDArray[Float], NDArray[np.int64]]:
     """The largest value of each window, and where it is; the windows are those of `average_pooling.adaptive_avg_pool`.
 
+    As ``torch.nn.functional.adaptive_max_pool1d``, ``adaptive_max_pool2d`` and ``adaptive_max_pool3d``.
+
     Parameters
     ----------
-    x, output_size
+    x : array of float16, bfloat16, float32 or float64
+        (..., *spatial): as for `average_pooling.adaptive_avg_pool`.
+    output_size : list of int
         As for `average_pooling.adaptive_avg_pool`.
 
     Returns
     -------
-    values : array of the dtype of `x`, shape (..., *output_size)
-        NaN where a window has one.
-    indices : array of int64, shape (..., *output_size)
-        Positions in the flattened spatial dimensions: the first of equal values, the last NaN.
+    values : array of the dtype of `x`
+        (..., *output_size). NaN where a window has one.
+    indices : array of int64
+        (..., *output_size). Positions in the flattened spatial dimensions: the first of equal values, the last NaN.
 
     Raises
     ------
     ValueError
         A spatial dimension is empty, or there are too few.
-
-    Notes
-    -----
-    `torch.nn.functional.adaptive_max_pool1d`, `adaptive_max_pool2d` and `adaptive_max_pool3d`.
     """
     rank = len(output_size)
     check_spatial(x, output_size, "output_size")
     bounds = map(adaptive_bounds, x.shape[x.ndim - rank :], output_size)
     return _largest(x, [_windows(starts[None], ends[None]) for starts, ends in bounds])
-
-
-@adaptive_max_pool.register_shape_inference
-def _(x: Spec, *, output_size: list[int]) -> tuple[Spec, Spec]:
-    values = x.like(shape=(*x.shape[: x.ndim - len(output_size)], *output_size))
-    return values, values.like(dtype=np.int64)
 
 
 @onnx_op("pyops::FractionalMaxPool")
@@ -72,31 +66,31 @@ def fractional_max_pool(
     :math:`\alpha = (n - k) / (m - 1)` for windows of k, and the last at n - k (B. Graham, "Fractional Max-Pooling",
     https://arxiv.org/abs/1412.6071).
 
+    As ``torch.nn.functional.fractional_max_pool2d`` and ``fractional_max_pool3d``, whose random numbers are an input
+    here.
+
     Parameters
     ----------
-    x : array of float16, bfloat16, float32 or float64, shape (batch, channels, *spatial) or (channels, *spatial)
-        Two or three spatial dimensions, as `kernel_size` has values.
-    random_samples : array of the dtype of `x`, shape (batch, channels, dimensions)
-        u, from 0 to 1, for each plane and dimension. With three dimensions in their order; with two, the last
-        dimension's comes first, as torch has it. A batch of 1 where `x` has none.
+    x : array of float16, bfloat16, float32 or float64
+        (batch, channels, *spatial) or (channels, *spatial). Two or three spatial dimensions, as `kernel_size` has
+        values.
+    random_samples : array of the dtype of `x`
+        (batch, channels, dimensions). u, from 0 to 1, for each plane and dimension. With three dimensions in their
+        order; with two, the last dimension's comes first, as torch has it. A batch of 1 where `x` has none.
     kernel_size, output_size : list of int
         The size of a window, and the number of windows, along each spatial dimension.
 
     Returns
     -------
-    values : array of the dtype of `x`, shape (..., *output_size)
-        NaN where a window has one.
-    indices : array of int64, shape (..., *output_size)
-        Positions in the flattened spatial dimensions: the first of equal values, the last NaN.
+    values : array of the dtype of `x`
+        (..., *output_size). NaN where a window has one.
+    indices : array of int64
+        (..., *output_size). Positions in the flattened spatial dimensions: the first of equal values, the last NaN.
 
     Raises
     ------
     ValueError
         The arguments do not fit the tensor.
-
-    Notes
-    -----
-    `torch.nn.functional.fractional_max_pool2d` and `fractional_max_pool3d`, whose random numbers are an input here.
     """
     rank = len(kernel_size)
     check_spatial(x, kernel_size, "kernel_size")
@@ -123,8 +117,9 @@ def fractional_max_pool(
     return _largest(x, positions)
 
 
+@adaptive_max_pool.register_shape_inference
 @fractional_max_pool.register_shape_inference
-def _(x: Spec, random_samples: Spec, *, kernel_size: list[int], output_size: list[int]) -> tuple[Spec, Spec]:
+def _(x: Spec, *random_samples: Spec, output_size: list[int], **kernel_size: Any) -> tuple[Spec, Spec]:
     values = x.like(shape=(*x.shape[: -len(output_size)], *output_size))
     return values, values.like(dtype=np.int64)
 

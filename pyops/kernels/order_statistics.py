@@ -12,10 +12,10 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
-from ._axes import move_last, reduced_shape, restore
+from ._axes import axis_of, reduced_shape
 from ._element_types import Real, RealOrBool
 from ._scalars import scalar
 
@@ -29,18 +29,18 @@ class Selected(NamedTuple, Generic[RealOrBool]):
 
 @onnx_op("pyops::Median", device_types=("cpu", "cuda"))
 def median(input: NDArray[Real]) -> NDArray[Real]:
-    """Give the median of all elements; of an even number the lower of the middle two.
+    """The median of all elements; of an even number the lower of the middle two.
 
-    ``torch.median(input)``.
+    As ``torch.median(input)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         A scalar. NaN if an element is NaN or there is none; the least number of an integer type if
         there is none.
     """
@@ -49,18 +49,18 @@ def median(input: NDArray[Real]) -> NDArray[Real]:
 
 @onnx_op("pyops::Nanmedian", device_types=("cpu", "cuda"))
 def nanmedian(input: NDArray[Real]) -> NDArray[Real]:
-    """Give the median of all elements but NaNs; of an even number the lower of the middle two.
+    """The median of all elements but NaNs; of an even number the lower of the middle two.
 
-    ``torch.nanmedian(input)``.
+    As ``torch.nanmedian(input)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         A scalar. NaN if every element is NaN or there is none; the least number of an integer type
         if there is none.
     """
@@ -69,24 +69,24 @@ def nanmedian(input: NDArray[Real]) -> NDArray[Real]:
 
 @onnx_op("pyops::MedianDim", device_types=("cpu", "cuda"))
 def median_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Selected[Real]:
-    """Give the median along a dimension, of an even number the lower of the middle two, and its index.
+    """The median along a dimension, of an even number the lower of the middle two, and its index.
 
-    ``torch.median(input, dim, keepdim)``.
+    As ``torch.median(input, dim, keepdim)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape; a scalar counts as one element.
-    dim
+    dim : int
         The dimension to reduce, -1 the last.
-    keepdim
+    keepdim : bool
         Whether it stays, of size 1.
 
     Returns
     -------
-    values
+    values : array of the dtype of `input`
         Shaped like `input` without `dim`. NaN where there is a NaN.
-    indices
+    indices : array of int64
         Of the first NaN where there is one; among equal elements that which a stable sort puts at
         the median's rank.
 
@@ -100,24 +100,24 @@ def median_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Sele
 
 @onnx_op("pyops::NanmedianDim", device_types=("cpu", "cuda"))
 def nanmedian_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Selected[Real]:
-    """Give the median along a dimension without NaNs, of an even number the lower of two, and its index.
+    """The median along a dimension without NaNs, of an even number the lower of two, and its index.
 
-    ``torch.nanmedian(input, dim, keepdim)``.
+    As ``torch.nanmedian(input, dim, keepdim)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape; a scalar counts as one element.
-    dim
+    dim : int
         The dimension to reduce, -1 the last.
-    keepdim
+    keepdim : bool
         Whether it stays, of size 1.
 
     Returns
     -------
-    values
+    values : array of the dtype of `input`
         Shaped like `input` without `dim`. NaN where every element is.
-    indices
+    indices : array of int64
         Among equal elements that which a stable sort puts at the median's rank; 0 where every
         element is NaN.
 
@@ -131,26 +131,26 @@ def nanmedian_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> S
 
 @onnx_op("pyops::Kthvalue", device_types=("cpu", "cuda"))
 def kthvalue(input: NDArray[Real], k: NDArray[np.int64], *, dim: int = -1, keepdim: bool = False) -> Selected[Real]:
-    """Give the k-th smallest element along a dimension, and its index.
+    """The k-th smallest element along a dimension, and its index.
 
-    ``torch.kthvalue(input, k, dim, keepdim)``.
+    As ``torch.kthvalue(input, k, dim, keepdim)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape; a scalar counts as one element. NaNs are larger than all numbers.
-    k
+    k : array of int64
         A scalar, counted from 1.
-    dim
+    dim : int
         The dimension to reduce, -1 the last.
-    keepdim
+    keepdim : bool
         Whether it stays, of size 1.
 
     Returns
     -------
-    values
+    values : array of the dtype of `input`
         Shaped like `input` without `dim`.
-    indices
+    indices : array of int64
         Among equal elements that which a stable sort puts at rank k.
 
     Raises
@@ -158,34 +158,35 @@ def kthvalue(input: NDArray[Real], k: NDArray[np.int64], *, dim: int = -1, keepd
     ValueError
         `k` is not within 1 and the dimension's size, or it has no elements.
     """
-    rows = move_last(input, dim, "Kthvalue")
-    rank, size = scalar("Kthvalue: k", k), rows.shape[-1]
+    whole, axis = _selectable(input, dim, "Kthvalue")
+    rank, size = scalar("Kthvalue: k", k), whole.shape[axis]
     if not 1 <= rank <= size:
         raise ValueError(f"Kthvalue: k is {rank}; it counts the {size} elements of dimension {dim} from 1")
-    order = array_namespace(rows).argsort(_sortable(rows), axis=-1, stable=True)
-    return _selected(input, rows, order[..., rank - 1], dim, keepdim)
+    xp = array_namespace(whole)
+    order = xp.argsort(_sortable(whole), axis=axis, stable=True)
+    return _selected(input, whole, axis, xp.take(order, xp.asarray([rank - 1]), axis=axis), keepdim)
 
 
 @onnx_op("pyops::Mode")
 def mode(input: NDArray[RealOrBool], *, dim: int = -1, keepdim: bool = False) -> Selected[RealOrBool]:
-    """Give the most frequent element along a dimension, the least of several, and its index.
+    """The most frequent element along a dimension, the least of several, and its index.
 
-    ``torch.mode(input, dim, keepdim)``.
+    As ``torch.mode(input, dim, keepdim)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape; a scalar counts as one element. No NaN equals another.
-    dim
+    dim : int
         The dimension to reduce, -1 the last.
-    keepdim
+    keepdim : bool
         Whether it stays, of size 1.
 
     Returns
     -------
-    values
+    values : array of the dtype of `input`
         Shaped like `input` without `dim`.
-    indices
+    indices : array of int64
         Of the element's last occurrence.
 
     Raises
@@ -193,17 +194,17 @@ def mode(input: NDArray[RealOrBool], *, dim: int = -1, keepdim: bool = False) ->
     ValueError
         The dimension has no elements.
     """
-    rows = move_last(input, dim, "Mode")
-    keys = _sortable(rows)
-    order = np.argsort(keys, axis=-1, kind="stable")
-    ordered = np.take_along_axis(keys, order, -1)
+    whole, axis = _selectable(input, dim, "Mode")
+    rows = np.moveaxis(_sortable(whole), axis, -1)
+    order = np.argsort(rows, axis=-1, kind="stable")
+    ordered = np.take_along_axis(rows, order, -1)
     positions = np.arange(rows.shape[-1])
     begins = np.ones(ordered.shape, bool)
     begins[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
     # How many equal elements end at each position; the first longest run ends where that is largest.
     lengths = positions - np.maximum.accumulate(np.where(begins, positions, 0), axis=-1)
-    last = np.argmax(lengths, axis=-1)
-    return _selected(input, rows, np.take_along_axis(order, last[..., None], -1)[..., 0], dim, keepdim)
+    last = np.take_along_axis(order, np.argmax(lengths, axis=-1, keepdims=True), -1)
+    return _selected(input, whole, axis, np.moveaxis(last, -1, axis), keepdim)
 
 
 def _median_of_all(x: Any, skip_nan: bool) -> Any:
@@ -211,33 +212,34 @@ def _median_of_all(x: Any, skip_nan: bool) -> Any:
     if not x.size:
         nothing = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else np.nan
         return xp.full((), nothing, dtype=x.dtype)
-    rows = x.reshape(1, -1)
-    values, _ = _at(rows, _median_position(rows, skip_nan))
-    return values.reshape(())
+    return _select_median(x.reshape(-1), 0, False, "Median", skip_nan).values
 
 
 def _select_median(x: Any, dim: int, keepdim: bool, op: str, skip_nan: bool) -> Selected[Any]:
-    rows = move_last(x, dim, op)
-    return _selected(x, rows, _median_position(rows, skip_nan), dim, keepdim)
+    whole, axis = _selectable(x, dim, op)
+    xp = array_namespace(whole)
+    missing = whole != whole
+    count = (~missing).sum(axis=axis, keepdims=True)
+    order = xp.argsort(_sortable(whole), axis=axis, stable=True)
+    found = xp.take_along_axis(order, xp.maximum(count - 1, 0) // 2, axis=axis)
+    if not skip_nan:
+        found = xp.where(missing.any(axis=axis, keepdims=True), missing.argmax(axis=axis, keepdims=True), found)
+    return _selected(x, whole, axis, found, keepdim)
 
 
-def _median_position(rows: Any, skip_nan: bool) -> Any:
-    """Where in each row its median is."""
-    xp = array_namespace(rows)
-    missing = rows != rows
-    count = (~missing).sum(axis=-1)
-    order = xp.argsort(_sortable(rows), axis=-1, stable=True)
-    found = xp.take_along_axis(order, xp.maximum(count - 1, 0)[..., None] // 2, axis=-1)[..., 0]
-    return found if skip_nan else xp.where(missing.any(axis=-1), xp.argmax(missing, axis=-1), found)
+def _selectable(x: Any, dim: int, op: str) -> tuple[Any, int]:
+    """The elements, a scalar as one of them, and the axis along which one is selected."""
+    whole, axis = x.reshape(x.shape or (1,)), axis_of(dim, x.ndim)
+    if not whole.shape[axis]:
+        raise ValueError(f"{op}: dimension {dim} of {list(x.shape)} has no elements to select from; pass at least one")
+    return whole, axis
 
 
-def _selected(x: Any, rows: Any, position: Any, dim: int, keepdim: bool) -> Selected[Any]:
-    return Selected(*(restore(item, x, dim, keepdim) for item in _at(rows, position)))
-
-
-def _at(rows: Any, position: Any) -> tuple[Any, Any]:
-    values = array_namespace(rows).take_along_axis(rows, position[..., None], axis=-1)
-    return values[..., 0], position.astype(np.int64)
+def _selected(x: Any, whole: Any, axis: int, position: Any, keepdim: bool) -> Selected[Any]:
+    """The elements at positions along the axis, which they have with size 1, in the shape that the op returns."""
+    values = array_namespace(whole).take_along_axis(whole, position, axis=axis)
+    shape = reduced_shape(x.shape, [axis], keepdim)
+    return Selected(values.reshape(shape), position.astype(np.int64).reshape(shape))
 
 
 def _sortable(x: Any) -> Any:
@@ -253,20 +255,8 @@ def _(input: Spec) -> Spec:
 
 @median_dim.register_shape_inference
 @nanmedian_dim.register_shape_inference
-def _(input: Spec, *, dim: int, keepdim: bool = False) -> tuple[Spec, Spec]:
-    return _selected_specs(input, dim, keepdim)
-
-
 @mode.register_shape_inference
-def _(input: Spec, *, dim: int = -1, keepdim: bool = False) -> tuple[Spec, Spec]:
-    return _selected_specs(input, dim, keepdim)
-
-
 @kthvalue.register_shape_inference
-def _(input: Spec, k: Spec, *, dim: int = -1, keepdim: bool = False) -> tuple[Spec, Spec]:
-    return _selected_specs(input, dim, keepdim)
-
-
-def _selected_specs(x: Spec, dim: int, keepdim: bool) -> tuple[Spec, Spec]:
-    values = x.like(shape=reduced_shape(x.shape, dim, keepdim))
+def _(input: Spec, k: Spec | None = None, *, dim: int = -1, keepdim: bool = False) -> tuple[Spec, Spec]:
+    values = input.like(shape=reduced_shape(input.shape, [dim], keepdim))
     return values, values.like(dtype=np.int64)

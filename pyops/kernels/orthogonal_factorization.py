@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Generic, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError
-from pyops.shapes import Spec
+from pyops.shapes import Dim, Spec
 
+from ._axes import differ
 from ._element_types import Wide
-from ._matrices import Array, Shaped, differ, matrices, smaller
+from ._matrices import Array, Shaped, matrices, smaller
 
 
 class Qr(NamedTuple, Generic[Wide]):
@@ -29,16 +30,16 @@ def qr(a: NDArray[Wide], *, mode: Literal["reduced", "complete", "r"] = "reduced
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n).
     mode : str
         ``"reduced"``, ``"complete"``, or ``"r"`` for R alone.
 
     Returns
     -------
-    Q : array
+    Q : array of the dtype of `a`
         (..., m, k) with orthonormal columns, where k = min(m, n), and m if the mode is complete; (0,) for ``"r"``.
-    R : array
+    R : array of the dtype of `a`
         (..., k, n), upper triangular. Its diagonal has the signs that LAPACK gives it, and is not made positive.
     """
     matrices("Qr", a)
@@ -68,15 +69,15 @@ def geqrf(a: NDArray[Wide]) -> Geqrf[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n).
 
     Returns
     -------
-    a : array
+    a : array of the dtype of `a`
         (..., m, n): R on and above the diagonal, and below it the vectors v of the reflectors ``I - tau v v^T`` without
         their leading one.
-    tau : array
+    tau : array of the dtype of `a`
         (..., min(m, n)).
     """
     matrices("Geqrf", a)
@@ -97,14 +98,14 @@ def householder_product(a: NDArray[Wide], tau: NDArray[Wide]) -> NDArray[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n) with m >= n: in column i, below the diagonal, the vector of the reflector i without its leading one.
-    tau : array
+    tau : array of the dtype of `a`
         (..., k) with k <= n.
 
     Returns
     -------
-    array
+    array of the dtype of `a`
         (..., m, n): of the product of the k reflectors, in the order of their columns.
     """
     _check("HouseholderProduct", a, tau)
@@ -128,11 +129,11 @@ def ormqr(
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, k), or (..., n, k) where `left` is not set: the reflectors, as for `householder_product`.
-    tau : array
+    tau : array of the dtype of `a`
         (..., k).
-    other : array
+    other : array of the dtype of `a`
         (..., m, n).
     left : bool
         Whether Q stands before the matrices, or behind them.
@@ -141,7 +142,7 @@ def ormqr(
 
     Returns
     -------
-    array
+    array of the dtype of `a`
         (..., m, n): ``Q C``, ``Q^T C``, ``C Q`` or ``C Q^T``, where Q is square and C is `other`.
     """
     _check("Ormqr", a, tau)
@@ -152,7 +153,7 @@ def ormqr(
 
 
 @ormqr.register_shape_inference
-def _(a: Spec, tau: Spec, other: Spec, *, left: bool = True, transpose: bool = False) -> Spec:
+def _(a: Spec, tau: Spec, other: Spec, *, left: bool = True, **transpose: Any) -> Spec:
     _check("Ormqr", a, tau)
     _check_order(a, other, left)
     return other
@@ -179,7 +180,7 @@ def _check(op: str, a: Shaped, tau: Shaped) -> None:
         )
 
 
-def _exceeds(one: object, other: object) -> bool:
+def _exceeds(one: Dim, other: Dim) -> bool:
     return isinstance(one, int) and isinstance(other, int) and one > other
 
 

@@ -9,11 +9,11 @@ from array_api_compat import array_namespace
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._element_types import Float, RealOrBool
-from ._elementwise import EVERYWHERE, broadcast_spec, elementwise, in_float32
+from ._elementwise import broadcast_spec, elementwise, in_float32
 
 INTEGERS = TypeVar("INTEGERS", np.uint8, np.int8, np.int16, np.int32, np.int64)
 ALL_NUMBERS = TypeVar(
@@ -80,24 +80,23 @@ def signbit(x: Any) -> Any:
     return array_namespace(x).signbit(x)
 
 
-@onnx_op("pyops::Nextafter", device_types=EVERYWHERE)
+@onnx_op("pyops::Nextafter", device_types=("cpu", "cuda"))
 def nextafter(x: NDArray[Float], y: NDArray[Float]) -> NDArray[Float]:
     """The number after x in the direction of y among those that the dtype has; y where they are equal.
 
     Parameters
     ----------
-    x, y : array of float16, bfloat16, float32, float64
+    x, y : array of float16, bfloat16, float32 or float64
         Of shapes that broadcast, and of one dtype.
 
     Returns
     -------
-    array of the same dtype
+    array of the dtype of `x`
         Of the shape that they broadcast to.
     """
     xp = array_namespace(x)
     with np.errstate(all="ignore"):
-        following: NDArray[Float] = xp.where(x == y, y, xp.nextafter(x, y))
-    return following
+        return xp.where(x == y, y, xp.nextafter(x, y))
 
 
 nextafter.register_shape_inference(broadcast_spec)
@@ -110,7 +109,7 @@ class Frexp(NamedTuple, Generic[Float]):
     exponent: NDArray[np.int32]
 
 
-@onnx_op("pyops::Frexp", device_types=EVERYWHERE)
+@onnx_op("pyops::Frexp", device_types=("cpu", "cuda"))
 def frexp(x: NDArray[Float]) -> Frexp[Float]:
     """The mantissa and the exponent of a number: x = mantissa * 2**exponent, with abs(mantissa) in [0.5, 1).
 
@@ -118,12 +117,12 @@ def frexp(x: NDArray[Float]) -> Frexp[Float]:
 
     Parameters
     ----------
-    x : array of float16, bfloat16, float32, float64
+    x : array of float16, bfloat16, float32 or float64
         Of any shape.
 
     Returns
     -------
-    mantissa : array of the same dtype
+    mantissa : array of the dtype of `x`
         Of the shape of the input.
     exponent : array of int32
         Of the shape of the input.

@@ -103,13 +103,23 @@ def _ratio_of_sines(x: Any, factor: Any, divisor: float) -> Any:
     return xp.sin(factor * angle) / xp.sin(angle / divisor)
 
 
-def _chebyshev_t(x: Any, n: Any) -> Any:
+@_polynomial
+def chebyshev_polynomial_t(x: Any, n: Any) -> Any:
+    """The Chebyshev polynomial of the first kind: T(k + 1) = 2 * x * T(k) - T(k - 1); T(0) = 1, T(1) = x.
+
+    At x = cos(t) it is cos(n * t), by which it is computed between -1 and 1 where n is above 8.
+    """
     xp = array_namespace(x)
     one = xp.ones_like(x)
     return _chebyshev(x, n, x, (one, one), lambda x, n: xp.cos(n * xp.arccos(x)))
 
 
-def _chebyshev_u(x: Any, n: Any) -> Any:
+@_polynomial
+def chebyshev_polynomial_u(x: Any, n: Any) -> Any:
+    """The Chebyshev polynomial of the second kind: U(k + 1) = 2 * x * U(k) - U(k - 1); U(0) = 1, U(1) = 2 * x.
+
+    At x = cos(t) it is sin((n + 1) * t) / sin(t), by which it is computed between -1 and 1 where n is above 8.
+    """
     xp = array_namespace(x)
     # Of the absolute value, since the arc cosine is exact near 1 alone.
     return _chebyshev(
@@ -121,47 +131,15 @@ def _chebyshev_u(x: Any, n: Any) -> Any:
     )
 
 
-def _chebyshev_v(x: Any, n: Any) -> Any:
-    # That of the fourth kind of -x, for the same reason.
-    return _chebyshev(
-        x,
-        n,
-        x + x - 1,
-        (array_namespace(x).ones_like(x), n + n + 1),
-        lambda x, n: _sign(n) * _ratio_of_sines(-x, n + 0.5, 2),
-    )
-
-
-def _chebyshev_w(x: Any, n: Any) -> Any:
-    ends = n + n + 1, array_namespace(x).ones_like(x)
-    return _chebyshev(x, n, x + x + 1, ends, lambda x, n: _ratio_of_sines(x, n + 0.5, 2))
-
-
-@_polynomial
-def chebyshev_polynomial_t(x: Any, n: Any) -> Any:
-    """The Chebyshev polynomial of the first kind: T(k + 1) = 2 * x * T(k) - T(k - 1); T(0) = 1, T(1) = x.
-
-    At x = cos(t) it is cos(n * t), by which it is computed between -1 and 1 where n is above 8.
-    """
-    return _chebyshev_t(x, n)
-
-
-@_polynomial
-def chebyshev_polynomial_u(x: Any, n: Any) -> Any:
-    """The Chebyshev polynomial of the second kind: U(k + 1) = 2 * x * U(k) - U(k - 1); U(0) = 1, U(1) = 2 * x.
-
-    At x = cos(t) it is sin((n + 1) * t) / sin(t), by which it is computed between -1 and 1 where n is above 8.
-    """
-    return _chebyshev_u(x, n)
-
-
 @_polynomial
 def chebyshev_polynomial_v(x: Any, n: Any) -> Any:
     """The Chebyshev polynomial of the third kind: V(k + 1) = 2 * x * V(k) - V(k - 1); V(0) = 1, V(1) = 2 * x - 1.
 
     At x = cos(t) it is cos((n + 1/2) * t) / cos(t / 2), by which it is computed between -1 and 1 where n is above 8.
     """
-    return _chebyshev_v(x, n)
+    ends = array_namespace(x).ones_like(x), n + n + 1
+    # That of the fourth kind of -x, since the arc cosine is exact near 1 alone.
+    return _chebyshev(x, n, x + x - 1, ends, lambda x, n: _sign(n) * _ratio_of_sines(-x, n + 0.5, 2))
 
 
 @_polynomial
@@ -170,31 +148,26 @@ def chebyshev_polynomial_w(x: Any, n: Any) -> Any:
 
     At x = cos(t) it is sin((n + 1/2) * t) / sin(t / 2), by which it is computed between -1 and 1 where n is above 8.
     """
-    return _chebyshev_w(x, n)
+    ends = n + n + 1, array_namespace(x).ones_like(x)
+    return _chebyshev(x, n, x + x + 1, ends, lambda x, n: _ratio_of_sines(x, n + 0.5, 2))
 
 
-@_polynomial
-def shifted_chebyshev_polynomial_t(x: Any, n: Any) -> Any:
-    """The Chebyshev polynomial of the first kind of 2 * x - 1, as `chebyshev_polynomial_t`."""
-    return _chebyshev_t(x + x - 1, n)
+def _shifted(polynomial: Polynomial, kind: str) -> Polynomial:
+    """Declare the polynomial of 2 * x - 1."""
+    plain = inspect.unwrap(polynomial.kernels["cpu"])
+
+    def kernel(x: Any, n: Any) -> Any:
+        return plain(x + x - 1, n)
+
+    kernel.__name__ = kernel.__qualname__ = f"shifted_{polynomial.__name__}"
+    kernel.__doc__ = f"The Chebyshev polynomial of the {kind} kind of 2 * x - 1, as `{polynomial.__name__}`."
+    return _polynomial(kernel)
 
 
-@_polynomial
-def shifted_chebyshev_polynomial_u(x: Any, n: Any) -> Any:
-    """The Chebyshev polynomial of the second kind of 2 * x - 1, as `chebyshev_polynomial_u`."""
-    return _chebyshev_u(x + x - 1, n)
-
-
-@_polynomial
-def shifted_chebyshev_polynomial_v(x: Any, n: Any) -> Any:
-    """The Chebyshev polynomial of the third kind of 2 * x - 1, as `chebyshev_polynomial_v`."""
-    return _chebyshev_v(x + x - 1, n)
-
-
-@_polynomial
-def shifted_chebyshev_polynomial_w(x: Any, n: Any) -> Any:
-    """The Chebyshev polynomial of the fourth kind of 2 * x - 1, as `chebyshev_polynomial_w`."""
-    return _chebyshev_w(x + x - 1, n)
+shifted_chebyshev_polynomial_t = _shifted(chebyshev_polynomial_t, "first")
+shifted_chebyshev_polynomial_u = _shifted(chebyshev_polynomial_u, "second")
+shifted_chebyshev_polynomial_v = _shifted(chebyshev_polynomial_v, "third")
+shifted_chebyshev_polynomial_w = _shifted(chebyshev_polynomial_w, "fourth")
 
 
 def _hermite(x: Any, n: Any, first: Any, following: Callable[[int, Any, Any, Any], Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError
 from pyops.shapes import Spec
 
@@ -19,8 +19,8 @@ _UFUNCS = {
     "sum": np.add,
     "mean": np.add,
     "prod": np.multiply,
-    "amax": np.maximum,
-    "amin": np.minimum,
+    "max": np.maximum,
+    "min": np.minimum,
 }
 
 
@@ -34,29 +34,29 @@ def index_reduce(
     reduce: Literal["prod", "mean", "amax", "amin"],
     include_self: bool = True,
 ) -> NDArray[Real]:
-    """Reduce slices of a source into the slices of the input that an index names.
+    """The input with slices of a source reduced into those of its own that an index names.
 
-    ``torch.index_reduce(input, dim, index, source, reduce, include_self=include_self)``.
+    As ``torch.index_reduce(input, dim, index, source, reduce, include_self=include_self)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape; a scalar counts as one element.
-    index
+    index : array of int32 or int64
         (n,), or a scalar for n = 1: for each slice of `source` the slice of `input`, from 0 on.
-    source
+    source : array of the dtype of `input`
         Shaped like `input`, with n slices along `dim`.
-    dim
+    dim : int
         The dimension of the slices, -1 the last.
-    reduce
+    reduce : str
         What becomes of slices for the same one. ``"amax"`` and ``"amin"`` are NaN where one is;
         means of integers are rounded down.
-    include_self
+    include_self : bool
         Whether the input's own slice is one of them.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         Shaped like `input`; slices that no index names are as they were.
 
     Raises
@@ -89,30 +89,30 @@ def scatter_reduce(
     reduce: Literal["sum", "prod", "mean", "amax", "amin"],
     include_self: bool = True,
 ) -> NDArray[RealOrBool]:
-    """Reduce elements of a source into the places of the input that an index names.
+    """The input with elements of a source reduced into those of its places that an index names.
 
-    ``torch.scatter_reduce(input, dim, index, src, reduce, include_self=include_self)``.
+    As ``torch.scatter_reduce(input, dim, index, src, reduce, include_self=include_self)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape; a scalar counts as one element.
-    index
+    index : array of int32 or int64
         As many dimensions as `input`, none but `dim` larger: for each element of `src` its place
         along `dim`, from 0 on.
-    src
+    src : array of the dtype of `input`
         As many dimensions, none smaller than in `index`; what is beyond that is left out.
-    dim
+    dim : int
         The dimension along which they are placed, -1 the last.
-    reduce
+    reduce : str
         What becomes of elements for the same place. ``"amax"`` and ``"amin"`` are NaN where one is;
         means of integers are rounded down.
-    include_self
+    include_self : bool
         Whether the input's own element is one of them.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         Shaped like `input`; elements that no index names are as they were.
 
     Raises
@@ -153,33 +153,33 @@ def segment_reduce(
     axis: int = 0,
     unsafe: bool = False,
 ) -> NDArray[Float]:
-    """Reduce segments of a dimension.
+    """Each segment of a dimension, reduced.
 
-    ``torch.segment_reduce(data, reduce, lengths=lengths, offsets=offsets, axis=axis, initial=initial)``.
+    As ``torch.segment_reduce(data, reduce, lengths=lengths, offsets=offsets, axis=axis, initial=initial)``.
 
     Parameters
     ----------
-    data
+    data : array of float16, bfloat16, float32 or float64
         At least one dimension.
-    lengths
+    lengths : array of int32 or int64, optional
         (*data.shape[:axis], n): how long each segment is.
-    offsets
+    offsets : array of the dtype of `lengths`, optional
         (*data.shape[:axis], n + 1): where each one begins, and where the last one ends. One of the
         two is given.
-    initial
+    initial : array of the dtype of `data`, optional
         A scalar with which each segment begins: 0 for sums and means, 1 for products, the infinity
         that loses if it is absent.
-    reduce
+    reduce : str
         What becomes of a segment. ``"max"`` and ``"min"`` are NaN where an element is. The mean of a
         segment without elements is `initial`, or NaN.
-    axis
+    axis : int
         The dimension of the segments, which is the last one of `lengths`, or of `offsets`; -1 the last of `data`.
-    unsafe
+    unsafe : bool
         Whether `lengths` may leave elements over at the end.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `data`
         Shaped like `data`, with n elements along `axis`.
 
     Raises
@@ -198,11 +198,10 @@ def segment_reduce(
     skipped = np.cumsum(counts) - counts.reshape(-1)
     elements = np.arange(counts.sum()) + np.repeat((begins + rows).reshape(-1) - skipped, counts.reshape(-1))
     segments = np.repeat(np.arange(counts.size), counts.reshape(-1))
-    start = {"sum": 0, "mean": 0, "prod": 1, "max": -np.inf, "min": np.inf}[reduce] if initial is None else initial
+    start = _identity(reduce, data.dtype) if initial is None else initial
     result = np.full((counts.size, *inner), start, data.dtype)
     with np.errstate(all="ignore"):
-        ufunc = _UFUNCS.get(reduce) or _UFUNCS[f"a{reduce}"]
-        ufunc.at(result, segments, data.reshape(math.prod(data.shape[: axis + 1]), *inner)[elements])
+        _UFUNCS[reduce].at(result, segments, data.reshape(math.prod(data.shape[: axis + 1]), *inner)[elements])
         if reduce == "mean":
             divisors = counts.reshape(-1, *[1] * len(inner))
             empty = np.nan if initial is None else result
@@ -211,6 +210,7 @@ def segment_reduce(
 
 
 def _reduce_at(x: Any, where: tuple[Any, ...], source: Any, reduce: str, include_self: bool) -> Any:
+    reduce = reduce.removeprefix("a")
     result = x.copy()
     with np.errstate(all="ignore"):
         if not include_self:
@@ -230,10 +230,10 @@ def _identity(reduce: str, dtype: np.dtype[Any]) -> Any:
     if reduce in ("sum", "mean", "prod"):
         return int(reduce == "prod")
     if dtype.kind == "b":
-        return reduce == "amin"
+        return reduce == "min"
     if dtype.kind in "iu":
-        return np.iinfo(dtype).min if reduce == "amax" else np.iinfo(dtype).max
-    return -np.inf if reduce == "amax" else np.inf
+        return np.iinfo(dtype).min if reduce == "max" else np.iinfo(dtype).max
+    return -np.inf if reduce == "max" else np.inf
 
 
 def _check_index(index: Any, size: int, op: str) -> None:
@@ -274,12 +274,8 @@ def _segments(data: Any, lengths: Any, offsets: Any, axis: int, unsafe: bool) ->
 
 
 @index_reduce.register_shape_inference
-def _(input: Spec, index: Spec, source: Spec, *, dim: int, reduce: str, include_self: bool = True) -> Spec:
-    return input
-
-
 @scatter_reduce.register_shape_inference
-def _(input: Spec, index: Spec, src: Spec, *, dim: int, reduce: str, include_self: bool = True) -> Spec:
+def _(input: Spec, *reduced: Spec, **attributes: Any) -> Spec:
     return input
 
 
@@ -290,9 +286,8 @@ def _(
     offsets: Spec | None = None,
     initial: Spec | None = None,
     *,
-    reduce: str,
     axis: int = 0,
-    unsafe: bool = False,
+    **attributes: Any,
 ) -> Spec:
     axis = _segmented(data.shape, axis)
     count: Any = offsets.shape[-1] - 1 if offsets is not None else lengths.shape[-1] if lengths is not None else 0

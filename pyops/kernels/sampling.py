@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
-from ._element_types import Float
+from ._element_types import Float, widened
 
 _LINEAR, _NEAREST, _CUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
@@ -33,12 +33,16 @@ def grid_sample(
 ) -> NDArray[Float]:
     """The values of an image or a volume at the places that a grid gives.
 
+    As ``torch.nn.functional.grid_sample``, with its numbers for the modes. A coordinate of NaN counts as -1 where there
+    is padding other than zeros, and so does an infinite one under reflection; torch is not of one mind there.
+
     Parameters
     ----------
-    x : array of float16, bfloat16, float32 or float64, shape (batch, channels, *spatial)
-        One, two or three spatial dimensions.
-    grid : array of the dtype of `x`, shape (batch, *places, dimensions)
-        Places, the coordinate of the last spatial dimension first; -1 and 1 are the two ends of each dimension.
+    x : array of float16, bfloat16, float32 or float64
+        (batch, channels, *spatial). One, two or three spatial dimensions.
+    grid : array of the dtype of `x`
+        (batch, *places, dimensions). Places, the coordinate of the last spatial dimension first; -1 and 1 are the two
+        ends of each dimension.
     interpolation_mode : int
         0 is linear between the neighbouring values along each dimension, 1 takes the nearest (of two equally near the
         even), 2 is cubic convolution with a = -0.75 (R. G. Keys, IEEE Trans. ASSP 29(6), 1981; two dimensions only).
@@ -49,21 +53,17 @@ def grid_sample(
 
     Returns
     -------
-    array of the dtype of `x`, shape (batch, channels, *places)
+    array of the dtype of `x`
+        (batch, channels, *places).
 
     Raises
     ------
     ValueError
         The shapes do not fit, a spatial dimension is empty, or a mode is unknown.
-
-    Notes
-    -----
-    `torch.nn.functional.grid_sample`, with its numbers for the modes. A coordinate of NaN counts as -1 where there is
-    padding other than zeros, and so does an infinite one under reflection; torch is not of one mind there.
     """
     rank = x.ndim - 2
     _check(x, grid, rank, interpolation_mode, padding_mode)
-    values, places = (item.astype(np.float32) if item.dtype.itemsize == 2 else item for item in (x, grid))
+    values, places = (widened(item) for item in (x, grid))
     sides = []
     with np.errstate(all="ignore"):  # a place may be infinite or NaN
         for axis, size in enumerate(x.shape[2:]):
@@ -76,7 +76,7 @@ def grid_sample(
 
 
 @grid_sample.register_shape_inference
-def _(x: Spec, grid: Spec, *, interpolation_mode: int = 0, padding_mode: int = 0, align_corners: bool = False) -> Spec:
+def _(x: Spec, grid: Spec, **modes: Any) -> Spec:
     return x.like(shape=(*x.shape[:2], *grid.shape[1:-1]))
 
 

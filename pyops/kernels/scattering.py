@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Dim, Spec
 
 from ._axes import axis_of
@@ -24,24 +25,24 @@ def put(
     *,
     accumulate: bool = False,
 ) -> NDArray[RealOrBool]:
-    """Write elements at places of the input, as if it had one dimension.
+    """The input with other elements at places of it, as if it had one dimension.
 
-    ``torch.put(input, index, source, accumulate)``.
+    As ``torch.put(input, index, source, accumulate)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape.
-    index
+    index : array of int64
         Any shape: places in the input row by row, -1 the last.
-    source
+    source : array of the dtype of `input`
         As many elements as `index`.
-    accumulate
+    accumulate : bool
         Whether they are added to what is there. Otherwise the last one of those for one place counts.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         Shaped like `input`.
 
     Raises
@@ -68,24 +69,24 @@ def put(
 def diagonal_scatter(
     input: NDArray[RealOrBool], src: NDArray[RealOrBool], *, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> NDArray[RealOrBool]:
-    """Write a diagonal of two dimensions.
+    """The input with another diagonal of two dimensions.
 
-    ``torch.diagonal_scatter(input, src, offset, dim1, dim2)``.
+    As ``torch.diagonal_scatter(input, src, offset, dim1, dim2)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         At least two dimensions.
-    src
+    src : array of the dtype of `input`
         Shaped like that diagonal: the other dimensions, and the diagonal as the last.
-    offset
+    offset : int
         Which diagonal: above the main one (0) if it is positive, else below.
-    dim1, dim2
+    dim1, dim2 : int
         The rows' and the columns' dimension.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         Shaped like `input`.
 
     Raises
@@ -113,25 +114,25 @@ def as_strided_scatter(
     stride: list[int],
     storage_offset: int | None = None,
 ) -> NDArray[RealOrBool]:
-    """Write elements at places of the input's memory, which is contiguous here.
+    """The input with other elements at places of its memory, which is contiguous here.
 
-    ``torch.as_strided_scatter(input, src, size, stride, storage_offset)``.
+    As ``torch.as_strided_scatter(input, src, size, stride, storage_offset)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape.
-    src
+    src : array of the dtype of `input`
         `size`.
-    size, stride
+    size, stride : list of int
         By which element (i, j, ...) of `src` goes to place
         ``storage_offset + i * stride[0] + j * stride[1] + ...`` of the input row by row.
-    storage_offset
+    storage_offset : int, optional
         The first place; 0 if absent.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         Shaped like `input`.
 
     Raises
@@ -166,20 +167,20 @@ def as_strided_scatter(
 
 @onnx_op("pyops::Resize", device_types=("cpu", "cuda"))
 def resize(input: NDArray[RealOrBool], *, size: list[int]) -> NDArray[RealOrBool]:
-    """Give the first elements, row by row, another shape; unlike a reshape it may have more or fewer.
+    """The first elements, row by row, in another shape; unlike a reshape's it may have more or fewer.
 
-    ``torch.Tensor.resize_(*size)``.
+    As ``torch.Tensor.resize_(*size)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape.
-    size
+    size : list of int
         The shape.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         `size`. Elements for which the input has none are 0; torch leaves them uninitialised.
 
     Raises
@@ -204,17 +205,9 @@ def _diagonal_shape(shape: Sequence[Dim], offset: int, dim1: int, dim2: int) -> 
 
 
 @put.register_shape_inference
-def _(input: Spec, index: Spec, source: Spec, *, accumulate: bool = False) -> Spec:
-    return input
-
-
 @diagonal_scatter.register_shape_inference
-def _(input: Spec, src: Spec, *, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Spec:
-    return input
-
-
 @as_strided_scatter.register_shape_inference
-def _(input: Spec, src: Spec, *, size: list[int], stride: list[int], storage_offset: int | None = None) -> Spec:
+def _(input: Spec, *written: Spec, **places: Any) -> Spec:
     return input
 
 

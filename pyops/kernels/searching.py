@@ -12,10 +12,11 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError
 from pyops.shapes import Spec
 
+from ._axes import differ
 from ._element_types import Real
 
 
@@ -28,28 +29,28 @@ def searchsorted(
     right: bool = False,
     side: Literal["left", "right"] | None = None,
 ) -> NDArray[np.int64]:
-    """Give the index in a sorted sequence before which each value can stand.
+    """The index in a sorted sequence before which each value can stand.
 
-    ``torch.searchsorted(sorted_sequence, input, right=right, side=side, sorter=sorter)``; with
+    As ``torch.searchsorted(sorted_sequence, input, right=right, side=side, sorter=sorter)``; with
     ``out_int32`` the result is cast.
 
     Parameters
     ----------
-    sorted_sequence
+    sorted_sequence : array of real numbers
         (..., n), each row in ascending order; or (n,) for all values.
-    input
+    input : array of the dtype of `sorted_sequence`
         (..., m), with the leading dimensions of `sorted_sequence`; any shape where that is (n,).
-    sorter
+    sorter : array of int64, optional
         Shaped like `sorted_sequence`: the indices that sort each row, where they are not sorted.
-    right
+    right : bool
         False: the first place, before all elements that are not less than the value. True: the last
         one, before the first element that is greater.
-    side
+    side : str, optional
         ``"left"`` and ``"right"`` say the same in words.
 
     Returns
     -------
-    NDArray
+    array of int64
         Shaped like `input`, from 0 to n. NaN is greater than everything.
 
     Raises
@@ -83,22 +84,22 @@ def searchsorted(
 
 @onnx_op("pyops::Bucketize", device_types=("cpu", "cuda"))
 def bucketize(input: NDArray[Real], boundaries: NDArray[Real], *, right: bool = False) -> NDArray[np.int64]:
-    """Give the index of the bucket that each value falls into.
+    """The index of the bucket that each value falls into.
 
-    ``torch.bucketize(input, boundaries, right=right)``; with ``out_int32`` the result is cast.
+    As ``torch.bucketize(input, boundaries, right=right)``; with ``out_int32`` the result is cast.
 
     Parameters
     ----------
-    input
+    input : array of real numbers
         Any shape.
-    boundaries
+    boundaries : array of the dtype of `input`
         (n,), in ascending order.
-    right
+    right : bool
         Whether a bucket begins with its lower boundary, and not behind it.
 
     Returns
     -------
-    NDArray
+    array of int64
         Shaped like `input`, from 0 to n. NaN is greater than everything.
 
     Raises
@@ -131,7 +132,7 @@ def _search(rows: Any, values: Any, right: bool) -> Any:
 def _check_shapes(sequence: tuple[Any, ...], values: tuple[Any, ...]) -> None:
     if not sequence:
         raise ShapeInferenceError("Searchsorted: the sorted sequence is a scalar; it has at least one dimension")
-    if len(sequence) > 1 and (len(sequence) != len(values) or not all(map(_may_equal, sequence[:-1], values[:-1]))):
+    if len(sequence) > 1 and (len(sequence) != len(values) or any(map(differ, sequence[:-1], values[:-1]))):
         raise ShapeInferenceError(
             f"Searchsorted: the sequences are {list(sequence)} and the values {list(values)}; all dimensions but the "
             "last have to be equal, or the sequence has just one"
@@ -143,24 +144,13 @@ def _check_boundaries(shape: tuple[Any, ...]) -> None:
         raise ShapeInferenceError(f"Bucketize: boundaries is {list(shape)}; it has one dimension")
 
 
-def _may_equal(a: Any, b: Any) -> bool:
-    return not isinstance(a, int) or not isinstance(b, int) or a == b
-
-
 @searchsorted.register_shape_inference
-def _(
-    sorted_sequence: Spec,
-    input: Spec,
-    sorter: Spec | None = None,
-    *,
-    right: bool = False,
-    side: str | None = None,
-) -> Spec:
+def _(sorted_sequence: Spec, input: Spec, sorter: Spec | None = None, **sides: Any) -> Spec:
     _check_shapes(sorted_sequence.shape, input.shape)
     return input.like(dtype=np.int64)
 
 
 @bucketize.register_shape_inference
-def _(input: Spec, boundaries: Spec, *, right: bool = False) -> Spec:
+def _(input: Spec, boundaries: Spec, **right: Any) -> Spec:
     _check_boundaries(boundaries.shape)
     return input.like(dtype=np.int64)

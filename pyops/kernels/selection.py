@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec, broadcast, new_dim
 
 from ._element_types import RealOrBool
@@ -16,18 +14,20 @@ from ._element_types import RealOrBool
 
 @onnx_op("pyops::MaskedSelect", device_types=("cpu", "cuda"))
 def masked_select(input: NDArray[RealOrBool], mask: NDArray[np.bool_]) -> NDArray[RealOrBool]:
-    """Give the elements at which a mask is true.
+    """The elements at which a mask is true.
 
-    ``torch.masked_select(input, mask)``.
+    As ``torch.masked_select(input, mask)``.
 
     Parameters
     ----------
-    input, mask
-        Shapes that broadcast.
+    input : array of real numbers or bool
+        Any shape.
+    mask : array of bool
+        A shape that broadcasts with that of `input`.
 
     Returns
     -------
-    NDArray
+    array of the dtype of `input`
         (number of true elements,), in the order of the rows of the broadcast input.
     """
     values, chosen = array_namespace(input).broadcast_arrays(input, mask)
@@ -36,22 +36,22 @@ def masked_select(input: NDArray[RealOrBool], mask: NDArray[np.bool_]) -> NDArra
 
 @onnx_op("pyops::NonzeroStatic", device_types=("cpu", "cuda"))
 def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -1) -> NDArray[np.int64]:
-    """Give the indices of the first elements that are not zero, as many as are asked for.
+    """The indices of the first elements that are not zero, as many as are asked for.
 
-    ``torch.nonzero_static(input, size=size, fill_value=fill_value)``.
+    As ``torch.nonzero_static(input, size=size, fill_value=fill_value)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape.
-    size
+    size : int
         How many.
-    fill_value
+    fill_value : int
         What stands for the indices of those that are missing.
 
     Returns
     -------
-    NDArray
+    array of int64
         (`size`, number of dimensions), the last index changing fastest. NaN is not zero.
 
     Raises
@@ -68,20 +68,20 @@ def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -
 
 @onnx_op("pyops::OneHot", device_types=("cpu", "cuda"))
 def one_hot(input: NDArray[np.int64], *, num_classes: int = -1) -> NDArray[np.int64]:
-    """Give 1 at the place of each class and 0 elsewhere.
+    """1 at the place of each class and 0 elsewhere.
 
-    ``torch.nn.functional.one_hot(tensor, num_classes)``.
+    As ``torch.nn.functional.one_hot(tensor, num_classes)``.
 
     Parameters
     ----------
-    input
+    input : array of int64
         Any shape: classes from 0 on.
-    num_classes
+    num_classes : int
         How many classes there are; -1 is one more than the largest of `input`.
 
     Returns
     -------
-    NDArray
+    array of int64
         The shape of `input`, and behind it the classes.
 
     Raises
@@ -109,11 +109,10 @@ def _(input: Spec, mask: Spec) -> Spec:
 
 
 @nonzero_static.register_shape_inference
-def _(input: Spec, *, size: int, fill_value: int = -1) -> Spec:
+def _(input: Spec, *, size: int, **fill_value: int) -> Spec:
     return input.like(shape=(size, input.ndim), dtype=np.int64)
 
 
 @one_hot.register_shape_inference
 def _(input: Spec, *, num_classes: int = -1) -> Spec:
-    classes: Any = new_dim() if num_classes < 0 else num_classes
-    return input.like(shape=(*input.shape, classes))
+    return input.like(shape=(*input.shape, new_dim() if num_classes < 0 else num_classes))

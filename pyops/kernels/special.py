@@ -8,11 +8,12 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
+from pyops.op import Op
 from pyops.shapes import Spec
 
 from ._element_types import Float, Wide
-from ._elementwise import EVERYWHERE, elementwise, in_float32
+from ._elementwise import elementwise, in_float32
 from ._scipy import scipy
 
 
@@ -57,88 +58,53 @@ def log_ndtr(x: Any) -> Any:
     return scipy("special", x).log_ndtr(x)
 
 
-@elementwise(Float, "10.25.2")
-def i0(x: Any) -> Any:
-    """The modified Bessel function of the first kind, of order 0."""
-    return scipy("special", x).i0(x)
+def _orders(names: str, functions: str, types: Any, source: str, text: str) -> list[Op[[Any], NDArray[Any]]]:
+    """Declare SciPy's Bessel functions of the orders 0 and 1, which {n} stands for."""
+
+    def of_order(n: int) -> Op[[Any], NDArray[Any]]:
+        function = functions.format(n=n)
+
+        def kernel(x: Any) -> Any:
+            return getattr(scipy("special", x), function)(x)
+
+        kernel.__name__ = kernel.__qualname__ = names.format(n=n)
+        kernel.__doc__ = text.format(n=n)
+        return elementwise(types, source)(kernel)
+
+    return [of_order(0), of_order(1)]
 
 
-@elementwise(Float, "10.25.2")
-def i0e(x: Any) -> Any:
-    """The exponentially scaled modified Bessel function exp(-abs(x)) * i0(x)."""
-    return scipy("special", x).i0e(x)
-
-
-@elementwise(Float, "10.25.2")
-def i1(x: Any) -> Any:
-    """The modified Bessel function of the first kind, of order 1."""
-    return scipy("special", x).i1(x)
-
-
-@elementwise(Float, "10.25.2")
-def i1e(x: Any) -> Any:
-    """The exponentially scaled modified Bessel function exp(-abs(x)) * i1(x)."""
-    return scipy("special", x).i1e(x)
-
-
-@elementwise(Wide, "10.2.2")
-def bessel_j0(x: Any) -> Any:
-    """The Bessel function of the first kind, of order 0."""
-    return scipy("special", x).j0(x)
-
-
-@elementwise(Wide, "10.2.2")
-def bessel_j1(x: Any) -> Any:
-    """The Bessel function of the first kind, of order 1."""
-    return scipy("special", x).j1(x)
-
-
-@elementwise(Wide, "10.2.3")
-def bessel_y0(x: Any) -> Any:
-    """The Bessel function of the second kind, of order 0; -inf at 0, NaN below."""
-    return scipy("special", x).y0(x)
-
-
-@elementwise(Wide, "10.2.3")
-def bessel_y1(x: Any) -> Any:
-    """The Bessel function of the second kind, of order 1; -inf at 0, NaN below."""
-    return scipy("special", x).y1(x)
-
-
-@elementwise(Wide, "10.25.2")
-def modified_bessel_i0(x: Any) -> Any:
-    """The modified Bessel function of the first kind, of order 0: `i0`."""
-    return scipy("special", x).i0(x)
-
-
-@elementwise(Wide, "10.25.2")
-def modified_bessel_i1(x: Any) -> Any:
-    """The modified Bessel function of the first kind, of order 1: `i1`."""
-    return scipy("special", x).i1(x)
-
-
-@elementwise(Wide, "10.27.4")
-def modified_bessel_k0(x: Any) -> Any:
-    """The modified Bessel function of the second kind, of order 0; inf at 0, NaN below."""
-    return scipy("special", x).k0(x)
-
-
-@elementwise(Wide, "10.27.4")
-def modified_bessel_k1(x: Any) -> Any:
-    """The modified Bessel function of the second kind, of order 1; inf at 0, NaN below."""
-    return scipy("special", x).k1(x)
-
-
-@elementwise(Wide, "10.27.4")
-def scaled_modified_bessel_k0(x: Any) -> Any:
-    """The exponentially scaled modified Bessel function exp(x) * modified_bessel_k0(x)."""
-    return scipy("special", x).k0e(x)
-
-
-@elementwise(Wide, "10.27.4")
-def scaled_modified_bessel_k1(x: Any) -> Any:
-    """The exponentially scaled modified Bessel function exp(x) * modified_bessel_k1(x)."""
-    return scipy("special", x).k1e(x)
+i0, i1 = _orders("i{n}", "i{n}", Float, "10.25.2", "The modified Bessel function of the first kind, of order {n}.")
+i0e, i1e = _orders(
+    "i{n}e", "i{n}e", Float, "10.25.2", "The exponentially scaled modified Bessel function exp(-abs(x)) * i{n}(x)."
+)
+bessel_j0, bessel_j1 = _orders(
+    "bessel_j{n}", "j{n}", Wide, "10.2.2", "The Bessel function of the first kind, of order {n}."
+)
+bessel_y0, bessel_y1 = _orders(
+    "bessel_y{n}", "y{n}", Wide, "10.2.3", "The Bessel function of the second kind, of order {n}; -inf at 0, NaN below."
+)
+modified_bessel_i0, modified_bessel_i1 = _orders(
+    "modified_bessel_i{n}",
+    "i{n}",
+    Wide,
+    "10.25.2",
+    "The modified Bessel function of the first kind, of order {n}: `i{n}`.",
+)
+modified_bessel_k0, modified_bessel_k1 = _orders(
+    "modified_bessel_k{n}",
+    "k{n}",
+    Wide,
+    "10.27.4",
+    "The modified Bessel function of the second kind, of order {n}; inf at 0, NaN below.",
+)
+scaled_modified_bessel_k0, scaled_modified_bessel_k1 = _orders(
+    "scaled_modified_bessel_k{n}",
+    "k{n}e",
+    Wide,
+    "10.27.4",
+    "The exponentially scaled modified Bessel function exp(x) * modified_bessel_k{n}(x).",
+)
 
 
 @elementwise(Wide, "10.49.3")
@@ -181,7 +147,7 @@ def zeta(s: Any, q: Any) -> Any:
     return scipy("special", s).zeta(s, q)
 
 
-@onnx_op("pyops::Polygamma", device_types=EVERYWHERE)
+@onnx_op("pyops::Polygamma", device_types=("cpu", "cuda"))
 def polygamma(x: NDArray[Float], *, n: int) -> NDArray[Float]:
     """The derivative of order n of `digamma`.
 
@@ -190,14 +156,14 @@ def polygamma(x: NDArray[Float], *, n: int) -> NDArray[Float]:
 
     Parameters
     ----------
-    x : array of float16, bfloat16, float32, float64
+    x : array of float16, bfloat16, float32 or float64
         Of any shape.
     n : int
         From 0 on.
 
     Returns
     -------
-    array of the same dtype
+    array of the dtype of `x`
         Of the shape of the input.
 
     Raises
@@ -208,8 +174,7 @@ def polygamma(x: NDArray[Float], *, n: int) -> NDArray[Float]:
     if n < 0:
         raise ValueError(f"polygamma got n={n}; the order of a derivative is from 0 on")
     special = scipy("special", x)
-    result: NDArray[Float] = in_float32(special.psi if n == 0 else lambda wide: special.polygamma(n, wide), x)
-    return result
+    return in_float32(special.psi if n == 0 else lambda wide: special.polygamma(n, wide), x)
 
 
 @polygamma.register_shape_inference

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Generic, Literal, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._element_types import Wide
@@ -33,7 +35,7 @@ def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = Tru
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., m, n).
     full_matrices : bool
         Whether U and Vh are square.
@@ -42,11 +44,11 @@ def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = Tru
 
     Returns
     -------
-    U : array
+    U : array of the dtype of `a`
         (..., m, k) with orthonormal columns, where k = min(m, n), and m for full matrices; (0,) without `compute_uv`.
-    S : array
+    S : array of the dtype of `a`
         (..., min(m, n)), from the largest to the smallest.
-    Vh : array
+    Vh : array of the dtype of `a`
         (..., k, n) with orthonormal rows, where k = min(m, n), and n for full matrices; (0,) without `compute_uv`.
 
     Raises
@@ -61,23 +63,35 @@ def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = Tru
 def decompose(op: str, a: Array, full_matrices: bool, compute_uv: bool = True) -> tuple[Array, Array, Array]:
     """U, S and Vh, with an error that names the op."""
     matrices(op, a)
-    _check_finite(op, a)
     xp = array_namespace(a)
-    try:
-        with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
-            if compute_uv:
-                return tuple(xp.linalg.svd(a, full_matrices=full_matrices))
-            return xp.empty(0, dtype=a.dtype), xp.linalg.svdvals(a), xp.empty(0, dtype=a.dtype)
-    except np.linalg.LinAlgError as error:
-        raise _not_converged(op) from error
+    with _iterating(op, a):
+        if compute_uv:
+            return tuple(xp.linalg.svd(a, full_matrices=full_matrices))
+        return xp.empty(0, dtype=a.dtype), xp.linalg.svdvals(a), xp.empty(0, dtype=a.dtype)
 
 
-def _check_finite(op: str, a: Array) -> None:
+@contextmanager
+def _iterating(op: str, a: Array) -> Iterator[None]:
+    """Where LAPACK approaches singular values or eigenvalues: the errors of that name the op.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A matrix is not finite, or LAPACK does not converge.
+    """
     # What LAPACK makes of such matrices depends on their size.
     if not array_namespace(a).isfinite(a).all():
         raise np.linalg.LinAlgError(
             f"{op}: an input matrix contains non-finite values; look for what made them, with numpy.isfinite"
         )
+    try:
+        with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
+            yield
+    except np.linalg.LinAlgError as error:
+        raise np.linalg.LinAlgError(
+            f"{op}: the algorithm failed to converge because an input matrix is ill-conditioned or has too many "
+            "repeated values; use float64"
+        ) from error
 
 
 @svd.register_shape_inference
@@ -110,7 +124,7 @@ def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
     UPLO : str
         Which triangle is read: the lower or the upper one. The other is taken for its mirror image.
@@ -119,9 +133,9 @@ def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v
 
     Returns
     -------
-    eigenvalues : array
+    eigenvalues : array of the dtype of `a`
         (..., n), from the smallest to the largest.
-    eigenvectors : array
+    eigenvectors : array of the dtype of `a`
         (..., n, n), orthonormal columns; (0,) without `compute_v`.
 
     Raises
@@ -136,18 +150,14 @@ def decompose_symmetric(op: str, a: Array, triangle: Literal["L", "U"], compute_
     """Eigenvalues and eigenvectors, with an error that names the op."""
     square(op, a)
     xp = array_namespace(a)
-    _check_finite(op, xp.tril(a) if triangle == "L" else xp.triu(a))
-    try:
-        with np.errstate(all="ignore"):
-            if compute_v:
-                return tuple(xp.linalg.eigh(a, UPLO=triangle))
-            return xp.linalg.eigvalsh(a, UPLO=triangle), xp.empty(0, dtype=a.dtype)
-    except np.linalg.LinAlgError as error:
-        raise _not_converged(op) from error
+    with _iterating(op, xp.tril(a) if triangle == "L" else xp.triu(a)):
+        if compute_v:
+            return tuple(xp.linalg.eigh(a, UPLO=triangle))
+        return xp.linalg.eigvalsh(a, UPLO=triangle), xp.empty(0, dtype=a.dtype)
 
 
 @eigh.register_shape_inference
-def _(a: Spec, *, UPLO: str = "L", compute_v: bool = True) -> tuple[Spec, Spec]:  # noqa: N803
+def _(a: Spec, *, compute_v: bool = True, **triangle: Any) -> tuple[Spec, Spec]:
     batch, n = square("Eigh", a)
     return a.like(shape=(*batch, n)), a.like(shape=(*batch, n, n) if compute_v else (0,))
 
@@ -168,14 +178,14 @@ def eig(a: NDArray[Wide]) -> Eig[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
 
     Returns
     -------
-    eigenvalues : array
+    eigenvalues : array of the dtype of `a`
         (..., n, 2): real and imaginary parts along the last dimension.
-    eigenvectors : array
+    eigenvectors : array of the dtype of `a`
         (..., n, n, 2): in columns.
 
     Raises
@@ -184,12 +194,8 @@ def eig(a: NDArray[Wide]) -> Eig[Wide]:
         A matrix is not finite, or LAPACK does not converge.
     """
     square("Eig", a)
-    _check_finite("Eig", a)
-    try:
-        with np.errstate(all="ignore"):
-            values, vectors = np.linalg.eig(a)
-    except np.linalg.LinAlgError as error:
-        raise _not_converged("Eig") from error
+    with _iterating("Eig", a):
+        values, vectors = np.linalg.eig(a)
     return Eig(_as_pairs(values), _as_pairs(vectors))
 
 
@@ -205,12 +211,12 @@ def eigvals(a: NDArray[Wide]) -> NDArray[Wide]:
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
 
     Returns
     -------
-    array
+    array of the dtype of `a`
         (..., n, 2): real and imaginary parts along the last dimension, in no particular order.
 
     Raises
@@ -219,12 +225,8 @@ def eigvals(a: NDArray[Wide]) -> NDArray[Wide]:
         A matrix is not finite, or LAPACK does not converge.
     """
     square("Eigvals", a)
-    _check_finite("Eigvals", a)
-    try:
-        with np.errstate(all="ignore"):
-            return _as_pairs(np.linalg.eigvals(a))
-    except np.linalg.LinAlgError as error:
-        raise _not_converged("Eigvals") from error
+    with _iterating("Eigvals", a):
+        return _as_pairs(np.linalg.eigvals(a))
 
 
 @eigvals.register_shape_inference
@@ -235,12 +237,4 @@ def _(a: Spec) -> Spec:
 
 def _as_pairs(values: Array) -> Array:
     # NumPy returns reals where all imaginary parts are zero.
-    pairs: Array = as_pairs(values.astype(np.result_type(values, np.complex64)))
-    return pairs
-
-
-def _not_converged(op: str) -> np.linalg.LinAlgError:
-    return np.linalg.LinAlgError(
-        f"{op}: the algorithm failed to converge because an input matrix is ill-conditioned or has too many repeated "
-        "values; use float64"
-    )
+    return as_pairs(values.astype(np.result_type(values, np.complex64)))

@@ -7,7 +7,7 @@ from typing import Any
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from ._element_types import Wide
@@ -37,13 +37,15 @@ def istft(
     :math:`y_t = \sum_m f_m[t - mh] w[t - mh] / \sum_m w[t - mh]^2` (D. W. Griffin and J. S. Lim, "Signal estimation
     from modified short-time Fourier transform", IEEE Trans. ASSP 32(2), 1984).
 
+    As ``torch.istft`` with a real window.
+
     Parameters
     ----------
-    x : array of float32 or float64, shape (..., frequencies, frames, 2)
-        Pairs of real and imaginary parts; at most one dimension before the last three. There are `n_fft` frequencies,
-        or n_fft // 2 + 1 where `onesided`.
-    window : array of the dtype of `x`, shape (win_length,), optional
-        Ones by default. Zeros on both sides fill it up to `n_fft`.
+    x : array of float32 or float64
+        (..., frequencies, frames, 2). Pairs of real and imaginary parts; at most one dimension before the last three.
+        There are `n_fft` frequencies, or n_fft // 2 + 1 where `onesided`.
+    window : array of the dtype of `x`, optional
+        (win_length,). Ones by default. Zeros on both sides fill it up to `n_fft`.
     n_fft : int
         The length of a frame.
     hop_length : int, optional
@@ -63,16 +65,13 @@ def istft(
 
     Returns
     -------
-    array of the dtype of `x`, shape (..., length), with `return_complex` (..., length, 2)
+    array of the dtype of `x`
+        (..., length), with `return_complex` (..., length, 2).
 
     Raises
     ------
     ValueError
         The arguments do not agree, or the windows leave a part of the signal (almost) uncovered.
-
-    Notes
-    -----
-    `torch.istft` with a real window.
     """
     values = as_complex(x)
     xp = array_namespace(x)
@@ -99,7 +98,8 @@ def istft(
     envelope: Any = _overlap_add(xp, xp.broadcast_to(weights * weights, (frames, n_fft)), hop)
 
     covered = n_fft + hop * (frames - 1)
-    start, end = _cut(covered, n_fft if center else 0, length)
+    start = n_fft // 2 if center else 0
+    end = covered - start if length is None else start + length
     signal, envelope = signal[..., start:end], envelope[start:end]
     if envelope.shape[0] and xp.min(xp.abs(envelope)) <= _SMALLEST_ENVELOPE:
         raise ValueError(
@@ -110,8 +110,7 @@ def istft(
     if length is not None and signal.shape[-1] < length:
         missing = xp.zeros((*signal.shape[:-1], length - signal.shape[-1]), dtype=signal.dtype)
         signal = xp.concatenate([signal, missing], axis=-1)
-    result: NDArray[Wide] = as_pairs(signal) if return_complex else signal
-    return result
+    return as_pairs(signal) if return_complex else signal
 
 
 @istft.register_shape_inference
@@ -121,12 +120,10 @@ def _(
     *,
     n_fft: int,
     hop_length: int | None = None,
-    win_length: int | None = None,
     center: bool = True,
-    normalized: bool = False,
-    onesided: bool | None = None,
     length: int | None = None,
     return_complex: bool = False,
+    **others: Any,
 ) -> Spec:
     *batch, _frequencies, frames, _two = x.shape
     hop = n_fft // 4 if hop_length is None else hop_length
@@ -157,11 +154,6 @@ def _weights(xp: Any, window: Any, x: Any, n_fft: int, width: int) -> Any:
         raise ValueError(f"window has shape {window.shape}; it is (win_length,), and win_length is {width}")
     left = (n_fft - width) // 2
     return xp.pad(window, (left, n_fft - width - left))
-
-
-def _cut(covered: int, cut: int, length: int | None) -> tuple[int, int]:
-    start = cut // 2
-    return start, covered - start if length is None else start + length
 
 
 def _overlap_add(xp: Any, pieces: Any, hop: int) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
 from . import _substitution
@@ -23,9 +23,9 @@ def solve_triangular(
 
     Parameters
     ----------
-    a : array
+    a : array of float32 or float64
         (..., n, n).
-    b : array
+    b : array of the dtype of `a`
         (..., n, k); (..., k, n) where `left` is not set. The batches broadcast.
     upper : bool
         Whether the upper triangle of `a` is its matrix, or the lower one.
@@ -36,7 +36,7 @@ def solve_triangular(
 
     Returns
     -------
-    array
+    array of the dtype of `a`
         X, of the broadcast shape of `b`; infinite or NaN where a diagonal element is zero.
     """
     check_system("SolveTriangular", a, b, left)
@@ -46,7 +46,7 @@ def solve_triangular(
 
 
 @solve_triangular.register_shape_inference
-def _(a: Spec, b: Spec, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Spec:
+def _(a: Spec, b: Spec, *, left: bool = True, **triangle: Any) -> Spec:
     return b.like(shape=(*check_system("SolveTriangular", a, b, left), *b.shape[-2:]))
 
 
@@ -65,9 +65,9 @@ def triangular_solve(
 
     Parameters
     ----------
-    b : array
+    b : array of float32 or float64
         (..., n, k).
-    a : array
+    a : array of the dtype of `b`
         (..., n, n). The batches broadcast.
     upper : bool
         Whether the upper triangle of `a` is its matrix, or the lower one.
@@ -78,9 +78,9 @@ def triangular_solve(
 
     Returns
     -------
-    solution : array
+    solution : array of the dtype of `b`
         (..., n, k); infinite or NaN where a diagonal element is zero.
-    cloned_coefficient : array
+    cloned_coefficient : array of the dtype of `b`
         `a`, broadcast to the batch of the solution.
     """
     check_system("TriangularSolve", a, b)
@@ -90,8 +90,6 @@ def triangular_solve(
 
 
 @triangular_solve.register_shape_inference
-def _(
-    b: Spec, a: Spec, *, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-) -> tuple[Spec, Spec]:
+def _(b: Spec, a: Spec, **triangle: Any) -> tuple[Spec, Spec]:
     batch = check_system("TriangularSolve", a, b)
     return b.like(shape=(*batch, *b.shape[-2:])), a.like(shape=(*batch, *a.shape[-2:]))

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops.decorator import onnx_op
 from pyops.errors import ShapeInferenceError
 from pyops.shapes import Spec, new_dim
 
@@ -28,26 +28,26 @@ class Unique(NamedTuple, Generic[RealOrBool]):
 def unique_consecutive(
     input: NDArray[RealOrBool], *, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Unique[RealOrBool]:
-    """Keep the first of equal elements that follow each other.
+    """The first of each run of equal elements that follow each other.
 
-    ``torch.unique_consecutive(input, return_inverse, return_counts, dim)``.
+    As ``torch.unique_consecutive(input, return_inverse, return_counts, dim)``.
 
     Parameters
     ----------
-    input
+    input : array of real numbers or bool
         Any shape.
-    return_inverse, return_counts
+    return_inverse, return_counts : bool
         Whether to compute them; they are empty otherwise.
-    dim
+    dim : int, optional
         The dimension whose slices are compared; all elements, row by row, if it is absent.
 
     Returns
     -------
-    output
+    output : array of the dtype of `input`
         (number kept,), or with `dim` shaped like `input` but for that dimension. No NaN equals another.
-    inverse_indices
+    inverse_indices : array of int64
         Shaped like `input`, or with `dim` (size of it,): the index in `output` that stands for each.
-    counts
+    counts : array of int64
         (number kept,): how many each one stands for.
 
     Raises

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from exporters._torch_private import schema_arguments
 from exporters.kernels.library import rows
 from tests.exporters import decompositions
 from tests.exporters.kernel_calls import Call, arrays, calls, infos, run
@@ -19,15 +18,8 @@ SAMPLED_BY: dict[str, tuple[str, ...]] = {
     "aten::_histogramdd_from_bin_tensors": ("histogramdd",),
     "torch_nn::_linear_cross_entropy_batch_chunked": ("nn.functional.linear_cross_entropy.chunked",),
     "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction": ("nn.functional.linear_cross_entropy.chunked_none",),
-    "aten::_pdist_forward": ("nn.functional.pdist",),
     "aten::_fft_c2r": ("fft.irfft", "fft.hfft"),
     "aten::replication_pad2d": ("nn.functional.pad.replicate_negative",),
-} | {
-    f"aten::{name}": (f"nn.functional.{name.strip('_')}",)
-    for name in (
-        *("_adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
-        *("fractional_max_pool2d", "fractional_max_pool3d"),
-    )
 }
 
 _DECOMPOSED = "torch makes another operator of it before a call can be recorded"
@@ -63,33 +55,19 @@ UNREACHED: dict[str, str] = (
     )
 )
 
-# What is compared where a result is free in a sign, a phase or an order.
+# What is compared where a result is free in a sign, a phase or an order, or is rounded in proportion to another.
 COMPARED: dict[str, Callable[[Call, list[np.ndarray]], list[np.ndarray]]] = {
     "aten::_linalg_svd": decompositions.singular_values,
     "aten::_linalg_eigh": decompositions.symmetric_eigenvalues,
     "aten::linalg_eig": decompositions.eigenvalues,
     "aten::linalg_eigvals": decompositions.eigenvalues,
     "aten::linalg_matrix_exp": decompositions.scaled,
-} | {
-    name: lambda call, results: [results[0], gathered(call, results[1])]
-    for name in ("aten::median.dim", "aten::nanmedian.dim", "aten::kthvalue", "aten::mode")
 }
 
 TOLERANCES = {np.dtype(np.float32): (1e-3, 1e-4), np.dtype(np.float64): (1e-6, 1e-7)}
 
 # Rows of which torch's own results in float64 are exact to six digits alone.
-INEXACT = {f"aten::special_{name}" for name in ("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")}
-
-
-def gathered(call: Call, indices: np.ndarray) -> np.ndarray:
-    """The elements that indices along a dimension name: torch's are any of equal elements."""
-    (self,) = [item for item in call.args if isinstance(item, torch.Tensor)]
-    given = dict(zip([item.name for item in schema_arguments(call.target)], call.args, strict=False)) | call.kwargs
-    dim, chosen = given.get("dim", -1), torch.from_numpy(np.array(indices))
-    if not self.ndim:
-        return self.numpy() + indices
-    chosen = chosen if given.get("keepdim") else chosen.unsqueeze(dim)
-    return self.gather(dim, chosen).numpy()
+INEXACT = {"aten::special_bessel_j0", "aten::special_bessel_y1"}
 
 
 def plain(name: str) -> str:

@@ -23,6 +23,10 @@ def pivots(*values):
 
 
 PLANES = f(1, 1, 4, 4)
+IMAGE = f(2, 3, 6, 5)
+PAIRS = f(3, 4, 5, 2)
+LOGARITHMS = f(4, 2, 3)  # of three classes at four times
+CLASS = np.ones((2, 1), int)
 
 REFUSED = [
     ("AsStridedScatter", (f(4), f(5)), {"size": [5], "stride": [BIG]}, f"to place {4 * BIG} of an input of 4"),
@@ -71,6 +75,45 @@ REFUSED = [
     ("Kthvalue", (f(3), i(1, 2)), {}, "k is [2]; it is one number"),
     ("Cdist", (f(3, 2), f(3, 2)), {"p": np.array([1.0, 2.0])}, "p is [2]; it is one number"),
     ("LegendrePolynomialP", (np.float32([0.5]), np.float32([1e18])), {}, "a recurrence to degree 1e+18 is too long"),
+    ("FftC2c", (PAIRS[..., 0],), {"dim": [0]}, "pairs of reals along a last dimension of 2"),
+    ("FftC2c", (PAIRS,), {"dim": [3]}, "dim is [3], and the tensor has 3 dimensions"),
+    ("FftC2c", (PAIRS,), {"dim": [0, -3]}, "each dimension can be transformed once"),
+    ("FftC2c", (PAIRS,), {"dim": [0], "normalization": 3}, "normalization is 3; it is 0, 1 or 2"),
+    ("FftC2c", (PAIRS, i(2, 2)), {"dim": [0]}, "s has one size for each"),
+    ("FftR2c", (f(2, 0),), {"dim": [1]}, "each must be at least 1"),
+    ("FftR2c", (PAIRS,), {"dim": []}, "a onesided transform needs a dimension"),
+    ("Istft", (f(9, 4, 2),), {"n_fft": 15}, "has 9 frequencies; with onesided=True it must have"),
+    ("Istft", (f(9, 4, 2), f(3)), {"n_fft": 16}, "window has shape (3,)"),
+    ("Istft", (f(9, 4, 2), 0 * f(16)), {"n_fft": 16}, "leave a part of the signal uncovered"),
+    ("Cdist", (IMAGE, IMAGE[..., :2]), {}, "they are"),
+    ("Cdist", (IMAGE, IMAGE), {"p": np.array(-1.0)}, "p is -1.0; it is at least 0"),
+    ("Pdist", (IMAGE,), {}, "it is a matrix"),
+    ("AvgPool", (IMAGE,), {"kernel_size": [2, 2], "padding": [2, 2]}, "at most half of the window"),
+    ("AvgPool", (IMAGE,), {"kernel_size": [9, 9]}, "a window of 9 does not fit a dimension of size 6"),
+    ("AvgPool", (IMAGE,), {"kernel_size": [2, 2], "divisor_override": 0}, "divisor_override is 0"),
+    ("AvgPool", (IMAGE,), {"kernel_size": [2, 2], "stride": [1]}, "one number for each spatial dimension"),
+    ("AdaptiveMaxPool", (IMAGE[:, :, :0],), {"output_size": [1, 1]}, "none of them empty"),
+    (
+        "FractionalMaxPool",
+        (IMAGE, 0 * f(2, 3, 2)),
+        {"kernel_size": [3, 3], "output_size": [5, 1]},
+        "5 windows of 3 do not fit a dimension of size 6",
+    ),
+    (
+        "FractionalMaxPool",
+        (IMAGE, 0 * f(1, 3, 2)),
+        {"kernel_size": [2, 2], "output_size": [2, 2]},
+        "for which it is (2, 3, 2)",
+    ),
+    ("GridSample", (IMAGE, IMAGE), {}, "they are"),
+    ("GridSample", (IMAGE, f(2, 1, 1, 2)), {"interpolation_mode": 3}, "interpolation_mode is 3"),
+    ("GridSample", (IMAGE, f(2, 1, 1, 2)), {"padding_mode": 3}, "padding_mode is 3"),
+    ("CtcLoss", (LOGARITHMS, CLASS, i(5, 5), i(1, 1)), {}, "lengths are from 0 to 4"),
+    ("CtcLoss", (LOGARITHMS, CLASS, i(1, 1), i(2, 2)), {}, "targets has shape"),
+    ("CtcLoss", (LOGARITHMS, i(1, 1, 1), i(1, 1), i(1, 1)), {}, "targets has 3 classes"),
+    ("CtcLoss", (LOGARITHMS, 3 * CLASS, i(1, 1), i(1, 1)), {}, "out of the range of log_probs"),
+    ("CtcLoss", (LOGARITHMS, CLASS, i(1, 1), i(1, 1)), {"blank": 3}, "it is one of 3 classes"),
+    ("CtcLoss", (LOGARITHMS, CLASS, i(1), i(1, 1)), {}, "one length for each of 2 items"),
 ]
 
 

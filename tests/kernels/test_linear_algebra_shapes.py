@@ -1,0 +1,85 @@
+"""The shapes of linear algebra: known before a run, left open, or refused."""
+
+import re
+
+import numpy as np
+import pytest
+
+from pyops.errors import ShapeInferenceError, UnknownSizeError
+from pyops.kernels import OPS
+from pyops.kernels.linear_systems import solve_ex
+from pyops.shapes import Spec, SymbolicDim
+
+B, M, N, K = map(SymbolicDim, "bmnk")
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "expected"),
+    [
+        ("InvEx", [(B, N, N)], {}, "float64[b, n, n] int32[b]"),
+        ("SolveEx", [(B, 2, 2), (2, 1)], {}, "float64[b, 2, 1] int32[b]"),
+        ("SolveEx", [(B, N, N), (B, N)], {}, "float64[b, n] int32[b]"),
+        ("SolveEx", [(N, N), (N,)], {}, "float64[n] int32[]"),
+        ("SolveEx", [(N, N), (B, K, N)], {"left": False}, "float64[b, k, n] int32[]"),
+        ("Slogdet", [(B, N, N)], {}, "float64[b] float64[b]"),
+        ("LuFactorEx", [(B, M, N)], {}, "float64[b, m, n] int32[b, ?] int32[b]"),
+        ("Lu", [(B, 3, 2)], {}, "float64[b, 3, 3] float64[b, 3, 2] float64[b, 2, 2]"),
+        ("Lu", [(N, N)], {"pivot": False}, "float64[0] float64[n, n] float64[n, n]"),
+        ("CholeskyEx", [(N, N)], {}, "float64[n, n] int32[]"),
+        ("CholeskySolve", [(B, N, K), (N, N)], {}, "float64[b, n, k]"),
+        ("SolveTriangular", [(N, N), (B, N, K)], {"upper": True}, "float64[b, n, k]"),
+        ("Qr", [(B, M, N)], {}, "float64[b, m, ?] float64[b, ?, n]"),
+        ("Qr", [(B, M, N)], {"mode": "complete"}, "float64[b, m, m] float64[b, m, n]"),
+        ("Geqrf", [(B, 4, 2)], {}, "float64[b, 4, 2] float64[b, 2]"),
+        ("Svd", [(B, M, 2)], {"full_matrices": True}, "float64[b, m, m] float64[b, ?] float64[b, 2, 2]"),
+        ("Svd", [(2, 3)], {"compute_uv": False}, "float64[0] float64[2] float64[0]"),
+        ("Eigh", [(B, N, N)], {"compute_v": False}, "float64[b, n] float64[0]"),
+        ("Eig", [(B, N, N)], {}, "float64[b, n, 2] float64[b, n, n, 2]"),
+        ("Pinv", [(B, M, N)], {}, "float64[b, n, m]"),
+        ("Lstsq", [(B, M, N), (B, M, K)], {}, "float64[b, n, k] float64[0] int64[b] float64[0]"),
+        ("Lstsq", [(B, 4, 2), (B, 4)], {"driver": "gels"}, "float64[b, 2] float64[b, 1] int64[0] float64[0]"),
+        ("Lstsq", [(4, 2), (4, K)], {"driver": "gelsd"}, "float64[2, k] float64[?] int64[] float64[2]"),
+    ],
+)
+def test_shapes(op, shapes, attributes, expected):
+    specs = OPS[op].infer_shapes(*(Spec(shape, np.float64) for shape in shapes), **attributes)
+    assert " ".join(map(str, specs)) == expected
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "message"),
+    [
+        ("InvEx", [(2, 3)], "InvEx: an input has shape [2, 3]; its matrices must be square"),
+        ("Qr", [(3,)], "Qr: an input has shape [3]; it takes matrices"),
+        ("SolveEx", [(3, 3), (2, 4)], "SolveEx: the shapes [3, 3] and [2, 4] do not fit A X = B"),
+        ("CholeskySolve", [(2, 1), (3, 3)], "CholeskySolve: the shapes [3, 3] and [2, 1] do not fit A X = B"),
+        ("SolveTriangular", [(2, 3, 3), (5, 3, 1)], "the batch dimensions of shapes [2, 3, 3] and [5, 3, 1] do not"),
+        ("HouseholderProduct", [(3, 2), (3,)], "HouseholderProduct: tau has shape [3] and a [3, 2]"),
+        ("HouseholderProduct", [(2, 3), (2,)], "HouseholderProduct: a has shape [2, 3]; it needs as many rows"),
+        ("Ormqr", [(3, 2), (2,), (4, 3)], "Ormqr: the shapes [3, 2] of a and [4, 3] of other do not fit Q C"),
+        ("Lstsq", [(4, 2), (3,)], "Lstsq: the shapes [4, 2] and [3] do not fit"),
+    ],
+)
+def test_shapes_that_do_not_fit(op, shapes, message):
+    attributes = {"upper": True} if op == "SolveTriangular" else {}
+    with pytest.raises(ShapeInferenceError, match=re.escape(message)):
+        OPS[op](*(np.zeros(shape) for shape in shapes), **attributes)
+
+
+def test_vectors_are_told_from_matrices_by_their_sizes():
+    a = Spec((B, 3, 3), np.float64)
+    with pytest.raises(ShapeInferenceError, match=r"whether .* are vectors is not known before the sizes are"):
+        OPS["SolveEx"].infer_shapes(a, Spec((3, 3), np.float64))
+    with pytest.raises(ShapeInferenceError, match="left=False does not take"):
+        solve_ex(np.eye(3), np.ones(3), left=False)
+
+
+def test_what_depends_on_sizes_that_are_not_known_is_left_open():
+    n, double = SymbolicDim("n"), np.dtype(np.float64)
+    with pytest.raises(UnknownSizeError, match="vectors"):
+        OPS["SolveEx"].infer_shapes(Spec((n, 3, 3), double), Spec((2, 3), double))
+    with pytest.raises(UnknownSizeError, match="residuals"):
+        OPS["Lstsq"].infer_shapes(Spec((2, n, 3), double), Spec((2, n, 1), double), driver="gels")
+    for op in ("Cov", "Corrcoef"):
+        with pytest.raises(UnknownSizeError, match="scalar"):
+            OPS[op].infer_shapes(Spec((n, 3), double))
