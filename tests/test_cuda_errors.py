@@ -154,7 +154,7 @@ def test_other_errors_are_not_taken_for_those_of_a_capture(cupy) -> None:
 def test_an_error_of_onnx_runtime_s_own_is_raised_as_itself(monkeypatch) -> None:
     declare(device_types=("cuda",))
     session = cuda_session(chain("cuda::Op"))
-    api = native.api_from_table(native._table())
+    api = native.ort_api()
     monkeypatch.setattr(api, "KernelContext_GetGPUComputeStream", lambda context, out: api.status("no stream"))
     with pytest.raises(errors.EngineError, match="no stream") as raised:
         session.run(None, {"x": X})

@@ -92,13 +92,6 @@ def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
     return (_ort_code(item.type.dtypes[0]) or _ANY_TYPE) if len(item.type.dtypes) == 1 else _ANY_TYPE
 
 
-hosted: dict[int, HostedOp] = {}
-"""By the address of their structures, which is how ONNX Runtime refers to them."""
-
-interrupts: list[BaseException] = []
-"""Those that came while ONNX Runtime asked about ops; the next kernel that is created raises them."""
-
-
 # What ONNX Runtime asks of an op is answered by C code alone: a Python function would raise a pending
 # interrupt at its first bytecode, and there is no way to report one in place of a number. The callbacks
 # are as many as there are different answers.
