@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import ctypes
 import math
-from collections.abc import Callable
 from ctypes import c_void_p
 from time import perf_counter_ns
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from ..compiled import layout
 from ..compiled.kernel import CompiledKernel
 from ..compiled.memory import Record, address_of, words
-from ..compiled.specialization import Specialization, attribute_words, specialize
+from ..compiled.specialization import Specialization, specialize
 from ..errors import EngineError
 from .c_api import Api
 from .hosted_op import AnyOp, HostedOp
@@ -65,12 +64,7 @@ class CompiledNode(KernelNode):
             "GetTensorMutableData",
             "KernelContext_ParallelFor",
         )
-        self._state = words(
-            0,
-            ctypes.addressof(self._op.revision),
-            python,
-            *map(api.address, functions),
-        )
+        self._state = words(0, ctypes.addressof(self._op.revision), python, *map(api.address, functions))
         self.address = address_of(self._state)
         self._publish()
 
@@ -137,10 +131,10 @@ class CompiledNode(KernelNode):
         if not isinstance(kernel, CompiledKernel) or kernel.lacking(inputs, self._attributes, self._node.output_dtypes):
             return
         shapes = None if self._op.shape_function is None else self._shapes_for(inputs)
-        tensors = [None if array is None else (array.dtype, array.ndim) for array in inputs]
-        outputs = self._node.output_dtypes
-        attributes = attribute_words(self._signature, self._attributes, self._node.input_dtypes, outputs)
-        specialization = specialize(kernel, tensors, attributes, outputs, self._node.output_count, shapes)
+        outputs, used = self._node.output_dtypes, self._node.output_count
+        specialization, attributes = specialize(
+            self._signature, kernel.cores, inputs, self._attributes, outputs, used, shapes
+        )
         input_sizes = [size for array in inputs if array is not None for size in array.shape]
         output_sizes = [-1 if size is None else size for shape in shapes or () for size in shape]
         if specialization not in self._records:
@@ -175,13 +169,15 @@ class CompiledNode(KernelNode):
         raise EngineError(f"{self._signature.qualified_name} failed in machine code, which left no exception")
 
 
-class _TimedCompiledNode:
+class _TimedCompiledNode(TimedNode):
     """Calls the machine code as ONNX Runtime does, on a copy of what it knows of the node."""
 
+    _node: CompiledNode
+
     def __init__(self, node: CompiledNode, clock: NodeClock) -> None:
-        self._node, self._clock = node, clock
+        super().__init__(node, clock)
         self._called = node.separate()
-        self.aliases: dict[int, Callable[[int], Any]] = {self._called.address: self._called.compute}
+        self.aliases = {self._called.address: self._called.compute}
         # Machine code needs no GIL.
         self._dispatch = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p)(dispatch_address())
         node.leave_machine_code()

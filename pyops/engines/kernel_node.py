@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import c_void_p
 from sys import getrefcount
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -74,15 +73,11 @@ class KernelNode:
 
     def timed(self, clock: NodeClock) -> TimedNode:
         """What is called in its place while its calls are timed."""
-        return _TimedKernelNode(self, clock)
-
-    def with_timed_kernel(self, clock: NodeClock) -> KernelNode:
-        """The same node, with its kernel timed."""
         node = copy.copy(self)
         node._op = TimedOp(self._op, clock)
         if self._keeper is self._op.kernels.get(self.device_type):
             node._keeper = node._op.kernels.get(self.device_type)
-        return node
+        return TimedNode(node, clock)
 
     def compute(self, context: int) -> None:
         """Run the kernel on the inputs of an ``OrtKernelContext*`` and fill its outputs.
@@ -223,19 +218,6 @@ class KernelNode:
             KeptArrayWarning,
             stacklevel=2,
         )
-
-
-class _TimedKernelNode:
-    aliases: Mapping[int, Callable[[int], Any]] = MappingProxyType({})
-
-    def __init__(self, node: KernelNode, clock: NodeClock) -> None:
-        self._node, self._clock = node.with_timed_kernel(clock), clock
-
-    def compute(self, context: int) -> None:
-        self._clock.call(self._node.compute, context)
-
-    def stop(self) -> None:
-        pass
 
 
 def read_only_copy(array: Any) -> Any:
