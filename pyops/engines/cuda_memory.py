@@ -33,6 +33,7 @@ class Arena:
 
     Attributes
     ----------
+    cupy : module
     device : int
         As CUDA counts them.
     malloc : callable
@@ -40,7 +41,7 @@ class Arena:
     """
 
     def __init__(self, cupy: Any, api: Api, allocator: int) -> None:
-        self._cupy = cupy
+        self.cupy = cupy
         self._owner = _Owner(api, allocator)
         self.device = self._owner.device
         # The pool refers to the owner alone: with a reference to this object it would never be freed.
@@ -52,9 +53,9 @@ class Arena:
 
     def view(self, address: int, shape: tuple[int, ...], dtype: DType) -> Any:
         """A CuPy array on memory of ONNX Runtime's."""
-        cuda = self._cupy.cuda
+        cuda = self.cupy.cuda
         memory = cuda.UnownedMemory(address, math.prod(shape) * dtype.itemsize, self._owner, self.device)
-        return self._cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(memory, 0))
+        return self.cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(memory, 0))
 
     def stream(self, pointer: int) -> Any:
         """CuPy's object for a ``cudaStream_t``."""
@@ -62,7 +63,7 @@ class Arena:
         if known is None:
             if len(self._streams) >= _MOST_STREAMS:
                 self._streams.clear()
-            known = self._streams[pointer] = devices.stream(self._cupy, pointer)
+            known = self._streams[pointer] = devices.stream(self.cupy, pointer)
         return known
 
 

@@ -31,6 +31,14 @@ _MAX_SHAPES = 256
 workspaces: list[Workspace] = []
 
 
+def read_only_copy(array: Any) -> Any:
+    """A copy with memory of its own; None for None."""
+    if array is not None:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
+
+
 class KernelNode:
     """A node of a session; made once when ONNX Runtime creates the session.
 
@@ -41,6 +49,8 @@ class KernelNode:
     """
 
     device_type = "cpu"
+    # Whose arrays the kernel takes and returns.
+    _array_module: Any = np
 
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         # ONNX Runtime reads the hosted op's structure once more when it destroys the kernel.
@@ -110,11 +120,11 @@ class KernelNode:
 
     def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
         op, attributes = self._op, self._attributes
-        function = op.kernels["cpu"]
+        function = op.kernels.get(self.device_type) or op.kernel(self.device_type)
         if self._lists:  # the kernel may change its own
             attributes = attributes | {name: list(attributes[name]) for name in self._lists}
         if self._keeper is function:
-            handed[:] = map(read_only_copy, handed)
+            handed[:] = map(self._copy, handed)
         if op.shape_function is not None:
             self._run_shaped(context, workspace, handed, function, attributes)
             return
@@ -170,8 +180,11 @@ class KernelNode:
             if not buffers or output is not buffers[index]
         ]
 
+    _copy = staticmethod(read_only_copy)
+
     def _is_in_any(self, arrays: Iterable[Any], output: Any) -> bool:
-        return any(array is not None and np.may_share_memory(output, array) for array in arrays)
+        module = self._array_module
+        return any(isinstance(array, module.ndarray) and module.may_share_memory(output, array) for array in arrays)
 
     def _checked(self, result: Any) -> tuple[Any, ...]:
         outputs = kernel.check_outputs(self._signature, self._node.output_dtypes, result)
@@ -195,7 +208,7 @@ class KernelNode:
         for index, (shape, dtype) in enumerate(zip(shapes, self._node.output_dtypes, strict=True)):
             used = index < self._node.output_count
             buffer = workspace.output(context, index, shape, dtype) if used else None
-            buffers.append(np.empty(shape, dtype) if buffer is None else buffer)
+            buffers.append(self._array_module.empty(shape, dtype) if buffer is None else buffer)
         return buffers
 
     def _explain(self, error: BaseException, handed: list[Any]) -> None:
@@ -218,11 +231,3 @@ class KernelNode:
             KeptArrayWarning,
             stacklevel=2,
         )
-
-
-def read_only_copy(array: Any) -> Any:
-    """A copy with memory of its own; None for None."""
-    if array is not None:
-        array = array.copy()
-        array.flags.writeable = False
-    return array
