@@ -61,9 +61,8 @@ class CudaNode(KernelNode):
         pointer.value = context
         stream: Any = None
         try:
-            out = c_void_p()
-            self._api.check(self._api.KernelContext_GetGPUComputeStream(context, addressof(out)))
-            arena, stream = self._arena, self._arena.stream(out.value or 0)
+            address = self._api.get(c_void_p, self._api.KernelContext_GetGPUComputeStream, context)
+            arena, stream = self._arena, self._arena.stream(address or 0)
             cuda = self._cupy.cuda
             # A device of its own for each call: some versions of CuPy's keep in it where a thread came from.
             with cuda.Device(arena.device), stream, cuda.using_allocator(arena.malloc):
@@ -125,7 +124,7 @@ class CudaNode(KernelNode):
     def _checked(self, result: Any) -> tuple[Any, ...]:
         if type(result) is self._cupy.ndarray and result.dtype == self._only_cupy_dtype:
             return (result,)
-        check_returned(self._signature, result if isinstance(result, tuple) else (result,))
+        check_returned(self._signature, result)
         return super()._checked(result)
 
     def _captured(self) -> InputError:
