@@ -53,7 +53,7 @@ class CompiledNode(KernelNode):
 
     def __init__(self, api: Api, info: int, hosted: HostedOp, python: int) -> None:
         super().__init__(api, info, hosted)
-        self._revision = self._op.revision.value - 1
+        self._revision = self.op.revision.value - 1
         self._records: dict[Specialization, Record] = {}
         # Machine code that runs in another thread may still use what another took the place of.
         self._kept: list[Any] = []
@@ -64,7 +64,7 @@ class CompiledNode(KernelNode):
             "GetTensorMutableData",
             "KernelContext_ParallelFor",
         )
-        self._state = words(0, ctypes.addressof(self._op.revision), python, *map(api.address, functions))
+        self._state = words(0, ctypes.addressof(self.op.revision), python, *map(api.address, functions))
         self.address = address_of(self._state)
         self._publish()
 
@@ -107,7 +107,7 @@ class CompiledNode(KernelNode):
     def sizes(self, context: int) -> tuple[int, int | None]:
         """Bytes that go in and come out; None where only the kernel tells."""
         inputs = self._inputs(context)
-        shapes = None if self._op.shape_function is None else self._shapes_for(inputs)
+        shapes = None if self.op.shape_function is None else self._shapes_for(inputs)
         bytes_in = sum(map(size, inputs))
         known = [shape for shape in shapes or () if None not in shape]
         if shapes is None or len(known) < len(shapes):
@@ -124,13 +124,13 @@ class CompiledNode(KernelNode):
 
     def _learn(self, inputs: list[Any]) -> None:
         """Make machine code ready for the next call with inputs like these."""
-        revision, kernel = self._op.revision.value, self._op.kernels["cpu"]
+        revision, kernel = self.op.revision.value, self.op.kernels["cpu"]
         if revision != self._revision:
             self._revision, self._records = revision, {}
             self._publish()
         if not isinstance(kernel, CompiledKernel) or kernel.lacking(inputs, self._attributes, self._node.output_dtypes):
             return
-        shapes = None if self._op.shape_function is None else self._shapes_for(inputs)
+        shapes = None if self.op.shape_function is None else self._shapes_for(inputs)
         outputs, used = self._node.output_dtypes, self._node.output_count
         specialization, attributes = specialize(
             self._signature, kernel.cores, inputs, self._attributes, outputs, used, shapes

@@ -80,7 +80,7 @@ class CudaNode(KernelNode):
             self._workspaces.append(workspace)
         memories = [array.data.mem for array in handed if is_cupy(array)]
         handed.clear()
-        if self._keeper is not self._op.kernels.get("cuda") and any(extra_references(memories)):
+        if self._keeper is not self.op.kernels.get("cuda") and any(extra_references(memories)):
             gc.collect()  # a cycle of an exception and its frames keeps them as well, and is none of the kernel's doing
             if any(extra_references(memories)):
                 self._report_kept_on_gpu()
@@ -112,7 +112,7 @@ class CudaNode(KernelNode):
         for index in self._on_device:
             into[index] = workspace.view(get, context, index)
         # The op may have another kernel by now, which wants them elsewhere than the session was told.
-        wanted = self._op.host_inputs
+        wanted = self.op.host_inputs
         if wanted != self._hosted.host_inputs:
             for index, to_host in enumerate(on_host(self._signature, len(into), wanted)):
                 if self._present[index] and to_host != self._on_host[index]:
@@ -137,11 +137,11 @@ class CudaNode(KernelNode):
         )
 
     def _report_kept_on_gpu(self) -> None:
-        self._keeper = self._op.kernels.get("cuda")
+        self._keeper = self.op.kernels.get("cuda")
         warnings.warn(
             f"{self._signature.qualified_name} kept a CuPy array that it was handed, or a view of one, which is valid "
             "during its call only: it is on memory of ONNX Runtime's, which others write to from now on. The kernel "
-            f"gets copies in later calls. Keep a copy instead: x.copy() ({self._op.location})",
+            f"gets copies in later calls. Keep a copy instead: x.copy() ({self.op.location})",
             KeptArrayWarning,
             stacklevel=2,
         )

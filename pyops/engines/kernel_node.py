@@ -16,7 +16,7 @@ import numpy as np
 from .. import failures, kernel
 from ..detaching import detach
 from ..errors import KeptArrayWarning
-from ..node import add_note
+from ..node import add_note, describe_node
 from ..op import Op
 from ..types import is_viewable
 from .c_api import Api
@@ -42,6 +42,13 @@ def read_only_copy(array: Any) -> Any:
 class KernelNode:
     """A node of a session; made once when ONNX Runtime creates the session.
 
+    Attributes
+    ----------
+    name : str
+        As in the model; may be empty.
+    op : Op
+        What computes it.
+
     Raises
     ------
     InputError
@@ -56,8 +63,9 @@ class KernelNode:
         # ONNX Runtime reads the hosted op's structure once more when it destroys the kernel.
         self._hosted = hosted
         self._api = api
-        self._op = hosted.op
+        self.op: Op[..., Any] = hosted.op
         self._node = node = read_node_info(api, info, hosted.op.signature)
+        self.name = node.name
         self._signature = node.signature
         self._present = [dtype is not None for dtype in node.input_dtypes]
         self._attributes = node.attributes
@@ -71,22 +79,12 @@ class KernelNode:
         # A kernel that is known to keep what it is handed, and gets copies.
         self._keeper: Any = None
 
-    @property
-    def name(self) -> str:
-        """As in the model; may be empty."""
-        return self._node.name
-
-    @property
-    def op(self) -> Op[..., Any]:
-        """What computes it."""
-        return self._op
-
     def timed(self, clock: NodeClock) -> TimedNode:
         """What is called in its place while its calls are timed."""
         node = copy.copy(self)
-        node._op = TimedOp(self._op, clock)
-        if self._keeper is self._op.kernels.get(self.device_type):
-            node._keeper = node._op.kernels.get(self.device_type)
+        node.op = TimedOp(self.op, clock)
+        if self._keeper is self.op.kernels.get(self.device_type):
+            node._keeper = node.op.kernels.get(self.device_type)
         return TimedNode(node, clock)
 
     def compute(self, context: int) -> None:
@@ -113,13 +111,13 @@ class KernelNode:
             workspaces.append(workspace)
         for array in handed:
             # References: the list, this variable, and the argument of the count itself.
-            if getrefcount(array) > 3 and array is not None and self._keeper is not self._op.kernels["cpu"]:
+            if getrefcount(array) > 3 and array is not None and self._keeper is not self.op.kernels["cpu"]:
                 del array
                 self._report_kept(handed)
                 break
 
     def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
-        op, attributes = self._op, self._attributes
+        op, attributes = self.op, self._attributes
         function = op.kernels.get(self.device_type) or op.kernel(self.device_type)
         if self._lists:  # the kernel may change its own
             attributes = attributes | {name: list(attributes[name]) for name in self._lists}
@@ -194,12 +192,12 @@ class KernelNode:
 
     def _shapes_for(self, inputs: list[Any]) -> Sequence[tuple[int | None, ...]]:
         """The output shapes that the op's shape function gives for these inputs."""
-        key = (self._op.shape_function, *[None if array is None else array.shape for array in inputs])
+        key = (self.op.shape_function, *[None if array is None else array.shape for array in inputs])
         shapes = self._shapes.get(key)
         if shapes is None:
             if len(self._shapes) >= _MAX_SHAPES:
                 self._shapes.clear()
-            shapes = self._shapes[key] = self._op.output_shapes(inputs, self._node.attributes)
+            shapes = self._shapes[key] = self.op.output_shapes(inputs, self._node.attributes)
         return shapes
 
     def _buffers(self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -213,21 +211,22 @@ class KernelNode:
 
     def _explain(self, error: BaseException, handed: list[Any]) -> None:
         inputs = handed[: len(self._node.input_dtypes)]
-        note = self._node.describe(inputs if len(inputs) == len(self._node.input_dtypes) else [])
-        del inputs
-        detach(handed, self._op.kernels.get(self.device_type) or self._op.kernels["cpu"], error.__traceback__)
+        known = inputs if len(inputs) == len(self._node.input_dtypes) else []
+        note = describe_node(self.name, self._signature, known)
+        del inputs, known
+        detach(handed, self.op.kernels.get(self.device_type) or self.op.kernels["cpu"], error.__traceback__)
         add_note(error, note)
 
     def _report_kept(self, handed: list[Any]) -> None:
         # A kernel that caught an exception of a session that it ran is still in that one's frames.
         last = failures.last_exception()
-        if not detach(handed, self._op.kernels["cpu"], last.__traceback__ if last else None):
+        if not detach(handed, self.op.kernels["cpu"], last.__traceback__ if last else None):
             return
         # Searching for what was kept takes long; from now on there is nothing that must not be.
-        self._keeper = self._op.kernels["cpu"]
+        self._keeper = self.op.kernels["cpu"]
         warnings.warn(
             f"{self._signature.qualified_name} kept an array that it was handed, or a view of one, which is valid "
-            f"during its call only; it now has a copy. Keep a copy instead: x.copy() ({self._op.location})",
+            f"during its call only; it now has a copy. Keep a copy instead: x.copy() ({self.op.location})",
             KeptArrayWarning,
             stacklevel=2,
         )

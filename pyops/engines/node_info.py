@@ -39,10 +39,6 @@ class NodeInfo:
     output_dtypes: tuple[DType, ...]
     output_count: int
 
-    def describe(self, arrays: list[Any]) -> str:
-        """The node and its inputs, for messages."""
-        return describe_node(self.name, self.signature, arrays)
-
 
 def read_node_info(api: Api, info: int, signature: Signature) -> NodeInfo:
     """Read an ``OrtKernelInfo*``, which lives no longer than the creation of the kernel.
