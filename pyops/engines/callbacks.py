@@ -121,9 +121,6 @@ class _Reporter:
 _compute_guard: Guard[int, int | None] = Guard(computes, _Reporter())
 infer_guard: Guard[int, int | None] = Guard(_infers, _Reporter())
 
-# As deep as ctypes and a guard go below `session.run` before the guard catches what is raised.
-_DEPTH = 3
-
 
 def arm() -> None:
     """Guard this thread's kernel calls against interrupts from now on.
@@ -133,7 +130,21 @@ def arm() -> None:
     RecursionError
         So near the recursion limit that a callback could not even be entered.
     """
-    _compute_guard.arm(_DEPTH)
+    _descend()
+
+
+# As deep as ctypes and a guard go below `session.run` before the guard catches what is raised; written out, since
+# this runs before every run, and a counter costs as much again.
+def _descend() -> None:
+    _descend_further()
+
+
+def _descend_further() -> None:
+    _descend_to_the_end()
+
+
+def _descend_to_the_end() -> None:
+    _compute_guard.arm()
 
 
 _CALLBACKS: dict[str, Any] = {

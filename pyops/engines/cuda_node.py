@@ -111,7 +111,9 @@ class CudaNode(KernelNode):
             into += [None] * len(self._hosts)
         for index in self._on_device:
             into[index] = workspace.view(get, context, index)
-        # The op may have another kernel by now, which wants them elsewhere than the session was told.
+        # The op may have no such kernel any more, or another, which wants them elsewhere than the session was told.
+        if "cuda" not in self.op.kernels:
+            self.op.kernel("cuda")
         wanted = self.op.host_inputs
         if wanted != self._hosted.host_inputs:
             for index, to_host in enumerate(on_host(self._signature, len(into), wanted)):

@@ -103,10 +103,6 @@ _guard = guard.Guard(targets, _Reporter())
 HookCall.__iter__ = property(_guard.callback)
 
 
-# As deep as the interpreter goes below `session.run` before the guard catches what is raised.
-_DEPTH = 9
-
-
 def arm() -> None:
     """Guard this thread's calls of the hook against interrupts from now on.
 
@@ -115,4 +111,15 @@ def arm() -> None:
     RecursionError
         So near the recursion limit that the hook could not even be entered.
     """
-    _guard.arm(_DEPTH)
+    _descend(_LEVELS)
+
+
+# As deep as the interpreter goes below `session.run` before the guard catches what is raised.
+_LEVELS = 8
+
+
+def _descend(levels: int) -> None:
+    if levels:
+        _descend(levels - 1)
+    else:
+        _guard.arm()

@@ -82,22 +82,9 @@ class Guard(Generic[Given, Answer]):
         self._targets = targets
         self._reporter = reporter
 
-    def arm(self, depth: int = 0) -> None:
-        """Guard this thread's calls from now on.
-
-        Parameters
-        ----------
-        depth : int
-            Frames that a call needs before the guard catches what is raised, beside this one.
-
-        Raises
-        ------
-        RecursionError
-            There is no room for them.
-        """
-        if depth:
-            self.arm(depth - 1)
-        elif "resume" not in self.callback.__dict__:
+    def arm(self) -> None:
+        """Guard this thread's calls from now on."""
+        if "resume" not in self.callback.__dict__:
             self.callback.resume = self._start()
 
     def _start(self) -> Callable[[Any], Any]:

@@ -118,7 +118,7 @@ class KernelNode:
 
     def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
         op, attributes = self.op, self._attributes
-        function = op.kernels.get(self.device_type) or op.kernel(self.device_type)
+        function = op.kernels[self.device_type]
         if self._lists:  # the kernel may change its own
             attributes = attributes | {name: list(attributes[name]) for name in self._lists}
         if self._keeper is function:
