@@ -107,16 +107,15 @@ class _Owner:
         # Not at exit, when CUDA may be gone before it.
         weakref.finalize(self, api.ReleaseAllocator, allocator).atexit = False
 
+    def free(self, address: int) -> None:
+        self.api.check(self.api.AllocatorFree(self.allocator, address))
+
 
 class _Block:
     """A piece of an arena, which goes back to it with the last array on it."""
 
     def __init__(self, owner: _Owner, address: int) -> None:
-        weakref.finalize(self, _free, owner, address).atexit = False
-
-
-def _free(owner: _Owner, address: int) -> None:
-    owner.api.check(owner.api.AllocatorFree(owner.allocator, address))
+        weakref.finalize(self, owner.free, address).atexit = False
 
 
 def _allocate(cupy: Any, owner: _Owner, size: int) -> Any:

@@ -7,16 +7,14 @@ from typing import Any
 
 from ..errors import OutputError
 from ..node import add_note, describe_node
-from ..op import Op
 from ..signature import Signature
 from ..types import STRING
 from . import extensions_runs
 from .extensions_hook import NOTHING, Answer, HookCall
+from .timing import AnyOp
 
 
-def compute(
-    op: Op[..., Any], call: HookCall, attributes: Mapping[str, Any], name: str = "", host: Any = None
-) -> Answer:
+def compute(op: AnyOp, call: HookCall, attributes: Mapping[str, Any], name: str = "", host: Any = None) -> Answer:
     """The outputs of a node, or `NOTHING` where its run has failed, or now fails.
 
     Parameters

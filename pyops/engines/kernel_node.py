@@ -17,10 +17,9 @@ from .. import failures, kernel
 from ..detaching import detach
 from ..errors import KeptArrayWarning
 from ..node import add_note, describe_node
-from ..op import Op
 from ..types import is_viewable
 from .c_api import Api
-from .hosted_op import HostedOp
+from .hosted_op import AnyOp, HostedOp
 from .node_info import read_node_info
 from .timing import NodeClock, TimedNode, TimedOp
 from .workspace import Workspace
@@ -63,7 +62,7 @@ class KernelNode:
         # ONNX Runtime reads the hosted op's structure once more when it destroys the kernel.
         self._hosted = hosted
         self._api = api
-        self.op: Op[..., Any] = hosted.op
+        self.op: AnyOp = hosted.op
         self._node = node = read_node_info(api, info, hosted.op.signature)
         self.name = node.name
         self._signature = node.signature
