@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pyops import devices, kernel
-from pyops.device_arrays import check_given, check_returned, extra_references, on_host
+from pyops.device_arrays import check_given, extra_references, on_host, returning_cupy
 from pyops.op import Op
 
 from .tensors import as_array, holding_tensor, torch_dtype
@@ -54,8 +54,7 @@ def call(
         out = tuple(map(as_array, buffers))
         if out:
             function = functools.partial(function, out=out if signature.returns_tuple else out[0])
-        outputs = list(kernel.call(signature, function, arrays, values))
-        check_returned(signature, outputs)
+        outputs = list(kernel.call(signature, returning_cupy(signature, function), arrays, values))
         return [
             buffers[index] if out and outputs[index] is out[index] else _taken(cupy, outputs, index, device)
             for index in range(len(outputs))

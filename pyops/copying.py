@@ -54,7 +54,7 @@ class CopyingKernel:
         stay = on_host(self._signature, len(inputs), self._host_inputs)
         given = [x if x is None or stays else cupy.asarray(x) for x, stays in zip(inputs, stay, strict=True)]
         result = self.function(*given, **attributes)
-        check_returned(self._signature, result if isinstance(result, tuple) else (result,))
+        check_returned(self._signature, result)
         if not isinstance(result, tuple):
             return asnumpy(result)
         outputs = map(asnumpy, result)

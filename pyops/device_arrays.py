@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from .devices import is_cupy
 from .errors import DeclarationError, InputError, OutputError
 from .signature import Signature
+from .types import describe, spell_scalar
 
 
 def check_host_inputs(signature: Signature, names: Any, device_types: Sequence[str]) -> tuple[str, ...]:
@@ -78,18 +79,34 @@ def check_given(signature: Signature, arrays: Sequence[Any], host_inputs: Sequen
             )
 
 
-def check_returned(signature: Signature, outputs: Sequence[Any]) -> None:
-    """Refuse outputs of a CUDA kernel that do not lie on the GPU.
+def returning_cupy(signature: Signature, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A CUDA kernel whose result goes through `check_returned`."""
+
+    def checked(*inputs: Any, **attributes: Any) -> Any:
+        result = kernel(*inputs, **attributes)
+        check_returned(signature, result)
+        return result
+
+    return checked
+
+
+def check_returned(signature: Signature, result: Any) -> None:
+    """Refuse a CUDA kernel's outputs that do not lie on the GPU; None and what has no place is not refused here.
 
     Raises
     ------
     OutputError
-        One is a NumPy array.
+        One is no array of CuPy.
     """
+    outputs = result if isinstance(result, tuple) else () if signature.returns_tuple else (result,)
     for index, output in enumerate(outputs):
-        if isinstance(output, (np.ndarray, np.generic)):
-            item = signature.outputs[min(index, len(signature.outputs) - 1)]
-            raise OutputError(
-                f"{signature.qualified_name}: the CUDA kernel returned a NumPy array for {item.name!r}; return a CuPy "
-                "array, for example cupy.asarray(result)"
-            )
+        if output is None or isinstance(output, tuple) or is_cupy(output):
+            continue
+        item = signature.outputs[min(index, len(signature.outputs) - 1)]
+        returned = "a NumPy array" if isinstance(output, (np.ndarray, np.generic)) else describe(output)
+        dtypes = () if hasattr(output, "dtype") else item.type.dtypes
+        dtype = f", {spell_scalar(dtypes[0])}" if len(dtypes) == 1 else ""
+        raise OutputError(
+            f"{signature.qualified_name}: the CUDA kernel returned {returned} for {item.name!r}; return a CuPy "
+            f"array, for example cupy.asarray(result{dtype})"
+        )

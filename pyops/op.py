@@ -14,7 +14,7 @@ from .compiled.kernel import Compile, CompiledKernel, FastMath
 from .compiled.kernel import make as make_kernel
 from .copying import CopyingKernel
 from .declaration import check_kernel_parameters
-from .device_arrays import check_given, check_host_inputs, check_returned
+from .device_arrays import check_given, check_host_inputs, returning_cupy
 from .devices import DEVICE_TYPES, DeviceType, check_device_type, cupy, is_cupy
 from .errors import DeclarationError, ShapeInferenceError
 from .signature import Signature
@@ -153,9 +153,8 @@ class Op(Generic[P, R]):
         function = self.kernel(device_type)
         if device_type == "cuda":
             check_given(self.signature, arrays, self.host_inputs)
+            function = returning_cupy(self.signature, function)
         outputs = kernel.call(self.signature, function, arrays, attributes)
-        if device_type == "cuda":
-            check_returned(self.signature, outputs)
         if self.shape_function is not None:
             kernel.check_shapes(self.signature, self.output_shapes(arrays, attributes), outputs, arrays)
         return outputs

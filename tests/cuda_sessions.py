@@ -56,7 +56,7 @@ def logged() -> list[tuple[Any, ...]]:
 @contextmanager
 def compute_stream(pointer: int) -> Iterator[None]:
     """Within it, ONNX Runtime says of every node that it is on this stream."""
-    api = native.api_from_table(native._table())
+    api = native.ort_api()
     real = api.KernelContext_GetGPUComputeStream
 
     def get(context: int, out: int) -> None:

@@ -61,13 +61,17 @@ def test_a_provider_that_onnx_runtime_does_not_start_is_an_error(monkeypatch) ->
         ),
         (lambda cupy, x: np.float32(1), "returned a NumPy array for 'output'"),
         (
+            lambda cupy, x: [1.0],
+            "returned list for 'output'; return a CuPy array, for example cupy.asarray(result, np.float32)",
+        ),
+        (
             lambda cupy, x: x.astype(np.float64),
             "'output' is declared float32 and the kernel returned float64[3] on the",
         ),
         (lambda cupy, x: None, "the kernel returned None; return an array"),
         (lambda cupy, x: (x, x), "the kernel returned tuple"),
     ],
-    ids=["NumPy", "a scalar", "dtype", "None", "a tuple"],
+    ids=["NumPy", "a scalar", "a list", "dtype", "None", "a tuple"],
 )
 def test_what_is_not_declared_is_an_error(cupy, returned, fragment) -> None:
     op = declare(device_types=("cuda",))
@@ -154,7 +158,7 @@ def test_other_errors_are_not_taken_for_those_of_a_capture(cupy) -> None:
 def test_an_error_of_onnx_runtime_s_own_is_raised_as_itself(monkeypatch) -> None:
     declare(device_types=("cuda",))
     session = cuda_session(chain("cuda::Op"))
-    api = native.api_from_table(native._table())
+    api = native.ort_api()
     monkeypatch.setattr(api, "KernelContext_GetGPUComputeStream", lambda context, out: api.status("no stream"))
     with pytest.raises(errors.EngineError, match="no stream") as raised:
         session.run(None, {"x": X})

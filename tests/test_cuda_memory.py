@@ -120,7 +120,7 @@ def test_an_output_in_its_own_buffer_s_memory_in_another_order_is_right(cupy) ->
 
 
 def test_allocations_come_from_onnx_runtime_s_arena_and_go_back_with_the_session(cupy, monkeypatch) -> None:
-    api = native.api_from_table(native._table())
+    api = native.ort_api()
     allocated, freed = [], []
     alloc, free = api.AllocatorAlloc, api.AllocatorFree
 
@@ -165,7 +165,7 @@ def test_streams_do_not_share_what_is_free(cupy) -> None:
 
 def test_what_a_kernel_keeps_of_its_own_outlives_the_session(cupy, monkeypatch) -> None:
     kept = []
-    api = native.api_from_table(native._table())
+    api = native.ort_api()
     freed = []
     real = api.AllocatorFree
     monkeypatch.setattr(
@@ -190,7 +190,7 @@ def test_what_a_kernel_keeps_of_its_own_outlives_the_session(cupy, monkeypatch) 
 
 
 def test_allocators_are_released_once_the_last_array_on_their_memory_is_gone(monkeypatch) -> None:
-    api = native.api_from_table(native._table())
+    api = native.ort_api()
     kept: list[Any] = []
     taken, released = [], []
     get, release = api.KernelInfoGetAllocator, api.ReleaseAllocator
@@ -220,7 +220,7 @@ def test_allocators_are_released_once_the_last_array_on_their_memory_is_gone(mon
 
 
 def test_what_a_kernel_allocates_on_another_device_is_not_the_session_s(cupy, monkeypatch) -> None:
-    api = native.api_from_table(native._table())
+    api = native.ort_api()
     alloc, allocated = api.AllocatorAlloc, []
     monkeypatch.setattr(api, "AllocatorAlloc", lambda *given: allocated.append(given[1]) or alloc(*given))
 

@@ -180,11 +180,22 @@ def test_a_call_takes_each_array_where_it_is_declared(cupy) -> None:
         op(cupy.asarray(x), shape, x)
 
 
-def test_a_call_holds_what_a_cuda_kernel_returns_against_the_device(cupy) -> None:
-    op = cuda_alone("Wrong", lambda_of(np.zeros(1, np.float32)))
-    with pytest.raises(errors.OutputError, match="the CUDA kernel returned a NumPy array for 'output'; return a CuPy"):
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (
+            np.zeros(1, np.float32),
+            r"a NumPy array for 'output'; return a CuPy array, .* cupy.asarray\(result\)",
+        ),
+        ([0.0], r"list for 'output'; return a CuPy array, .* cupy.asarray\(result, np.float32\)"),
+    ],
+    ids=["NumPy", "a list"],
+)
+def test_a_call_holds_what_a_cuda_kernel_returns_against_the_device(cupy, result, message) -> None:
+    op = cuda_alone("Wrong", lambda_of(result))
+    with pytest.raises(errors.OutputError, match=f"the CUDA kernel returned {message}"):
         op(cupy.asarray(ONE))
-    with pytest.warns(errors.DeviceCopyWarning), pytest.raises(errors.OutputError, match="returned a NumPy array"):
+    with pytest.warns(errors.DeviceCopyWarning), pytest.raises(errors.OutputError, match=message):
         op(ONE)
 
 

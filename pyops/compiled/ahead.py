@@ -11,7 +11,7 @@ import numpy as np
 from .. import kernel
 from ..errors import CompileError, DeclarationError, PyopsError
 from .kernel import CompiledKernel
-from .specialization import attribute_words, specialize
+from .specialization import specialize
 
 if TYPE_CHECKING:
     from ..op import Op
@@ -45,11 +45,10 @@ def compile_op(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str,
 def _compile(op: Op[..., Any], compiled: CompiledKernel, arrays: list[Any], attributes: dict[str, Any]) -> None:
     if not compiled.compile_call(arrays, attributes):
         return
-    tensors = [None if array is None else (array.dtype, array.ndim) for array in arrays]
-    dtypes = compiled.output_dtypes([item and item[0] for item in tensors])
+    dtypes = compiled.output_dtypes(arrays)
     shapes = None if op.shape_function is None else op.output_shapes(arrays, attributes)
-    words = attribute_words(op.signature, attributes, [item and item[0] for item in tensors], dtypes)
-    compiled.entry(specialize(compiled, tensors, words, dtypes, len(dtypes), shapes), attributes)
+    found, _ = specialize(op.signature, compiled.cores, arrays, attributes, dtypes, len(dtypes), shapes)
+    compiled.entry(found, attributes)
 
 
 def _choices(op: Op[..., Any]) -> Iterator[list[Any]]:

@@ -11,8 +11,9 @@ import functools
 import hashlib
 import os
 import pickle
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite
 import numba
@@ -43,7 +44,7 @@ def keep(compiled: Any, name: str, *made_from: str | None) -> None:
     """
     settings = f"{numba.config.BOUNDSCHECK} {numba.config.OPT}"
     key = hashlib.sha256("\0".join([_versions(), settings, *map(str, made_from)]).encode()).hexdigest()
-    compiled._cache = _Cache(_Keyed(name, key))
+    compiled._cache = _Cache(_Keyed(re.sub(r"\W", "_", name), key))
     if None in made_from or not _is_usable():
         compiled._cache.disable()
 
@@ -62,12 +63,11 @@ def _is_usable() -> bool:
     return os.access(folder(), os.W_OK)
 
 
-class _Keyed:
-    """The name by which code is kept."""
+class _Keyed(NamedTuple):
+    """What code is kept by."""
 
-    def __init__(self, name: str, key: str) -> None:
-        self.name = "".join(character if character.isalnum() else "_" for character in name)
-        self.key = key
+    name: str
+    key: str
 
 
 class _Locator(_CacheLocator):

@@ -90,7 +90,7 @@ class CompiledKernel:
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
         """Run the compiled function on arrays."""
         out = attributes.pop("out", None)
-        dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
+        dtypes = self.output_dtypes(inputs)
         lacking = self.lacking(inputs, attributes, dtypes)
         if lacking is not None:
             self._warn(f"has no compiled form for {lacking}, which numba lacks; the plain kernel runs there")
@@ -102,9 +102,10 @@ class CompiledKernel:
             return results if self.signature.returns_tuple else results[0]
         return self.plain(*inputs, **attributes, **({} if out is None else {"out": out}))
 
-    def output_dtypes(self, inputs: Sequence[DType | None]) -> tuple[DType, ...]:
-        """The dtype of each declared output."""
-        return tuple(dtype for dtype in kernel.output_dtypes(self.signature, inputs) if dtype is not None)
+    def output_dtypes(self, inputs: Sequence[Any]) -> tuple[DType, ...]:
+        """The dtype of each declared output, for arrays (None: absent) as inputs."""
+        dtypes = kernel.output_dtypes(self.signature, [None if array is None else array.dtype for array in inputs])
+        return tuple(dtype for dtype in dtypes if dtype is not None)
 
     def lacking(self, inputs: Sequence[Any], attributes: Mapping[str, Any], dtypes: Sequence[DType]) -> str | None:
         """The element type among these that cannot be compiled, if there is one."""
@@ -127,7 +128,7 @@ class CompiledKernel:
         with self._lock, step(f"{self.signature.qualified_name} for {what}"):
             if specialization not in self._entries:
                 inputs = [None if item is None else _sample(*item) for item in specialization.inputs]
-                dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
+                dtypes = self.output_dtypes(inputs)
                 pairs = zip(specialization.outputs, specialization.output_ranks or (), strict=False)
                 out = tuple(_sample(*pair) for pair in pairs) if specialization.buffers else None
                 made = None
@@ -145,7 +146,7 @@ class CompiledKernel:
         CompileError
             It cannot be compiled, and the plain kernel is not asked for.
         """
-        dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
+        dtypes = self.output_dtypes(inputs)
         return self.lacking(inputs, attributes, dtypes) is None and self._compile_call(inputs, attributes, dtypes, None)
 
     def _callable(self, dtypes: Sequence[DType], buffers: bool) -> CallableKernel:

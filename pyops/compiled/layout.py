@@ -12,14 +12,12 @@ RECORDS = 0
 REVISION_AT = 1  # the address of the op's revision
 PYTHON = 2  # the callback to call where compiled code cannot go on
 GET_INPUT, GET_OUTPUT, GET_TYPE_AND_SHAPE, GET_DATA, PARALLEL_FOR = range(3, 8)
-STATE_WORDS = 8
 
 # A list of records: the revision that they hold for, their number, and their addresses.
 REVISION, COUNT, FIRST = range(3)
 
 # A record: what to call, for a part alone too, and on which attributes and output shapes.
 ENTRY, PART, ATTRIBUTES, SHAPES = range(4)
-RECORD_WORDS = 4
 
 # A table of shapes: a hash table with open addressing. Its slots hold whether they are used, the
 # sizes of all inputs and the sizes of all outputs; -1 is a size that only the kernel tells.

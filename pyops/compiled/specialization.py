@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..signature import Signature
 from ..types import DType, dtype_name
-
-if TYPE_CHECKING:
-    from .kernel import CompiledKernel
 
 Tensor = tuple[DType, int]
 """A dtype and a rank."""
@@ -119,56 +116,53 @@ class AttributeWords:
         return repr(value)  # None, and strings, which are constants of the code
 
 
-def attribute_words(
-    signature: Signature, attributes: Mapping[str, Any], inputs: Sequence[DType | None], outputs: Sequence[DType]
-) -> AttributeWords:
-    """The attributes of a node with these dtypes, in the order of the signature."""
-    ordered = {attribute.name: attributes[attribute.name] for attribute in signature.attributes}
-    return AttributeWords(as_arguments(ordered, weak_float([*inputs, *outputs])))
-
-
 def specialize(
-    kernel: CompiledKernel,
-    inputs: Sequence[Tensor | None],
-    attributes: AttributeWords,
+    signature: Signature,
+    cores: tuple[int, ...] | None,
+    inputs: Sequence[Any],
+    attributes: Mapping[str, Any],
     outputs: Sequence[DType],
     used: int,
     shapes: Sequence[tuple[int | None, ...]] | None,
-) -> Specialization:
-    """The specialization of a kernel that serves a node's call.
+) -> tuple[Specialization, AttributeWords]:
+    """The specialization that serves a call of a node, and the node's attributes for it.
 
     Parameters
     ----------
+    cores : tuple of int or None
+        Per declared input and output the number of its core dimensions, if they are known.
+    inputs : sequence of numpy.ndarray or None
+        Of the call.
     outputs : sequence of dtype
         Of what the kernel returns; `used` of them are in the model.
     shapes : sequence of tuple or None
         What the shape function gives, if there is one; a size is None where only the kernel tells.
     """
-    signature = kernel.signature
+    tensors = [None if array is None else (array.dtype, array.ndim) for array in inputs]
+    ordered = {attribute.name: attributes[attribute.name] for attribute in signature.attributes}
+    words = AttributeWords(as_arguments(ordered, weak_float([*(item and item[0] for item in tensors), *outputs])))
     known = shapes is not None and all(size is not None for shape in shapes for size in shape)
     ranks = None if shapes is None else tuple(map(len, shapes))
-    return Specialization(
-        inputs=tuple(inputs),
-        missing=max(0, len(signature.inputs) - signature.inputs[-1].variadic - len(inputs)) if signature.inputs else 0,
+    declared, split = len(signature.inputs), None
+    if known and cores and ranks:
+        # An optional input that the node lacks, at the end, has no place among its inputs.
+        own = (*cores[: len(inputs)], *cores[declared:])
+        split = own if _has_loops([item and item[1] for item in tensors], ranks, own) else None
+    specialization = Specialization(
+        inputs=tuple(tensors),
+        missing=max(0, declared - signature.inputs[-1].variadic - len(inputs)) if signature.inputs else 0,
         outputs=tuple(outputs),
         used=used,
         output_ranks=ranks,
-        attributes=attributes.code,
+        attributes=words.code,
         buffers=known and signature.takes_out,
-        cores=_cores(kernel, inputs, ranks) if known else None,
+        cores=split,
     )
+    return specialization, words
 
 
-def _cores(
-    kernel: CompiledKernel, inputs: Sequence[Tensor | None], ranks: Sequence[int] | None
-) -> tuple[int, ...] | None:
-    """Per input and output the number of core dimensions; None where there is nothing to loop over."""
-    if kernel.cores is None or ranks is None:
-        return None
-    # An optional input that the node lacks, at the end, has no place among its inputs.
-    cores = (*kernel.cores[: len(inputs)], *kernel.cores[len(kernel.signature.inputs) :])
-    tensors = [*(item and item[1] for item in inputs), *ranks]
-    loops = [rank - core for rank, core in zip(tensors, cores, strict=False) if rank is not None]
-    outputs = {rank - core for rank, core in zip(ranks, cores[len(inputs) :], strict=True)}
-    fit = len(outputs) == 1 and min(loops) >= 0 and max(loops) == max(outputs) > 0
-    return cores if fit else None
+def _has_loops(inputs: Sequence[int | None], outputs: Sequence[int], cores: Sequence[int]) -> bool:
+    """Whether tensors of these ranks have dimensions besides the core dimensions, the same ones for all outputs."""
+    loops = [rank - core for rank, core in zip([*inputs, *outputs], cores, strict=False) if rank is not None]
+    own = {rank - core for rank, core in zip(outputs, cores[len(inputs) :], strict=True)}
+    return len(own) == 1 and min(loops) >= 0 and max(loops) == max(own) > 0

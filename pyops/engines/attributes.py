@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ctypes import addressof, c_float, c_int64, c_size_t, c_void_p
 from typing import Any
 
-from ..errors import InputError
+from ..errors import EngineError, InputError
 from ..signature import AttributeKind, Signature
 from .c_api import Api
 from .workspace import Workspace
@@ -42,7 +42,7 @@ def read_attributes(api: Api, info: int, signature: Signature) -> dict[str, Any]
 def _read(api: Api, info: int, name: bytes, kind: AttributeKind) -> Any:
     try:
         return _READERS[kind](api, info, name)
-    except _StatusError as error:
+    except EngineError as error:
         return _ABSENT if any(text in str(error) for text in _ABSENT_MESSAGES) else _OTHER_TYPE
 
 
@@ -55,33 +55,16 @@ def _is_empty(value: Any) -> bool:
     return isinstance(value, list) and not value
 
 
-class _StatusError(Exception):
-    pass
-
-
-def _check(api: Api, status: int | None) -> None:
-    if status:
-        raise _StatusError(api.take_message(status))
-
-
-def _read_int(api: Api, info: int, name: bytes) -> int:
-    value = c_int64()
-    _check(api, api.KernelInfoGetAttribute_int64(info, name, addressof(value)))
-    return value.value
-
-
-def _read_float(api: Api, info: int, name: bytes) -> float:
-    value = c_float()
-    _check(api, api.KernelInfoGetAttribute_float(info, name, addressof(value)))
-    return value.value
+def _scalar_reader(function: str, kind: type[c_float] | type[c_int64]) -> Callable[[Api, int, bytes], Any]:
+    return lambda api, info, name: api.get(kind, getattr(api, function), info, name)
 
 
 def read_text(api: Api, read: Callable[[int, int], int | None]) -> str:
     """A string that a function gives in two calls: its size with its NUL first, then its bytes."""
     size = c_size_t(0)
-    _check(api, read(0, addressof(size)))
+    api.check(read(0, addressof(size)))
     buffer = ctypes.create_string_buffer(size.value or 1)
-    _check(api, read(addressof(buffer), addressof(size)))
+    api.check(read(addressof(buffer), addressof(size)))
     return buffer.raw[: max(size.value - 1, 0)].decode()
 
 
@@ -92,10 +75,10 @@ def _read_string(api: Api, info: int, name: bytes) -> str:
 def _array_reader(function: str, element: type[c_float] | type[c_int64]) -> Callable[[Api, int, bytes], list[Any]]:
     def read(api: Api, info: int, name: bytes) -> list[Any]:
         size = c_size_t(0)
-        _check(api, getattr(api, function)(info, name, 0, addressof(size)))
+        api.check(getattr(api, function)(info, name, 0, addressof(size)))
         values = (element * size.value)()
         if size.value:
-            _check(api, getattr(api, function)(info, name, addressof(values), addressof(size)))
+            api.check(getattr(api, function)(info, name, addressof(values), addressof(size)))
         return list(values)
 
     return read
@@ -103,13 +86,13 @@ def _array_reader(function: str, element: type[c_float] | type[c_int64]) -> Call
 
 def _read_strings(api: Api, info: int, name: bytes) -> list[str]:
     allocator, strings, size = _allocator(api), c_void_p(), c_size_t()
-    _check(api, api.KernelInfoGetAttributeArray_string(info, name, allocator, addressof(strings), addressof(size)))
+    api.check(api.KernelInfoGetAttributeArray_string(info, name, allocator, addressof(strings), addressof(size)))
     if not strings.value:
         return []
     pointers = list((c_int64 * size.value).from_address(strings.value))
     values = [ctypes.string_at(pointer).decode() for pointer in pointers]
     for pointer in (*pointers, strings.value):
-        _check(api, api.AllocatorFree(allocator, pointer))
+        api.check(api.AllocatorFree(allocator, pointer))
     return values
 
 
@@ -118,7 +101,7 @@ def _read_tensor(api: Api, info: int, name: bytes) -> Any:
     found: list[Any] = []
 
     def get(source: Any, index: int, at: Any) -> None:
-        _check(api, api.KernelInfoGetAttribute_tensor(source, name, allocator, at))
+        api.check(api.KernelInfoGetAttribute_tensor(source, name, allocator, at))
 
     try:
         workspace.read(get, c_void_p(info), [True], found)
@@ -129,14 +112,13 @@ def _read_tensor(api: Api, info: int, name: bytes) -> Any:
 
 
 def _allocator(api: Api) -> int:
-    pointer = c_void_p()
-    api.check(api.GetAllocatorWithDefaultOptions(addressof(pointer)))
-    return pointer.value or 0
+    pointer: int = api.get(c_void_p, api.GetAllocatorWithDefaultOptions)
+    return pointer
 
 
 _READERS: dict[AttributeKind, Callable[[Api, int, bytes], Any]] = {
-    AttributeKind.INT: _read_int,
-    AttributeKind.FLOAT: _read_float,
+    AttributeKind.INT: _scalar_reader("KernelInfoGetAttribute_int64", c_int64),
+    AttributeKind.FLOAT: _scalar_reader("KernelInfoGetAttribute_float", c_float),
     AttributeKind.STRING: _read_string,
     AttributeKind.TENSOR: _read_tensor,
     AttributeKind.INTS: _array_reader("KernelInfoGetAttributeArray_int64", c_int64),

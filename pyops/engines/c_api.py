@@ -12,6 +12,7 @@ import functools
 import operator
 import platform
 import sys
+from collections.abc import Callable
 from ctypes import PYFUNCTYPE, c_char_p, c_int, c_size_t, c_uint32, c_void_p
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,18 @@ class Api:
         if status:
             raise EngineError(self.take_message(status))
 
+    def get(self, kind: type[ctypes._SimpleCData[Any]], function: Callable[..., int | None], *arguments: Any) -> Any:
+        """What a function writes to where its last parameter says, of a ctypes type; None for a null pointer.
+
+        Raises
+        ------
+        EngineError
+            As `check`.
+        """
+        out = kind()
+        self.check(function(*arguments, ctypes.addressof(out)))
+        return out.value
+
     def take_message(self, status: int) -> str:
         """The message of an ``OrtStatus*``, which is released."""
         message = ctypes.string_at(self.GetErrorMessage(status)).decode(errors="replace")
@@ -139,10 +152,6 @@ class Api:
 def api_from_table(table: int) -> Api:
     """The functions of the ``OrtApi*`` that ONNX Runtime passes to a callback."""
     return Api(table)
-
-
-# Callbacks return pointers and ints of 32 and 64 bits; c_void_p carries them all in a register.
-_POINTER, _INT, _SIZE = c_void_p, c_int, c_size_t
 
 
 class Pair(ctypes.Structure):
@@ -167,63 +176,41 @@ class Question(ctypes.Structure):
     __index__ = property(operator.attrgetter("position.__index__"))
 
 
+# The fields of ``OrtCustomOp`` after its version, in order, as the callbacks that they point to; None where none is
+# used. Those without parameters ignore theirs, which come in registers that nobody need read.
+PROTOTYPES: dict[str, Any] = {
+    "CreateKernel": None,
+    "GetName": PYFUNCTYPE(c_void_p, c_void_p),
+    "GetExecutionProviderType": PYFUNCTYPE(c_void_p),
+    "GetInputType": PYFUNCTYPE(c_int, Question),
+    "GetInputTypeCount": PYFUNCTYPE(c_size_t),
+    "GetOutputType": PYFUNCTYPE(c_int, Question),
+    "GetOutputTypeCount": PYFUNCTYPE(c_size_t),
+    "KernelCompute": None,
+    "KernelDestroy": PYFUNCTYPE(None, c_void_p),
+    "GetInputCharacteristic": PYFUNCTYPE(c_int, Question),
+    "GetOutputCharacteristic": PYFUNCTYPE(c_int, Question),
+    "GetInputMemoryType": PYFUNCTYPE(c_int, Question),
+    "GetVariadicInputMinArity": PYFUNCTYPE(c_int),
+    "GetVariadicInputHomogeneity": PYFUNCTYPE(c_int),
+    "GetVariadicOutputMinArity": PYFUNCTYPE(c_int),
+    "GetVariadicOutputHomogeneity": PYFUNCTYPE(c_int),
+    "CreateKernelV2": PYFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+    "KernelComputeV2": PYFUNCTYPE(c_void_p, Pair),
+    "InferOutputShapeFn": PYFUNCTYPE(c_void_p, Pair),
+    "GetStartVersion": PYFUNCTYPE(c_int),
+    "GetEndVersion": PYFUNCTYPE(c_int),
+    "GetMayInplace": PYFUNCTYPE(c_size_t, c_void_p, c_void_p),
+    "ReleaseMayInplace": PYFUNCTYPE(None),
+    "GetAliasMap": None,
+    "ReleaseAliasMap": None,
+}
+
+
 class OrtCustomOp(ctypes.Structure):
     """``OrtCustomOp`` of API version 25; a null pointer where a callback is not used."""
 
-    _fields_ = (
-        ("version", c_uint32),
-        ("CreateKernel", c_void_p),
-        ("GetName", c_void_p),
-        ("GetExecutionProviderType", c_void_p),
-        ("GetInputType", c_void_p),
-        ("GetInputTypeCount", c_void_p),
-        ("GetOutputType", c_void_p),
-        ("GetOutputTypeCount", c_void_p),
-        ("KernelCompute", c_void_p),
-        ("KernelDestroy", c_void_p),
-        ("GetInputCharacteristic", c_void_p),
-        ("GetOutputCharacteristic", c_void_p),
-        ("GetInputMemoryType", c_void_p),
-        ("GetVariadicInputMinArity", c_void_p),
-        ("GetVariadicInputHomogeneity", c_void_p),
-        ("GetVariadicOutputMinArity", c_void_p),
-        ("GetVariadicOutputHomogeneity", c_void_p),
-        ("CreateKernelV2", c_void_p),
-        ("KernelComputeV2", c_void_p),
-        ("InferOutputShapeFn", c_void_p),
-        ("GetStartVersion", c_void_p),
-        ("GetEndVersion", c_void_p),
-        ("GetMayInplace", c_void_p),
-        ("ReleaseMayInplace", c_void_p),
-        ("GetAliasMap", c_void_p),
-        ("ReleaseAliasMap", c_void_p),
-    )
-
-
-# Those without parameters ignore theirs, which come in registers that nobody need read.
-PROTOTYPES = {
-    "GetName": PYFUNCTYPE(_POINTER, _POINTER),
-    "GetExecutionProviderType": PYFUNCTYPE(_POINTER),
-    "GetInputType": PYFUNCTYPE(_INT, Question),
-    "GetInputTypeCount": PYFUNCTYPE(_SIZE),
-    "GetOutputType": PYFUNCTYPE(_INT, Question),
-    "GetOutputTypeCount": PYFUNCTYPE(_SIZE),
-    "KernelDestroy": PYFUNCTYPE(None, _POINTER),
-    "GetInputCharacteristic": PYFUNCTYPE(_INT, Question),
-    "GetOutputCharacteristic": PYFUNCTYPE(_INT, Question),
-    "GetInputMemoryType": PYFUNCTYPE(_INT, Question),
-    "GetVariadicInputMinArity": PYFUNCTYPE(_INT),
-    "GetVariadicInputHomogeneity": PYFUNCTYPE(_INT),
-    "GetVariadicOutputMinArity": PYFUNCTYPE(_INT),
-    "GetVariadicOutputHomogeneity": PYFUNCTYPE(_INT),
-    "CreateKernelV2": PYFUNCTYPE(_POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
-    "KernelComputeV2": PYFUNCTYPE(_POINTER, Pair),
-    "InferOutputShapeFn": PYFUNCTYPE(_POINTER, Pair),
-    "GetStartVersion": PYFUNCTYPE(_INT),
-    "GetEndVersion": PYFUNCTYPE(_INT),
-    "GetMayInplace": PYFUNCTYPE(_SIZE, _POINTER, _POINTER),
-    "ReleaseMayInplace": PYFUNCTYPE(None),
-}
+    _fields_ = (("version", c_uint32), *((name, c_void_p) for name in PROTOTYPES))
 
 
 @functools.cache
@@ -260,57 +247,3 @@ def load() -> Api:
     if not table:
         raise EngineError(f"ONNX Runtime {__version__} does not offer version {API_VERSION} of its C API")
     return Api(table)
-
-
-def session_options_pointer(options: Any) -> int:
-    """The ``OrtSessionOptions*`` behind a Python ``SessionOptions``.
-
-    It comes from pybind11's protocol for sharing objects between modules, which checks the C++
-    type; writing a configuration entry through Python and reading it back through C confirms it.
-
-    Raises
-    ------
-    EngineError
-        `options` is no ``onnxruntime.SessionOptions``, or this build answers otherwise.
-    """
-    conduit = getattr(options, "_pybind11_conduit_v1_", None)
-    capsule = conduit and conduit(_platform_abi_id(), _type_info_capsule(), b"raw_pointer_ephemeral")
-    if capsule is None:
-        raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
-    get_name, get_pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
-    get_name.restype, get_name.argtypes = c_void_p, [ctypes.py_object]
-    get_pointer.restype, get_pointer.argtypes = c_void_p, [ctypes.py_object, c_void_p]
-    pointer: int = get_pointer(capsule, get_name(capsule))
-    key, value = "pyops.session_options_pointer", f"{pointer:x}"
-    options.add_session_config_entry(key, value)
-    size, buffer = c_size_t(64), ctypes.create_string_buffer(64)
-    api = load()
-    api.check(api.GetSessionConfigEntry(pointer, key.encode(), ctypes.addressof(buffer), ctypes.addressof(size)))
-    if buffer.value.decode() != value:
-        raise EngineError("ONNX Runtime's session options are not where its Python bindings say they are")
-    return pointer
-
-
-@functools.cache
-def _platform_abi_id() -> bytes:
-    """The id of the C++ ABI the bindings were built with: the tail of a pybind11 type's name."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as bindings
-
-    record = type(bindings.get_available_providers.__self__).__name__
-    prefix = "pybind11_detail_function_record_v1_"
-    if not record.startswith(prefix):
-        raise EngineError(f"this build of onnxruntime's bindings ({record}) does not say which C++ ABI it has")
-    return record.removeprefix(prefix).encode()
-
-
-_TYPE_NAME = ctypes.create_string_buffer(b"N11onnxruntime6python16PySessionOptionsE")
-# What pybind11 reads of a std::type_info: a virtual table, which it does not use, and the name.
-_TYPE_INFO = (c_void_p * 2)(None, ctypes.addressof(_TYPE_NAME))
-_CAPSULE_NAME = ctypes.create_string_buffer(b"St9type_info")
-
-
-@functools.cache
-def _type_info_capsule() -> Any:
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = ctypes.py_object, [c_void_p, c_void_p, c_void_p]
-    return new(ctypes.addressof(_TYPE_INFO), ctypes.addressof(_CAPSULE_NAME), None)

@@ -13,6 +13,7 @@ from ..errors import EngineError
 from ..signature import Signature
 from .extensions_carried import obstacles
 from .hosted_op import choices
+from .session_options import session_options_pointer
 
 Engine = Literal["auto", "native", "extensions"]
 ENGINES = get_args(Engine)
@@ -49,9 +50,7 @@ def engine_of(signature: Signature) -> str | None:
 @functools.cache
 def _native_problem() -> str | None:
     try:
-        from . import c_api, native  # noqa: F401
-
-        c_api.session_options_pointer(onnxruntime.SessionOptions())
+        session_options_pointer(onnxruntime.SessionOptions())
     except EngineError as error:
         return str(error)
     return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import ctypes
 import math
-from collections.abc import Callable
 from ctypes import c_void_p
 from time import perf_counter_ns
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from ..compiled import layout
 from ..compiled.kernel import CompiledKernel
 from ..compiled.memory import Record, address_of, words
-from ..compiled.specialization import Specialization, attribute_words, specialize
+from ..compiled.specialization import Specialization, specialize
 from ..errors import EngineError
 from .c_api import Api
 from .hosted_op import AnyOp, HostedOp
@@ -54,7 +53,7 @@ class CompiledNode(KernelNode):
 
     def __init__(self, api: Api, info: int, hosted: HostedOp, python: int) -> None:
         super().__init__(api, info, hosted)
-        self._revision = self._op.revision.value - 1
+        self._revision = self.op.revision.value - 1
         self._records: dict[Specialization, Record] = {}
         # Machine code that runs in another thread may still use what another took the place of.
         self._kept: list[Any] = []
@@ -65,12 +64,7 @@ class CompiledNode(KernelNode):
             "GetTensorMutableData",
             "KernelContext_ParallelFor",
         )
-        self._state = words(
-            0,
-            ctypes.addressof(self._op.revision),
-            python,
-            *map(api.address, functions),
-        )
+        self._state = words(0, ctypes.addressof(self.op.revision), python, *map(api.address, functions))
         self.address = address_of(self._state)
         self._publish()
 
@@ -113,7 +107,7 @@ class CompiledNode(KernelNode):
     def sizes(self, context: int) -> tuple[int, int | None]:
         """Bytes that go in and come out; None where only the kernel tells."""
         inputs = self._inputs(context)
-        shapes = None if self._op.shape_function is None else self._shapes_for(inputs)
+        shapes = None if self.op.shape_function is None else self._shapes_for(inputs)
         bytes_in = sum(map(size, inputs))
         known = [shape for shape in shapes or () if None not in shape]
         if shapes is None or len(known) < len(shapes):
@@ -130,17 +124,17 @@ class CompiledNode(KernelNode):
 
     def _learn(self, inputs: list[Any]) -> None:
         """Make machine code ready for the next call with inputs like these."""
-        revision, kernel = self._op.revision.value, self._op.kernels["cpu"]
+        revision, kernel = self.op.revision.value, self.op.kernels["cpu"]
         if revision != self._revision:
             self._revision, self._records = revision, {}
             self._publish()
         if not isinstance(kernel, CompiledKernel) or kernel.lacking(inputs, self._attributes, self._node.output_dtypes):
             return
-        shapes = None if self._op.shape_function is None else self._shapes_for(inputs)
-        tensors = [None if array is None else (array.dtype, array.ndim) for array in inputs]
-        outputs = self._node.output_dtypes
-        attributes = attribute_words(self._signature, self._attributes, self._node.input_dtypes, outputs)
-        specialization = specialize(kernel, tensors, attributes, outputs, self._node.output_count, shapes)
+        shapes = None if self.op.shape_function is None else self._shapes_for(inputs)
+        outputs, used = self._node.output_dtypes, self._node.output_count
+        specialization, attributes = specialize(
+            self._signature, kernel.cores, inputs, self._attributes, outputs, used, shapes
+        )
         input_sizes = [size for array in inputs if array is not None for size in array.shape]
         output_sizes = [-1 if size is None else size for shape in shapes or () for size in shape]
         if specialization not in self._records:
@@ -175,13 +169,15 @@ class CompiledNode(KernelNode):
         raise EngineError(f"{self._signature.qualified_name} failed in machine code, which left no exception")
 
 
-class _TimedCompiledNode:
+class _TimedCompiledNode(TimedNode):
     """Calls the machine code as ONNX Runtime does, on a copy of what it knows of the node."""
 
+    _node: CompiledNode
+
     def __init__(self, node: CompiledNode, clock: NodeClock) -> None:
-        self._node, self._clock = node, clock
+        super().__init__(node, clock)
         self._called = node.separate()
-        self.aliases: dict[int, Callable[[int], Any]] = {self._called.address: self._called.compute}
+        self.aliases = {self._called.address: self._called.compute}
         # Machine code needs no GIL.
         self._dispatch = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p)(dispatch_address())
         node.leave_machine_code()

@@ -13,7 +13,7 @@ import functools
 import math
 import threading
 import weakref
-from ctypes import addressof, c_int, c_void_p
+from ctypes import c_int, c_void_p
 from typing import Any, NamedTuple
 
 from .. import devices
@@ -33,6 +33,7 @@ class Arena:
 
     Attributes
     ----------
+    cupy : module
     device : int
         As CUDA counts them.
     malloc : callable
@@ -40,7 +41,7 @@ class Arena:
     """
 
     def __init__(self, cupy: Any, api: Api, allocator: int) -> None:
-        self._cupy = cupy
+        self.cupy = cupy
         self._owner = _Owner(api, allocator)
         self.device = self._owner.device
         # The pool refers to the owner alone: with a reference to this object it would never be freed.
@@ -52,9 +53,9 @@ class Arena:
 
     def view(self, address: int, shape: tuple[int, ...], dtype: DType) -> Any:
         """A CuPy array on memory of ONNX Runtime's."""
-        cuda = self._cupy.cuda
+        cuda = self.cupy.cuda
         memory = cuda.UnownedMemory(address, math.prod(shape) * dtype.itemsize, self._owner, self.device)
-        return self._cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(memory, 0))
+        return self.cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(memory, 0))
 
     def stream(self, pointer: int) -> Any:
         """CuPy's object for a ``cudaStream_t``."""
@@ -62,7 +63,7 @@ class Arena:
         if known is None:
             if len(self._streams) >= _MOST_STREAMS:
                 self._streams.clear()
-            known = self._streams[pointer] = devices.stream(self._cupy, pointer)
+            known = self._streams[pointer] = devices.stream(self.cupy, pointer)
         return known
 
 
@@ -102,23 +103,19 @@ class _Owner:
 
     def __init__(self, api: Api, allocator: int) -> None:
         self.api, self.allocator = api, allocator
-        info, number = c_void_p(), c_int()
-        api.check(api.AllocatorGetInfo(allocator, addressof(info)))
-        api.check(api.MemoryInfoGetId(info.value, addressof(number)))
-        self.device = number.value
+        self.device: int = api.get(c_int, api.MemoryInfoGetId, api.get(c_void_p, api.AllocatorGetInfo, allocator))
         # Not at exit, when CUDA may be gone before it.
         weakref.finalize(self, api.ReleaseAllocator, allocator).atexit = False
+
+    def free(self, address: int) -> None:
+        self.api.check(self.api.AllocatorFree(self.allocator, address))
 
 
 class _Block:
     """A piece of an arena, which goes back to it with the last array on it."""
 
     def __init__(self, owner: _Owner, address: int) -> None:
-        weakref.finalize(self, _free, owner, address).atexit = False
-
-
-def _free(owner: _Owner, address: int) -> None:
-    owner.api.check(owner.api.AllocatorFree(owner.allocator, address))
+        weakref.finalize(self, owner.free, address).atexit = False
 
 
 def _allocate(cupy: Any, owner: _Owner, size: int) -> Any:
@@ -126,16 +123,14 @@ def _allocate(cupy: Any, owner: _Owner, size: int) -> Any:
     cuda = cupy.cuda
     if cuda.runtime.getDevice() != owner.device:  # a kernel that made another device current
         return cupy.get_default_memory_pool().malloc(size)
-    address = c_void_p()
     try:
-        owner.api.check(owner.api.AllocatorAlloc(owner.allocator, size, addressof(address)))
+        address = owner.api.get(c_void_p, owner.api.AllocatorAlloc, owner.allocator, size) or 0
     except EngineError as error:
         # On the error below the pool gives back what it does not need, and tries again. That may still be in use by
         # what is queued, and the arena gives it to any stream.
         cuda.runtime.deviceSynchronize()
         raise cuda.runtime.CUDARuntimeError(_OUT_OF_MEMORY) from error
-    block = _Block(owner, address.value or 0)
-    return cuda.MemoryPointer(cuda.UnownedMemory(address.value or 0, size, block, owner.device), 0)
+    return cuda.MemoryPointer(cuda.UnownedMemory(address, size, _Block(owner, address), owner.device), 0)
 
 
 _lock = threading.Lock()
@@ -144,14 +139,13 @@ _arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
 
 def arena_of(cupy: Any, api: Api, info: int) -> Arena:
     """The arena of a node's session, for the ``OrtKernelInfo*`` of the node."""
-    allocator, memory_info = c_void_p(), c_void_p()
-    api.check(api.KernelInfoGetAllocator(info, _DEFAULT_MEMORY, addressof(allocator)))
+    allocator = api.get(c_void_p, api.KernelInfoGetAllocator, info, _DEFAULT_MEMORY)
     # Each node gets an OrtAllocator of its own; what that says of itself lies in the arena.
-    api.check(api.AllocatorGetInfo(allocator.value, addressof(memory_info)))
+    memory_info = api.get(c_void_p, api.AllocatorGetInfo, allocator)
     with _lock:
-        arena = _arenas.get(memory_info.value or 0)
+        arena = _arenas.get(memory_info)
         if arena is None:
-            arena = _arenas[memory_info.value or 0] = Arena(cupy, api, allocator.value or 0)
+            arena = _arenas[memory_info] = Arena(cupy, api, allocator)
         else:
-            api.ReleaseAllocator(allocator.value)
+            api.ReleaseAllocator(allocator)
     return arena

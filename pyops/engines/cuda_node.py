@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import addressof, c_int, c_void_p
 from typing import Any
 
-from .. import kernel
 from ..device_arrays import check_returned, extra_references, on_host
 from ..devices import asnumpy, cupy_with_gpu, is_cupy
 from ..errors import InputError, KeptArrayWarning
@@ -20,9 +18,9 @@ from ..types import dtype_name, is_viewable
 from .c_api import Api
 from .cuda_errors import explanation
 from .cuda_memory import arena_of
+from .cuda_workspace import CudaWorkspace
 from .hosted_op import HostedOp
-from .kernel_node import KernelNode, read_only_copy, workspaces
-from .workspace import Workspace
+from .kernel_node import KernelNode, read_only_copy
 
 
 class CudaNode(KernelNode):
@@ -43,8 +41,11 @@ class CudaNode(KernelNode):
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         super().__init__(api, info, hosted)
         signature, dtypes = self._signature, self._node.input_dtypes
-        self._cupy = cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
+        self._array_module = self._cupy = cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
+        # What NumPy's array of this dtype is in a CPU kernel: a result that needs no other check.
+        self._only_cupy_dtype, self._only_dtype = self._only_dtype, None
         self._arena = arena_of(self._cupy, api, info)
+        self._workspaces: list[CudaWorkspace] = []
         self._on_host = on_host(signature, len(dtypes), hosted.host_inputs)
         self._hosts = [present and stays for present, stays in zip(self._present, self._on_host, strict=True)]
         hosts = [index for index, stays in enumerate(self._hosts) if stays]
@@ -54,15 +55,14 @@ class CudaNode(KernelNode):
 
     def compute(self, context: int) -> None:
         """As `KernelNode.compute`; what the kernel queued may still be running when this returns."""
-        workspace = workspaces.pop() if workspaces else Workspace(self._api)
+        workspace = self._workspaces.pop() if self._workspaces else CudaWorkspace(self._api, self._arena)
         handed: list[Any] = []
         pointer = workspace.context
         pointer.value = context
         stream: Any = None
         try:
-            out = c_void_p()
-            self._api.check(self._api.KernelContext_GetGPUComputeStream(context, addressof(out)))
-            arena, stream = self._arena, self._arena.stream(out.value or 0)
+            address = self._api.get(c_void_p, self._api.KernelContext_GetGPUComputeStream, context)
+            arena, stream = self._arena, self._arena.stream(address or 0)
             cuda = self._cupy.cuda
             # A device of its own for each call: some versions of CuPy's keep in it where a thread came from.
             with cuda.Device(arena.device), stream, cuda.using_allocator(arena.malloc):
@@ -77,10 +77,10 @@ class CudaNode(KernelNode):
                 add_note(error, note)
             raise
         finally:
-            workspaces.append(workspace)
+            self._workspaces.append(workspace)
         memories = [array.data.mem for array in handed if is_cupy(array)]
         handed.clear()
-        if self._keeper is not self._op.kernels.get("cuda") and any(extra_references(memories)):
+        if self._keeper is not self.op.kernels.get("cuda") and any(extra_references(memories)):
             gc.collect()  # a cycle of an exception and its frames keeps them as well, and is none of the kernel's doing
             if any(extra_references(memories)):
                 self._report_kept_on_gpu()
@@ -101,7 +101,7 @@ class CudaNode(KernelNode):
                     "kernel"
                 )
 
-    def _read(self, context: c_void_p, workspace: Workspace, into: list[Any]) -> None:
+    def _read(self, context: c_void_p, workspace: CudaWorkspace, into: list[Any]) -> None:
         """Add the inputs: host inputs as arrays with memory of their own, the others on ONNX Runtime's."""
         get = self._api.KernelContext_GetInput
         if True in self._hosts:
@@ -110,74 +110,24 @@ class CudaNode(KernelNode):
         else:
             into += [None] * len(self._hosts)
         for index in self._on_device:
-            into[index] = self._arena.view(*workspace.locate(get, context, index))
-        # The op may have another kernel by now, which wants them elsewhere than the session was told.
-        wanted = self._op.host_inputs
+            into[index] = workspace.view(get, context, index)
+        # The op may have no such kernel any more, or another, which wants them elsewhere than the session was told.
+        if "cuda" not in self.op.kernels:
+            self.op.kernel("cuda")
+        wanted = self.op.host_inputs
         if wanted != self._hosted.host_inputs:
             for index, to_host in enumerate(on_host(self._signature, len(into), wanted)):
                 if self._present[index] and to_host != self._on_host[index]:
                     into[index] = asnumpy(into[index]) if to_host else self._cupy.asarray(into[index])
 
-    def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
-        function = self._op.kernels.get("cuda") or self._op.kernel("cuda")
-        attributes = self._attributes
-        if self._lists:  # the kernel may change its own
-            attributes = attributes | {name: list(attributes[name]) for name in self._lists}
-        if self._keeper is function:
-            handed[:] = [array.copy() if is_cupy(array) else array for array in handed]
-        if self._op.shape_function is not None:
-            self._run_shaped(context, workspace, handed, function, attributes)
-        else:
-            outputs = self._checked(function(*handed, **attributes))
-            for index, output in self._unwritten(outputs, handed, []):
-                self._write(context, workspace, index, output)
-
-    def _run_shaped(
-        self,
-        context: c_void_p,
-        workspace: Workspace,
-        handed: list[Any],
-        function: Callable[..., Any],
-        attributes: Mapping[str, Any],
-    ) -> None:
-        shapes, inputs = self._shapes_for(handed), len(handed)
-        buffers: list[Any] = []
-        if self._takes_buffers and self._keeper is None and not any(None in shape for shape in shapes):
-            buffers = self._buffers(context, workspace, shapes)
-            out = tuple(buffers) if self._signature.returns_tuple else buffers[0]
-            handed += buffers
-            result = function(*handed[:inputs], **attributes, out=out)
-        else:
-            result = function(*handed, **attributes)
-        outputs = self._checked(result)
-        kernel.check_shapes(self._signature, shapes, outputs, handed[:inputs])
-        for index, output in self._unwritten(outputs, handed[:inputs], buffers):
-            self._write(context, workspace, index, output)
-
-    def _is_in_any(self, arrays: Iterable[Any], output: Any) -> bool:
-        return any(is_cupy(array) and self._cupy.may_share_memory(output, array) for array in arrays)
+    def _copy(self, array: Any) -> Any:
+        return array.copy() if is_cupy(array) else array
 
     def _checked(self, result: Any) -> tuple[Any, ...]:
-        if type(result) is self._cupy.ndarray and result.dtype == self._only_dtype:
+        if type(result) is self._cupy.ndarray and result.dtype == self._only_cupy_dtype:
             return (result,)
-        check_returned(self._signature, result if isinstance(result, tuple) else (result,))
+        check_returned(self._signature, result)
         return super()._checked(result)
-
-    def _buffers(self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
-        buffers = []
-        for index, (shape, dtype) in enumerate(zip(shapes, self._node.output_dtypes, strict=True)):
-            used = index < self._node.output_count
-            address = workspace.allocate(context, index, shape) if used else None
-            buffers.append(
-                self._cupy.empty(shape, dtype) if address is None else self._arena.view(address, shape, dtype)
-            )
-        return buffers
-
-    def _write(self, context: c_void_p, workspace: Workspace, index: int, output: Any) -> None:
-        """Copy an array into the output at `index`, from device to device, behind what computes it."""
-        address = workspace.allocate(context, index, output.shape)
-        if address is not None:
-            self._cupy.copyto(self._arena.view(address, output.shape, output.dtype), output)
 
     def _captured(self) -> InputError:
         parameters = list(self._signature.parameters(len(self._on_host)))
@@ -189,11 +139,11 @@ class CudaNode(KernelNode):
         )
 
     def _report_kept_on_gpu(self) -> None:
-        self._keeper = self._op.kernels.get("cuda")
+        self._keeper = self.op.kernels.get("cuda")
         warnings.warn(
             f"{self._signature.qualified_name} kept a CuPy array that it was handed, or a view of one, which is valid "
             "during its call only: it is on memory of ONNX Runtime's, which others write to from now on. The kernel "
-            f"gets copies in later calls. Keep a copy instead: x.copy() ({self._op.location})",
+            f"gets copies in later calls. Keep a copy instead: x.copy() ({self.op.location})",
             KeptArrayWarning,
             stacklevel=2,
         )

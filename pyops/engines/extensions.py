@@ -12,70 +12,37 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnxruntime
 
 from .. import failures
 from ..errors import EngineError, InputError
 from ..hosting import Host
 from ..model import Model
-from ..node import add_note, describe_node, read_attributes
-from ..op import Op
+from ..node import read_attributes
 from ..types import STRING
 from . import extensions_hook as hook
 from . import extensions_registry, extensions_runs
-from .extensions_carried import answer, obstacles, refusal
+from .extensions_call import compute
+from .extensions_carried import obstacles, refusal
 from .extensions_library import add_library, has_library, library
 from .extensions_registry import PLACE_TYPE as PLACE_TYPE
-from .extensions_runs import Run, this_thread
-from .timing import NodeClock, Nodes, TimedNode, TimedOp
-
-AnyOp = Op[..., Any]
+from .timing import AnyOp, NodeClock, Nodes, TimedNode, TimedOp
 
 
 class _Node(NamedTuple):
     """A node of a session of ours."""
 
-    session: SessionHost
+    host: SessionHost
     name: str
     op: AnyOp
     attributes: Mapping[str, Any]
 
     def compute(self, call: hook.HookCall) -> hook.Answer:
         """The outputs of its op."""
-        runs = self.session.runs_here()
-        if any(run.failure for run in runs):
-            return hook.NOTHING
-        signature = self.op.signature
-        try:
-            return answer(signature, self.op.compute(call.inputs, signature.convert_attributes(self.attributes)))
-        except BaseException as error:
-            add_note(error, describe_node(self.name, signature, call.inputs))
-            failures.remember(error)
-            for run in runs:
-                run.fail(error)
-            if not runs:
-                extensions_runs.fail(error)
-            return hook.NOTHING
+        return compute(self.op, call, self.attributes, self.name, self.host)
 
     def timed(self, clock: NodeClock) -> TimedNode:
         """What is called in its place while its calls are timed."""
-        return _TimedNode(self._replace(op=TimedOp(self.op, clock)), clock)
-
-
-class _TimedNode(NamedTuple):
-    node: _Node
-    clock: NodeClock
-
-    @property
-    def aliases(self) -> Mapping[str, hook.Target]:
-        return {}
-
-    def compute(self, call: hook.HookCall) -> hook.Answer:
-        answer: hook.Answer = self.clock.call(self.node.compute, call)
-        return answer
-
-    def stop(self) -> None:
-        pass
+        return TimedNode(self._replace(op=TimedOp(self.op, clock)), clock)
 
 
 _computes: dict[str, hook.Target] = {}
@@ -132,7 +99,6 @@ class SessionHost:
         if refused:
             lines = "\n".join(f"  - {line}" for line in refused)
             raise EngineError(f"the extensions engine cannot host the model's ops:\n{lines}")
-        self._active: list[Run] = []
         self._keys: list[str] = []
         self.nodes = Nodes(_computes, self._keys)
         with extensions_registry.lock:
@@ -162,14 +128,14 @@ class SessionHost:
         """Create the session by `function`; what a kernel raises meanwhile, for constants, is raised."""
         if not self._fresh and not has_library(self._options):
             try:
-                self._watch(function)
+                function()
             except Exception as error:
                 if self.raised_by_kernel(error) or _UNREGISTERED not in str(error):
                     raise
             else:
                 return
         add_library(self._options, self._needed)
-        self._watch(function)
+        function()
 
     def raised_by_kernel(self, error: Exception) -> BaseException | None:
         """The exception of a kernel, if `create` raised that."""
@@ -179,14 +145,6 @@ class SessionHost:
         """Let go of the nodes; the session is gone."""
         for key in self._keys:
             del _computes[key]
-
-    def runs_here(self) -> list[Run]:
-        """The runs that a call of a kernel may belong to: this thread's, or all with kernels in ONNX Runtime's own."""
-        for run in reversed(this_thread.runs):
-            if run in self._active:
-                return [run]
-        parallel = self._active if extensions_runs.is_parallel(self._options) else ()
-        return [*parallel, *extensions_runs.asynchronous]
 
     def check_feed(self, feed: Mapping[str, Any]) -> None:
         """Refuse strings that onnxruntime-extensions would cut off without a word, or end the process for.
@@ -206,30 +164,15 @@ class SessionHost:
         Parameters
         ----------
         run_options : onnxruntime.RunOptions or None
-            None for options of our own, by which a run stops where a kernel fails; those of others may
-            be in use by other runs.
+            None for options of our own, by which a run stops where a kernel fails.
         quiet : bool
             Whether ONNX Runtime is to print nothing.
         """
-        if run_options is not None:
-            return self._watch(function, run_options)
-        own = onnxruntime.RunOptions()
-        if quiet:
-            own.log_severity_level = _FATAL
-
-        def stop() -> None:
-            own.terminate = True
-
-        return self._watch(function, own, stop=stop)
-
-    def _watch(self, function: Callable[..., Any], *args: Any, stop: Callable[[], None] = lambda: None) -> Any:
-        hook.arm()
-        run = Run(stop)
-        self._active.append(run)
-        try:
-            return extensions_runs.watch(run, function, *args)
-        finally:
-            self._active.remove(run)
+        if run_options is None:
+            run_options = extensions_runs.StoppingOptions()
+            if quiet:
+                run_options.log_severity_level = _FATAL
+        return function(run_options)
 
 
 def _check_strings(where: str, texts: Iterable[Any]) -> None:

@@ -1,14 +1,12 @@
-"""What onnxruntime-extensions can carry of an Op, and how what a kernel returned travels there."""
+"""What onnxruntime-extensions can carry of an Op."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from ..errors import OutputError
 from ..signature import Signature
-from ..types import STRING, dtype_name
-from . import extensions_hook as hook
+from ..types import dtype_name
+from .extensions_hook import MOST_OUTPUTS
 from .extensions_registry import CARRIED, MOST_CHOICES, choices
 
 
@@ -20,8 +18,8 @@ def obstacles(signature: Signature) -> list[str]:
     for parameter in signature.type_parameters:
         if not set(parameter.dtypes) & set(CARRIED):
             found.append(f"type {' or '.join(map(dtype_name, parameter.dtypes))}")
-    if len(signature.outputs) > hook.MOST_OUTPUTS:
-        found.append(f"more than {hook.MOST_OUTPUTS} outputs")
+    if len(signature.outputs) > MOST_OUTPUTS:
+        found.append(f"more than {MOST_OUTPUTS} outputs")
     if not found and len(choices(signature)) > MOST_CHOICES:
         found.append(f"more than {MOST_CHOICES} choices of its types")
     return found
@@ -37,31 +35,3 @@ def refusal(signature: Signature, reasons: Sequence[str]) -> str:
     """One line that says why an op cannot run here, and where it can."""
     listed = ", ".join(reasons)
     return f"{signature.qualified_name}: onnxruntime-extensions cannot carry its {listed}; the native engine can"
-
-
-def answer(signature: Signature, outputs: Sequence[Any]) -> hook.Answer:
-    """What a kernel returned, as onnxruntime-extensions takes it.
-
-    Raises
-    ------
-    OutputError
-        A string holds a NUL character.
-    """
-    result: list[Any] = [0]
-    for item, array in zip(signature.outputs, outputs, strict=True):
-        result += [array.shape, _strings(signature, item.name, array) if array.dtype is STRING else _flat(array)]
-    return tuple(result).__iter__
-
-
-def _flat(array: Any) -> Any:
-    return array.reshape(-1) if array.flags.c_contiguous else array.flatten()
-
-
-def _strings(signature: Signature, name: str, array: Any) -> list[bytes]:
-    texts = [text.encode() for text in array.flat]
-    if any(b"\0" in text for text in texts):
-        raise OutputError(
-            f"{signature.qualified_name}: {name!r} holds a NUL character, at which onnxruntime-extensions cuts strings "
-            "off; the native engine carries it"
-        )
-    return texts

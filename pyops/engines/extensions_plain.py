@@ -12,13 +12,13 @@ import onnxruntime
 from .. import hosting, plugins, registry
 from ..builtin import ONNX_DOMAIN
 from ..errors import EngineError
-from ..node import add_note, describe_node
 from ..op import Op
 from ..signature import AttributeKind, Signature
 from . import extensions_hook as hook
-from . import extensions_registry, extensions_runs
+from . import extensions_registry
 from .extensions import place_all
-from .extensions_carried import answer, obstacles, refusal
+from .extensions_call import compute
+from .extensions_carried import obstacles, refusal
 from .extensions_library import add_library, library
 
 AnyOp = Op[..., Any]
@@ -122,16 +122,8 @@ def _refuse(why: str, call: hook.HookCall) -> hook.Answer:
 
 
 def _compute_plain(op: AnyOp, call: hook.HookCall) -> hook.Answer:
-    if extensions_runs.failed():
-        return hook.NOTHING
-    signature = op.signature
-    try:
-        given = {name: _attribute(signature, name, text) for name, text in call.attributes.items()}
-        return answer(signature, op.compute(call.inputs, signature.convert_attributes(given)))
-    except BaseException as error:
-        add_note(error, describe_node("", signature, call.inputs))
-        extensions_runs.fail(error)
-        return hook.NOTHING
+    given = {name: _attribute(op.signature, name, text) for name, text in call.attributes.items()}
+    return compute(op, call, given)
 
 
 def _attribute(signature: Signature, name: str, text: str) -> Any:

@@ -1,10 +1,10 @@
 """How a kernel's exception gets past onnxruntime-extensions, which has no place for one.
 
 A failing kernel is answered with outputs that have no elements, and the exception is put down in the
-`Run` of the session's call that it belongs to, which raises it when ONNX Runtime returns. For sessions
-that are not ours, the methods of ``onnxruntime.InferenceSession`` that run kernels are exchanged for
-ones that do so. (To set an exception from here, by ``PyThreadState_SetAsyncExc``, is no way: where the
-garbage collector or a signal's handler runs first, it ends there and the numbers stay.)
+`Run` of the session's call that it belongs to, which raises it when ONNX Runtime returns: the methods
+of ``onnxruntime.InferenceSession`` that run kernels are exchanged for ones that do so. (To set an
+exception from here, by ``PyThreadState_SetAsyncExc``, is no way: where the garbage collector or a
+signal's handler runs first, it ends there and the numbers stay.)
 """
 
 from __future__ import annotations
@@ -21,18 +21,30 @@ import onnxruntime
 from .. import failures
 
 
-class Run:
-    """One call of a session, and what a kernel raised in it first."""
+class StoppingOptions(onnxruntime.RunOptions):
+    """Run options for one run, which stops where a kernel fails; those of others may be in use by other runs."""
 
-    def __init__(self, stop: Callable[[], None] = lambda: None) -> None:
+
+class Run:
+    """One call of a session, and what a kernel raised in it first.
+
+    Attributes
+    ----------
+    host : SessionHost or None
+        Of the session, if it is ours.
+    """
+
+    def __init__(self, session: Any, options: StoppingOptions | None = None) -> None:
         self.failure: BaseException | None = None
-        self._stop = stop
+        self.host = getattr(session, "_extensions", None)
+        self._options = options
 
     def fail(self, error: BaseException) -> None:
         """Keep an exception, and let ONNX Runtime stop before the next node."""
         if self.failure is None:
             self.failure = error
-            self._stop()
+            if self._options is not None:
+                self._options.terminate = True
 
 
 class _ThisThread(threading.local):
@@ -45,28 +57,27 @@ class _ThisThread(threading.local):
 this_thread = _ThisThread()
 
 # Those whose kernels run in threads of ONNX Runtime's own.
-_parallel: list[Run] = []
-asynchronous: list[Run] = []
-"""Those that ``run_async`` has begun."""
+_elsewhere: list[Run] = []
 
 
-def failed() -> bool:
-    """Whether a kernel that is called now belongs to a run in which one has failed."""
-    return any(run.failure for run in _runs_here())
+def failed(host: Any = None) -> bool:
+    """Whether a kernel that is called now, in a session of `host` if that is known, belongs to a run that failed."""
+    return any(run.failure for run in _runs_here(host))
 
 
-def _runs_here() -> list[Run]:
-    return this_thread.runs[-1:] or [*_parallel, *asynchronous]
+def _runs_here(host: Any) -> list[Run]:
+    return this_thread.runs[-1:] or [run for run in _elsewhere if host is None or run.host is host]
 
 
-def fail(error: BaseException) -> None:
+def fail(error: BaseException, host: Any = None) -> None:
     """Let the run that a kernel of this thread belongs to raise an exception.
 
-    In a thread of ONNX Runtime's own these are all runs that have kernels there. Where there is none
-    (somebody calls ONNX Runtime's bindings without its Python class), it goes to `threading.excepthook`.
+    In a thread of ONNX Runtime's own these are all runs that have kernels there, of sessions of `host` if that is
+    known. Where there is none (somebody calls ONNX Runtime's bindings without its Python class), it goes to
+    `threading.excepthook`.
     """
     failures.remember(error)
-    runs = _runs_here()
+    runs = _runs_here(host)
     for run in runs:
         run.fail(error)
     if not runs:
@@ -75,12 +86,12 @@ def fail(error: BaseException) -> None:
             threading.excepthook(args)
 
 
-def watch(run: Run, function: Callable[..., Any], *args: Any) -> Any:
+def _watch(run: Run, function: Callable[[], Any]) -> Any:
     """What `function` returns; what a kernel raises in it is raised, whatever ONNX Runtime made of that."""
     result = None
     this_thread.runs.append(run)
     try:
-        result = function(*args)
+        result = function()
     except Exception:
         if run.failure is None and not this_thread.unreported:
             raise
@@ -129,25 +140,21 @@ def _watched(method: Callable[..., Any], arm: Callable[[], None]) -> Callable[..
     @functools.wraps(method)
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         arm()
-        run = Run()
+        run = Run(self, next((item for item in (*args, *kwargs.values()) if isinstance(item, StoppingOptions)), None))
         # The frames of an exception must not refer to what is fed, which a kernel may have been handed.
         calls = [functools.partial(method, self, *args, **kwargs)]
         del args, kwargs
         # No options yet while the session is made, which runs kernels in the calling thread.
-        if not is_parallel(getattr(self, "_sess_options", None)):
-            return watch(run, lambda: calls.pop()())
-        _parallel.append(run)
+        options = getattr(self, "_sess_options", None)
+        if options is None or options.execution_mode != onnxruntime.ExecutionMode.ORT_PARALLEL:
+            return _watch(run, lambda: calls.pop()())
+        _elsewhere.append(run)
         try:
-            return watch(run, lambda: calls.pop()())
+            return _watch(run, lambda: calls.pop()())
         finally:
-            _parallel.remove(run)
+            _elsewhere.remove(run)
 
     return watched
-
-
-def is_parallel(options: Any) -> bool:
-    """Whether sessions of these options run kernels in threads of ONNX Runtime's own."""
-    return options is not None and bool(options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL)
 
 
 def _watched_async(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,20 +162,20 @@ def _watched_async(method: Callable[..., Any]) -> Callable[..., Any]:
     def run_async(
         self: Any, output_names: Any, input_feed: Any, callback: Any, user_data: Any, run_options: Any = None
     ) -> Any:
-        run = Run()
+        run = Run(self)
 
         def call_back(outputs: Any, user_data: Any, error: str) -> None:
-            asynchronous.remove(run)
+            _elsewhere.remove(run)
             if run.failure is None:
                 callback(outputs, user_data, error)
             else:
                 callback([], user_data, "".join(traceback.format_exception(run.failure)))
 
-        asynchronous.append(run)
+        _elsewhere.append(run)
         try:
             return method(self, output_names, input_feed, call_back, user_data, run_options)
         except BaseException:
-            asynchronous.remove(run)
+            _elsewhere.remove(run)
             raise
 
     return run_async

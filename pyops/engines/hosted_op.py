@@ -35,11 +35,7 @@ class HostedOp:
         self.device_type = device_type
         self.host_inputs = op.host_inputs if device_type == "cuda" else ()
         signature = op.signature
-        input_types = [_code(item, choice) for item in signature.inputs]
-        output_types = [_code(item, choice) for item in signature.outputs]
-        answers = _answers(signature, input_types, output_types)
-        if device_type == "cuda":
-            answers |= _cuda_answers(devices.CUDA_PROVIDER, on_host(signature, len(input_types), self.host_inputs))
+        answers = _answers(signature, choice, device_type, self.host_inputs)
         in_place = _in_place_callbacks(signature.may_inplace) if signature.may_inplace else {}
         self.struct = OrtCustomOp(version=API_VERSION, **callbacks, **answers, **in_place)
         self.address = addressof(self.struct)
@@ -92,54 +88,43 @@ def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
     return (_ort_code(item.type.dtypes[0]) or _ANY_TYPE) if len(item.type.dtypes) == 1 else _ANY_TYPE
 
 
-hosted: dict[int, HostedOp] = {}
-"""By the address of their structures, which is how ONNX Runtime refers to them."""
-
-interrupts: list[BaseException] = []
-"""Those that came while ONNX Runtime asked about ops; the next kernel that is created raises them."""
-
-
 # What ONNX Runtime asks of an op is answered by C code alone: a Python function would raise a pending
 # interrupt at its first bytecode, and there is no way to report one in place of a number. The callbacks
 # are as many as there are different answers.
 
 
-def _answers(signature: Signature, input_types: Sequence[int], output_types: Sequence[int]) -> dict[str, int]:
+def _answers(
+    signature: Signature, choice: dict[TypeParameter, DType], device_type: str, host_inputs: Sequence[str]
+) -> dict[str, int]:
     """The addresses of the callbacks that describe an op."""
+    inputs, outputs = signature.inputs, signature.outputs
+    on_cuda = device_type == "cuda"
     constants = {
-        "GetInputTypeCount": len(input_types),
-        "GetOutputTypeCount": len(output_types),
-        "GetExecutionProviderType": None,
+        "GetInputTypeCount": len(inputs),
+        "GetOutputTypeCount": len(outputs),
+        "GetExecutionProviderType": addressof(_provider_name(devices.CUDA_PROVIDER)) if on_cuda else None,
         "GetVariadicInputMinArity": 0,
-        "GetVariadicInputHomogeneity": int(not signature.inputs or signature.inputs[-1].homogeneous),
+        "GetVariadicInputHomogeneity": int(not inputs or inputs[-1].homogeneous),
         "GetVariadicOutputMinArity": 0,
-        "GetVariadicOutputHomogeneity": int(signature.outputs[-1].homogeneous),
+        "GetVariadicOutputHomogeneity": int(outputs[-1].homogeneous),
         "GetStartVersion": signature.version,
         "GetEndVersion": _LATEST,
     }
     by_position = {
-        "GetInputType": tuple(input_types),
-        "GetOutputType": tuple(output_types),
-        "GetInputMemoryType": (_DEFAULT_MEMORY,) * len(input_types),
+        "GetInputType": tuple(_code(item, choice) for item in inputs),
+        "GetOutputType": tuple(_code(item, choice) for item in outputs),
+        "GetInputMemoryType": tuple(
+            _CPU_INPUT if stays else _DEFAULT_MEMORY for stays in on_host(signature, len(inputs), host_inputs)
+        ),
         "GetInputCharacteristic": tuple(
-            _VARIADIC if item.variadic else _OPTIONAL if item.optional else _REQUIRED for item in signature.inputs
+            _VARIADIC if item.variadic else _OPTIONAL if item.optional else _REQUIRED for item in inputs
         ),
         # A model need not name the outputs that it does not use.
-        "GetOutputCharacteristic": tuple(_VARIADIC if item.variadic else _OPTIONAL for item in signature.outputs),
+        "GetOutputCharacteristic": tuple(_VARIADIC if item.variadic else _OPTIONAL for item in outputs),
     }
     callbacks = {name: _constant_callback(PROTOTYPES[name], answer) for name, answer in constants.items()}
     callbacks |= {name: _position_callback(PROTOTYPES[name], answers) for name, answers in by_position.items()}
     return callbacks | {"GetName": _name_callback}
-
-
-def _cuda_answers(provider: str, on_host: Sequence[bool]) -> dict[str, int]:
-    """Those of a CUDA kernel that differ: the execution provider, and which inputs are to lie on the host."""
-    memory_types = tuple(_CPU_INPUT if stays else _DEFAULT_MEMORY for stays in on_host)
-    prototype = PROTOTYPES["GetExecutionProviderType"]
-    return {
-        "GetExecutionProviderType": _constant_callback(prototype, addressof(_provider_name(provider))),
-        "GetInputMemoryType": _position_callback(PROTOTYPES["GetInputMemoryType"], memory_types),
-    }
 
 
 @functools.cache

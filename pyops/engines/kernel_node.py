@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import c_void_p
 from sys import getrefcount
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,10 @@ import numpy as np
 from .. import failures, kernel
 from ..detaching import detach
 from ..errors import KeptArrayWarning
-from ..node import add_note
-from ..op import Op
+from ..node import add_note, describe_node
 from ..types import is_viewable
 from .c_api import Api
-from .hosted_op import HostedOp
+from .hosted_op import AnyOp, HostedOp
 from .node_info import read_node_info
 from .timing import NodeClock, TimedNode, TimedOp
 from .workspace import Workspace
@@ -32,8 +30,23 @@ _MAX_SHAPES = 256
 workspaces: list[Workspace] = []
 
 
+def read_only_copy(array: Any) -> Any:
+    """A copy with memory of its own; None for None."""
+    if array is not None:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
+
+
 class KernelNode:
     """A node of a session; made once when ONNX Runtime creates the session.
+
+    Attributes
+    ----------
+    name : str
+        As in the model; may be empty.
+    op : Op
+        What computes it.
 
     Raises
     ------
@@ -42,13 +55,16 @@ class KernelNode:
     """
 
     device_type = "cpu"
+    # Whose arrays the kernel takes and returns.
+    _array_module: Any = np
 
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         # ONNX Runtime reads the hosted op's structure once more when it destroys the kernel.
         self._hosted = hosted
         self._api = api
-        self._op = hosted.op
+        self.op: AnyOp = hosted.op
         self._node = node = read_node_info(api, info, hosted.op.signature)
+        self.name = node.name
         self._signature = node.signature
         self._present = [dtype is not None for dtype in node.input_dtypes]
         self._attributes = node.attributes
@@ -62,27 +78,13 @@ class KernelNode:
         # A kernel that is known to keep what it is handed, and gets copies.
         self._keeper: Any = None
 
-    @property
-    def name(self) -> str:
-        """As in the model; may be empty."""
-        return self._node.name
-
-    @property
-    def op(self) -> Op[..., Any]:
-        """What computes it."""
-        return self._op
-
     def timed(self, clock: NodeClock) -> TimedNode:
         """What is called in its place while its calls are timed."""
-        return _TimedKernelNode(self, clock)
-
-    def with_timed_kernel(self, clock: NodeClock) -> KernelNode:
-        """The same node, with its kernel timed."""
         node = copy.copy(self)
-        node._op = TimedOp(self._op, clock)
-        if self._keeper is self._op.kernels.get(self.device_type):
-            node._keeper = node._op.kernels.get(self.device_type)
-        return node
+        node.op = TimedOp(self.op, clock)
+        if self._keeper is self.op.kernels.get(self.device_type):
+            node._keeper = node.op.kernels.get(self.device_type)
+        return TimedNode(node, clock)
 
     def compute(self, context: int) -> None:
         """Run the kernel on the inputs of an ``OrtKernelContext*`` and fill its outputs.
@@ -108,18 +110,18 @@ class KernelNode:
             workspaces.append(workspace)
         for array in handed:
             # References: the list, this variable, and the argument of the count itself.
-            if getrefcount(array) > 3 and array is not None and self._keeper is not self._op.kernels["cpu"]:
+            if getrefcount(array) > 3 and array is not None and self._keeper is not self.op.kernels["cpu"]:
                 del array
                 self._report_kept(handed)
                 break
 
     def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
-        op, attributes = self._op, self._attributes
-        function = op.kernels["cpu"]
+        op, attributes = self.op, self._attributes
+        function = op.kernels[self.device_type]
         if self._lists:  # the kernel may change its own
             attributes = attributes | {name: list(attributes[name]) for name in self._lists}
         if self._keeper is function:
-            handed[:] = map(read_only_copy, handed)
+            handed[:] = map(self._copy, handed)
         if op.shape_function is not None:
             self._run_shaped(context, workspace, handed, function, attributes)
             return
@@ -175,8 +177,11 @@ class KernelNode:
             if not buffers or output is not buffers[index]
         ]
 
+    _copy = staticmethod(read_only_copy)
+
     def _is_in_any(self, arrays: Iterable[Any], output: Any) -> bool:
-        return any(array is not None and np.may_share_memory(output, array) for array in arrays)
+        module = self._array_module
+        return any(isinstance(array, module.ndarray) and module.may_share_memory(output, array) for array in arrays)
 
     def _checked(self, result: Any) -> tuple[Any, ...]:
         outputs = kernel.check_outputs(self._signature, self._node.output_dtypes, result)
@@ -186,12 +191,12 @@ class KernelNode:
 
     def _shapes_for(self, inputs: list[Any]) -> Sequence[tuple[int | None, ...]]:
         """The output shapes that the op's shape function gives for these inputs."""
-        key = (self._op.shape_function, *[None if array is None else array.shape for array in inputs])
+        key = (self.op.shape_function, *[None if array is None else array.shape for array in inputs])
         shapes = self._shapes.get(key)
         if shapes is None:
             if len(self._shapes) >= _MAX_SHAPES:
                 self._shapes.clear()
-            shapes = self._shapes[key] = self._op.output_shapes(inputs, self._node.attributes)
+            shapes = self._shapes[key] = self.op.output_shapes(inputs, self._node.attributes)
         return shapes
 
     def _buffers(self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -200,47 +205,27 @@ class KernelNode:
         for index, (shape, dtype) in enumerate(zip(shapes, self._node.output_dtypes, strict=True)):
             used = index < self._node.output_count
             buffer = workspace.output(context, index, shape, dtype) if used else None
-            buffers.append(np.empty(shape, dtype) if buffer is None else buffer)
+            buffers.append(self._array_module.empty(shape, dtype) if buffer is None else buffer)
         return buffers
 
     def _explain(self, error: BaseException, handed: list[Any]) -> None:
         inputs = handed[: len(self._node.input_dtypes)]
-        note = self._node.describe(inputs if len(inputs) == len(self._node.input_dtypes) else [])
-        del inputs
-        detach(handed, self._op.kernels.get(self.device_type) or self._op.kernels["cpu"], error.__traceback__)
+        known = inputs if len(inputs) == len(self._node.input_dtypes) else []
+        note = describe_node(self.name, self._signature, known)
+        del inputs, known
+        detach(handed, self.op.kernels.get(self.device_type) or self.op.kernels["cpu"], error.__traceback__)
         add_note(error, note)
 
     def _report_kept(self, handed: list[Any]) -> None:
         # A kernel that caught an exception of a session that it ran is still in that one's frames.
         last = failures.last_exception()
-        if not detach(handed, self._op.kernels["cpu"], last.__traceback__ if last else None):
+        if not detach(handed, self.op.kernels["cpu"], last.__traceback__ if last else None):
             return
         # Searching for what was kept takes long; from now on there is nothing that must not be.
-        self._keeper = self._op.kernels["cpu"]
+        self._keeper = self.op.kernels["cpu"]
         warnings.warn(
             f"{self._signature.qualified_name} kept an array that it was handed, or a view of one, which is valid "
-            f"during its call only; it now has a copy. Keep a copy instead: x.copy() ({self._op.location})",
+            f"during its call only; it now has a copy. Keep a copy instead: x.copy() ({self.op.location})",
             KeptArrayWarning,
             stacklevel=2,
         )
-
-
-class _TimedKernelNode:
-    aliases: Mapping[int, Callable[[int], Any]] = MappingProxyType({})
-
-    def __init__(self, node: KernelNode, clock: NodeClock) -> None:
-        self._node, self._clock = node.with_timed_kernel(clock), clock
-
-    def compute(self, context: int) -> None:
-        self._clock.call(self._node.compute, context)
-
-    def stop(self) -> None:
-        pass
-
-
-def read_only_copy(array: Any) -> Any:
-    """A copy with memory of its own; None for None."""
-    if array is not None:
-        array = array.copy()
-        array.flags.writeable = False
-    return array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import addressof, c_int, c_size_t, c_void_p
+from ctypes import c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,6 @@ class NodeInfo:
     output_dtypes: tuple[DType, ...]
     output_count: int
 
-    def describe(self, arrays: list[Any]) -> str:
-        """The node and its inputs, for messages."""
-        return describe_node(self.name, self.signature, arrays)
-
 
 def read_node_info(api: Api, info: int, signature: Signature) -> NodeInfo:
     """Read an ``OrtKernelInfo*``, which lives no longer than the creation of the kernel.
@@ -55,24 +51,18 @@ def read_node_info(api: Api, info: int, signature: Signature) -> NodeInfo:
     name = read_text(api, lambda out, size: api.KernelInfo_GetNodeName(info, out, size))
     try:
         attributes = read_attributes(api, info, signature)
-        input_count = _count(api, api.KernelInfo_GetInputCount, info)
+        input_count = api.get(c_size_t, api.KernelInfo_GetInputCount, info)
         inputs = tuple(_input_dtype(api, info, index) for index in range(input_count))
         declared = kernel.output_dtypes(signature, inputs)
     except PyopsError as error:
         error.add_note(describe_node(name, signature))
         raise
-    output_count = _count(api, api.KernelInfo_GetOutputCount, info)
+    output_count = api.get(c_size_t, api.KernelInfo_GetOutputCount, info)
     outputs = [
         declared[min(index, len(declared) - 1)] or _dtype(api, api.KernelInfo_GetOutputTypeInfo, info, index)
         for index in range(max(output_count, len(declared) - signature.outputs[-1].variadic))
     ]
     return NodeInfo(name, signature, attributes, inputs, tuple(outputs), output_count)
-
-
-def _count(api: Api, function: Callable[[int, int], int | None], info: int) -> int:
-    count = c_size_t()
-    api.check(function(info, addressof(count)))
-    return count.value
 
 
 def _input_dtype(api: Api, info: int, index: int) -> DType | None:
@@ -82,16 +72,15 @@ def _input_dtype(api: Api, info: int, index: int) -> DType | None:
 
 
 def _dtype(api: Api, function: Callable[[int, int, int], int | None], info: int, index: int) -> DType:
-    type_info, tensor_info, code = c_void_p(), c_void_p(), c_int()
-    api.check(function(info, index, addressof(type_info)))
+    type_info = api.get(c_void_p, function, info, index)
     try:
-        api.check(api.CastTypeInfoToTensorInfo(type_info.value, addressof(tensor_info)))
-        if not tensor_info.value:
+        tensor_info = api.get(c_void_p, api.CastTypeInfoToTensorInfo, type_info)
+        if not tensor_info:
             raise InputError(f"number {index} is no tensor; custom operators have tensors only")
-        api.check(api.GetTensorElementType(tensor_info.value, addressof(code)))
+        code = api.get(c_int, api.GetTensorElementType, tensor_info)
     finally:
-        api.ReleaseTypeInfo(type_info.value)
-    row = from_ort(code.value)
+        api.ReleaseTypeInfo(type_info)
+    row = from_ort(code)
     if row is None:
-        raise InputError(f"tensor {index} has element type {code.value} of ONNX Runtime, which NumPy lacks")
+        raise InputError(f"tensor {index} has element type {code} of ONNX Runtime, which NumPy lacks")
     return row.dtype

@@ -40,7 +40,8 @@ def infer_output_shapes(api: Api, op: Op[..., Any], context: int) -> None:
     fails, the shapes stay open, and the same function is held against the kernel's result later.
     """
     try:
-        specs = [_input(api, context, index) for index in range(_count(api, context))]
+        count = api.get(c_size_t, api.ShapeInferContext_GetInputCount, context)
+        specs = [_input(api, context, index) for index in range(count)]
         outputs = op.infer_shapes(*specs, **_attributes(api, context, op))
     except (_UnknownError, ShapeInferenceError):
         return
@@ -48,26 +49,18 @@ def infer_output_shapes(api: Api, op: Op[..., Any], context: int) -> None:
         _set_output(api, context, index, spec)
 
 
-def _count(api: Api, context: int) -> int:
-    count = c_size_t()
-    api.check(api.ShapeInferContext_GetInputCount(context, addressof(count)))
-    return count.value
-
-
 def _input(api: Api, context: int, index: int) -> Spec | None:
-    info, code, rank = c_void_p(), c_int(), c_size_t()
-    api.check(api.ShapeInferContext_GetInputTypeShape(context, index, addressof(info)))
-    api.check(api.GetTensorElementType(info.value, addressof(code)))
-    row = from_ort(code.value)
+    info = api.get(c_void_p, api.ShapeInferContext_GetInputTypeShape, context, index)
+    row = from_ort(api.get(c_int, api.GetTensorElementType, info))
     if row is None:  # an absent optional input has no element type
         return None
-    api.check(api.GetDimensionsCount(info.value, addressof(rank)))
-    if not rank.value:
+    rank = api.get(c_size_t, api.GetDimensionsCount, info)
+    if not rank:
         # A tensor of unknown rank looks like a scalar here.
         raise _UnknownError
-    dims, names = (c_int64 * rank.value)(), (c_char_p * rank.value)()
-    api.check(api.GetDimensions(info.value, addressof(dims), rank.value))
-    api.check(api.GetSymbolicDimensions(info.value, addressof(names), rank.value))
+    dims, names = (c_int64 * rank)(), (c_char_p * rank)()
+    api.check(api.GetDimensions(info, addressof(dims), rank))
+    api.check(api.GetSymbolicDimensions(info, addressof(names), rank))
     return Spec(tuple(map(_dim, dims, names)), row.dtype)
 
 
@@ -102,20 +95,19 @@ def _attributes(api: Api, context: int, op: Op[..., Any]) -> dict[str, Any]:
 
 
 def _set_output(api: Api, context: int, index: int, spec: Spec) -> None:
-    info = c_void_p()
-    api.check(api.CreateTensorTypeAndShapeInfo(addressof(info)))
+    info = api.get(c_void_p, api.CreateTensorTypeAndShapeInfo)
     try:
         sizes = [int(dim) if isinstance(dim, (int, np.integer)) else -1 for dim in spec.shape]
         names = [b"" if size >= 0 else _name(dim) for size, dim in zip(sizes, spec.shape, strict=True)]
         rank, row = len(sizes), element_type(spec.dtype)
         # An address does not keep what lies there: these names do, until ONNX Runtime has copied it.
         dims, labels = (c_int64 * rank)(*sizes), (c_char_p * rank)(*names)
-        api.check(api.SetTensorElementType(info.value, (row and row.ort) or 0))
-        api.check(api.SetDimensions(info.value, addressof(dims), rank))
-        api.check(api.SetSymbolicDimensions(info.value, addressof(labels), rank))
-        api.check(api.ShapeInferContext_SetOutputTypeShape(context, index, info.value))
+        api.check(api.SetTensorElementType(info, (row and row.ort) or 0))
+        api.check(api.SetDimensions(info, addressof(dims), rank))
+        api.check(api.SetSymbolicDimensions(info, addressof(labels), rank))
+        api.check(api.ShapeInferContext_SetOutputTypeShape(context, index, info))
     finally:
-        api.ReleaseTensorTypeAndShapeInfo(info.value)
+        api.ReleaseTensorTypeAndShapeInfo(info)
 
 
 def _name(dim: Any) -> bytes:

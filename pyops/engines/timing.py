@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from time import perf_counter_ns
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -148,20 +149,6 @@ class TimedOp(Op[..., Any]):
         return {device: self._clock.kernel(function) for device, function in self.__dict__["kernels"].items()}
 
 
-class TimedNode(Protocol):
-    """A node while it is timed."""
-
-    @property
-    def aliases(self) -> Mapping[Any, Callable[[Any], Any]]:
-        """What is looked up beside it, by other keys, until the node is gone."""
-
-    def compute(self, argument: Any) -> Any:
-        """In place of the node's own."""
-
-    def stop(self) -> None:
-        """It is no longer called."""
-
-
 class Node(Protocol):
     """A node of a session, as an engine has it."""
 
@@ -178,6 +165,28 @@ class Node(Protocol):
 
     def timed(self, clock: NodeClock) -> TimedNode:
         """What is called in its place."""
+
+
+class TimedNode:
+    """What is called in place of a node while it is timed: `node`, whose kernel is timed too.
+
+    Attributes
+    ----------
+    aliases : mapping
+        What is looked up beside it, by other keys, until the node is gone.
+    """
+
+    aliases: Mapping[Any, Callable[[Any], Any]] = MappingProxyType({})
+
+    def __init__(self, node: Node, clock: NodeClock) -> None:
+        self._node, self._clock = node, clock
+
+    def compute(self, argument: Any) -> Any:
+        """In place of the node's own."""
+        return self._clock.call(self._node.compute, argument)
+
+    def stop(self) -> None:
+        """It is no longer called."""
 
 
 class Nodes(Generic[Key]):

@@ -19,9 +19,9 @@ from .c_api import Api
 _MAX_KEPT = 64
 Get = Callable[[c_void_p, int, Any], int | None]
 # What ONNX Runtime writes for one tensor: its OrtValue*, element type, int64_t* of dimensions, rank and data.
-_CELLS = _VALUE, _, _, _, _DATA = range(5)
+_CELLS = _VALUE, _, _, _, DATA = range(5)
 _ndarray = np.ndarray
-_STRING = 8  # ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING
+_STRING = 8  # ONNX_TENSOR_ELEMENTDATA_TYPE_STRING
 _PACKED = {row.ort for row in ELEMENT_TYPES if row.packed}
 _PACKED_NUMBERS = {row.dtype.num for row in ELEMENT_TYPES if row.packed}
 
@@ -49,7 +49,7 @@ class Workspace:
         self._cells = memoryview(cells).cast("B").cast("q")
         self._at = tuple(byref(cells, ctypes.sizeof(c_int64) * index) for index in range(len(_CELLS)))
         self._value, self._data = (
-            c_void_p.from_buffer(cells, ctypes.sizeof(c_int64) * index) for index in (_VALUE, _DATA)
+            c_void_p.from_buffer(cells, ctypes.sizeof(c_int64) * index) for index in (_VALUE, DATA)
         )
         self._memories: dict[Any, tuple[Any, ...]] = {}
         self._buffers: dict[Any, np.ndarray[Any, Any]] = {}
@@ -83,32 +83,14 @@ class Workspace:
                 continue
             if status := api.GetTensorMutableData(value, at_data):
                 api.check(status)
-            key = (cells[_DATA], shape, code)
+            key = (cells[DATA], shape, code)
             if key in memories:
                 into.append(_ndarray(*memories[key]))
             elif code in _PACKED:
                 data = arrays.bytes_at(self._data, (math.prod(shape) + 1) // 2)
-                into.append(arrays.unpack(data, shape, _dtype(code)))
+                into.append(arrays.unpack(data, shape, dtype_of(code)))
             else:
-                into.append(_ndarray(*self._remember(key, shape, _dtype(code))))
-
-    def locate(self, get: Get, source: c_void_p, index: int) -> tuple[int, tuple[int, ...], DType]:
-        """Where a tensor's elements lie, on whatever device, its shape and its dtype."""
-        api, cells = self._api, self._cells
-        at_value, at_type, at_dims, at_rank, at_data = self._at
-        api.check(get(source, index, at_value))
-        api.check(api.GetTensorElementTypeAndShapeDataReference(self._value, at_type, at_dims, at_rank))
-        api.check(api.GetTensorMutableData(self._value, at_data))
-        _, code, dims, rank, address = cells
-        dims = dims // WORD - 1
-        return address, tuple(words[dims : dims + rank]), _dtype(code)
-
-    def allocate(self, context: c_void_p, index: int, shape: tuple[int, ...]) -> int | None:
-        """Where the elements of the output at `index` go, on whatever device; None where it is not used."""
-        if not self._allocate(context, index, shape):
-            return None
-        self._api.check(self._api.GetTensorMutableData(self._value, self._at[_DATA]))
-        return self._cells[_DATA]
+                into.append(_ndarray(*self._remember(key, shape, dtype_of(code))))
 
     @property
     def value(self) -> int:
@@ -130,9 +112,9 @@ class Workspace:
             api.check(status)
         if not cells[_VALUE]:
             return None
-        if status := api.GetTensorMutableData(self._value, self._at[_DATA]):
+        if status := api.GetTensorMutableData(self._value, self._at[DATA]):
             api.check(status)
-        key = (cells[_DATA], shape, dtype)
+        key = (cells[DATA], shape, dtype)
         known = self._buffers.get(key)
         if known is None:
             if len(self._buffers) >= _MAX_KEPT:
@@ -148,7 +130,7 @@ class Workspace:
                 arrays.StringTensors(self._api).write(self.value, array)
         elif array.dtype.num in _PACKED_NUMBERS:
             if self._allocate(context, index, array.shape) and array.size:
-                self._api.check(self._api.GetTensorMutableData(self._value, self._at[_DATA]))
+                self._api.check(self._api.GetTensorMutableData(self._value, self._at[DATA]))
                 data = arrays.pack(array)
                 arrays.copy_bytes(self._data, data, len(data))
         else:
@@ -176,7 +158,14 @@ class Workspace:
         return known
 
 
-def _dtype(code: int) -> DType:
+def dtype_of(code: int) -> DType:
+    """The dtype of an element type of ONNX Runtime's.
+
+    Raises
+    ------
+    InputError
+        NumPy lacks it.
+    """
     row = from_ort(code)
     if row is None:
         raise InputError(f"a tensor has element type {code} of ONNX Runtime, which NumPy lacks")

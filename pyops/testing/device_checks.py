@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import devices, kernel
-from ..device_arrays import check_returned, on_host
+from ..device_arrays import on_host, returning_cupy
 from ..errors import DeviceError, MissingDependencyError
 from .case import Case, NotRun, is_installed, quiet
 
@@ -21,8 +21,7 @@ def cuda(case: Case) -> str:
         raise NotRun(str(error)) from None
     stay = on_host(signature, len(case.arrays), op.host_inputs)
     arrays = [x if x is None or stays else cupy.asarray(x) for x, stays in zip(case.arrays, stay, strict=True)]
-    outputs = kernel.call(signature, op.kernel("cuda"), arrays, case.attributes)
-    check_returned(signature, outputs)
+    outputs = kernel.call(signature, returning_cupy(signature, op.kernel("cuda")), arrays, case.attributes)
     case.compare(list(map(cupy.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
     problem = _why_no_session()
     if problem:
