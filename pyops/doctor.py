@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from typing import Any
 
 from . import plugins
+from .origin import package
 
 PACKAGES = (
     "onnx-pyops",
@@ -142,7 +143,7 @@ def examine() -> Machine:
         for name, code in PROBES.items()
         if name not in _NEEDS or _NEEDS[name] in versions or providers.get(name)
     }
-    waiting = {f"{plugins.package(plugin)}, {plugin.name}": _import(plugin.name) for plugin in plugins.not_imported()}
+    waiting = {f"{package(plugin)}, {plugin.name}": _import(plugin.name) for plugin in plugins.not_imported()}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         results = dict(zip([*tried, *waiting], pool.map(probe, [*tried.values(), *waiting.values()]), strict=True))
     probes = {name: results[name] for name in tried}

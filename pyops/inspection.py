@@ -18,7 +18,7 @@ from .model import Model
 from .model_text import Value, spell_attribute, value_of
 from .node import misfits
 from .op import Op
-from .origin import AnyOp, engine_name, module_of, package_of, source_line
+from .origin import engine_name, module_of, package, package_of, source_line
 from .signature import Signature
 from .tables import html_paragraphs, html_table, printable, text_table
 
@@ -181,7 +181,7 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
         plugins.import_for(model.undeclared_domains(loaded))
     waiting: dict[str, list[str]] = {}
     for plugin in plugins.not_imported():
-        waiting.setdefault(plugin.name, []).append(plugins.package(plugin))
+        waiting.setdefault(plugin.name, []).append(package(plugin))
     find = functools.cache(functools.partial(_found, adoption.adopted_ops(), waiting))
     constants = {tensor.name for tensor in loaded.proto.graph.initializer}
     return ModelReport(
@@ -205,7 +205,7 @@ def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
 
 
 def _found(
-    adopted: Mapping[tuple[str, str], AnyOp | DeclarationError],
+    adopted: Mapping[tuple[str, str], Op[..., Any] | DeclarationError],
     waiting: Mapping[str, list[str]],
     domain: str,
     name: str,
@@ -215,9 +215,9 @@ def _found(
     found = CustomNode("", domain, name, opset, {})
     op = registry.find(domain, name, opset) or adopted.get((domain, name))
     if isinstance(op, Op):
-        kernel = f"{op.__name__} ({source_line(op)})"
-        known = replace(found, version=op.version, engine=engine_name(op), kernel=kernel, package=package_of(op))
-        return known, op.signature
+        kernel = f"{op.__name__} ({source_line(op.function)})"
+        known = replace(found, version=op.version, engine=engine_name(op.signature), kernel=kernel)
+        return replace(known, package=package_of(domain, op.function)), op.signature
     packages = waiting.get(domain, [])
     # Whether a plug-in has this op is seen when it is imported.
     is_open = packages and plugins.is_enabled() and not op and not registry.versions(domain, name)
@@ -248,8 +248,9 @@ def _imports(loaded: Model, waiting: Mapping[str, list[str]]) -> list[Import]:
         providers = ["ONNX Runtime"] if domain in DOMAINS else []
         providers += ["functions of the model"] if domain in functions else []
         if domain in declared:
-            providers.append(package_of(declared[domain]) or f"module {module_of(declared[domain])}")
-        providers += [f"{package} (not imported)" for package in waiting.get(domain, ())]
+            function = declared[domain].function
+            providers.append(package_of(domain, function) or f"module {module_of(function)}")
+        providers += [f"{name} (not imported)" for name in waiting.get(domain, ())]
         found.append(Import(domain, version, ", ".join(providers)))
     return found
 

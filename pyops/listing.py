@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from . import adoption, plugins, registry
 from .op import Op
-from .origin import engine_name, source_line
+from .origin import engine_name, package, source_line
 from .tables import html_paragraphs, html_table, text_table
 
 AnyOp = Op[..., Any]
@@ -50,7 +50,7 @@ def _notes() -> list[str]:
         if not isinstance(error, Op)
     ]
     how = "to be imported when a model needs it" if plugins.is_enabled() else f"not imported while {plugins.VARIABLE}=0"
-    return notes + [f"{plugin.name}: provided by {plugins.package(plugin)}, {how}" for plugin in plugins.not_imported()]
+    return notes + [f"{plugin.name}: provided by {package(plugin)}, {how}" for plugin in plugins.not_imported()]
 
 
 class OpTable(Sequence[AnyOp]):
@@ -100,5 +100,5 @@ class OpTable(Sequence[AnyOp]):
 
 
 def _row(op: AnyOp) -> tuple[str, ...]:
-    devices = ", ".join(op.device_types)
-    return op.domain, op.name, str(op.version), devices, engine_name(op), source_line(op), op.signature.brief
+    devices, engine = ", ".join(op.device_types), engine_name(op.signature)
+    return op.domain, op.name, str(op.version), devices, engine, source_line(op.function), op.signature.brief

@@ -324,8 +324,8 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "
             f"export it with that version, or declare the op with version={opset}"
         )
-    if domain in registry.providers:
-        return f"{wanted} is not declared: {registry.providers[domain].refusal(name)}"
+    if provider := registry.provider(domain):
+        return f"{wanted} is not declared: {provider.refusal(name)}"
     if domain == "aten" or domain.startswith("torch."):
         namespace = domain.removeprefix("torch.")
         call = "" if domain == "aten" else f'"{namespace}"'

@@ -172,7 +172,9 @@ class InferenceSession(onnxruntime.InferenceSession):
                 )
 
     def _repr_html_(self) -> str:
-        return session_page(self, "native" if self._extensions is None else "extensions", self._nodes)
+        engine = "native" if self._extensions is None else "extensions"
+        nodes = [(name, op.signature, op.function) for name, op in self._nodes]
+        return session_page(self.get_inputs(), self.get_outputs(), self.get_providers(), engine, nodes)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None

@@ -14,6 +14,7 @@ from .. import plugins as plugin_packages
 from ..benchmarking import medians
 from ..errors import PyopsError
 from ..listing import ops
+from ..origin import package
 from . import options
 from .arguments import as_call, as_feed, find_op, import_modules, read_arrays, read_attributes
 from .output import FAILED, fail, print_json, print_lines, print_table, progress_console, reporting_errors
@@ -34,7 +35,7 @@ def list_ops(
     table = ops()
     if as_json:
         waiting = [
-            {"domain": plugin.name, "package": plugin_packages.package(plugin), "module": plugin.value}
+            {"domain": plugin.name, "package": package(plugin), "module": plugin.value}
             for plugin in plugin_packages.not_imported()
         ]
         print_json({"ops": table.records(), "plugins": waiting})
