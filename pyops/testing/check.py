@@ -11,6 +11,7 @@ from .. import adoption, registry
 from ..errors import InputError, MissingDependencyError
 from ..op import Op
 from . import (
+    attribute_checks,
     device_checks,
     engine_checks,
     examples,
@@ -58,7 +59,7 @@ CHECKS: dict[str, Check] = {
         Check(kernel_checks.outputs_owned, _PLAIN),
         Check(kernel_checks.dtypes, _PLAIN),
         Check(kernel_checks.optional_inputs, _PLAIN),
-        Check(kernel_checks.attribute_defaults, _PLAIN),
+        Check(attribute_checks.attribute_defaults, _PLAIN),
         Check(kernel_checks.non_contiguous, _VALUES),
         Check(shape_checks.shape_function, _PLAIN),
         Check(shape_checks.other_sizes, (*_PLAIN, "shape_function")),
@@ -68,7 +69,7 @@ CHECKS: dict[str, Check] = {
         Check(kernel_checks.out_buffers, _VALUES),
         Check(kernel_checks.compiled, _VALUES),
         Check(thread_checks.thread_safe, (*_VALUES, "outputs_owned")),
-        Check(engine_checks.attributes, _PLAIN),
+        Check(attribute_checks.attributes, _PLAIN),
         Check(engine_checks.engine_native, (*_ALL_OF_KERNEL, "other_sizes", "empty", "scalar", "attributes")),
         Check(engine_checks.engine_extensions, (*_ALL_OF_KERNEL, "other_sizes", "empty", "scalar", "attributes")),
         Check(engine_checks.engine_reference, (*_ALL_OF_KERNEL, "other_sizes", "empty", "scalar", "attributes")),

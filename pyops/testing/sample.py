@@ -82,7 +82,7 @@ class Sample:
             There are more or fewer than the op has.
         """
         other = self.named(self.id)
-        other._expected = Outputs(expected_arrays(self, outputs))
+        other._expected = Outputs(_expected_arrays(self, outputs))
         return other
 
     def named(self, id: str) -> Sample:
@@ -116,7 +116,7 @@ class Sample:
         """
         from .sample_model import sample_model
 
-        return sample_model(self, self.expected(), dynamic)
+        return sample_model(self.op.signature, self.inputs, self.attributes, self.expected(), dynamic)
 
     @property
     def feed(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class Sample:
         return _spell_call(self.op, self.inputs, self.attributes)
 
 
-def expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
+def _expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
     """Expected outputs as arrays of the declared dtypes.
 
     Raises
