@@ -17,8 +17,8 @@ from onnxscript.tensor import Tensor
 from pyops import kernel, registry
 from pyops.builtin import is_builtin
 from pyops.errors import InputError
-from pyops.model import describe_missing
 from pyops.op import Op
+from pyops.resolution import describe_missing
 from pyops.shapes import Spec, SymbolicDim
 from pyops.signature import Attribute, AttributeKind, Input, Output, Signature, TypeParameter
 from pyops.types import ELEMENT_TYPES, from_onnx

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from . import adoption, model, plugins, registry
+from . import adoption, model, plugins, registry, resolution
 from .builtin import DOMAINS, ONNX_DOMAIN, is_builtin
 from .errors import DeclarationError, ModelError
-from .model import Model
+from .model import Model, key_of
 from .model_text import Value, spell_attribute, value_of
 from .node import misfits
 from .op import Op
@@ -178,7 +178,7 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
     if loaded.proto is None or not loaded.proto.HasField("graph"):
         raise ModelError(f"{_spell(loaded.source)} is no ONNX model (one in ORT format is not read)")
     if import_plugins:
-        plugins.import_for(model.undeclared_domains(loaded))
+        resolution.import_plugins(loaded)
     waiting: dict[str, list[str]] = {}
     for plugin in plugins.not_imported():
         waiting.setdefault(plugin.name, []).append(package(plugin))
@@ -190,8 +190,8 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
         imports=tuple(_imports(loaded, waiting)),
         inputs=tuple(value_of(item) for item in loaded.proto.graph.input if item.name not in constants),
         outputs=tuple(map(value_of, loaded.proto.graph.output)),
-        nodes=tuple(_custom_node(node, *find(*_key(node), opset)) for node, opset in custom_nodes(loaded)),
-        builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*_key(node)))),
+        nodes=tuple(_custom_node(node, *find(*key_of(node), opset)) for node, opset in custom_nodes(loaded)),
+        builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*key_of(node)))),
     )
 
 
@@ -199,7 +199,7 @@ def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
     """The nodes that are not, or not only, ONNX Runtime's or the model's own, with their domain's opset version."""
     others, adopted = loaded.functions(), adoption.adopted_ops()
     for node, opset in loaded.nodes():
-        key = _key(node)
+        key = key_of(node)
         if key not in others and (not is_builtin(*key) or registry.find(*key, opset) or key in adopted):
             yield node, opset
 
@@ -221,7 +221,7 @@ def _found(
     packages = waiting.get(domain, [])
     # Whether a plug-in has this op is seen when it is imported.
     is_open = packages and plugins.is_enabled() and not op and not registry.versions(domain, name)
-    problems = () if is_open else (str(op) if op else model.describe_missing(domain, name, opset),)
+    problems = () if is_open else (str(op) if op else resolution.describe_missing(domain, name, opset),)
     return replace(found, package=", ".join(packages) or None, problems=problems), None
 
 
@@ -231,12 +231,8 @@ def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: Signature |
     return replace(found, name=node.name, attributes=given, problems=problems)
 
 
-def _key(node: onnx.NodeProto) -> tuple[str, str]:
-    return model.full_domain(node.domain), node.op_type
-
-
 def _spell_builtin(node: onnx.NodeProto) -> str:
-    domain, name = _key(node)
+    domain, name = key_of(node)
     return name if domain == ONNX_DOMAIN else f"{domain}::{name}"
 
 
