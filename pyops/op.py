@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from . import kernel, origin, shape_functions
+from .callables import check_kernel_parameters
 from .compiled import ahead
 from .compiled.kernel import Compile, CompiledKernel, FastMath
 from .compiled.kernel import make as make_kernel
 from .copying import CopyingKernel
-from .declaration import check_kernel_parameters
 from .device_arrays import check_given, check_host_inputs, check_returned
 from .devices import DEVICE_TYPES, DeviceType, check_device_type, cupy, is_cupy
 from .errors import DeclarationError, ShapeInferenceError

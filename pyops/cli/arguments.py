@@ -17,8 +17,9 @@ import numpy as np
 import typer
 
 from .. import plugins, registry
+from ..attribute import AttributeKind
 from ..op import Op
-from ..signature import AttributeKind, Signature
+from ..signature import Signature
 from ..types import ELEMENT_TYPES, STRING, describe, dtype_name, from_type_str, native_dtype
 
 AnyOp = Op[..., Any]

@@ -10,11 +10,12 @@ from typing import Any
 import onnxruntime
 
 from .. import hosting, plugins, registry
+from ..attribute import AttributeKind
 from ..builtin import ONNX_DOMAIN
 from ..errors import EngineError
 from ..node import add_note, describe_node
 from ..op import Op
-from ..signature import AttributeKind, Signature
+from ..signature import Signature
 from . import extensions_hook as hook
 from . import extensions_registry, extensions_runs
 from .extensions import place_all

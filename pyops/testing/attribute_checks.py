@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import registry
+from ..attribute import Attribute
 from ..isolation import isolated_declarations
 from ..op import Op
-from ..signature import Attribute
 from ..types import STRING
 from .case import Case, NotRun, quiet
 from .engines import ENGINES, make_session, why_not

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..attribute import Attribute, AttributeKind
 from ..errors import InputError, OutputError, ShapeInferenceError
 from ..op import Op
-from ..signature import Attribute, AttributeKind
 from ..types import STRING, DType
 from . import kernel_checks
 from .case import Case, quiet, spell_error

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import kernel
+from ..attribute import AttributeKind
 from ..errors import InputError
 from ..op import Op
-from ..signature import AttributeKind
 from ..types import describe
 from .outputs import Outputs
 

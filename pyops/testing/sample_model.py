@@ -8,8 +8,9 @@ from typing import Any
 import onnx
 from onnx import helper, numpy_helper
 
+from ..attribute import Attribute, AttributeKind
 from ..builtin import ONNX_DOMAIN
-from ..signature import Attribute, AttributeKind, Signature
+from ..signature import Signature
 from ..types import element_type
 
 # That of ONNX's own domain, with the IR version that came with it; older ones lack element types.

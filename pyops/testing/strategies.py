@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..attribute import Attribute, AttributeKind
 from ..errors import MissingDependencyError
 from ..op import Op
-from ..signature import Attribute, AttributeKind, Input, TypeParameter
+from ..signature import Input, TypeParameter
 from ..types import STRING, DType
 from .sample import Sample
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..signature import AttributeKind
+from ..attribute import AttributeKind
 from ..types import dtype_name
 from .case import NO_ONNXRUNTIME, Case, NotRun, is_installed, quiet
 
