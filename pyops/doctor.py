@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Any
 
@@ -37,7 +37,7 @@ _AT_ONCE = 4
 _OLDEST_ONNXRUNTIME = (1, 28)
 
 
-class State(Enum):
+class State(StrEnum):
     """What a finding means: only `BROKEN` is a reason to fail."""
 
     OK = "ok"

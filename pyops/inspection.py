@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from .node import misfits
 from .op import Op
 from .origin import engine_name, module_of, package, package_of, source_line
 from .signature import Signature
-from .tables import html_paragraphs, html_table, printable, text_table
+from .tables import Part, Shown
 
 if TYPE_CHECKING:
     import onnx
@@ -82,8 +82,8 @@ class CustomNode:
         return "not declared" if self.problems else "not imported"
 
 
-@dataclass(frozen=True)
-class ModelReport:
+@dataclass(frozen=True, repr=False)
+class ModelReport(Shown):
     """What `inspect` found: tables in a terminal and in a notebook.
 
     Attributes
@@ -110,34 +110,19 @@ class ModelReport:
         """Whether every custom node has a kernel that would run it."""
         return not self.problems
 
-    @property
-    def headline(self) -> str:
-        """The model's format, and what made it."""
-        return f"IR version {self.ir_version}{f', made by {self.producer}' if self.producer else ''}"
-
-    def __str__(self) -> str:
-        parts = [self.headline, *map(text_table, self.tables()), "\n".join(self.notes())]
-        return printable("\n\n".join(filter(None, parts)))
-
-    def _repr_html_(self) -> str:
-        tables = "".join(map(html_table, self.tables()))
-        return f"{html_paragraphs([self.headline])}{tables}{html_paragraphs(self.notes())}"
-
-    def tables(self) -> list[list[Sequence[str]]]:
-        """Its parts as rows, the headers first."""
-        imports = [(item.domain, str(item.version), item.provider or "nobody") for item in self.imports]
+    def parts(self) -> list[Part]:
+        """What made the model, tables of what is in it, and what these do not say."""
+        made_by = f", made by {self.producer}" if self.producer else ""
         values = [("input", item.name, str(item)) for item in self.inputs]
         values += [("output", item.name, str(item)) for item in self.outputs]
-        tables: list[list[Sequence[str]]] = [
-            [("domain", "version", "provided by"), *imports],
-            [("", "name", "type"), *values],
-        ]
-        return [*tables, self.node_table()] if self.nodes else tables
+        imports = [(item.domain, str(item.version), item.provider or "nobody") for item in self.imports]
+        tables = [[("domain", "version", "provided by"), *imports], [("", "name", "type"), *values]]
+        return [f"IR version {self.ir_version}{made_by}", "", tables[0], "", tables[1], "", *self.node_parts()]
 
-    def node_table(self) -> list[Sequence[str]]:
-        """The custom nodes as rows, the header first."""
+    def node_parts(self) -> list[Part]:
+        """The custom nodes, how many others there are, and the problems."""
         header = ("node", "operator", "opset", "attributes", "", "kernel", "engine", "package")
-        rows = (
+        rows = [
             (
                 node.name,
                 f"{node.domain}::{node.op_type}",
@@ -149,14 +134,10 @@ class ModelReport:
                 node.package or "",
             )
             for node in self.nodes
-        )
-        return [header, *rows]
-
-    def notes(self) -> list[str]:
-        """What the tables do not say."""
+        ]
         builtin = ", ".join(f"{name} ({count})" for name, count in sorted(self.builtin.items()))
-        custom = [] if self.nodes else ["no custom nodes"]
-        return [*custom, *([f"ONNX Runtime's own: {builtin}"] if builtin else []), *self.problems]
+        notes = ["" if rows else "no custom nodes", *([f"ONNX Runtime's own: {builtin}"] if builtin else [])]
+        return [[header, *rows], *notes, *self.problems]
 
 
 def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:

@@ -8,7 +8,7 @@ from typing import Any, overload
 from . import adoption, plugins, registry
 from .op import Op
 from .origin import engine_name, package, source_line
-from .tables import html_paragraphs, html_table, text_table
+from .tables import Part, Shown
 
 AnyOp = Op[..., Any]
 
@@ -53,7 +53,7 @@ def _notes() -> list[str]:
     return notes + [f"{plugin.name}: provided by {package(plugin)}, {how}" for plugin in plugins.not_imported()]
 
 
-class OpTable(Sequence[AnyOp]):
+class OpTable(Shown, Sequence[AnyOp]):
     """Ops, readable in a terminal and in a notebook.
 
     Attributes
@@ -89,14 +89,10 @@ class OpTable(Sequence[AnyOp]):
     def __len__(self) -> int:
         return len(self._ops)
 
-    def __repr__(self) -> str:
-        table = text_table([_HEADER, *map(_row, self._ops)]) if self._ops else self._where_empty
-        return "\n".join([table, *self.notes])
-
-    def _repr_html_(self) -> str:
-        if not self._ops:
-            return html_paragraphs([self._where_empty, *self.notes])
-        return html_table([_HEADER, *map(_row, self._ops)]) + html_paragraphs(self.notes)
+    def parts(self) -> list[Part]:
+        """The table and the notes."""
+        where_empty = [] if self else [self._where_empty]
+        return [[_HEADER, *map(_row, self._ops)], *where_empty, *self.notes]
 
 
 def _row(op: AnyOp) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .origin import engine_name, package_of, source_line
 from .signature import Signature
-from .tables import html_paragraphs, html_table
+from .tables import Part, html_parts
 
 
 def op_page(signature: Signature, function: Callable[..., Any], device_types: Iterable[str], has_shapes: bool) -> str:
@@ -35,9 +35,9 @@ def op_page(signature: Signature, function: Callable[..., Any], device_types: It
     kernels = f"kernels {', '.join(device_types)}{', shape function' if has_shapes else ''}"
     facts = [f"engine {engine_name(signature)}", kernels, source_line(function)]
     facts += filter(None, [package_of(signature.domain, function)])
-    lines = (inspect.getdoc(function) or "").splitlines()[:1]
+    parts: list[Part] = [*(inspect.getdoc(function) or "").splitlines()[:1], rows, " · ".join(facts)]
     headline = f"<b>{html.escape(signature.qualified_name)}</b>, version {signature.version}"
-    return f"<p>{headline}</p>{html_paragraphs(lines)}{html_table(rows)}{html_paragraphs([' · '.join(facts)])}"
+    return f"<p>{headline}</p>{html_parts(parts)}"
 
 
 def session_page(
@@ -60,9 +60,9 @@ def session_page(
         values += [(kind, item.name, item.type, _spell_shape(item.shape)) for item in items]
     table: list[Sequence[str]] = [("node", "op", "version", "kernel")]
     table += [(name, op.qualified_name, str(op.version), source_line(function)) for name, op, function in nodes]
-    ours = html_table(table) if len(table) > 1 else html_paragraphs(["no node is computed by a declared op"])
+    none = [] if len(table) > 1 else ["no node is computed by a declared op"]
     headline = f"<b>InferenceSession</b> on {html.escape(', '.join(providers))}, ops hosted by the {engine} engine"
-    return f"<p>{headline}</p>{html_table(values)}{ours}"
+    return f"<p>{headline}</p>{html_parts([values, table, *none])}"
 
 
 def _spell_shape(shape: Sequence[Any]) -> str:
