@@ -43,11 +43,10 @@ def check_kernel_parameters(function: Callable[..., Any], signature: Signature) 
         Its parameters cannot take the declared inputs and attributes.
     """
     attributes: dict[str, object] = {a.name: None for a in signature.attributes}
-    variadic = bool(signature.inputs) and signature.inputs[-1].variadic
     required = sum(not item.optional and not item.variadic for item in signature.inputs)
     try:
         bind = inspect.signature(function).bind
-        for count in (required, len(signature.inputs) + variadic):
+        for count in (required, len(signature.inputs) + signature.is_variadic):
             bind(*[None] * count, **attributes)
     except (TypeError, ValueError) as error:
         name = getattr(function, "__qualname__", repr(function))

@@ -88,7 +88,7 @@ def check_returned(signature: Signature, outputs: Sequence[Any]) -> None:
     """
     for index, output in enumerate(outputs):
         if isinstance(output, (np.ndarray, np.generic)):
-            item = signature.outputs[min(index, len(signature.outputs) - 1)]
+            item = signature.output(index)
             raise OutputError(
                 f"{signature.qualified_name}: the CUDA kernel returned a NumPy array for {item.name!r}; return a CuPy "
                 "array, for example cupy.asarray(result)"

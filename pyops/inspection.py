@@ -17,7 +17,7 @@ from .errors import DeclarationError, ModelError
 from .model import Model, key_of
 from .model_text import Value, spell_attribute, value_of
 from .node import misfits
-from .op import Op
+from .op import AnyOp, Op
 from .origin import engine_name, module_of, package, package_of, source_line
 from .signature import Signature
 from .tables import Part, Shown
@@ -186,7 +186,7 @@ def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
 
 
 def _found(
-    adopted: Mapping[tuple[str, str], Op[..., Any] | DeclarationError],
+    adopted: Mapping[tuple[str, str], AnyOp | DeclarationError],
     waiting: Mapping[str, list[str]],
     domain: str,
     name: str,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import overload
 
 from . import adoption, plugins, registry
-from .op import Op
+from .op import AnyOp, Op
 from .origin import engine_name, package, source_line
 from .tables import Part, Shown
-
-AnyOp = Op[..., Any]
 
 _HEADER = ("domain", "op type", "version", "devices", "engine", "source", "signature")
 

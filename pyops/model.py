@@ -12,7 +12,7 @@ from .builtin import ONNX_DOMAIN
 from .errors import ModelError
 from .hosting import Host
 from .node import linked_attributes
-from .op import Op
+from .op import AnyOp
 
 if TYPE_CHECKING:
     import onnx
@@ -102,9 +102,7 @@ class Model:
         proto = onnx.inliner.inline_local_functions(self.proto)
         return Model(proto.SerializeToString(), proto, self.folder)
 
-    def hosted(
-        self, hosts: Mapping[Key, Host], mark: Callable[[onnx.NodeProto, Op[..., Any]], None] | None = None
-    ) -> Model:
+    def hosted(self, hosts: Mapping[Key, Host], mark: Callable[[onnx.NodeProto, AnyOp], None] | None = None) -> Model:
         """The model as ONNX Runtime can take it: nodes under the domains and op types that host them.
 
         Before a variadic input ONNX Runtime wants a name for each optional one, an empty name where
@@ -145,8 +143,8 @@ def _changes(node: onnx.NodeProto, hosts: Mapping[Key, Host]) -> bool:
 
 
 def _missing_names(node: onnx.NodeProto, host: Host) -> int:
-    inputs = host.op.signature.inputs
-    return max(0, len(inputs) - 1 - len(node.input)) if inputs and inputs[-1].variadic else 0
+    signature = host.op.signature
+    return max(0, len(signature.inputs) - 1 - len(node.input)) if signature.is_variadic else 0
 
 
 def _nodes(container: Any) -> Iterator[onnx.NodeProto]:

@@ -355,3 +355,6 @@ class Op(Generic[P, R]):
 
     def _repr_html_(self) -> str:
         return op_page(self.signature, self.function, self.device_types, self.shape_function is not None)
+
+
+AnyOp = Op[..., Any]

@@ -10,6 +10,7 @@ from typing import Any
 from .origin import engine_name, package_of, source_line
 from .signature import Signature
 from .tables import Part, html_parts
+from .types import spell_shape
 
 
 def op_page(signature: Signature, function: Callable[..., Any], device_types: Iterable[str], has_shapes: bool) -> str:
@@ -57,13 +58,9 @@ def session_page(
     """
     values: list[Sequence[str]] = [("", "name", "type", "shape")]
     for kind, items in (("input", inputs), ("output", outputs)):
-        values += [(kind, item.name, item.type, _spell_shape(item.shape)) for item in items]
+        values += [(kind, item.name, item.type, spell_shape(item.shape)) for item in items]
     table: list[Sequence[str]] = [("node", "op", "version", "kernel")]
     table += [(name, op.qualified_name, str(op.version), source_line(function)) for name, op, function in nodes]
     none = [] if len(table) > 1 else ["no node is computed by a declared op"]
     headline = f"<b>InferenceSession</b> on {html.escape(', '.join(providers))}, ops hosted by the {engine} engine"
     return f"<p>{headline}</p>{html_parts([values, table, *none])}"
-
-
-def _spell_shape(shape: Sequence[Any]) -> str:
-    return f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"

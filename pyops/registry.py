@@ -9,22 +9,22 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, cast
 
-from .op import Op
+from .op import AnyOp
 
 _lock = threading.Lock()
-_ops: dict[tuple[str, str], dict[int, Op[..., Any]]] = {}
+_ops: dict[tuple[str, str], dict[int, AnyOp]] = {}
 # Of this thread: where declarations are collected in place of being entered, and whether they replace others.
-_aside: ContextVar[list[Op[..., Any]] | None] = ContextVar("_aside", default=None)
+_aside: ContextVar[list[AnyOp] | None] = ContextVar("_aside", default=None)
 _adds_only = ContextVar("_adds_only", default=False)
 
-listeners: list[Callable[[Op[..., Any]], None]] = []
+listeners: list[Callable[[AnyOp], None]] = []
 """Called with each op that is entered, after it is."""
 
 
 class Provider(Protocol):
     """Declares ops of a domain when they are asked for, where there are too many to declare them all."""
 
-    def provide(self, name: str) -> Op[..., Any] | None:
+    def provide(self, name: str) -> AnyOp | None:
         """The op of this name, which is not declared; None if there is none."""
 
     def refusal(self, name: str) -> str:
@@ -44,7 +44,7 @@ def provider(domain: str) -> Provider | None:
     return cast("Provider", importlib.import_module(found)) if isinstance(found, str) else found
 
 
-def declare(op: Op[..., Any]) -> Op[..., Any]:
+def declare(op: AnyOp) -> AnyOp:
     """Enter an op, in place of the one with its domain, name and version.
 
     Returns
@@ -82,9 +82,9 @@ def adding_only() -> Iterator[None]:
 
 
 @contextmanager
-def apart() -> Iterator[list[Op[..., Any]]]:
+def apart() -> Iterator[list[AnyOp]]:
     """Within it, this thread's declarations are not entered but collected."""
-    collected: list[Op[..., Any]] = []
+    collected: list[AnyOp] = []
     token = _aside.set(collected)
     try:
         yield collected
@@ -95,7 +95,7 @@ def apart() -> Iterator[list[Op[..., Any]]]:
 class Declarations(NamedTuple):
     """Every declared op with its body, by domain and name, and then by version; and the providers."""
 
-    ops: dict[tuple[str, str], dict[int, tuple[Op[..., Any], dict[str, Any]]]]
+    ops: dict[tuple[str, str], dict[int, tuple[AnyOp, dict[str, Any]]]]
     providers: dict[str, Provider | str]
 
 
@@ -109,7 +109,7 @@ def declarations() -> Declarations:
         return Declarations(ops, dict(providers))
 
 
-def restore(declared: Declarations, keep: Callable[[Op[..., Any]], bool]) -> None:
+def restore(declared: Declarations, keep: Callable[[AnyOp], bool]) -> None:
     """Undo every declaration and registration since `declared` was taken.
 
     Parameters
@@ -138,30 +138,30 @@ def restore(declared: Declarations, keep: Callable[[Op[..., Any]], bool]) -> Non
             listener(op)
 
 
-def versions(domain: str, name: str) -> dict[int, Op[..., Any]]:
+def versions(domain: str, name: str) -> dict[int, AnyOp]:
     """The declared versions of an operator; empty where there is none."""
     if (domain, name) not in _ops and (source := provider(domain)) and (provided := source.provide(name)):
         declare(provided)
     return dict(_ops.get((domain, name), {}))
 
 
-def find(domain: str, name: str, opset: int) -> Op[..., Any] | None:
+def find(domain: str, name: str, opset: int) -> AnyOp | None:
     """The op that a model importing `opset` of the domain means: the highest version not above it."""
     return choose(versions(domain, name), opset)
 
 
-def choose(versions: Mapping[int, Op[..., Any]], opset: int) -> Op[..., Any] | None:
+def choose(versions: Mapping[int, AnyOp], opset: int) -> AnyOp | None:
     """Of an operator's versions, the highest that is not above `opset`."""
     return max((op for op in versions.values() if op.version <= opset), key=lambda op: op.version, default=None)
 
 
-def all_versions() -> dict[tuple[str, str], dict[int, Op[..., Any]]]:
+def all_versions() -> dict[tuple[str, str], dict[int, AnyOp]]:
     """Every declared op, by domain and name, and then by version."""
     with _lock:
         return {key: dict(versions) for key, versions in _ops.items()}
 
 
-def latest() -> list[Op[..., Any]]:
+def latest() -> list[AnyOp]:
     """The highest version of every declared op."""
     with _lock:
         return [max(versions.values(), key=lambda op: op.version) for versions in _ops.values()]

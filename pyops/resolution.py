@@ -5,14 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from . import plugins, registry
 from .builtin import is_builtin, unknown_version
 from .errors import DeclarationError
 from .model import Key, Model, key_of
 from .node import misfits
-from .op import Op
+from .op import AnyOp
 
 
 def import_plugins(model: Model) -> None:
@@ -41,11 +40,11 @@ class Resolution:
         What is missing or does not fit, one line each.
     """
 
-    ops: dict[Key, Op[..., Any]] = field(default_factory=dict)
+    ops: dict[Key, AnyOp] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
-def resolve(model: Model, adopted: Mapping[Key, Op[..., Any] | DeclarationError], shared: set[str]) -> Resolution:
+def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], shared: set[str]) -> Resolution:
     """Find the declared op behind each node.
 
     Parameters

@@ -11,10 +11,10 @@ import onnxruntime
 
 from .devices import CUDA_PROVIDER
 from .errors import DeviceCopyWarning, DeviceError, MissingDependencyError
-from .op import Op
+from .op import AnyOp
 
 # The ops of which it is said already that they run on the CPU in sessions with a GPU.
-_said: weakref.WeakSet[Op[..., Any]] = weakref.WeakSet()
+_said: weakref.WeakSet[AnyOp] = weakref.WeakSet()
 
 
 def check_available(providers: Any) -> None:
@@ -52,7 +52,7 @@ def _asks_for_cuda(providers: Any) -> bool:
     return CUDA_PROVIDER in [item if isinstance(item, str) else item[0] for item in providers or ()]
 
 
-def tell_copies(ops: Iterable[Op[..., Any]], engine: str) -> None:
+def tell_copies(ops: Iterable[AnyOp], engine: str) -> None:
     """Warn once of each op of a session on a GPU that runs on the CPU."""
     native = engine == "native"
     for op in ops:

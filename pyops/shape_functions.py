@@ -35,8 +35,7 @@ def infer(
     dtypes = kernel.output_dtypes(signature, [None if spec is None else spec.dtype for spec in specs])
     result = function(*specs, **signature.convert_attributes(attributes))
     outputs = result if isinstance(result, tuple) else (result,)
-    variadic = signature.outputs[-1].variadic
-    if len(outputs) < len(dtypes) - variadic or (len(outputs) > len(dtypes) and not variadic):
+    if not signature.has_outputs(len(outputs)):
         raise ShapeInferenceError(
             f"the shape function of {name} returned {len(outputs)} specs; {len(dtypes)} outputs are declared"
         )

@@ -89,6 +89,20 @@ class Signature:
         """The attribute of this name."""
         return next((a for a in self.attributes if a.name == name), None)
 
+    @property
+    def is_variadic(self) -> bool:
+        """Whether the last input is variadic."""
+        return bool(self.inputs) and self.inputs[-1].variadic
+
+    def output(self, index: int) -> Output:
+        """The declared output behind an actual one; a variadic one repeats."""
+        return self.outputs[min(index, len(self.outputs) - 1)]
+
+    def has_outputs(self, count: int) -> bool:
+        """Whether a call may have this many outputs."""
+        declared, variadic = len(self.outputs), self.outputs[-1].variadic
+        return count == declared or (variadic and count >= declared - 1)
+
     def parameters(self, count: int) -> Iterator[Input]:
         """The declared input behind each of `count` actual ones; a variadic one repeats.
 
@@ -97,7 +111,7 @@ class Signature:
         InputError
             More inputs than declared, or fewer than are required.
         """
-        variadic = bool(self.inputs) and self.inputs[-1].variadic
+        variadic = self.is_variadic
         singles = self.inputs[:-1] if variadic else self.inputs
         required = max((i + 1 for i, item in enumerate(singles) if not item.optional), default=0)
         if count < required or (count > len(singles) and not variadic):

@@ -18,11 +18,9 @@ import typer
 
 from .. import plugins, registry
 from ..attribute import AttributeKind
-from ..op import Op
+from ..op import AnyOp, Op
 from ..signature import Signature
 from ..types import ELEMENT_TYPES, STRING, describe, dtype_name, from_type_str, native_dtype
-
-AnyOp = Op[..., Any]
 
 _GENERATED = re.compile(r"(?P<type>\w+)\[(?P<shape>[\d,\s]*)\]")
 

@@ -20,7 +20,6 @@ def doctor(as_json: options.Json = False) -> Answer:
     with progress_console().status("trying what is installed"):
         findings = diagnose(examine())
     broken = sum(item.state is State.BROKEN for item in findings)
-    records = [{"what": item.what, "state": item.state, "found": item.found, "fix": item.fix} for item in findings]
     rows = [(item.what, item.state, item.found) for item in findings]
     fixes = [f"{item.what}: {item.fix}" for item in findings if item.fix and item.state is not State.OK]
     verdict = f"{broken} broken" if broken else "nothing is broken"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -88,8 +87,6 @@ def bench(
     if what.endswith(".onnx"):
         if attributes:
             raise typer.BadParameter("a model has its attributes in it")
-        if not Path(what).is_file():
-            raise FileNotFoundError(f"there is no model file {what!r} (from {Path.cwd()})")
         calls, missing = _sessions(what, lambda session: as_feed(arrays, session.get_inputs()), {})
     else:
         op = find_op(what)
@@ -120,15 +117,12 @@ def _sessions(
     model: Any, feed_for: Callable[[Any], dict[str, Any]], calls: dict[str, Call]
 ) -> tuple[dict[str, Call], dict[str, str]]:
     """More contestants: the model by each engine; and why some are none."""
-    from onnx.reference import ReferenceEvaluator
-
-    from ..engines.reference import reference_ops
-    from ..session import InferenceSession
+    from ..testing.engines import make_session
 
     missing, feed = {}, None
     for engine in ("native", "extensions"):
         try:
-            session = InferenceSession(model, engine=engine)
+            session = make_session(model, engine)
         except PyopsError as error:
             missing[engine] = str(error)
             continue
@@ -136,7 +130,7 @@ def _sessions(
         calls[engine] = functools.partial(session.run, None, feed)
     if feed is not None:
         try:
-            evaluator = ReferenceEvaluator(model, new_ops=reference_ops(model))
+            evaluator = make_session(model, "reference")
             evaluator.run(None, feed)
         except Exception as error:
             missing["reference"] = f"{type(error).__name__}: {error}"

@@ -8,10 +8,9 @@ Each op is a name of one of the modules here, callable with NumPy arrays as any 
 """
 
 import difflib
-from typing import Any
 
 from .. import registry
-from ..op import Op
+from ..op import AnyOp
 
 with registry.apart() as _declared:
     from . import (  # noqa: F401
@@ -52,7 +51,7 @@ OPS = {op.name: op for op in _declared}
 """Every op of the library by its op type."""
 
 
-def provide(name: str) -> Op[..., Any] | None:
+def provide(name: str) -> AnyOp | None:
     """The op of this name, not declared; None if there is none."""
     return OPS.get(name)
 

@@ -12,7 +12,7 @@ import numpy as np
 from .. import registry
 from ..attribute import Attribute
 from ..isolation import isolated_declarations
-from ..op import Op
+from ..op import AnyOp, Op
 from ..types import STRING
 from .case import Case, NotRun, quiet
 from .engines import ENGINES, make_session, why_not
@@ -65,7 +65,7 @@ def attributes(case: Case) -> str:
     return ", ".join(engines)
 
 
-def _differing_defaults(op: Op[..., Any]) -> Iterator[str]:
+def _differing_defaults(op: AnyOp) -> Iterator[str]:
     """What defaults of the shape function and of other kernels are not the declared ones."""
     functions: dict[str, Callable[..., Any] | None] = {"the shape function": op.shape_function}
     functions |= {f"the {device} kernel": function for device, function in op.kernels.items()}

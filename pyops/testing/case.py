@@ -115,7 +115,7 @@ class Case:
     def names(self, count: int) -> list[str]:
         """The names of `count` outputs."""
         last = len(self.signature.outputs) - 1
-        names = [self.signature.outputs[min(index, last)].name for index in range(count)]
+        names = [self.signature.output(index).name for index in range(count)]
         variadic = self.signature.outputs[-1].variadic
         return [f"{name}[{index - last}]" if variadic and index >= last else name for index, name in enumerate(names)]
 

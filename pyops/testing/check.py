@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import adoption, registry
 from ..errors import InputError, MissingDependencyError
-from ..op import Op
+from ..op import AnyOp, Op
 from . import (
     attribute_checks,
     device_checks,
@@ -88,7 +88,7 @@ _OPTIONS = ("checks", "expected", "generate", "rtol", "atol", "raise_exception")
 
 
 def check(
-    op: Op[..., Any] | Sample,
+    op: AnyOp | Sample,
     /,
     *inputs: Any,
     checks: str | Collection[str] = "*",
@@ -189,7 +189,7 @@ def _sample(op: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Sampl
     return examples.example(op, attributes)
 
 
-def _check_declared(op: Op[..., Any]) -> None:
+def _check_declared(op: AnyOp) -> None:
     """Refuse an op that sessions would not find."""
     current = registry.versions(op.domain, op.name).get(op.version) or adoption.adopted_ops().get((op.domain, op.name))
     if current is not op:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..errors import MissingDependencyError
 from .case import Case, NotRun, quiet, spell_error
 from .engines import make_session, why_not
 from .sample import Sample
@@ -12,13 +11,9 @@ def generated(case: Case) -> str:
     """For inputs and attributes made up from the signature, sessions give what the plain call gives."""
     if not case.generate:
         raise NotRun("no generated inputs are asked for; generate=100 is a hundred of them")
-    try:
-        from hypothesis import HealthCheck, Phase, given, settings
-    except ImportError as error:
-        raise MissingDependencyError(
-            'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
-        ) from error
-    from . import strategies
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    from . import strategies  # which says what to install
 
     failing: list[Sample] = []
     tried = refused = 0

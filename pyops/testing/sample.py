@@ -10,14 +10,12 @@ import numpy as np
 from .. import kernel
 from ..attribute import AttributeKind
 from ..errors import InputError
-from ..op import Op
+from ..op import AnyOp
 from ..types import describe
 from .outputs import Outputs
 
 if TYPE_CHECKING:
     import onnx
-
-AnyOp = Op[..., Any]
 
 
 class Sample:
@@ -137,8 +135,7 @@ def _expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
     """
     signature = sample.op.signature
     dtypes = kernel.output_dtypes(signature, [None if array is None else array.dtype for array in sample.inputs])
-    variadic = signature.outputs[-1].variadic
-    if len(outputs) < len(dtypes) - variadic or (len(outputs) > len(dtypes) and not variadic):
+    if not signature.has_outputs(len(outputs)):
         raise InputError(f"got {len(outputs)} expected outputs; {signature} has {len(signature.outputs)}")
     dtypes += (dtypes[-1],) * (len(outputs) - len(dtypes))
     return [
