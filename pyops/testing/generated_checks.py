@@ -13,7 +13,7 @@ def generated(case: Case) -> str:
         raise NotRun("no generated inputs are asked for; generate=100 is a hundred of them")
     from hypothesis import HealthCheck, Phase, given, settings
 
-    from . import strategies  # which says what to install
+    from .strategies import samples  # which says what to install
 
     failing: list[Sample] = []
     tried = refused = 0
@@ -27,7 +27,7 @@ def generated(case: Case) -> str:
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    @given(strategies.samples(case.op))
+    @given(samples(case.op))
     def hold(sample: Sample) -> None:
         nonlocal tried, refused
         tried += 1
