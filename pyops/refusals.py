@@ -6,7 +6,7 @@ import re
 
 from .builtin import is_builtin
 from .engines import extensions, extensions_carried
-from .engines.hosted_op import unsupported_types
+from .engines.hosted_types import unsupported_types
 from .errors import EngineError, ModelError
 from .explanations import explanations
 from .hosting import declared_name

@@ -40,7 +40,7 @@ def why_not(engine: str, case: Case) -> str | None:
 
 def _why_not_native(case: Case, used: set[str]) -> str | None:
     from ..engines import choice
-    from ..engines.hosted_op import unsupported_types
+    from ..engines.hosted_types import unsupported_types
 
     try:
         choice.choose("native")
