@@ -24,6 +24,7 @@ from .sample import Sample
 # What a kernel raises that was not written for what it got, rather than one that refuses it.
 _MISTAKES = (TypeError, AttributeError, NameError, KeyError)
 
+NO_HYPOTHESIS = 'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
 NO_ONNXRUNTIME = 'ONNX Runtime is not installed: pip install "onnx-pyops[cpu]"'
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .case import Case, NotRun, quiet, spell_error
+from ..errors import MissingDependencyError
+from .case import NO_HYPOTHESIS, Case, NotRun, quiet, spell_error
 from .engines import make_session, why_not
 from .sample import Sample
 
@@ -11,9 +12,11 @@ def generated(case: Case) -> str:
     """For inputs and attributes made up from the signature, sessions give what the plain call gives."""
     if not case.generate:
         raise NotRun("no generated inputs are asked for; generate=100 is a hundred of them")
-    from hypothesis import HealthCheck, Phase, given, settings
-
-    from .strategies import samples  # which says what to install
+    try:
+        from hypothesis import HealthCheck, Phase, given, settings
+    except ImportError as error:
+        raise MissingDependencyError(NO_HYPOTHESIS) from error
+    from .strategies import samples
 
     failing: list[Sample] = []
     tried = refused = 0

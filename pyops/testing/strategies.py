@@ -12,15 +12,14 @@ from ..errors import MissingDependencyError
 from ..op import AnyOp
 from ..signature import Input, TypeParameter
 from ..types import STRING, DType
+from .case import NO_HYPOTHESIS
 from .sample import Sample
 
 try:
     import hypothesis.extra.numpy as st_numpy
     from hypothesis import strategies as st
 except ImportError as error:
-    raise MissingDependencyError(
-        'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
-    ) from error
+    raise MissingDependencyError(NO_HYPOTHESIS) from error
 
 SHAPES: st.SearchStrategy[tuple[int, ...]] = st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
 """Shapes of up to three dimensions: sizes 0 and 1, and no dimensions at all, among them."""
