@@ -24,7 +24,7 @@ from .signature import Signature
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-S = TypeVar("S", bound=Callable[..., shapes.Spec | tuple[shapes.Spec, ...]])
+S = TypeVar("S", bound=Callable[..., Spec | tuple[Spec, ...]])
 
 
 class Op(Generic[P, R]):

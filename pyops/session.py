@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from .errors import MissingDependencyError
 
@@ -20,7 +20,7 @@ except ImportError as error:
 
 from . import adoption, devices, failures, hosting, model, ort_values, plugins, registry, resolution, session_devices
 from .engines import extensions, extensions_plain, native
-from .engines.choice import choose
+from .engines.choice import Engine, choose
 from .engines.extensions_plain import get_library_path as get_library_path
 from .engines.extensions_registry import domains as published_domains
 from .errors import ModelError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import CompileError
 from . import variations
 from .case import Case, NotRun, Variation, quiet
-from .engines import make_session, why_not
+from .engines import Engine, make_session, why_not
 from .sample import Sample
 
 
@@ -24,7 +24,7 @@ def engine_reference(case: Case) -> str:
     return _agrees(case, "reference")
 
 
-def _agrees(case: Case, engine: str) -> str:
+def _agrees(case: Case, engine: Engine) -> str:
     problem = why_not(engine, case)
     if problem is not None:
         raise NotRun(problem)

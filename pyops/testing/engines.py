@@ -28,7 +28,7 @@ def make_session(model: onnx.ModelProto, engine: Engine = "native", options: Any
     return InferenceSession(model, options, engine=engine)
 
 
-def why_not(engine: str, case: Case) -> str | None:
+def why_not(engine: Engine, case: Case) -> str | None:
     """Why an engine cannot run a case; None where it can."""
     if engine == "reference":
         return None

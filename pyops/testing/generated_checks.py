@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import MissingDependencyError
 from .case import NO_HYPOTHESIS, Case, NotRun, quiet, spell_error
-from .engines import make_session, why_not
+from .engines import Engine, make_session, why_not
 from .sample import Sample
 
 
@@ -52,7 +52,7 @@ def _refuses(case: Case, sample: Sample) -> bool:
         return True
     other.hold_shapes(made)
     if made.outputs:
-        engine = "reference" if why_not("native", other) else "native"
+        engine: Engine = "reference" if why_not("native", other) else "native"
         with quiet():
             session = make_session(sample.returns(*made.outputs).model(), engine)
             actual = session.run(None, sample.feed)
