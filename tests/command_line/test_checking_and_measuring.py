@@ -6,6 +6,8 @@ import pyops
 from tests.commands import command, parsed, quick_medians, save
 from tests.models import chain
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 
 @pytest.mark.parametrize(
     ("spec", "message"),

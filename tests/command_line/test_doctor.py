@@ -7,6 +7,8 @@ from pyops.cli import machine as machine_commands
 from pyops.doctor import Machine, Probe
 from tests.commands import command, parsed
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 WORKS = {
     "onnxruntime": Probe(["1.31.1", ["CPUExecutionProvider"]]),
     "native": Probe("runs"),

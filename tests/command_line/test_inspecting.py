@@ -11,6 +11,8 @@ from tests.commands import command, parsed, save
 from tests.models import chain
 from tests.test_plugins import install
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 PLUGIN = """
 import numpy as np
 from numpy.typing import NDArray

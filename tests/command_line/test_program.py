@@ -16,6 +16,8 @@ import pyops
 from tests.commands import command, quick_medians, save
 from tests.models import chain
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 ROOT = Path(pyops.__file__).parents[1]
 
 

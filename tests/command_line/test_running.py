@@ -8,6 +8,8 @@ import pytest
 from tests.commands import command, parsed, save
 from tests.models import chain
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 
 def test_run_shows_and_saves_the_outputs(folder: Path) -> None:
     np.save("a.npy", np.array([1, 2], ">f4"))  # in another machine's byte order
