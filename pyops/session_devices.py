@@ -9,7 +9,7 @@ from typing import Any
 
 import onnxruntime
 
-from .devices import CUDA_PROVIDER
+from . import devices
 from .errors import DeviceCopyWarning, DeviceError, MissingDependencyError
 from .op import AnyOp
 
@@ -25,7 +25,7 @@ def check_available(providers: Any) -> None:
     MissingDependencyError
         The CUDA execution provider is among them, and not in this onnxruntime.
     """
-    if _asks_for_cuda(providers) and CUDA_PROVIDER not in onnxruntime.get_available_providers():
+    if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in onnxruntime.get_available_providers():
         raise MissingDependencyError(
             "CUDAExecutionProvider is asked for and this onnxruntime has none: on a machine with an NVIDIA GPU, "
             'pip uninstall onnxruntime, then pip install "onnx-pyops[cuda]"'
@@ -40,16 +40,16 @@ def check_started(providers: Any, started: Collection[str]) -> None:
     DeviceError
         There is none that it can use.
     """
-    if _asks_for_cuda(providers) and CUDA_PROVIDER not in started:
+    if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in started:
         raise DeviceError(
-            f"{CUDA_PROVIDER} is asked for and ONNX Runtime has not started it: there is no NVIDIA GPU, or its driver, "
-            "CUDA or cuDNN are not those that this onnxruntime-gpu needs (python -m pyops doctor says what there is); "
-            'to run on the CPU, ask for providers=["CPUExecutionProvider"]'
+            f"{devices.CUDA_PROVIDER} is asked for and ONNX Runtime has not started it: there is no NVIDIA GPU, or "
+            "its driver, CUDA or cuDNN are not those that this onnxruntime-gpu needs (python -m pyops doctor says "
+            'what there is); to run on the CPU, ask for providers=["CPUExecutionProvider"]'
         )
 
 
 def _asks_for_cuda(providers: Any) -> bool:
-    return CUDA_PROVIDER in [item if isinstance(item, str) else item[0] for item in providers or ()]
+    return devices.CUDA_PROVIDER in [item if isinstance(item, str) else item[0] for item in providers or ()]
 
 
 def tell_copies(ops: Iterable[AnyOp], engine: str) -> None:
