@@ -6,8 +6,8 @@ import onnx_ir
 
 from pyops import adoption, registry
 from pyops.builtin import is_builtin
-from pyops.model import describe_missing
 from pyops.node import misfits
+from pyops.resolution import describe_missing
 
 from .errors import ExportError
 from .optimization import all_nodes

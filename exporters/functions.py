@@ -15,7 +15,7 @@ from onnxscript import OnnxFunction, evaluator
 from onnxscript.values import Op, Opset
 
 from pyops import registry
-from pyops.signature import Attribute, AttributeKind
+from pyops.attribute import Attribute, AttributeKind
 from pyops.types import ELEMENT_TYPES
 
 from .errors import ExportError

@@ -15,12 +15,13 @@ from onnxscript import values
 from onnxscript.tensor import Tensor
 
 from pyops import kernel, registry
+from pyops.attribute import Attribute, AttributeKind
 from pyops.builtin import is_builtin
 from pyops.errors import InputError
-from pyops.model import describe_missing
 from pyops.op import Op
+from pyops.resolution import describe_missing
 from pyops.shapes import Spec, SymbolicDim
-from pyops.signature import Attribute, AttributeKind, Input, Output, Signature, TypeParameter
+from pyops.signature import Input, Output, Signature, TypeParameter
 from pyops.types import ELEMENT_TYPES, from_onnx
 
 from .errors import ExportError

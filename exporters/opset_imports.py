@@ -10,6 +10,7 @@ import onnx_ir
 from pyops import builtin, registry
 from pyops import model as models
 from pyops.explanations import opset_too_old
+from pyops.resolution import resolve
 
 from .errors import ExportError
 from .nodes import Emitted
@@ -87,7 +88,7 @@ def _check_fit(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> None:
     )
     proto.opset_import.extend(onnx.helper.make_opsetid(*item) for item in custom_opsets.items())
     proto.functions.extend(onnx.FunctionProto(domain=key[0], name=key[1]) for key in model.functions)
-    problems = models.resolve(models.Model(b"", proto), {}, set()).problems
+    problems = resolve(models.Model(b"", proto), {}, set()).problems
     if problems:
         lines = "\n".join(f"  - {problem}" for problem in problems)
         raise ExportError(f"with custom_opsets={dict(custom_opsets)} the model does not fit the operators:\n{lines}")

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 from onnx.defs import OpSchema
 
-from pyops.signature import Attribute, AttributeKind, Input, Output, Signature
+from pyops.attribute import Attribute, AttributeKind
+from pyops.signature import Input, Output, Signature
 from pyops.types import element_type
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pyops.signature import Attribute, AttributeKind, Signature, TypeParameter
+from pyops.attribute import Attribute, AttributeKind
+from pyops.signature import Signature, TypeParameter
 from pyops.types import dtype_name
 
 from .errors import ExportError

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import DeclarationError
-from .op import Op
+from .op import AnyOp, Op
 from .pycustomopdef import DEFAULT_DOMAIN, as_kernel, read_signature
 
 # Where onnxruntime-extensions has operators of its own, written in C++.
 _BUILTIN_DOMAINS = {DEFAULT_DOMAIN, "com.microsoft.extensions"}
 
-_ops: weakref.WeakKeyDictionary[Any, Op[..., Any] | DeclarationError] = weakref.WeakKeyDictionary()
+_ops: weakref.WeakKeyDictionary[Any, AnyOp | DeclarationError] = weakref.WeakKeyDictionary()
 
 
-def adopted_ops() -> dict[tuple[str, str], Op[..., Any] | DeclarationError]:
+def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
     """The functions declared with onnxruntime-extensions, by domain and name; a later one wins.
 
     One that cannot be adopted is the reason for it, which a model that needs it gets to hear.
@@ -50,7 +50,7 @@ def _definitions() -> list[Any]:
     return list(getattr(getattr(module, "Opdef", None), "_odlist", {}).values())
 
 
-def _adopt(definition: Any) -> Op[..., Any]:
+def _adopt(definition: Any) -> AnyOp:
     native = definition._nativedef
     signature = read_signature(
         definition.body, definition.op_type, native.input_types, native.output_types, native.attrs

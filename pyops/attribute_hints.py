@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .attribute import Attribute, AttributeKind
 from .errors import InputError
 from .hints import HintError, is_array, spell, strip_none
-from .signature import Attribute, AttributeKind
 
 ATTRIBUTE_HINTS = "int, float, str, bool, list[int], list[float], list[str], Literal[...] or np.ndarray"
 

@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .attribute import Attribute
 from .attribute_hints import ATTRIBUTE_HINTS, read_attribute
+from .callables import check_function
 from .errors import DeclarationError
 from .hints import HintError, resolve, spell, split_variadic, strip_none, substitute
-from .signature import Attribute, Input, Output, Signature, TypeParameter
+from .signature import Input, Output, Signature, TypeParameter
 from .type_parameters import is_abstract, type_parameter
 
 _NAME = re.compile(r"(?P<domain>[A-Za-z_][\w.\-]*)::(?P<name>[A-Za-z_]\w*)")
@@ -98,47 +100,6 @@ def with_may_inplace(signature: Signature, names: Mapping[str, str]) -> Signatur
             )
         pairs.append((outputs[output][0], inputs[input][0]))
     return replace(signature, may_inplace=tuple(pairs))
-
-
-def check_function(function: Any, op_type: str) -> None:
-    """Refuse what cannot be an operator's kernel because of what kind of callable it is."""
-    name = getattr(function, "__qualname__", None)
-    problem = None
-    if not callable(function):
-        problem = f"{function!r} is not a function", "put @onnx_op on a function, under @staticmethod in a class"
-    elif isinstance(function, type):
-        problem = f"{name} is a class", "put @onnx_op on a function"
-    elif name is None or not isinstance(getattr(function, "__annotations__", None), dict):
-        problem = f"{function!r} has no signature with hints", "write a function with def that calls it"
-    elif inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        problem = f"{name} is an async function, and a kernel is called once and returns", "write def"
-    elif inspect.isgeneratorfunction(function):
-        problem = f"{name} yields, and a kernel is called once and returns", "return what it computes"
-    if problem:
-        raise DeclarationError(f"{op_type}: {problem[0]}; {problem[1]}")
-
-
-def check_kernel_parameters(function: Callable[..., Any], signature: Signature) -> None:
-    """Check that a second kernel or a shape function can be called like the declared function.
-
-    Raises
-    ------
-    DeclarationError
-        Its parameters cannot take the declared inputs and attributes.
-    """
-    attributes: dict[str, object] = {a.name: None for a in signature.attributes}
-    variadic = bool(signature.inputs) and signature.inputs[-1].variadic
-    required = sum(not item.optional and not item.variadic for item in signature.inputs)
-    try:
-        bind = inspect.signature(function).bind
-        for count in (required, len(signature.inputs) + variadic):
-            bind(*[None] * count, **attributes)
-    except (TypeError, ValueError) as error:
-        name = getattr(function, "__qualname__", repr(function))
-        raise DeclarationError(
-            f"{signature.qualified_name}: {name} cannot be called like the declared function ({error}); give it the "
-            f"same parameters, hints may be left out: {signature}"
-        ) from None
 
 
 @dataclass

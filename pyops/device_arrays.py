@@ -102,7 +102,7 @@ def check_returned(signature: Signature, result: Any) -> None:
     for index, output in enumerate(outputs):
         if output is None or isinstance(output, tuple) or is_cupy(output):
             continue
-        item = signature.outputs[min(index, len(signature.outputs) - 1)]
+        item = signature.output(index)
         returned = "a NumPy array" if isinstance(output, (np.ndarray, np.generic)) else describe(output)
         dtypes = () if hasattr(output, "dtype") else item.type.dtypes
         dtype = f", {spell_scalar(dtypes[0])}" if len(dtypes) == 1 else ""

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Any
 
 from . import plugins
+from .origin import package
 
 PACKAGES = (
     "onnx-pyops",
@@ -36,7 +37,7 @@ _AT_ONCE = 4
 _OLDEST_ONNXRUNTIME = (1, 28)
 
 
-class State(Enum):
+class State(StrEnum):
     """What a finding means: only `BROKEN` is a reason to fail."""
 
     OK = "ok"
@@ -142,7 +143,7 @@ def examine() -> Machine:
         for name, code in PROBES.items()
         if name not in _NEEDS or _NEEDS[name] in versions or providers.get(name)
     }
-    waiting = {f"{plugins.package(plugin)}, {plugin.name}": _import(plugin.name) for plugin in plugins.not_imported()}
+    waiting = {f"{package(plugin)}, {plugin.name}": _import(plugin.name) for plugin in plugins.not_imported()}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         results = dict(zip([*tried, *waiting], pool.map(probe, [*tried.values(), *waiting.values()]), strict=True))
     probes = {name: results[name] for name in tried}

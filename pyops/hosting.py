@@ -8,10 +8,10 @@ called like some of ONNX's for that one, whatever its domain, and remove it or c
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .builtin import ONNX_DOMAIN
-from .op import Op
+from .op import AnyOp
 from .signature import Signature
 
 _PREFIX = "pyops"
@@ -24,10 +24,10 @@ class Host(NamedTuple):
 
     domain: str
     name: str
-    op: Op[..., Any]
+    op: AnyOp
 
 
-def host(op: Op[..., Any], taken: set[str]) -> Host:
+def host(op: AnyOp, taken: set[str]) -> Host:
     """Where to host an op.
 
     Parameters
@@ -39,12 +39,12 @@ def host(op: Op[..., Any], taken: set[str]) -> Host:
     return Host(domain, f"{_PREFIX}_{op.name}" if is_mistaken(op) else op.name, op)
 
 
-def all_hosts(op: Op[..., Any]) -> set[Host]:
+def all_hosts(op: AnyOp) -> set[Host]:
     """Every place where a session may have hosted an op: a saved model may have any of them."""
     return {Host(op.domain, op.name, op), host(op, set()), host(op, {op.domain})}
 
 
-def is_mistaken(op: Op[..., Any] | Signature) -> bool:
+def is_mistaken(op: AnyOp | Signature) -> bool:
     """Whether ONNX Runtime's optimizers would take the op for one of ONNX's."""
     return op.domain != ONNX_DOMAIN and op.name in _MISTAKEN
 

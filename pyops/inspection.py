@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from . import adoption, model, plugins, registry
+from . import adoption, model, plugins, registry, resolution
 from .builtin import DOMAINS, ONNX_DOMAIN, is_builtin
 from .errors import DeclarationError, ModelError
-from .model import Model
+from .model import Model, key_of
 from .model_text import Value, spell_attribute, value_of
 from .node import misfits
-from .op import Op
-from .origin import AnyOp, engine_name, module_of, package_of, source_line
+from .op import AnyOp, Op
+from .origin import engine_name, module_of, package, package_of, source_line
 from .signature import Signature
-from .tables import html_paragraphs, html_table, printable, text_table
+from .tables import Part, Shown
 
 if TYPE_CHECKING:
     import onnx
@@ -82,8 +82,8 @@ class CustomNode:
         return "not declared" if self.problems else "not imported"
 
 
-@dataclass(frozen=True)
-class ModelReport:
+@dataclass(frozen=True, repr=False)
+class ModelReport(Shown):
     """What `inspect` found: tables in a terminal and in a notebook.
 
     Attributes
@@ -110,34 +110,19 @@ class ModelReport:
         """Whether every custom node has a kernel that would run it."""
         return not self.problems
 
-    @property
-    def headline(self) -> str:
-        """The model's format, and what made it."""
-        return f"IR version {self.ir_version}{f', made by {self.producer}' if self.producer else ''}"
-
-    def __str__(self) -> str:
-        parts = [self.headline, *map(text_table, self.tables()), "\n".join(self.notes())]
-        return printable("\n\n".join(filter(None, parts)))
-
-    def _repr_html_(self) -> str:
-        tables = "".join(map(html_table, self.tables()))
-        return f"{html_paragraphs([self.headline])}{tables}{html_paragraphs(self.notes())}"
-
-    def tables(self) -> list[list[Sequence[str]]]:
-        """Its parts as rows, the headers first."""
-        imports = [(item.domain, str(item.version), item.provider or "nobody") for item in self.imports]
+    def parts(self) -> list[Part]:
+        """What made the model, tables of what is in it, and what these do not say."""
+        made_by = f", made by {self.producer}" if self.producer else ""
         values = [("input", item.name, str(item)) for item in self.inputs]
         values += [("output", item.name, str(item)) for item in self.outputs]
-        tables: list[list[Sequence[str]]] = [
-            [("domain", "version", "provided by"), *imports],
-            [("", "name", "type"), *values],
-        ]
-        return [*tables, self.node_table()] if self.nodes else tables
+        imports = [(item.domain, str(item.version), item.provider or "nobody") for item in self.imports]
+        tables = [[("domain", "version", "provided by"), *imports], [("", "name", "type"), *values]]
+        return [f"IR version {self.ir_version}{made_by}", "", tables[0], "", tables[1], "", *self.node_parts()]
 
-    def node_table(self) -> list[Sequence[str]]:
-        """The custom nodes as rows, the header first."""
+    def node_parts(self) -> list[Part]:
+        """The custom nodes, how many others there are, and the problems."""
         header = ("node", "operator", "opset", "attributes", "", "kernel", "engine", "package")
-        rows = (
+        rows = [
             (
                 node.name,
                 f"{node.domain}::{node.op_type}",
@@ -149,14 +134,10 @@ class ModelReport:
                 node.package or "",
             )
             for node in self.nodes
-        )
-        return [header, *rows]
-
-    def notes(self) -> list[str]:
-        """What the tables do not say."""
+        ]
         builtin = ", ".join(f"{name} ({count})" for name, count in sorted(self.builtin.items()))
-        custom = [] if self.nodes else ["no custom nodes"]
-        return [*custom, *([f"ONNX Runtime's own: {builtin}"] if builtin else []), *self.problems]
+        notes = ["" if rows else "no custom nodes", *([f"ONNX Runtime's own: {builtin}"] if builtin else [])]
+        return [[header, *rows], *notes, *self.problems]
 
 
 def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
@@ -178,10 +159,10 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
     if loaded.proto is None or not loaded.proto.HasField("graph"):
         raise ModelError(f"{_spell(loaded.source)} is no ONNX model (one in ORT format is not read)")
     if import_plugins:
-        plugins.import_for(model.undeclared_domains(loaded))
+        resolution.import_plugins(loaded)
     waiting: dict[str, list[str]] = {}
     for plugin in plugins.not_imported():
-        waiting.setdefault(plugin.name, []).append(plugins.package(plugin))
+        waiting.setdefault(plugin.name, []).append(package(plugin))
     find = functools.cache(functools.partial(_found, adoption.adopted_ops(), waiting))
     constants = {tensor.name for tensor in loaded.proto.graph.initializer}
     return ModelReport(
@@ -190,8 +171,8 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
         imports=tuple(_imports(loaded, waiting)),
         inputs=tuple(value_of(item) for item in loaded.proto.graph.input if item.name not in constants),
         outputs=tuple(map(value_of, loaded.proto.graph.output)),
-        nodes=tuple(_custom_node(node, *find(*_key(node), opset)) for node, opset in custom_nodes(loaded)),
-        builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*_key(node)))),
+        nodes=tuple(_custom_node(node, *find(*key_of(node), opset)) for node, opset in custom_nodes(loaded)),
+        builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*key_of(node)))),
     )
 
 
@@ -199,7 +180,7 @@ def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
     """The nodes that are not, or not only, ONNX Runtime's or the model's own, with their domain's opset version."""
     others, adopted = loaded.functions(), adoption.adopted_ops()
     for node, opset in loaded.nodes():
-        key = _key(node)
+        key = key_of(node)
         if key not in others and (not is_builtin(*key) or registry.find(*key, opset) or key in adopted):
             yield node, opset
 
@@ -215,13 +196,13 @@ def _found(
     found = CustomNode("", domain, name, opset, {})
     op = registry.find(domain, name, opset) or adopted.get((domain, name))
     if isinstance(op, Op):
-        kernel = f"{op.__name__} ({source_line(op)})"
-        known = replace(found, version=op.version, engine=engine_name(op), kernel=kernel, package=package_of(op))
-        return known, op.signature
+        kernel = f"{op.__name__} ({source_line(op.function)})"
+        known = replace(found, version=op.version, engine=engine_name(op.signature), kernel=kernel)
+        return replace(known, package=package_of(domain, op.function)), op.signature
     packages = waiting.get(domain, [])
     # Whether a plug-in has this op is seen when it is imported.
     is_open = packages and plugins.is_enabled() and not op and not registry.versions(domain, name)
-    problems = () if is_open else (str(op) if op else model.describe_missing(domain, name, opset),)
+    problems = () if is_open else (str(op) if op else resolution.describe_missing(domain, name, opset),)
     return replace(found, package=", ".join(packages) or None, problems=problems), None
 
 
@@ -231,12 +212,8 @@ def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: Signature |
     return replace(found, name=node.name, attributes=given, problems=problems)
 
 
-def _key(node: onnx.NodeProto) -> tuple[str, str]:
-    return model.full_domain(node.domain), node.op_type
-
-
 def _spell_builtin(node: onnx.NodeProto) -> str:
-    domain, name = _key(node)
+    domain, name = key_of(node)
     return name if domain == ONNX_DOMAIN else f"{domain}::{name}"
 
 
@@ -248,8 +225,9 @@ def _imports(loaded: Model, waiting: Mapping[str, list[str]]) -> list[Import]:
         providers = ["ONNX Runtime"] if domain in DOMAINS else []
         providers += ["functions of the model"] if domain in functions else []
         if domain in declared:
-            providers.append(package_of(declared[domain]) or f"module {module_of(declared[domain])}")
-        providers += [f"{package} (not imported)" for package in waiting.get(domain, ())]
+            function = declared[domain].function
+            providers.append(package_of(domain, function) or f"module {module_of(function)}")
+        providers += [f"{name} (not imported)" for name in waiting.get(domain, ())]
         found.append(Import(domain, version, ", ".join(providers)))
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnxruntime
 
-from . import adoption, model, plugins, registry
+from . import adoption, model, registry, resolution
 from .model import Model
 from .session import InferenceSession, register_custom_ops
 
@@ -106,7 +106,7 @@ def _model_with_ops(source: Any) -> Model | None:
         loaded = model.load(source)
     except Exception:  # ONNX Runtime says what is wrong with it
         return None
-    plugins.import_for(model.undeclared_domains(loaded))
+    resolution.import_plugins(loaded)
     adopted = adoption.adopted_ops()
     if loaded.proto is None:
         return loaded if registry.latest() else None

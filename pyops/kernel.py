@@ -12,7 +12,7 @@ import numpy as np
 
 from .errors import InputError, OutputError
 from .signature import Input, Output, Signature
-from .types import STRING, DType, describe, dtype_name, element_type, holds_str, spell_scalar
+from .types import STRING, DType, describe, dtype_name, element_type, holds_str, spell_scalar, spell_shape
 
 
 def split_arguments(
@@ -162,8 +162,7 @@ def check_outputs(signature: Signature, dtypes: Sequence[DType | None], result: 
             f"{signature.qualified_name} is declared to return a tuple of {len(dtypes)} arrays and returned "
             f"{describe(result)}; write return {', '.join(item.name for item in signature.outputs)}"
         )
-    variadic = signature.outputs[-1].variadic
-    if len(result) != len(dtypes) and not (variadic and len(result) >= len(dtypes) - 1):
+    if not signature.has_outputs(len(result)):
         raise OutputError(
             f"{signature.qualified_name} is declared to return {len(dtypes)} arrays and returned {len(result)}; "
             "return as many as the return type names"
@@ -205,11 +204,11 @@ def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
 
 
 def _spell_shapes(shapes: Sequence[tuple[int | None, ...]]) -> str:
-    return ", ".join("[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]" for shape in shapes)
+    return ", ".join(map(spell_shape, shapes))
 
 
 def _check_output(signature: Signature, index: int, dtype: DType | None, value: Any) -> Any:
-    output = signature.outputs[min(index, len(signature.outputs) - 1)]
+    output = signature.output(index)
     if dtype is None:
         dtype = _own_dtype(output, value)
     if type(value) is np.ndarray and value.dtype == dtype and dtype is not STRING:

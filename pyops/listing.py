@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import overload
 
 from . import adoption, plugins, registry
-from .op import Op
-from .origin import engine_name, source_line
-from .tables import html_paragraphs, html_table, text_table
-
-AnyOp = Op[..., Any]
+from .op import AnyOp, Op
+from .origin import engine_name, package, source_line
+from .tables import Part, Shown
 
 _HEADER = ("domain", "op type", "version", "devices", "engine", "source", "signature")
 
@@ -50,10 +48,10 @@ def _notes() -> list[str]:
         if not isinstance(error, Op)
     ]
     how = "to be imported when a model needs it" if plugins.is_enabled() else f"not imported while {plugins.VARIABLE}=0"
-    return notes + [f"{plugin.name}: provided by {plugins.package(plugin)}, {how}" for plugin in plugins.not_imported()]
+    return notes + [f"{plugin.name}: provided by {package(plugin)}, {how}" for plugin in plugins.not_imported()]
 
 
-class OpTable(Sequence[AnyOp]):
+class OpTable(Shown, Sequence[AnyOp]):
     """Ops, readable in a terminal and in a notebook.
 
     Attributes
@@ -89,16 +87,12 @@ class OpTable(Sequence[AnyOp]):
     def __len__(self) -> int:
         return len(self._ops)
 
-    def __repr__(self) -> str:
-        table = text_table([_HEADER, *map(_row, self._ops)]) if self._ops else self._where_empty
-        return "\n".join([table, *self.notes])
-
-    def _repr_html_(self) -> str:
-        if not self._ops:
-            return html_paragraphs([self._where_empty, *self.notes])
-        return html_table([_HEADER, *map(_row, self._ops)]) + html_paragraphs(self.notes)
+    def parts(self) -> list[Part]:
+        """The table and the notes."""
+        where_empty = [] if self else [self._where_empty]
+        return [[_HEADER, *map(_row, self._ops)], *where_empty, *self.notes]
 
 
 def _row(op: AnyOp) -> tuple[str, ...]:
-    devices = ", ".join(op.device_types)
-    return op.domain, op.name, str(op.version), devices, engine_name(op), source_line(op), op.signature.brief
+    devices, engine = ", ".join(op.device_types), engine_name(op.signature)
+    return op.domain, op.name, str(op.version), devices, engine, source_line(op.function), op.signature.brief

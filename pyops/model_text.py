@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .types import dtype_name, from_onnx
+from .types import dtype_name, from_onnx, spell_shape
 
 if TYPE_CHECKING:
     import onnx
@@ -22,7 +22,7 @@ class Value:
     shape: tuple[int | str, ...] | None
 
     def __str__(self) -> str:
-        return f"{self.type}{'' if self.shape is None else '[' + ', '.join(map(str, self.shape)) + ']'}"
+        return f"{self.type}{'' if self.shape is None else spell_shape(self.shape)}"
 
 
 def value_of(item: onnx.ValueInfoProto) -> Value:

@@ -6,7 +6,8 @@ import inspect
 from typing import Any
 
 from . import registry
-from .listing import AnyOp, OpTable, ops
+from .listing import OpTable, ops
+from .op import AnyOp
 from .tracebacks import shortened
 
 _Key = tuple[str, str, int]

@@ -8,22 +8,23 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from . import kernel, shapes
+from . import kernel, origin, shape_functions
+from .callables import check_kernel_parameters
 from .compiled import ahead
 from .compiled.kernel import Compile, CompiledKernel, FastMath
 from .compiled.kernel import make as make_kernel
 from .copying import CopyingKernel
-from .declaration import check_kernel_parameters
 from .device_arrays import check_given, check_host_inputs, returning_cupy
 from .devices import DEVICE_TYPES, DeviceType, check_device_type, cupy, is_cupy
 from .errors import DeclarationError, ShapeInferenceError
+from .pages import op_page
+from .shapes import Spec
 from .signature import Signature
-from .types import describe, spell_scalar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-S = TypeVar("S", bound=Callable[..., shapes.Spec | tuple[shapes.Spec, ...]])
+S = TypeVar("S", bound=Callable[..., Spec | tuple[Spec, ...]])
 
 
 class Op(Generic[P, R]):
@@ -285,9 +286,10 @@ class Op(Generic[P, R]):
         CompileError
             It cannot be compiled; the message has numba's reason and line.
         """
-        ahead.compile_op(self, inputs, attributes)
+        output_shapes = None if self.shape_function is None else self.output_shapes
+        ahead.compile_kernel(self.signature, self.kernels["cpu"], output_shapes, inputs, attributes)
 
-    def infer_shapes(self, *specs: shapes.Spec | None, **attributes: Any) -> tuple[shapes.Spec, ...]:
+    def infer_shapes(self, *specs: Spec | None, **attributes: Any) -> tuple[Spec, ...]:
         """Run the shape function.
 
         Parameters
@@ -305,33 +307,12 @@ class Op(Generic[P, R]):
         ShapeInferenceError
             There is no shape function, or it returned something other than declared.
         """
-        name = self.signature.qualified_name
         if self.shape_function is None:
             raise ShapeInferenceError(
-                f"{name} has no shape function; register one with @{self.__name__}.register_shape_inference"
+                f"{self.signature.qualified_name} has no shape function; register one with "
+                f"@{self.__name__}.register_shape_inference"
             )
-        dtypes = kernel.output_dtypes(self.signature, [None if spec is None else spec.dtype for spec in specs])
-        result = self.shape_function(*specs, **self.signature.convert_attributes(attributes))
-        outputs = result if isinstance(result, tuple) else (result,)
-        variadic = self.signature.outputs[-1].variadic
-        if len(outputs) < len(self.signature.outputs) - variadic or (len(outputs) > len(dtypes) and not variadic):
-            raise ShapeInferenceError(
-                f"the shape function of {name} returned {len(outputs)} specs; "
-                f"{len(self.signature.outputs)} outputs are declared"
-            )
-        dtypes += (dtypes[-1],) * (len(outputs) - len(dtypes))
-        for spec, dtype in zip(outputs, dtypes, strict=False):
-            if not isinstance(spec, shapes.Spec):
-                raise ShapeInferenceError(
-                    f"the shape function of {name} returned {describe(spec)}; return an input's spec, or "
-                    "spec.like(shape=..., dtype=...)"
-                )
-            if dtype is not None and spec.dtype != dtype:
-                raise ShapeInferenceError(
-                    f"the shape function of {name} gives dtype {spec.dtype}, the declaration {dtype}; "
-                    f"return spec.like(dtype={spell_scalar(dtype)})"
-                )
-        return outputs
+        return shape_functions.infer(self.signature, self.shape_function, specs, attributes)
 
     def output_shapes(self, arrays: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[tuple[int | None, ...], ...]:
         """The shapes that the shape function gives for actual inputs; None for a run-time dimension.
@@ -346,7 +327,7 @@ class Op(Generic[P, R]):
         ShapeInferenceError
             As `infer_shapes`.
         """
-        specs = [None if array is None else shapes.Spec(array.shape, array.dtype) for array in arrays]
+        specs = [None if array is None else Spec(array.shape, array.dtype) for array in arrays]
         outputs = self.infer_shapes(*specs, **attributes)
         return tuple(tuple(dim if isinstance(dim, int) else None for dim in spec.shape) for spec in outputs)
 
@@ -357,17 +338,22 @@ class Op(Generic[P, R]):
         return tuple(name for name in DEVICE_TYPES if name in own)
 
     @property
+    def function(self) -> Callable[..., Any]:
+        """What runs on the CPU, without what pyops has wrapped around it."""
+        function: Callable[..., Any] = inspect.unwrap(self.kernels["cpu"])
+        return function
+
+    @property
     def location(self) -> str:
-        """Where the declared function stands: ``file:line``."""
-        function = inspect.unwrap(self.kernels["cpu"])
-        code = getattr(function, "__code__", None)
-        return f"{code.co_filename}:{code.co_firstlineno}" if code else "unknown"
+        """Where that function stands: ``file:line``."""
+        return origin.location(self.function)
 
     def __repr__(self) -> str:
         version = "" if self.version == 1 else f", version {self.version}"
         return f"<Op {self.signature}{version}>"
 
     def _repr_html_(self) -> str:
-        from .pages import op_page
+        return op_page(self.signature, self.function, self.device_types, self.shape_function is not None)
 
-        return op_page(self)
+
+AnyOp = Op[..., Any]

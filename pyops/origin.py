@@ -1,47 +1,41 @@
-"""Where an op comes from, and what hosts it here."""
+"""Where an op comes from: the line, module and installed package of its function; and what hosts it here."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, version
+from collections.abc import Callable, Collection
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
-from . import plugins
-from .op import Op
-
-AnyOp = Op[..., Any]
+from .signature import Signature
 
 
-def source_line(op: AnyOp) -> str:
-    """Where the declared function stands, from the working directory if it is below that."""
-    path, _, line = op.location.rpartition(":")
+def location(function: Callable[..., Any]) -> str:
+    """Where a function stands: ``file:line``; ``unknown`` for one that is not written in Python."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "unknown"
+
+
+def source_line(function: Callable[..., Any]) -> str:
+    """Its location, from the working directory if it is below that."""
+    path, _, line = location(function).rpartition(":")
     if Path(path).is_relative_to(Path.cwd()):
         path = str(Path(path).relative_to(Path.cwd()))
-    return f"{path}:{line}" if path else op.location
+    return f"{path}:{line}" if path else line
 
 
-def engine_name(op: AnyOp) -> str:
-    """What hosts the op in a session on this machine; ``reference`` where none can."""
-    try:
-        from .engines.choice import engine_of
-    except ImportError:  # no ONNX Runtime
-        return "reference"
-    return engine_of(op.signature) or "reference"
+def module_of(function: Callable[..., Any]) -> str:
+    """The module that a function is defined in."""
+    return str(getattr(function, "__module__", None) or "unknown")
 
 
-def module_of(op: AnyOp) -> str:
-    """The module that declares the op."""
-    return str(getattr(inspect.unwrap(op.kernels["cpu"]), "__module__", None) or "unknown")
-
-
-def package_of(op: AnyOp) -> str | None:
-    """The installed package that declares the op, with its version; None for a module that is in none."""
-    module = module_of(op)
-    for plugin in entry_points(group=plugins.GROUP):
-        if plugin.name == op.domain and f"{module}.".startswith(f"{plugin.module}."):
-            return plugins.package(plugin)
+def package_of(domain: str, function: Callable[..., Any]) -> str | None:
+    """The installed package of an op's function, with its version; None for a module that is in none."""
+    module = module_of(function)
+    for plugin in installed_plugins():
+        if plugin.name == domain and f"{module}.".startswith(f"{plugin.module}."):
+            return package(plugin)
     return _package_of_module(module.partition(".")[0])
 
 
@@ -53,3 +47,23 @@ def _package_of_module(name: str) -> str | None:
         return f"{names[0]} {version(names[0])}" if names else None
     except PackageNotFoundError:
         return None
+
+
+def installed_plugins() -> Collection[EntryPoint]:
+    """The entry points of installed packages that provide ops; each is named for a domain."""
+    # Not cached: a package may be installed while a notebook runs.
+    return entry_points(group="pyops.ops")
+
+
+def package(plugin: EntryPoint) -> str:
+    """The installed package that a plug-in belongs to, with its version."""
+    return f"{plugin.dist.name} {plugin.dist.version}" if plugin.dist else plugin.module
+
+
+def engine_name(signature: Signature) -> str:
+    """What hosts an op in a session on this machine; ``reference`` where none can."""
+    try:
+        from .engines.choice import engine_of
+    except ImportError:  # no ONNX Runtime
+        return "reference"
+    return engine_of(signature) or "reference"

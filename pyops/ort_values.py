@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper
 
 from . import arrays
 from .engines import native
@@ -62,14 +61,13 @@ def _session_of(row: ElementType) -> Any:
         return _arrays[int(number)]
 
     op = Op(Signature("pyops", "Given", 1, (Input("x", int64),), (given,)), look_up)
-    node = helper.make_node("Given", ["x"], ["y"], domain="pyops")
-    x = helper.make_tensor_value_info("x", onnx.TensorProto.INT64, [])
-    graph = helper.make_graph([node], "given", [x], [helper.make_tensor_value_info("y", row.onnx, None)])
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("pyops", 1)]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=11).SerializeToString()
+    model = onnx.parser.parse_model(
+        '<ir_version: 11, opset_import: ["": 17, "pyops": 1]> '
+        f"given (int64 x) => ({row.name}[] y) {{ y = pyops.Given(x) }}"
+    )
     options = onnxruntime.SessionOptions()
     with native.registered(options, [Host(op.domain, op.name, op)]):
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def to_array(value: Any) -> Any:

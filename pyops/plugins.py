@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 from . import adoption, registry
 from .errors import PluginError, PluginWarning
+from .origin import installed_plugins, package
 
-GROUP = "pyops.ops"
 VARIABLE = "PYOPS_PLUGINS"
 
 _imported: set[EntryPoint] = set()
@@ -46,19 +46,13 @@ def import_all() -> None:
 
 def not_imported() -> list[EntryPoint]:
     """The installed plug-ins that are not imported yet, by the names of their packages."""
-    # Not cached: a package may be installed while a notebook runs.
-    return sorted(set(entry_points(group=GROUP)) - _imported, key=lambda plugin: (package(plugin), plugin.name))
+    return sorted(set(installed_plugins()) - _imported, key=lambda plugin: (package(plugin), plugin.name))
 
 
 def held_back(domain: str) -> str | None:
     """The installed package that provides a domain and is not imported because plug-ins are turned off."""
     found = [] if is_enabled() else [package(plugin) for plugin in not_imported() if plugin.name == domain]
     return found[0] if found else None
-
-
-def package(plugin: EntryPoint) -> str:
-    """The installed package that a plug-in belongs to, with its version."""
-    return f"{plugin.dist.name} {plugin.dist.version}" if plugin.dist else plugin.module
 
 
 def is_enabled() -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from .engines.timing import AnyOp, Call, NodeClock
 from .errors import PyopsError
 from .session import InferenceSession
-from .tables import html_paragraphs, html_table, text_table
+from .tables import Part, Shown
 
 _MOST_CALLS = 1_000_000  # as ONNX Runtime keeps
 # Linux has no thread of such a number: ours stand beside those of ONNX Runtime, as threads of their own.
@@ -65,7 +65,7 @@ class NodeProfile:
         return [*row, *("?" if size is None else f"{size:,}" for size in sizes)]
 
 
-class Profile:
+class Profile(Shown):
     """What `profile` found: a table in a terminal and in a notebook, and a trace for Perfetto.
 
     Attributes
@@ -160,22 +160,13 @@ class Profile:
 
         return NodeClock(record)
 
-    def _notes(self) -> list[str]:
+    def parts(self) -> list[Part]:
+        """The table of the nodes, and what it does not say."""
         if not self.nodes:
             return ["no node of the session is computed by a declared op"]
-        if sum(node.calls for node in self.nodes) > len(self._calls):
-            return [f"the trace has the first {_MOST_CALLS:,} calls"]
-        return []
-
-    def _rows(self) -> list[list[str]]:
-        return [list(_HEADER), *(node._row() for node in self.nodes)]
-
-    def __repr__(self) -> str:
-        return "\n".join([*([text_table(self._rows())] if self.nodes else []), *self._notes()])
-
-    def _repr_html_(self) -> str:
-        table = html_table(self._rows()) if self.nodes else ""
-        return table + html_paragraphs(self._notes())
+        cut_off = sum(node.calls for node in self.nodes) > len(self._calls)
+        rows = [list(_HEADER), *(node._row() for node in self.nodes)]
+        return [rows, *([f"the trace has the first {_MOST_CALLS:,} calls"] if cut_off else [])]
 
 
 @contextmanager

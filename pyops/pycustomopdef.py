@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from .attribute import Attribute, AttributeKind
 from .declaration import check_version, split_op_type
 from .errors import DeclarationError, InputError
-from .signature import Attribute, AttributeKind, Input, Output, Signature, TypeParameter
+from .signature import Input, Output, Signature, TypeParameter
 from .types import from_onnx
 
 DEFAULT_DOMAIN = "ai.onnx.contrib"

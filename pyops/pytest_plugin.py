@@ -50,13 +50,14 @@ def pyops_session() -> Callable[..., InferenceSession]:
     def make(source: Any, sess_options: Any = None, **arguments: Any) -> InferenceSession:
         import onnxruntime
 
-        import pyops
+        from .session import InferenceSession
+        from .testing import Sample
 
         if sess_options is None:
             sess_options = onnxruntime.SessionOptions()
             sess_options.intra_op_num_threads = sess_options.inter_op_num_threads = 1
-        model = source.model(dynamic=True) if isinstance(source, pyops.testing.Sample) else source
-        return pyops.InferenceSession(model, sess_options, **arguments)
+        model = source.model(dynamic=True) if isinstance(source, Sample) else source
+        return InferenceSession(model, sess_options, **arguments)
 
     return make
 
@@ -83,16 +84,17 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     """Add the checks that ``--pyops-check`` asks for; first, so that ``-k`` chooses among them too."""
     if not config.getoption("--pyops-check"):
         return
-    import pyops
+    from .listing import ops
+    from .testing import Sample
 
     samples: dict[Any, dict[str, Sample]] = {}
     for item in items:
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
         for sample in parameters:
-            if isinstance(sample, pyops.testing.Sample):
+            if isinstance(sample, Sample):
                 samples.setdefault(sample.op, {}).setdefault(sample.id, sample)
     parent = _Checks.from_parent(session, name=_NODE, nodeid=_NODE)
-    for op in pyops.ops():
+    for op in ops():
         version = "" if op.version == 1 else f"-{op.version}"
         for name, sample in samples.get(op, {"": None}).items():
             id = f"[{name}]" if name else ""
@@ -115,17 +117,18 @@ class _Check(pytest.Item):
 
     def runtest(self) -> None:
         """Run the checks; an op whose inputs cannot be made up is skipped."""
-        import pyops
+        from .errors import InputError
+        from .op import Op
+        from .testing import check
+        from .testing.examples import example
 
         sample = self._call
-        if isinstance(sample, pyops.Op):
-            from pyops.testing.examples import example
-
+        if isinstance(sample, Op):
             try:
                 sample = example(sample, {})
-            except pyops.errors.InputError as error:
+            except InputError as error:
                 pytest.skip(str(error))
-        pyops.testing.check(sample)
+        check(sample)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The report in place of a traceback through pyops."""

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Protocol, cast
 
-from .library import DOMAIN, Library
-from .op import Op
+from .op import AnyOp
 
 _lock = threading.Lock()
-_ops: dict[tuple[str, str], dict[int, Op[..., Any]]] = {}
-_this_thread = threading.local()
+_ops: dict[tuple[str, str], dict[int, AnyOp]] = {}
+# Of this thread: where declarations are collected in place of being entered, and whether they replace others.
+_aside: ContextVar[list[AnyOp] | None] = ContextVar("_aside", default=None)
+_adds_only = ContextVar("_adds_only", default=False)
 
-listeners: list[Callable[[Op[..., Any]], None]] = []
+listeners: list[Callable[[AnyOp], None]] = []
 """Called with each op that is entered, after it is."""
 
 
 class Provider(Protocol):
     """Declares ops of a domain when they are asked for, where there are too many to declare them all."""
 
-    def provide(self, name: str) -> Op[..., Any] | None:
+    def provide(self, name: str) -> AnyOp | None:
         """The op of this name, which is not declared; None if there is none."""
 
     def refusal(self, name: str) -> str:
         """Why there is none of this name."""
 
 
-providers: dict[str, Provider] = {DOMAIN: Library()}
-"""By domain. A declaration goes before what its domain's provider has."""
+providers: dict[str, Provider | str] = {"pyops": "pyops.kernels"}
+"""By domain, a provider or the name of a module that is one, and is imported when an op of the domain is asked for.
+
+A declaration goes before what its domain's provider has.
+"""
 
 
-def declare(op: Op[..., Any]) -> Op[..., Any]:
+def provider(domain: str) -> Provider | None:
+    """What provides the ops of a domain that are not declared, if anything does."""
+    found = providers.get(domain)
+    return cast("Provider", importlib.import_module(found)) if isinstance(found, str) else found
+
+
+def declare(op: AnyOp) -> AnyOp:
     """Enter an op, in place of the one with its domain, name and version.
 
     Returns
@@ -42,14 +54,13 @@ def declare(op: Op[..., Any]) -> Op[..., Any]:
         already, that is the older object with its kernel replaced, so that everything that holds
         it (living sessions, exporters) follows the new body.
     """
-    aside = getattr(_this_thread, "aside", None)
-    if aside is not None:
+    if (aside := _aside.get()) is not None:
         aside.append(op)
         return op
     with _lock:
         versions = _ops.setdefault((op.domain, op.name), {})
         current = versions.get(op.version)
-        if current is not None and getattr(_this_thread, "adds_only", False):
+        if current is not None and _adds_only.get():
             return op
         if current is not None and current.signature == op.signature:
             current.redefine(op.kernels, op.host_inputs)
@@ -63,29 +74,29 @@ def declare(op: Op[..., Any]) -> Op[..., Any]:
 @contextmanager
 def adding_only() -> Iterator[None]:
     """Within it, this thread's declarations do not take the place of what is declared already."""
-    before = getattr(_this_thread, "adds_only", False)
-    _this_thread.adds_only = True
+    token = _adds_only.set(True)
     try:
         yield
     finally:
-        _this_thread.adds_only = before
+        _adds_only.reset(token)
 
 
 @contextmanager
-def apart() -> Iterator[list[Op[..., Any]]]:
+def apart() -> Iterator[list[AnyOp]]:
     """Within it, this thread's declarations are not entered but collected."""
-    before, _this_thread.aside = getattr(_this_thread, "aside", None), []
+    collected: list[AnyOp] = []
+    token = _aside.set(collected)
     try:
-        yield _this_thread.aside
+        yield collected
     finally:
-        _this_thread.aside = before
+        _aside.reset(token)
 
 
 class Declarations(NamedTuple):
     """Every declared op with its body, by domain and name, and then by version; and the providers."""
 
-    ops: dict[tuple[str, str], dict[int, tuple[Op[..., Any], dict[str, Any]]]]
-    providers: dict[str, Provider]
+    ops: dict[tuple[str, str], dict[int, tuple[AnyOp, dict[str, Any]]]]
+    providers: dict[str, Provider | str]
 
 
 NOTHING = Declarations({}, dict(providers))
@@ -98,7 +109,7 @@ def declarations() -> Declarations:
         return Declarations(ops, dict(providers))
 
 
-def restore(declared: Declarations, keep: Callable[[Op[..., Any]], bool]) -> None:
+def restore(declared: Declarations, keep: Callable[[AnyOp], bool]) -> None:
     """Undo every declaration and registration since `declared` was taken.
 
     Parameters
@@ -127,32 +138,30 @@ def restore(declared: Declarations, keep: Callable[[Op[..., Any]], bool]) -> Non
             listener(op)
 
 
-def versions(domain: str, name: str) -> dict[int, Op[..., Any]]:
+def versions(domain: str, name: str) -> dict[int, AnyOp]:
     """The declared versions of an operator; empty where there is none."""
-    if (domain, name) not in _ops and domain in providers:
-        provided = providers[domain].provide(name)
-        if provided is not None:
-            declare(provided)
+    if (domain, name) not in _ops and (source := provider(domain)) and (provided := source.provide(name)):
+        declare(provided)
     return dict(_ops.get((domain, name), {}))
 
 
-def find(domain: str, name: str, opset: int) -> Op[..., Any] | None:
+def find(domain: str, name: str, opset: int) -> AnyOp | None:
     """The op that a model importing `opset` of the domain means: the highest version not above it."""
     return choose(versions(domain, name), opset)
 
 
-def choose(versions: Mapping[int, Op[..., Any]], opset: int) -> Op[..., Any] | None:
+def choose(versions: Mapping[int, AnyOp], opset: int) -> AnyOp | None:
     """Of an operator's versions, the highest that is not above `opset`."""
     return max((op for op in versions.values() if op.version <= opset), key=lambda op: op.version, default=None)
 
 
-def all_versions() -> dict[tuple[str, str], dict[int, Op[..., Any]]]:
+def all_versions() -> dict[tuple[str, str], dict[int, AnyOp]]:
     """Every declared op, by domain and name, and then by version."""
     with _lock:
         return {key: dict(versions) for key, versions in _ops.items()}
 
 
-def latest() -> list[Op[..., Any]]:
+def latest() -> list[AnyOp]:
     """The highest version of every declared op."""
     with _lock:
         return [max(versions.values(), key=lambda op: op.version) for versions in _ops.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .errors import MissingDependencyError
@@ -18,23 +18,20 @@ except ImportError as error:
         "a machine with an NVIDIA GPU (not both: they overwrite each other's files)"
     ) from error
 
-from . import adoption, devices, failures, hosting, model, ort_values, plugins, registry
-from .engines import extensions, extensions_carried, extensions_plain, native
+from . import adoption, devices, failures, hosting, model, ort_values, plugins, registry, resolution, session_devices
+from .engines import extensions, extensions_plain, native
 from .engines.choice import Engine, choose
 from .engines.extensions_plain import get_library_path as get_library_path
 from .engines.extensions_registry import domains as published_domains
-from .engines.hosted_op import unsupported_types
-from .errors import DeviceCopyWarning, DeviceError, EngineError, ModelError
-from .explanations import explanations
+from .errors import ModelError
 from .interrupts import interrupts_deferred
 from .model import ModelSource
 from .op import Op
 from .pages import session_page
+from .refusals import explained, listing
 
 _FATAL = 4
 _UNSET = -1
-# The ops of which it is said already that they run on the CPU in sessions with a GPU.
-_said: weakref.WeakSet[Op[..., Any]] = weakref.WeakSet()
 
 R = TypeVar("R")
 Options = TypeVar("Options")
@@ -102,24 +99,24 @@ class InferenceSession(onnxruntime.InferenceSession):
         source = model.load(path_or_bytes)
         if source.proto is None:
             plugins.import_all()
-        plugins.import_for(model.undeclared_domains(source))
+        resolution.import_plugins(source)
         adopted, taken = adoption.adopted_ops(), adoption.taken_domains() | published_domains()
-        resolution = model.resolve(source, adopted, taken)
+        resolved = resolution.resolve(source, adopted, taken)
         if sess_options is None:  # nobody can have registered a library in them
             taken = set()
-        if resolution.problems:
-            raise ModelError(_listing("the model and the declared ops disagree", resolution.problems))
-        _check_providers(providers)
+        if resolved.problems:
+            raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
+        session_devices.check_available(providers)
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
         self._extensions: extensions.SessionHost | None = None
         host: native.SessionHost | extensions.SessionHost
         if engine == "extensions":
             others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
             fresh = sess_options is None
-            host = self._extensions = extensions.SessionHost(options, source, resolution.ops, others, fresh)
+            host = self._extensions = extensions.SessionHost(options, source, resolved.ops, others, fresh)
             weakref.finalize(self, host.forget).atexit = False
         else:
-            host = native.SessionHost(options, source, resolution.ops, taken)
+            host = native.SessionHost(options, source, resolved.ops, taken)
         if host.model is not source and source.folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", source.folder)
         create = super().__init__
@@ -129,20 +126,16 @@ class InferenceSession(onnxruntime.InferenceSession):
             try:
                 host.create(lambda: create(host.model.source, options, providers, provider_options, **kwargs))
             except Exception as error:
-                failure = host.raised_by_kernel(error) or _explained(error, source, resolution, engine)
+                failure = host.raised_by_kernel(error) or explained(error, source, resolved, engine)
         if failure is not None:
             try:
                 raise failure
             finally:  # or the exception and this frame would keep each other
                 del failure
-        if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in self.get_providers():
-            raise DeviceError(
-                f"{devices.CUDA_PROVIDER} is asked for and ONNX Runtime has not started it: there is no NVIDIA GPU, or "
-                "its driver, CUDA or cuDNN are not those that this onnxruntime-gpu needs (python -m pyops doctor says "
-                'what there is); to run on the CPU, ask for providers=["CPUExecutionProvider"]'
-            )
+        session_devices.check_started(providers, self.get_providers())
         self._nodes = host.nodes
-        self._say_copies(resolution.ops.values())
+        if devices.CUDA_PROVIDER in self.get_providers():
+            session_devices.tell_copies(resolved.ops.values(), engine)
         self._quiet_run: Any = None
         if options.log_severity_level == _UNSET:
             # The exception says all that ONNX Runtime would print.
@@ -154,25 +147,10 @@ class InferenceSession(onnxruntime.InferenceSession):
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
         self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
 
-    def _say_copies(self, ops: Iterable[Op[..., Any]]) -> None:
-        """Say once which ops of a session on a GPU run on the CPU."""
-        if devices.CUDA_PROVIDER not in self.get_providers():
-            return
-        native = self._extensions is None
-        for op in ops:
-            if not (native and "cuda" in op.kernels) and op not in _said:
-                _said.add(op)
-                reason = "has no CUDA kernel" if native else "is hosted by the extensions engine"
-                fix = f'@{op.__name__}.register_kernel("cuda")' if native else 'engine="native"'
-                warnings.warn(
-                    f"{op.signature.qualified_name} {reason} and runs on the CPU in this CUDA session, between copies "
-                    f"that ONNX Runtime makes; to avoid them: {fix}",
-                    DeviceCopyWarning,
-                    stacklevel=3,
-                )
-
     def _repr_html_(self) -> str:
-        return session_page(self, "native" if self._extensions is None else "extensions", self._nodes)
+        engine = "native" if self._extensions is None else "extensions"
+        nodes = [(name, op.signature, op.function) for name, op in self._nodes]
+        return session_page(self.get_inputs(), self.get_outputs(), self.get_providers(), engine, nodes)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
@@ -303,49 +281,3 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
         )
     with native.registered(options, [host for host in hosts if not hosting.is_mistaken(host.op)], keep=True):
         return options
-
-
-def _asks_for_cuda(providers: Any) -> bool:
-    return devices.CUDA_PROVIDER in [item if isinstance(item, str) else item[0] for item in providers or ()]
-
-
-def _check_providers(providers: Any) -> None:
-    if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in onnxruntime.get_available_providers():
-        raise MissingDependencyError(
-            "CUDAExecutionProvider is asked for and this onnxruntime has none: on a machine with an NVIDIA GPU, "
-            'pip uninstall onnxruntime, then pip install "onnx-pyops[cuda]"'
-        )
-
-
-_LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a registered kernel")
-
-
-def _explained(error: Exception, source: model.Model, resolution: model.Resolution, engine: str) -> BaseException:
-    """ONNX Runtime's refusal of a model, with the operators that it is about, where that can be told."""
-    if engine == "extensions" and any(text in str(error) for text in _LIBRARY_TWICE):
-        twice = EngineError(
-            "the extensions engine registers onnxruntime-extensions' library itself, and a library that the options "
-            f"hold already has the same domains; leave it out of the options ({error})"
-        )
-        twice.__cause__ = error
-        return twice
-    lines = model.unknown_operators(source, resolution)
-    hosted_by = extensions.PLACE_TYPE if engine == "extensions" else None
-    lines += model.mistyped_inputs(source, resolution, str(error), hosted_by)
-    if not lines:
-        lines += explanations(str(error))
-    unsupported = extensions_carried.unsupported_types if engine == "extensions" else unsupported_types
-    lacking = "onnxruntime-extensions cannot carry" if engine == "extensions" else "custom operators cannot have"
-    for op in resolution.ops.values():
-        missing = ", ".join(unsupported(op.signature))
-        if (hosted_by or op.name) in str(error) and (missing or not lines):
-            lines.append(f"{op.signature} is declared" + (f"; {lacking} {missing}" if missing else ""))
-    if not lines:
-        return error
-    explained = ModelError(_listing(f"ONNX Runtime refuses the model ({error})", lines))
-    explained.__cause__ = error
-    return explained
-
-
-def _listing(headline: str, lines: list[str]) -> str:
-    return "\n".join([f"{headline}:", *(f"  - {line}" for line in lines)])

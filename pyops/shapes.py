@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .errors import ShapeInferenceError, UnknownSizeError
-from .types import DType, dtype_name
+from .types import DType, dtype_name, spell_shape
 
 Dim = Any
 """An int, a `SymbolicDim`, or another library's symbolic int (``torch.SymInt``)."""
@@ -177,7 +177,7 @@ class Spec:
         )
 
     def __str__(self) -> str:
-        return f"{dtype_name(self.dtype)}[{', '.join(map(str, self.shape))}]"
+        return f"{dtype_name(self.dtype)}{spell_shape(self.shape)}"
 
 
 def broadcast(*specs: Spec) -> tuple[Dim, ...]:

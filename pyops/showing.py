@@ -9,12 +9,12 @@ import tempfile
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from . import model
 from .errors import MissingDependencyError
 from .inspection import CustomNode, ModelReport, custom_nodes, inspect
-from .tables import html_paragraphs, html_table, printable, text_table
+from .tables import Part, Shown, html_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HEIGHT = 600
 
 
-class View:
+class View(Shown):
     """A model that is being shown: in a notebook Netron itself, in a terminal the address to open.
 
     Attributes
@@ -35,7 +35,7 @@ class View:
         What is known of its custom nodes.
     """
 
-    def __init__(self, netron: _Netron, proto: onnx.ModelProto, name: str, report: ModelReport, height: int) -> None:
+    def __init__(self, netron: Any, proto: onnx.ModelProto, name: str, report: ModelReport, height: int) -> None:
         self.report = report
         self._netron, self._height = netron, height
         # Netron serves the files beside the one that it is told of: of a folder that is not there, none.
@@ -48,25 +48,14 @@ class View:
         """Serve it no longer."""
         self._netron.stop(self._address)
 
-    def __repr__(self) -> str:
-        table = [text_table(self.report.node_table())] if self.report.nodes else []
-        return printable("\n".join([f"open {self.url} in a browser", *table, *self.report.notes()]))
+    def parts(self) -> list[Part]:
+        """Where to look, and what is known of the custom nodes."""
+        return [f"open {self.url} in a browser", *self.report.node_parts()]
 
     def _repr_html_(self) -> str:
         frame = f'<iframe src="{self.url}" width="100%" height="{self._height}" style="border: 0"></iframe>'
-        table = html_table(self.report.node_table()) if self.report.nodes else ""
-        notes = html_paragraphs(self.report.notes())
-        return f'{frame}<p><a href="{self.url}" target="_blank">{self.url}</a></p>{table}{notes}'
-
-
-class _Netron(Protocol):
-    """What is used of the netron package."""
-
-    def serve(self, file: str, data: bytearray) -> tuple[str, int]:
-        """Serve a model on a free port of this machine."""
-
-    def stop(self, address: tuple[str, int]) -> None:
-        """End that."""
+        link = f'<p><a href="{self.url}" target="_blank">{self.url}</a></p>'
+        return f"{frame}{link}{html_parts(self.report.node_parts())}"
 
 
 def show(source: model.ModelSource, *, height: int = HEIGHT) -> View:
@@ -145,10 +134,10 @@ def _properties(node: CustomNode) -> dict[str, str]:
 _lock = threading.Lock()
 
 
-def _serve(netron: _Netron, file: str, data: bytearray, attempts: int = 3) -> tuple[str, int]:
+def _serve(netron: Any, file: str, data: bytearray, attempts: int = 3) -> tuple[str, int]:
     with _lock, _quiet():
         try:
-            address = netron.serve(file, data)
+            address: tuple[str, int] = netron.serve(file, data)
         except OSError:  # somebody took the port that it had found free
             if attempts == 1:
                 raise

@@ -6,6 +6,7 @@ holding ``str``. This table is the only place that knows the numbers ONNX and ON
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,9 +159,14 @@ def is_viewable(dtype: DType) -> bool:
     return row is not None and row.dtype is not STRING and not row.packed
 
 
+def spell_shape(shape: Iterable[Any]) -> str:
+    """How messages spell a shape: ``[2, n, ?]``; None is a size that is not known."""
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
+
+
 def describe(value: Any) -> str:
     """How messages spell a value: ``float32[2, 3]`` for an array, its type for anything else."""
     is_cupy = type(value).__module__ == "cupy" and isinstance(getattr(value, "dtype", None), np.dtype)
     if is_cupy or isinstance(value, (np.ndarray, np.generic)):
-        return f"{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]{' on the GPU' if is_cupy else ''}"
+        return f"{dtype_name(value.dtype)}{spell_shape(value.shape)}{' on the GPU' if is_cupy else ''}"
     return "None" if value is None else f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

@@ -1,5 +1,7 @@
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +27,16 @@ def engine_of_scripts(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
         pytest.importorskip("onnxruntime_extensions")
     monkeypatch.setattr(scripts, "ENGINE", request.param)
     return str(request.param)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with a module of ops, on a terminal of 80 columns that is none."""
+    from tests.commands import OPS  # which imports typer
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "typed_ops.py").write_text(OPS)
+    yield tmp_path
+    for name in ("typed_ops", "typed_plugin"):
+        sys.modules.pop(name, None)

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from pyops import Op, registry
+from pyops.attribute import Attribute, AttributeKind
 from pyops.errors import InputError, OutputError
-from pyops.signature import Attribute, AttributeKind, Input, Output, Signature, TypeParameter
+from pyops.signature import Input, Output, Signature, TypeParameter
 from pyops.types import DType
 
 from .._torch_private import OpOverload, qualified_name, spell

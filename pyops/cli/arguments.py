@@ -17,11 +17,11 @@ import numpy as np
 import typer
 
 from .. import plugins, registry
-from ..op import Op
-from ..signature import AttributeKind, Signature
+from ..attribute import AttributeKind
+from ..op import AnyOp, Op
+from ..resolution import describe_missing
+from ..signature import Signature
 from ..types import ELEMENT_TYPES, STRING, describe, dtype_name, from_type_str, native_dtype
-
-AnyOp = Op[..., Any]
 
 _GENERATED = re.compile(r"(?P<type>\w+)\[(?P<shape>[\d,\s]*)\]")
 
@@ -92,10 +92,7 @@ def _declared(spec: str) -> AnyOp:
     versions = registry.versions(domain, name)
     if versions:
         return versions[max(versions)]
-    names = [op.signature.qualified_name for op in registry.latest()]
-    near = difflib.get_close_matches(spec, names, 1)
-    hint = f"did you mean {near[0]}?" if near else "import the module that declares it: --import MODULE"
-    raise typer.BadParameter(f"{spec} is not declared; {hint}")
+    raise typer.BadParameter(f"{describe_missing(domain, name, 1)} (--import MODULE imports one)")
 
 
 def read_arrays(given: Iterable[str]) -> list[tuple[str, Any]]:

@@ -14,35 +14,27 @@ from ..inspection import inspect
 from ..types import describe, dtype_name
 from . import options
 from .arguments import as_feed, import_modules, read_arrays
-from .output import FAILED, print_json, print_lines, print_table, progress_console, reporting_errors
+from .output import Answer, answering, progress_console
 
 
-@reporting_errors
+@answering
 def inspect_model(
     model: options.Model,
     modules: options.Modules = [],  # noqa: B006  typer reads it
     plugins: options.Plugins = False,
     as_json: options.Json = False,
-) -> None:
+) -> Answer:
     """Say which kernel would run each custom node of a model, and which package provides it.
 
     The exit code is 1 where a node would not run.
     """
     import_modules(modules)
     report = inspect(model, import_plugins=plugins)
-    if as_json:
-        print_json(dataclasses.asdict(report) | {"problems": report.problems, "ok": report.ok})
-    else:
-        print_lines([report.headline, ""])
-        for table in report.tables():
-            print_table(table)
-            print_lines([""])
-        print_lines(report.notes())
-    if not report.ok:
-        raise typer.Exit(FAILED)
+    data = dataclasses.asdict(report) | {"problems": report.problems, "ok": report.ok}
+    return Answer(report.parts(), data, report.ok)
 
 
-@reporting_errors
+@answering
 def run_model(
     model: options.Model,
     inputs: options.Inputs = [],  # noqa: B006
@@ -51,7 +43,7 @@ def run_model(
     engine: options.Engine = options.EngineName.AUTO,
     providers: options.Providers = [],  # noqa: B006
     as_json: options.Json = False,
-) -> None:
+) -> Answer:
     """Run a model once, and show its outputs or save them."""
     import_modules(modules)
     arrays = read_arrays(inputs)
@@ -65,15 +57,13 @@ def run_model(
         results = session.run(None, feed)
     names = [item.name for item in session.get_outputs()]
     files = _save(save, names, results) if save is not None else [""] * len(names)
-    if as_json:
-        print_json([_record(*item) for item in zip(names, results, files, strict=True)])
-    else:
-        header = ("output", "type", "values", *["file"] * (save is not None))
-        rows = [
-            (name, _describe(value), _values(value), *[file] * (save is not None))
-            for name, value, file in zip(names, results, files, strict=True)
-        ]
-        print_table([header, *rows])
+    records = [_record(*item) for item in zip(names, results, files, strict=True)]
+    saved = save is not None
+    rows = [
+        (name, _describe(value), _values(value), *[file] * saved)
+        for name, value, file in zip(names, results, files, strict=True)
+    ]
+    return Answer([[("output", "type", "values", *["file"] * saved), *rows]], records)
 
 
 def _check_providers(names: list[str]) -> None:

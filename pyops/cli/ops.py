@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -12,39 +11,37 @@ from rich.progress import track
 
 from .. import plugins as plugin_packages
 from ..benchmarking import medians
-from ..errors import PyopsError
+from ..errors import EngineError, PyopsError
 from ..listing import ops
+from ..origin import package
 from . import options
 from .arguments import as_call, as_feed, find_op, import_modules, read_arrays, read_attributes
-from .output import FAILED, fail, print_json, print_lines, print_table, progress_console, reporting_errors
+from .output import Answer, answering, progress_console
 
 Call = Callable[[], object]
 
 
-@reporting_errors
+@answering
 def list_ops(
     modules: options.Modules = [],  # noqa: B006  typer reads it
     plugins: options.Plugins = False,
     as_json: options.Json = False,
-) -> None:
+) -> Answer:
     """List the declared ops, and the installed plug-ins that could declare more."""
     import_modules(modules)
     if plugins:
         plugin_packages.import_all()
     table = ops()
-    if as_json:
-        waiting = [
-            {"domain": plugin.name, "package": plugin_packages.package(plugin), "module": plugin.value}
-            for plugin in plugin_packages.not_imported()
-        ]
-        print_json({"ops": table.records(), "plugins": waiting})
-        return
-    if table:
-        print_table([list(table.records()[0]), *(list(record.values()) for record in table.records())])
-    print_lines([*([] if table else ["no ops are declared; --import MODULE imports a module that does"]), *table.notes])
+    waiting = [
+        {"domain": plugin.name, "package": package(plugin), "module": plugin.value}
+        for plugin in plugin_packages.not_imported()
+    ]
+    where_empty = "no ops are declared; --import MODULE imports a module that does"
+    parts = table.parts() if table else [where_empty, *table.notes]
+    return Answer(parts, {"ops": table.records(), "plugins": waiting})
 
 
-@reporting_errors
+@answering
 def check_op(
     op: options.OpName,
     inputs: options.Inputs = [],  # noqa: B006
@@ -53,7 +50,7 @@ def check_op(
     generate: options.Generate = 0,
     modules: options.Modules = [],  # noqa: B006
     as_json: options.Json = False,
-) -> None:
+) -> Answer:
     """Run every engine and registration of an op against the plain call, on small arrays unless inputs are given.
 
     The exit code is 1 where a check fails.
@@ -68,23 +65,19 @@ def check_op(
         given = as_call(found.signature, read_arrays(inputs)) if inputs else None
         sample = example(found, named) if given is None else Sample(found, *given, **named)
         report = check(sample, checks=checks, generate=generate, raise_exception=False)
-    if as_json:
-        results = [{"name": item.name, "status": item.status, "reason": item.reason} for item in report]
-        print_json({"op": found.signature.qualified_name, "ok": report.ok, "checks": results})
-    else:
-        print_lines(str(report).splitlines())
-    if not report.ok:
-        raise typer.Exit(FAILED)
+    results = [{"name": item.name, "status": item.status, "reason": item.reason} for item in report]
+    data = {"op": found.signature.qualified_name, "ok": report.ok, "checks": results}
+    return Answer(str(report).splitlines(), data, report.ok)
 
 
-@reporting_errors
+@answering
 def bench(
     what: options.Benched,
     inputs: options.Inputs = [],  # noqa: B006
     attributes: options.Attributes = [],  # noqa: B006
     modules: options.Modules = [],  # noqa: B006
     as_json: options.Json = False,
-) -> None:
+) -> Answer:
     """Compare what an op costs by each engine with its plain call, or what a model costs by each engine.
 
     Contestants take turns; the ratios of one run can be compared, its times with nothing else.
@@ -94,8 +87,6 @@ def bench(
     if what.endswith(".onnx"):
         if attributes:
             raise typer.BadParameter("a model has its attributes in it")
-        if not Path(what).is_file():
-            raise FileNotFoundError(f"there is no model file {what!r} (from {Path.cwd()})")
         calls, missing = _sessions(what, lambda session: as_feed(arrays, session.get_inputs()), {})
     else:
         op = find_op(what)
@@ -107,7 +98,7 @@ def bench(
         plain: dict[str, Call] = {"plain call": functools.partial(op, *positional, **named)}
         calls, missing = _sessions(sample.model(), lambda session: sample.feed, plain)
     if not calls:
-        fail("; ".join(f"{name}: {reason}" for name, reason in missing.items()))
+        raise EngineError("; ".join(f"{name}: {reason}" for name, reason in missing.items()))
     console = progress_console()
 
     def shown(rounds: Iterable[int]) -> Iterable[int]:
@@ -116,27 +107,22 @@ def bench(
     times = medians(calls, track=shown)
     base = next(iter(times))
     records = [{"name": name, "seconds": time, "ratio": time / times[base]} for name, time in times.items()]
-    if as_json:
-        print_json({"base": base, "results": records, "left out": missing})
-        return
     rows = [(name, f"{time * 1e6:.1f} µs", f"{time / times[base]:.2f}") for name, time in times.items()]
-    print_table([("", "a call", f"to {base}"), *rows])
-    print_lines([f"{name} is left out: {reason}" for name, reason in missing.items()])
+    left_out = [f"{name} is left out: {reason}" for name, reason in missing.items()]
+    parts = [[("", "a call", f"to {base}"), *rows], *left_out]
+    return Answer(parts, {"base": base, "results": records, "left out": missing})
 
 
 def _sessions(
     model: Any, feed_for: Callable[[Any], dict[str, Any]], calls: dict[str, Call]
 ) -> tuple[dict[str, Call], dict[str, str]]:
     """More contestants: the model by each engine; and why some are none."""
-    from onnx.reference import ReferenceEvaluator
-
-    from ..engines.reference import reference_ops
-    from ..session import InferenceSession
+    from ..testing.engines import make_session
 
     missing, feed = {}, None
     for engine in ("native", "extensions"):
         try:
-            session = InferenceSession(model, engine=engine)
+            session = make_session(model, engine)
         except PyopsError as error:
             missing[engine] = str(error)
             continue
@@ -144,7 +130,7 @@ def _sessions(
         calls[engine] = functools.partial(session.run, None, feed)
     if feed is not None:
         try:
-            evaluator = ReferenceEvaluator(model, new_ops=reference_ops(model))
+            evaluator = make_session(model, "reference")
             evaluator.run(None, feed)
         except Exception as error:
             missing["reference"] = f"{type(error).__name__}: {error}"

@@ -6,10 +6,10 @@ import functools
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
-from contextvars import ContextVar
-from typing import Any, NoReturn, ParamSpec, TextIO
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
+from typing import Any, ParamSpec
 
 import typer
 from rich.console import Console
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import InputError, PyopsError
-from ..tables import printable
+from ..tables import Part, filled, printable
 from ..tracebacks import has_others, shortened
 
 P = ParamSpec("P")
@@ -26,8 +26,6 @@ FAILED = 1
 """The exit code where something is broken or fails; wrong usage is typer's 2."""
 
 _WIDE = 10_000
-
-_json_to: ContextVar[TextIO] = ContextVar("_json_to")
 
 
 def console() -> Console:
@@ -43,58 +41,50 @@ def progress_console() -> Console:
     return made
 
 
-def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Rows in columns; the first one is the header."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for cell in rows[0]:
-        table.add_column(printable(cell), overflow="fold")
-    for row in rows[1:]:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    console().print(table)
+@dataclass(frozen=True)
+class Answer:
+    """What a command found.
 
-
-def print_lines(lines: Sequence[str]) -> None:
-    """One line each."""
-    for line in lines:
-        console().print(Text(printable(line)), soft_wrap=True)
-
-
-def print_json(data: Any) -> None:
-    """Data for programs."""
-    print(json.dumps(data, indent=2, default=str), file=_json_to.get(sys.stdout))
-
-
-@contextmanager
-def _json_alone() -> Iterator[None]:
-    """Within it, stdout is for `print_json`; what modules and kernels print goes to stderr."""
-    token = _json_to.set(sys.stdout)
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        _json_to.reset(token)
-
-
-def fail(message: str) -> NoReturn:
-    """End the command with a message on stderr.
-
-    Raises
-    ------
-    typer.Exit
-        Always.
+    Attributes
+    ----------
+    parts : sequence of Part
+        For people.
+    data : object
+        For programs, as JSON.
+    ok : bool
+        Whether nothing is broken; it decides the exit code.
     """
-    typer.echo(printable(f"error: {message}"), err=True)
-    raise typer.Exit(FAILED)
+
+    parts: Sequence[Part]
+    data: Any
+    ok: bool = True
+
+    def print(self) -> None:
+        """For people: what is longer than a line of the terminal is folded."""
+        for part in filled(self.parts):
+            if isinstance(part, str):
+                console().print(Text(printable(part)), soft_wrap=True)
+                continue
+            table = Table(box=None, pad_edge=False, header_style="bold")
+            for cell in part[0]:
+                table.add_column(printable(cell), overflow="fold")
+            for row in part[1:]:
+                table.add_row(*(Text(printable(cell)) for cell in row))
+            console().print(table)
 
 
-def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """A command in which what pyops says is wrong is a message, and what a kernel raises a short traceback."""
+def answering(command: Callable[P, Answer | None]) -> Callable[P, None]:
+    """A command that prints its answer; what pyops says is wrong is a message, what a kernel raises a short traceback.
+
+    Where JSON is asked for, stdout is for the answer alone, and what modules and kernels print goes to stderr.
+    """
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        as_json = bool(kwargs.get("as_json"))
         try:
-            with _json_alone() if kwargs.get("as_json") else nullcontext():
-                command(*args, **kwargs)
+            with redirect_stdout(sys.stderr) if as_json else nullcontext():
+                answer = command(*args, **kwargs)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except InputError as error:
@@ -102,8 +92,13 @@ def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
         except (Exception, SystemExit) as error:  # a module or a kernel may want to end the process
             message = _spell(error)
         else:
+            if answer is not None:
+                print(json.dumps(answer.data, indent=2, default=str)) if as_json else answer.print()
+            if answer is not None and not answer.ok:
+                raise typer.Exit(FAILED)
             return
-        fail(message)
+        typer.echo(printable(f"error: {message}"), err=True)
+        raise typer.Exit(FAILED)
 
     return run
 

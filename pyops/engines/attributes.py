@@ -7,8 +7,9 @@ from collections.abc import Callable
 from ctypes import addressof, c_float, c_int64, c_size_t, c_void_p
 from typing import Any
 
+from ..attribute import AttributeKind
 from ..errors import EngineError, InputError
-from ..signature import AttributeKind, Signature
+from ..signature import Signature
 from .c_api import Api
 from .workspace import Workspace
 

@@ -12,7 +12,7 @@ import onnxruntime
 from ..errors import EngineError
 from ..signature import Signature
 from .extensions_carried import obstacles
-from .hosted_op import choices
+from .hosted_types import choices
 from .session_options import session_options_pointer
 
 Engine = Literal["auto", "native", "extensions"]

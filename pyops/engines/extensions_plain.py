@@ -10,10 +10,11 @@ from typing import Any
 import onnxruntime
 
 from .. import hosting, plugins, registry
+from ..attribute import AttributeKind
 from ..builtin import ONNX_DOMAIN
 from ..errors import EngineError
 from ..op import Op
-from ..signature import AttributeKind, Signature
+from ..signature import Signature
 from . import extensions_hook as hook
 from . import extensions_registry
 from .extensions import place_all

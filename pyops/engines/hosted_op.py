@@ -14,8 +14,9 @@ from .. import devices
 from ..device_arrays import on_host
 from ..op import Op
 from ..signature import Input, Output, Signature, TypeParameter
-from ..types import DType, dtype_name, element_type
+from ..types import DType
 from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp
+from .hosted_types import choices, ort_code
 
 AnyOp = Op[..., Any]
 
@@ -58,34 +59,10 @@ def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int], device_type: 
     return [HostedOp(op, name, choice, callbacks, device_type) for choice in choices(op.signature)]
 
 
-def choices(signature: Signature) -> list[dict[TypeParameter, DType]]:
-    """Every choice of the type parameters that an output has; none if ONNX Runtime lacks a type that it needs."""
-    # A parameter that no output has needs no choice: ONNX Runtime lets any type in there, and
-    # the kernel node checks it when it is made.
-    types = dict.fromkeys(item.type for item in signature.outputs if item.homogeneous)
-    deciding = [parameter for parameter in types if len(parameter.dtypes) > 1]
-    supported = [[dtype for dtype in parameter.dtypes if _ort_code(dtype)] for parameter in deciding]
-    fixed = [p.dtypes[0] for p in signature.type_parameters if len(p.dtypes) == 1]
-    if not all(map(_ort_code, fixed)):
-        return []
-    return [dict(zip(deciding, choice, strict=True)) for choice in itertools.product(*supported)]
-
-
-def unsupported_types(signature: Signature) -> list[str]:
-    """Names of the declared element types that ONNX Runtime's custom operators lack."""
-    dtypes = dict.fromkeys(dtype for parameter in signature.type_parameters for dtype in parameter.dtypes)
-    return [dtype_name(dtype) for dtype in dtypes if not _ort_code(dtype)]
-
-
-def _ort_code(dtype: DType) -> int | None:
-    row = element_type(dtype)
-    return row.ort if row else None
-
-
 def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
     if item.type in choice:
-        return _ort_code(choice[item.type]) or _ANY_TYPE
-    return (_ort_code(item.type.dtypes[0]) or _ANY_TYPE) if len(item.type.dtypes) == 1 else _ANY_TYPE
+        return ort_code(choice[item.type]) or _ANY_TYPE
+    return (ort_code(item.type.dtypes[0]) or _ANY_TYPE) if len(item.type.dtypes) == 1 else _ANY_TYPE
 
 
 # What ONNX Runtime asks of an op is answered by C code alone: a Python function would raise a pending

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import onnx
 from onnx.reference.op_run import OpRun
 
-from .. import adoption, kernel, model, plugins, registry
+from .. import adoption, kernel, model, plugins, registry, resolution
 from ..builtin import ONNX_DOMAIN
 from ..errors import ModelError
 from ..node import add_note, describe_node, linked_attributes, misfits, read_attributes
@@ -57,7 +57,7 @@ def reference_ops(source: model.ModelSource | None = None) -> list[type[OpRun]]:
     if source is None:
         plugins.import_all()
     else:
-        plugins.import_for(model.undeclared_domains(model.load(source)))
+        resolution.import_plugins(model.load(source))
     found = {key: {op.version: op} for key, op in adoption.adopted_ops().items() if isinstance(op, Op)}
     return [_node_class(*key, versions) for key, versions in (found | registry.all_versions()).items()]
 
@@ -76,7 +76,7 @@ class ReferenceNode(OpRun):
         opset = run_params["opsets"][onnx_node.domain]
         op = registry.choose(self.versions, opset)
         if op is None:
-            raise ModelError(model.describe_missing(onnx_node.domain or ONNX_DOMAIN, onnx_node.op_type, opset))
+            raise ModelError(resolution.describe_missing(onnx_node.domain or ONNX_DOMAIN, onnx_node.op_type, opset))
         for problem in misfits(onnx_node, op.signature):
             raise ModelError(f"the model and the declared ops disagree: {problem}")
         # OpRun makes every attribute of the node and of its schema one of its own, whatever they are called.

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..attribute import AttributeKind
 from ..errors import ShapeInferenceError
 from ..op import Op
 from ..shapes import RuntimeDim, Spec, SymbolicDim
-from ..signature import AttributeKind
 from ..types import element_type, from_ort
 from .c_api import Api
 

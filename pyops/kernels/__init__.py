@@ -7,7 +7,10 @@ an export. Sessions that others create get those that were asked for by then; `d
 Each op is a name of one of the modules here, callable with NumPy arrays as any `Op` is.
 """
 
+import difflib
+
 from .. import registry
+from ..op import AnyOp
 
 with registry.apart() as _declared:
     from . import (  # noqa: F401
@@ -46,6 +49,17 @@ with registry.apart() as _declared:
 
 OPS = {op.name: op for op in _declared}
 """Every op of the library by its op type."""
+
+
+def provide(name: str) -> AnyOp | None:
+    """The op of this name, not declared; None if there is none."""
+    return OPS.get(name)
+
+
+def refusal(name: str) -> str:
+    """Why there is none of this name."""
+    near = difflib.get_close_matches(name, OPS, n=1)
+    return f"pyops.kernels has no op {name}" + (f"; did you mean pyops::{near[0]}?" if near else "")
 
 
 def declare_all() -> None:

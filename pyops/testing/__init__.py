@@ -3,8 +3,8 @@
 Where what is:
 
 - `check`: the table of all checks, and running them; the `report` that they give
-- the checks: of the kernel by itself (`kernel_checks`, with what is `registered` beside it), `shape_checks`,
-  `thread_checks` (by `interleaving`), `engine_checks`, `torch_checks`, `device_checks`, `generated_checks`
+- the checks: `kernel_checks`, of the kernel by itself; `attribute_checks`, `shape_checks`, `thread_checks` (by
+  `interleaving`), `engine_checks`, `torch_checks`, `device_checks`, `generated_checks`
 - what checks look at: a `case`, which is a `sample` and its `variations`; `examples` where no sample is given
 - `outputs` that compare as one, `sample_model` and `engines` for sessions, `strategies` for hypothesis
 

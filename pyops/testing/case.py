@@ -15,12 +15,16 @@ import numpy as np
 
 from .. import kernel
 from ..comparison import first_difference
-from ..errors import OutputError, ShapeInferenceError
+from ..errors import CompileError, OutputError, ShapeInferenceError
 from ..types import describe
 from . import variations
 from .outputs import Outputs
 from .sample import Sample
 
+# What a kernel raises that was not written for what it got, rather than one that refuses it.
+_MISTAKES = (TypeError, AttributeError, NameError, KeyError)
+
+NO_HYPOTHESIS = 'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
 NO_ONNXRUNTIME = 'ONNX Runtime is not installed: pip install "onnx-pyops[cpu]"'
 
 
@@ -112,7 +116,7 @@ class Case:
     def names(self, count: int) -> list[str]:
         """The names of `count` outputs."""
         last = len(self.signature.outputs) - 1
-        names = [self.signature.outputs[min(index, last)].name for index in range(count)]
+        names = [self.signature.output(index).name for index in range(count)]
         variadic = self.signature.outputs[-1].variadic
         return [f"{name}[{index - last}]" if variadic and index >= last else name for index, name in enumerate(names)]
 
@@ -121,6 +125,28 @@ class Case:
         problem = first_difference(actual, expected, self.names(len(expected)), self.rtol, self.atol)
         if problem is not None:
             raise AssertionError(f"{what}: {problem}")
+
+    def refused(self, what: str, arrays: Sequence[Any], attributes: Mapping[str, Any]) -> list[str]:
+        """A note where the kernel refuses a call that the declaration allows.
+
+        Raises
+        ------
+        OutputError or CompileError
+            Of such a call.
+        AssertionError
+            The kernel is not prepared for it.
+        """
+        try:
+            self.call(arrays, attributes)
+        except (OutputError, CompileError) as error:
+            raise type(error)(f"{what}: {error}") from error
+        except _MISTAKES as error:
+            raise AssertionError(
+                f"{what}, which the declaration allows, the kernel raises {spell_error(error)}"
+            ) from error
+        except Exception as error:
+            return [f"{what} the kernel refuses: {spell_error(error)}"]
+        return []
 
     def hold_shapes(self, variation: Variation) -> None:
         """Raise an OutputError or ShapeInferenceError unless the shape function, if there is one, gives its shapes."""
@@ -171,6 +197,15 @@ def is_installed(module: str) -> bool:
 def copies(arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Contiguous copies of arrays; None stays."""
     return tuple(None if array is None else np.array(array, order="C") for array in arrays)
+
+
+def views(arrays: Sequence[Any], writable: bool = False) -> list[Any]:
+    """Views of arrays: read-only, as kernels get them, unless `writable`; None stays."""
+    found = [None if array is None else array.view() for array in arrays]
+    for view in found:
+        if view is not None:
+            view.flags.writeable = writable
+    return found
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from typing import Any
 
 from .. import adoption, registry
 from ..errors import InputError, MissingDependencyError
-from ..op import Op
+from ..op import AnyOp, Op
 from . import (
+    attribute_checks,
     device_checks,
     engine_checks,
     examples,
@@ -58,7 +59,7 @@ CHECKS: dict[str, Check] = {
         Check(kernel_checks.outputs_owned, _PLAIN),
         Check(kernel_checks.dtypes, _PLAIN),
         Check(kernel_checks.optional_inputs, _PLAIN),
-        Check(kernel_checks.attribute_defaults, _PLAIN),
+        Check(attribute_checks.attribute_defaults, _PLAIN),
         Check(kernel_checks.non_contiguous, _VALUES),
         Check(shape_checks.shape_function, _PLAIN),
         Check(shape_checks.other_sizes, (*_PLAIN, "shape_function")),
@@ -68,7 +69,7 @@ CHECKS: dict[str, Check] = {
         Check(kernel_checks.out_buffers, _VALUES),
         Check(kernel_checks.compiled, _VALUES),
         Check(thread_checks.thread_safe, (*_VALUES, "outputs_owned")),
-        Check(engine_checks.attributes, _PLAIN),
+        Check(attribute_checks.attributes, _PLAIN),
         Check(engine_checks.engine_native, (*_ALL_OF_KERNEL, "other_sizes", "empty", "scalar", "attributes")),
         Check(engine_checks.engine_extensions, (*_ALL_OF_KERNEL, "other_sizes", "empty", "scalar", "attributes")),
         Check(engine_checks.engine_reference, (*_ALL_OF_KERNEL, "other_sizes", "empty", "scalar", "attributes")),
@@ -87,7 +88,7 @@ _OPTIONS = ("checks", "expected", "generate", "rtol", "atol", "raise_exception")
 
 
 def check(
-    op: Op[..., Any] | Sample,
+    op: AnyOp | Sample,
     /,
     *inputs: Any,
     checks: str | Collection[str] = "*",
@@ -188,7 +189,7 @@ def _sample(op: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Sampl
     return examples.example(op, attributes)
 
 
-def _check_declared(op: Op[..., Any]) -> None:
+def _check_declared(op: AnyOp) -> None:
     """Refuse an op that sessions would not find."""
     current = registry.versions(op.domain, op.name).get(op.version) or adoption.adopted_ops().get((op.domain, op.name))
     if current is not op:

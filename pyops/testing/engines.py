@@ -1,8 +1,12 @@
-"""Sessions in which one of the engines runs the ops."""
+"""The engines: a session of each, and why one cannot run a case."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from ..errors import EngineError
+from ..types import dtype_name
+from .case import NO_ONNXRUNTIME, Case, is_installed
 
 if TYPE_CHECKING:
     import onnx
@@ -22,3 +26,36 @@ def make_session(model: onnx.ModelProto, engine: Engine = "native", options: Any
     from ..session import InferenceSession
 
     return InferenceSession(model, options, engine=engine)
+
+
+def why_not(engine: Engine, case: Case) -> str | None:
+    """Why an engine cannot run a case; None where it can."""
+    if engine == "reference":
+        return None
+    if not is_installed("onnxruntime"):
+        return NO_ONNXRUNTIME
+    used = {dtype_name(array.dtype) for array in (*case.arrays, *case.outputs) if array is not None}
+    return _why_not_native(case, used) if engine == "native" else _why_not_extensions(case, used)
+
+
+def _why_not_native(case: Case, used: set[str]) -> str | None:
+    from ..engines import choice
+    from ..engines.hosted_types import unsupported_types
+
+    try:
+        choice.choose("native")
+    except EngineError as error:
+        return str(error)
+    lacking = used.intersection(unsupported_types(case.signature))
+    return f"ONNX Runtime's custom operators cannot have {', '.join(sorted(lacking))}" if lacking else None
+
+
+def _why_not_extensions(case: Case, used: set[str]) -> str | None:
+    from ..engines.extensions_carried import obstacles, unsupported_types
+
+    lacking = [*obstacles(case.signature), *sorted(used.intersection(unsupported_types(case.signature)))]
+    if lacking:
+        return f"onnxruntime-extensions cannot carry {', '.join(lacking)}"
+    if not is_installed("onnxruntime_extensions"):
+        return "onnxruntime-extensions is not installed: pip install onnxruntime-extensions"
+    return None

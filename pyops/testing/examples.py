@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..attribute import Attribute, AttributeKind
 from ..errors import InputError, OutputError, ShapeInferenceError
-from ..op import Op
-from ..signature import Attribute, AttributeKind
+from ..op import AnyOp
 from ..types import STRING, DType
 from . import kernel_checks
 from .case import Case, quiet, spell_error
@@ -19,7 +19,7 @@ _SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3, 3), (4,), (2, 3, 4), (1, 2, 
 _WORDS = ("alpha", "", "Käse", "b c")
 
 
-def example(op: Op[..., Any], attributes: Mapping[str, Any]) -> Sample:
+def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
     """A sample of small arrays in a shape that the kernel takes; required attributes are made up too.
 
     Raises
@@ -60,11 +60,11 @@ def _refusal(sample: Sample) -> BaseException | None:
     return None
 
 
-def _samples(op: Op[..., Any], attributes: Mapping[str, Any]) -> Iterator[Sample]:
+def _samples(op: AnyOp, attributes: Mapping[str, Any]) -> Iterator[Sample]:
     for shape in _SHAPES:
         # Two of a variadic input.
         inputs = [_array(_dtype(item.type.dtypes), shape) for item in op.signature.inputs]
-        if op.signature.inputs[-1].variadic:
+        if op.signature.is_variadic:
             inputs.append(inputs[-1].copy())
         yield Sample(op, *inputs, **attributes)
 

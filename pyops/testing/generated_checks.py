@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ..errors import MissingDependencyError
-from .case import Case, NotRun, quiet, spell_error
-from .engine_checks import why_not_native
-from .engines import Engine, make_session
+from .case import NO_HYPOTHESIS, Case, NotRun, quiet, spell_error
+from .engines import Engine, make_session, why_not
 from .sample import Sample
 
 
@@ -16,10 +15,8 @@ def generated(case: Case) -> str:
     try:
         from hypothesis import HealthCheck, Phase, given, settings
     except ImportError as error:
-        raise MissingDependencyError(
-            'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
-        ) from error
-    from . import strategies
+        raise MissingDependencyError(NO_HYPOTHESIS) from error
+    from .strategies import samples
 
     failing: list[Sample] = []
     tried = refused = 0
@@ -33,7 +30,7 @@ def generated(case: Case) -> str:
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    @given(strategies.samples(case.op))
+    @given(samples(case.op))
     def hold(sample: Sample) -> None:
         nonlocal tried, refused
         tried += 1
@@ -55,7 +52,7 @@ def _refuses(case: Case, sample: Sample) -> bool:
         return True
     other.hold_shapes(made)
     if made.outputs:
-        engine: Engine = "reference" if why_not_native(other) else "native"
+        engine: Engine = "reference" if why_not("native", other) else "native"
         with quiet():
             session = make_session(sample.returns(*made.outputs).model(), engine)
             actual = session.run(None, sample.feed)

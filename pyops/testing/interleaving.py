@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -35,14 +35,14 @@ def interleaved(first: Callable[[], Any], second: Callable[[], Any]) -> Iterator
         The line, and what the two calls returned, or raised.
     """
     deadline = time.monotonic() + _MOST_SECONDS
-    for point in _points(first):
-        place, mine, theirs = _run_once(first, second, point)
-        yield place, mine, theirs
-        if time.monotonic() > deadline:
-            return
+    with ThreadPoolExecutor(2) as pool:
+        for point in _points(pool, first):
+            yield _run_once(pool, first, second, point)
+            if time.monotonic() > deadline:
+                return
 
 
-def _points(function: Callable[[], Any]) -> list[int]:
+def _points(pool: Executor, function: Callable[[], Any]) -> list[int]:
     """Which of the lines that a call runs are worth stopping at: each the first and the last time."""
     reached: dict[tuple[CodeType, int], list[int]] = {}
     count = 0
@@ -53,61 +53,46 @@ def _points(function: Callable[[], Any]) -> list[int]:
         del reached[frame.f_code, frame.f_lineno][1:-1]
         count += 1
 
-    _in_thread(function, line).join()
+    wait([pool.submit(_traced, function, line)])
     points = sorted({point for both in reached.values() for point in both})
     return points[:: 1 + len(points) // _MOST_POINTS]
 
 
-def _run_once(first: Callable[[], Any], second: Callable[[], Any], point: int) -> tuple[str, Any, Any]:
-    others: list[_Call] = []
+def _run_once(pool: Executor, first: Callable[[], Any], second: Callable[[], Any], point: int) -> tuple[str, Any, Any]:
+    others: list[Future[Any]] = []
     place, count = "", 0
 
     def line(frame: FrameType) -> None:
         nonlocal place, count
         if count == point:
             place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            others.append(_in_thread(second, None))
-            others[0].join(_PATIENCE)
+            others.append(pool.submit(second))
+            wait(others, _PATIENCE)
         count += 1
 
-    call = _in_thread(first, line)
-    call.join()
+    mine = _outcome(pool.submit(_traced, first, line))
     if not others:  # it took another way this time
-        others.append(_in_thread(second, None))
-    others[0].join()
-    return place, call.result, others[0].result
+        others.append(pool.submit(second))
+    return place, mine, _outcome(others[0])
 
 
-class _Call(threading.Thread):
-    """A call of a function, with another that is told of each line it runs."""
-
-    def __init__(self, function: Callable[[], Any], line: Callable[[FrameType], None] | None) -> None:
-        super().__init__(daemon=True)
-        self._function = function
-        self._line = line
-        self.result: Any = None
-
-    def run(self) -> None:
-        if self._line is not None:
-            sys.settrace(self._trace_call)
-        try:
-            self.result = self._function()
-        except Exception as error:
-            self.result = error
-        finally:
-            sys.settrace(None)
-
-    def _trace_call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        path = frame.f_code.co_filename
-        return None if path.startswith(_NOT_TRACED) else self._trace_line
-
-    def _trace_line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line" and self._line is not None:
-            self._line(frame)
-        return self._trace_line
+def _outcome(call: Future[Any]) -> Any:
+    return call.exception() or call.result()
 
 
-def _in_thread(function: Callable[[], Any], line: Callable[[FrameType], None] | None) -> _Call:
-    call = _Call(function, line)
-    call.start()
-    return call
+def _traced(function: Callable[[], Any], line: Callable[[FrameType], None]) -> Any:
+    """Call a function, and another one with the frame of each line that it is about to run."""
+
+    def trace_call(frame: FrameType, event: str, argument: Any) -> Any:
+        return None if frame.f_code.co_filename.startswith(_NOT_TRACED) else trace_line
+
+    def trace_line(frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            line(frame)
+        return trace_line
+
+    sys.settrace(trace_call)
+    try:
+        return function()
+    finally:
+        sys.settrace(None)

@@ -9,26 +9,19 @@ from typing import Any
 import numpy as np
 
 from ..compiled.kernel import CompiledKernel
-from ..errors import CompileError, OutputError
+from ..errors import OutputError
 from ..types import STRING, dtype_name
 from . import variations
-from .case import Case, NotRun, copies, quiet, spell_error
-
-# What a kernel raises that was not written for what it got, rather than one that refuses it.
-_MISTAKES = (TypeError, AttributeError, NameError, KeyError)
+from .case import Case, NotRun, copies, quiet, spell_error, views
 
 
 def inputs_unchanged(case: Case) -> None:
     """The kernel does not write into its inputs."""
     for writable in (True, False):
         arrays = case.lend()
-        handed = [None if array is None else array.view() for array in arrays]
-        for array in handed:
-            if array is not None:
-                array.flags.writeable = writable
         try:
             with quiet():
-                case.function(*handed, **case.attributes)
+                case.function(*views(arrays, writable), **case.attributes)
         except (Exception, SystemExit):
             # That is for the next check to tell; here only what it did before.
             pass
@@ -113,26 +106,7 @@ def optional_inputs(case: Case) -> str:
     notes = []
     for position in positions:
         arrays = [None if index == position else array for index, array in enumerate(case.arrays)]
-        notes += _refused(case, f"without {declared[position].name!r}", arrays, case.attributes)
-    return "; ".join(notes)
-
-
-def attribute_defaults(case: Case) -> str:
-    """Every function registered for the op has the declared defaults, and the kernel takes them."""
-    from .registered import differing_defaults
-
-    optional = [attribute for attribute in case.signature.attributes if not attribute.required]
-    if not optional:
-        raise NotRun("no attribute has a default")
-    for difference in differing_defaults(case.op):
-        raise AssertionError(difference)
-    notes = []
-    for attribute in optional:
-        if attribute.name in case.sample.attributes:
-            given = {name: value for name, value in case.sample.attributes.items() if name != attribute.name}
-            notes += _refused(
-                case, f"with the default of {attribute.name!r}", case.arrays, case.signature.convert_attributes(given)
-            )
+        notes += case.refused(f"without {declared[position].name!r}", arrays, case.attributes)
     return "; ".join(notes)
 
 
@@ -171,10 +145,9 @@ def out_buffers(case: Case) -> None:
             buffers[position] = arrays[source].view()
             item = case.signature.inputs[source].name
             what = f"with out= in the memory of {item!r}, which may_inplace allows,"
-        handed = [None if array is None else _read_only(array) for array in arrays]
         out: Any = tuple(buffers) if case.signature.returns_tuple else buffers[0]
         with quiet():
-            result = case.function(*handed, **case.attributes, out=out)
+            result = case.function(*views(arrays), **case.attributes, out=out)
         case.compare(case.checked(result), case.outputs, f"{what} the kernel returns other outputs")
 
 
@@ -183,33 +156,13 @@ def compiled(case: Case) -> None:
     function = case.function
     if not isinstance(function, CompiledKernel):
         raise NotRun("the kernel is not declared with compile=")
-    handed = [None if array is None else _read_only(array) for array in copies(case.arrays)]
     with quiet():
-        result = function.plain(*handed, **case.attributes)
+        result = function.plain(*views(copies(case.arrays)), **case.attributes)
     case.compare(case.outputs, case.checked(result), "compiled, the kernel gives other outputs than as plain Python")
 
 
 def _identical(one: Any, other: Any) -> bool:
     return bool(one.tolist() == other.tolist() if one.dtype == STRING else one.tobytes() == other.tobytes())
-
-
-def _read_only(array: Any) -> Any:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _refused(case: Case, what: str, arrays: Sequence[Any], attributes: Any) -> list[str]:
-    """A note where the kernel refuses a call that the declaration allows; a failure where it is not prepared for it."""
-    try:
-        case.call(arrays, attributes)
-    except (OutputError, CompileError) as error:
-        raise type(error)(f"{what}: {error}") from error
-    except _MISTAKES as error:
-        raise AssertionError(f"{what}, which the declaration allows, the kernel raises {spell_error(error)}") from error
-    except Exception as error:
-        return [f"{what} the kernel refuses: {spell_error(error)}"]
-    return []
 
 
 def _accepted_or_refused(case: Case, varied: Sequence[tuple[str, Any]]) -> str:

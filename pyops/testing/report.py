@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, overload
 
 from ..errors import PyopsError
-from ..tables import html_paragraphs, html_table, text_table
+from ..tables import Part, Shown
 
 Status = Literal["passed", "failed", "not run"]
-
-_HEADER = ("check", "result", "reason")
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class CheckResult:
     error: BaseException | None = None
 
 
-class CheckReport(Sequence[CheckResult]):
+class CheckReport(Shown, Sequence[CheckResult]):
     """The results of all checks, readable in a terminal and in a notebook.
 
     ``report["thread_safe"]`` is the result of one of them.
@@ -96,21 +94,12 @@ class CheckReport(Sequence[CheckResult]):
     def __len__(self) -> int:
         return len(self._results)
 
-    def __str__(self) -> str:
-        return f"{self._summary()}\n{text_table(self._rows())}"
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return html_paragraphs([self._summary()]) + html_table(self._rows())
-
-    def _summary(self) -> str:
+    def parts(self) -> list[Part]:
+        """How many checks passed and failed, and the table of all."""
         counts = {status: sum(result.status == status for result in self) for status in ("failed", "passed", "not run")}
         counted = ", ".join(f"{count} {status}" for status, count in counts.items() if count or status != "failed")
-        return f"{self.subject}: {counted}"
-
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [_HEADER, *((result.name, _spell(result), result.reason) for result in self)]
+        rows = [(result.name, _spell(result), result.reason) for result in self]
+        return [f"{self.subject}: {counted}", [("check", "result", "reason"), *rows]]
 
 
 def _spell(result: CheckResult) -> str:

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import kernel
+from ..attribute import AttributeKind
 from ..errors import InputError
-from ..op import Op
-from ..signature import AttributeKind
+from ..op import AnyOp
 from ..types import describe
 from .outputs import Outputs
 
 if TYPE_CHECKING:
     import onnx
-
-AnyOp = Op[..., Any]
 
 
 class Sample:
@@ -82,7 +80,7 @@ class Sample:
             There are more or fewer than the op has.
         """
         other = self.named(self.id)
-        other._expected = Outputs(expected_arrays(self, outputs))
+        other._expected = Outputs(_expected_arrays(self, outputs))
         return other
 
     def named(self, id: str) -> Sample:
@@ -116,7 +114,7 @@ class Sample:
         """
         from .sample_model import sample_model
 
-        return sample_model(self, self.expected(), dynamic)
+        return sample_model(self.op.signature, self.inputs, self.attributes, self.expected(), dynamic)
 
     @property
     def feed(self) -> dict[str, Any]:
@@ -127,7 +125,7 @@ class Sample:
         return _spell_call(self.op, self.inputs, self.attributes)
 
 
-def expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
+def _expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
     """Expected outputs as arrays of the declared dtypes.
 
     Raises
@@ -137,8 +135,7 @@ def expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
     """
     signature = sample.op.signature
     dtypes = kernel.output_dtypes(signature, [None if array is None else array.dtype for array in sample.inputs])
-    variadic = signature.outputs[-1].variadic
-    if len(outputs) < len(dtypes) - variadic or (len(outputs) > len(dtypes) and not variadic):
+    if not signature.has_outputs(len(outputs)):
         raise InputError(f"got {len(outputs)} expected outputs; {signature} has {len(signature.outputs)}")
     dtypes += (dtypes[-1],) * (len(outputs) - len(dtypes))
     return [

@@ -2,55 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 from onnx import helper, numpy_helper
 
+from ..attribute import Attribute, AttributeKind
 from ..builtin import ONNX_DOMAIN
-from ..signature import AttributeKind
+from ..signature import Signature
 from ..types import element_type
-
-if TYPE_CHECKING:
-    from .sample import Sample
 
 # That of ONNX's own domain, with the IR version that came with it; older ones lack element types.
 _OPSET = 23
 _IR_VERSION = 11
 
 
-def sample_model(sample: Sample, outputs: Sequence[Any], dynamic: bool) -> onnx.ModelProto:
+def sample_model(
+    signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: Sequence[Any], dynamic: bool
+) -> onnx.ModelProto:
     """As `Sample.model`; `outputs` are what the call returns."""
-    signature = sample.op.signature
     domain = "" if signature.domain == ONNX_DOMAIN else signature.domain
-    feed = sample.feed
-    inputs = ["" if array is None else f"x{index}" for index, array in enumerate(sample.inputs)]
-    names = [f"y{index}" for index in range(len(outputs))]
-    node = helper.make_node(signature.name, inputs, names, domain=domain, name=signature.name)
-    node.attribute.extend(
-        _attribute(sample, name, value) for name, value in sample.attributes.items() if value is not None
-    )
+    feed = {f"x{index}": array for index, array in enumerate(inputs)}
+    results = {f"y{index}": array for index, array in enumerate(outputs)}
+    given = ["" if array is None else name for name, array in feed.items()]
+    node = helper.make_node(signature.name, given, list(results), domain=domain, name=signature.name)
+    for name, value in attributes.items():
+        declared = signature.attribute(name)
+        if declared is not None and value is not None:
+            node.attribute.append(_attribute(declared, value))
     graph = helper.make_graph(
         [node],
         signature.name,
-        [_value_info(name, array, None if dynamic else array.shape) for name, array in feed.items()],
-        [_value_info(name, array, None) for name, array in zip(names, outputs, strict=True)],
+        [_value_info(name, x, None if dynamic else x.shape) for name, x in feed.items() if x is not None],
+        [_value_info(name, y, None) for name, y in results.items()],
     )
     imports = {"": _OPSET} | ({domain: signature.version} if domain else {})
     opsets = [helper.make_opsetid(*item) for item in imports.items()]
     return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
 
 
-def _attribute(sample: Sample, name: str, value: Any) -> onnx.AttributeProto:
-    declared = sample.op.signature.attribute(name)
-    assert declared is not None
+def _attribute(declared: Attribute, value: Any) -> onnx.AttributeProto:
     value = declared.convert(value)
     if declared.kind is AttributeKind.TENSOR:
         value = numpy_helper.from_array(value)
     elif declared.boolean:
         value = int(value)
-    return helper.make_attribute(name, value, attr_type=declared.kind.value)
+    return helper.make_attribute(declared.name, value, attr_type=declared.kind.value)
 
 
 def _value_info(name: str, array: Any, shape: Sequence[int] | None) -> onnx.ValueInfoProto:

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from ..attribute import Attribute, AttributeKind
 from ..errors import MissingDependencyError
-from ..op import Op
-from ..signature import Attribute, AttributeKind, Input, TypeParameter
+from ..op import AnyOp
+from ..signature import Input, TypeParameter
 from ..types import STRING, DType
+from .case import NO_HYPOTHESIS
 from .sample import Sample
 
 try:
     import hypothesis.extra.numpy as st_numpy
     from hypothesis import strategies as st
 except ImportError as error:
-    raise MissingDependencyError(
-        'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
-    ) from error
+    raise MissingDependencyError(NO_HYPOTHESIS) from error
 
 SHAPES: st.SearchStrategy[tuple[int, ...]] = st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
 """Shapes of up to three dimensions: sizes 0 and 1, and no dimensions at all, among them."""
@@ -31,7 +31,7 @@ _FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 _INTS = st.integers(-(2**63), 2**63 - 1)
 
 
-def samples(op: Op[..., Any]) -> st.SearchStrategy[Sample]:
+def samples(op: AnyOp) -> st.SearchStrategy[Sample]:
     """Calls of an op: every type that it takes, absent inputs, any number of variadic ones, attributes or defaults.
 
     The shapes of the inputs are equal, or such that they broadcast, or have nothing to do with each other.
@@ -78,11 +78,11 @@ def attribute_values(attribute: Attribute) -> st.SearchStrategy[Any]:
     return lists.map(tuple) if attribute.as_tuple else lists
 
 
-def _draw_sample(draw: st.DrawFn, op: Op[..., Any]) -> Sample:
+def _draw_sample(draw: st.DrawFn, op: AnyOp) -> Sample:
     signature = op.signature
     singles = [item for item in signature.inputs if not item.variadic]
     present = [item if not item.optional or draw(st.booleans()) else None for item in singles]
-    if signature.inputs and signature.inputs[-1].variadic:
+    if signature.is_variadic:
         present += [signature.inputs[-1]] * draw(st.integers(0, 3))
     chosen: dict[str, DType] = {}
     inputs = []

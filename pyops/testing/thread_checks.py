@@ -7,7 +7,7 @@ from typing import Any
 
 from ..compiled.kernel import CompiledKernel
 from . import variations
-from .case import Case, copies, quiet, spell_error
+from .case import Case, copies, quiet, spell_error, views
 from .interleaving import interleaved
 
 
@@ -23,13 +23,9 @@ def thread_safe(case: Case) -> str:
     attributes = case.attributes
 
     def call(index: int) -> Any:
-        handed = [None if array is None else array.view() for array in arrays[index]]
-        for array in handed:
-            if array is not None:
-                array.flags.writeable = False
         own = {name: list(value) if isinstance(value, list) else value for name, value in attributes.items()}
         # A copy of the result: the other call may write to what the kernel returned.
-        return deepcopy(function(*handed, **own))
+        return deepcopy(function(*views(arrays[index]), **own))
 
     count = 0
     with quiet():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..signature import AttributeKind
+from ..attribute import AttributeKind
 from ..types import dtype_name
 from .case import NO_ONNXRUNTIME, Case, NotRun, is_installed, quiet
 
@@ -170,10 +170,9 @@ class _TorchCall:
         """Positional arguments of the operator: None for absent inputs, one list for a variadic one."""
         present = iter(tensors)
         values = [next(present) if is_present else None for is_present in self._present]
-        inputs = self._case.signature.inputs
-        if not (inputs and inputs[-1].variadic):
+        if not self._case.signature.is_variadic:
             return tuple(values)
-        singles = len(inputs) - 1
+        singles = len(self._case.signature.inputs) - 1
         values += [None] * (singles - len(values))
         return (*values[:singles], values[singles:])
 

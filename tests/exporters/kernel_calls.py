@@ -28,7 +28,6 @@ from exporters.kernels.table import Pairs
 from exporters.tensors import TORCH_DTYPES, as_onnx_array
 from exporters.torch_ops import overloads
 from pyops.kernels import OPS
-from pyops.library import DOMAIN
 from pyops.types import ELEMENT_TYPES
 
 ONNX_TYPES = {row.dtype: onnx_ir.DataType(row.onnx) for row in ELEMENT_TYPES}
@@ -128,7 +127,7 @@ _numbers = itertools.count()
 
 def _computed(node: onnx_ir.Node, inputs: list[np.ndarray | None]) -> Sequence[np.ndarray]:
     """What a node returns: of the library by its plain call, of ONNX's own by onnx's evaluator."""
-    if node.domain == DOMAIN:
+    if node.domain == "pyops":
         attributes = {name: _value(item) for name, item in node.attributes.items()}
         result = OPS[node.op_type](*inputs, **attributes)
         return result if isinstance(result, tuple) else (result,)

@@ -1,0 +1,84 @@
+"""ONNX Runtime's refusal of a model, said in terms of the operators that it is about."""
+
+from __future__ import annotations
+
+import re
+
+from .builtin import is_builtin
+from .engines import extensions, extensions_carried
+from .engines.hosted_types import unsupported_types
+from .errors import EngineError, ModelError
+from .explanations import explanations
+from .hosting import declared_name
+from .model import Model, key_of
+from .resolution import Resolution, describe_missing
+from .types import dtype_name, from_type_str
+
+_LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a registered kernel")
+
+
+def explained(error: Exception, source: Model, resolution: Resolution, engine: str) -> BaseException:
+    """ONNX Runtime's refusal of a model, with the operators that it is about, where that can be told."""
+    if engine == "extensions" and any(text in str(error) for text in _LIBRARY_TWICE):
+        twice = EngineError(
+            "the extensions engine registers onnxruntime-extensions' library itself, and a library that the options "
+            f"hold already has the same domains; leave it out of the options ({error})"
+        )
+        twice.__cause__ = error
+        return twice
+    lines = _unknown_operators(source, resolution)
+    hosted_by = extensions.PLACE_TYPE if engine == "extensions" else None
+    lines += _mistyped_inputs(source, resolution, str(error), hosted_by)
+    if not lines:
+        lines += explanations(str(error))
+    unsupported = extensions_carried.unsupported_types if engine == "extensions" else unsupported_types
+    lacking = "onnxruntime-extensions cannot carry" if engine == "extensions" else "custom operators cannot have"
+    for op in resolution.ops.values():
+        missing = ", ".join(unsupported(op.signature))
+        if (hosted_by or op.name) in str(error) and (missing or not lines):
+            lines.append(f"{op.signature} is declared" + (f"; {lacking} {missing}" if missing else ""))
+    if not lines:
+        return error
+    explained = ModelError(listing(f"ONNX Runtime refuses the model ({error})", lines))
+    explained.__cause__ = error
+    return explained
+
+
+def listing(headline: str, lines: list[str]) -> str:
+    """A headline, and what is wrong in lines below it."""
+    return "\n".join([f"{headline}:", *(f"  - {line}" for line in lines)])
+
+
+def _unknown_operators(model: Model, resolution: Resolution) -> list[str]:
+    """One line for each operator that neither the model, nor ONNX Runtime, nor a declared op provides."""
+    known = model.functions() | resolution.ops.keys()
+    keys = {key_of(node): opset for node, opset in model.nodes()}
+    return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_builtin(*key)]
+
+
+def _mistyped_inputs(model: Model, resolution: Resolution, refusal: str, hosted_by: str | None = None) -> list[str]:
+    """What an op declares for the input whose type ONNX Runtime refuses, if that is what it says.
+
+    Parameters
+    ----------
+    hosted_by : str, optional
+        The one op type by which ONNX Runtime knows all ops.
+    """
+    refused = _MISTYPED.search(refusal)
+    if refused is None:
+        return []
+    lines: dict[str, None] = {}
+    for node, _ in model.nodes():
+        op = resolution.ops.get(key_of(node))
+        known_as = hosted_by or node.op_type
+        if op is None or known_as != declared_name(refused["op"]) or refused["value"] not in node.input:
+            continue
+        for item, value in zip(op.signature.parameters(len(node.input)), node.input, strict=True):
+            row = from_type_str(refused["type"])
+            if value == refused["value"] and (row is None or row.dtype not in item.type.dtypes):
+                given = dtype_name(row.dtype) if row else refused["type"]
+                lines[f"{op.signature.qualified_name}: input {item.name!r} is {given}; declared is {item.type}"] = None
+    return list(lines)
+
+
+_MISTYPED = re.compile(r"Type '(?P<type>[^']*)' of input parameter \((?P<value>[^)]*)\) of operator \((?P<op>[^)]*)\)")

@@ -1,0 +1,110 @@
+"""Which declared op each node of a model means, and what is missing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from . import plugins, registry
+from .builtin import is_builtin, unknown_version
+from .errors import DeclarationError
+from .model import Key, Model, key_of
+from .node import misfits
+from .op import AnyOp
+
+
+def import_plugins(model: Model) -> None:
+    """Import the installed plug-ins of the domains of which the model needs an op that is not declared.
+
+    Raises
+    ------
+    PluginError
+        One of them is broken.
+    """
+    functions = model.functions()
+    keys = {(*key_of(node), opset) for node, opset in model.nodes()}
+    undeclared = {key[:2] for key in keys if registry.find(*key) is None} - functions
+    plugins.import_for(domain for domain, name in undeclared if not is_builtin(domain, name))
+
+
+@dataclass
+class Resolution:
+    """Which op each custom node of a model means.
+
+    Attributes
+    ----------
+    ops : dict
+        Domain and name to the op, for every node that an op is declared for.
+    problems : list of str
+        What is missing or does not fit, one line each.
+    """
+
+    ops: dict[Key, AnyOp] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], shared: set[str]) -> Resolution:
+    """Find the declared op behind each node.
+
+    Parameters
+    ----------
+    adopted : mapping
+        Ops that others declared, by domain and name, or why they cannot be hosted.
+    shared : set of str
+        Domains in which others may have operators beside the declared ones.
+    """
+    result = Resolution()
+    functions = model.functions()
+    ours = registry.domains() - shared
+    missing: dict[str, int] = {}
+    for node, opset in model.nodes():
+        key = key_of(node)
+        if key in functions:
+            continue
+        op = registry.find(*key, opset) or adopted.get(key)
+        if isinstance(op, DeclarationError):
+            result.problems.append(str(op))
+        elif op is not None:
+            result.ops[key] = op
+            result.problems += misfits(node, op.signature)
+        elif key[0] in ours and not is_builtin(*key):
+            problem = describe_missing(*key, opset)
+            missing[problem] = missing.get(problem, 0) + 1
+    result.problems += [f"{text} ({count} node{'s'[: count > 1]})" for text, count in missing.items()]
+    hosted = {domain for domain, _ in result.ops}
+    unknown = [unknown_version(*item) for item in sorted(model.imports()) if item[0] not in hosted]
+    result.problems += filter(None, unknown)
+    return result
+
+
+def describe_missing(domain: str, name: str, opset: int) -> str:
+    """What to say of an operator that is not declared: the version that is, or the nearest name."""
+    wanted = f"{domain}::{name}"
+    versions = sorted(registry.versions(domain, name))
+    if versions:
+        return (
+            f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "
+            f"export it with that version, or declare the op with version={opset}"
+        )
+    if provider := registry.provider(domain):
+        return f"{wanted} is not declared: {provider.refusal(name)}"
+    if domain == "aten" or domain.startswith("torch."):
+        namespace = domain.removeprefix("torch.")
+        call = "" if domain == "aten" else f'"{namespace}"'
+        return (
+            f"{wanted} is the operator of torch's namespace {namespace!r} that fell back in the export; import "
+            f"exporters and call exporters.use_fallback({call}) before creating the session"
+        )
+    if held_back := plugins.held_back(domain):
+        return (
+            f"{wanted} is not declared; {held_back} provides this domain, and {plugins.VARIABLE}=0 keeps it from "
+            "being imported"
+        )
+    declared = [op.signature for op in registry.latest()]
+    elsewhere = [signature.qualified_name for signature in declared if signature.name == name]
+    beside = difflib.get_close_matches(name, [signature.name for signature in declared if signature.domain == domain])
+    nearest = elsewhere or [f"{domain}::{near}" for near in beside]
+    if nearest:
+        return f"{wanted} is not declared; did you mean {nearest[0]}?"
+    return f"{wanted} is not declared; import the module that declares it before creating the session"

@@ -1,0 +1,68 @@
+"""The GPU of a session: whether what is asked for is there, and which ops make no use of it."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import onnxruntime
+
+from . import devices
+from .errors import DeviceCopyWarning, DeviceError, MissingDependencyError
+from .op import AnyOp
+
+# The ops of which it is said already that they run on the CPU in sessions with a GPU.
+_said: weakref.WeakSet[AnyOp] = weakref.WeakSet()
+
+
+def check_available(providers: Any) -> None:
+    """Refuse providers that this ONNX Runtime lacks, before there is a session.
+
+    Raises
+    ------
+    MissingDependencyError
+        The CUDA execution provider is among them, and not in this onnxruntime.
+    """
+    if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in onnxruntime.get_available_providers():
+        raise MissingDependencyError(
+            "CUDAExecutionProvider is asked for and this onnxruntime has none: on a machine with an NVIDIA GPU, "
+            'pip uninstall onnxruntime, then pip install "onnx-pyops[cuda]"'
+        )
+
+
+def check_started(providers: Any, started: Collection[str]) -> None:
+    """Refuse a session that has not started the GPU that it was asked for; ONNX Runtime goes on without.
+
+    Raises
+    ------
+    DeviceError
+        There is none that it can use.
+    """
+    if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in started:
+        raise DeviceError(
+            f"{devices.CUDA_PROVIDER} is asked for and ONNX Runtime has not started it: there is no NVIDIA GPU, or "
+            "its driver, CUDA or cuDNN are not those that this onnxruntime-gpu needs (python -m pyops doctor says "
+            'what there is); to run on the CPU, ask for providers=["CPUExecutionProvider"]'
+        )
+
+
+def _asks_for_cuda(providers: Any) -> bool:
+    return devices.CUDA_PROVIDER in [item if isinstance(item, str) else item[0] for item in providers or ()]
+
+
+def tell_copies(ops: Iterable[AnyOp], engine: str) -> None:
+    """Warn once of each op of a session on a GPU that runs on the CPU."""
+    native = engine == "native"
+    for op in ops:
+        if not (native and "cuda" in op.kernels) and op not in _said:
+            _said.add(op)
+            reason = "has no CUDA kernel" if native else "is hosted by the extensions engine"
+            fix = f'@{op.__name__}.register_kernel("cuda")' if native else 'engine="native"'
+            warnings.warn(
+                f"{op.signature.qualified_name} {reason} and runs on the CPU in this CUDA session, between copies "
+                f"that ONNX Runtime makes; to avoid them: {fix}",
+                DeviceCopyWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,66 @@
+"""``check`` and ``bench``."""
+
+import pytest
+
+import pyops
+from tests.commands import command, parsed, quick_medians, save
+from tests.models import chain
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("plus", "expected module:op"),
+        ("typed_ops:minus", "declares no op 'minus'"),
+        ("typed_ops:not_an_op", "not_an_op is a int there"),
+        ("typed::Plsu", "did you mean typed::Plus?"),
+    ],
+)
+def test_an_op_that_is_none_is_said(spec: str, message: str) -> None:
+    result = command("bench", spec, "-i", "typed_ops", "-x", "x=float32[2]", code=2)
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("spec", ["typed_ops:plus", "typed_ops.py:plus", "typed::Plus"])
+def test_check_runs_the_checks_of_an_op(spec: str) -> None:
+    result = parsed("check", spec, "-i", "typed_ops", "--only", "engine_native", "--attribute", "by=0.5")
+    assert result["ok"] is True
+    assert {"name": "engine_native", "status": "passed"}.items() <= result["checks"][0].items()
+    text = command("check", spec, "-i", "typed_ops", "--only", "engine_*", "-x", "x=float32[2, 3]").stdout
+    assert "float32[2, 3]" in text
+
+
+def test_check_fails_where_a_check_does() -> None:
+    result = parsed("check", "typed_ops:wrong", "--only", "outputs", code=1)
+    assert (result["ok"], result["checks"][0]["status"]) == (False, "failed")
+    assert "FAILED" in command("check", "typed_ops:wrong", "--only", "outputs", code=1).stdout
+    assert "no check 'inputs'" in command("check", "typed_ops:wrong", "--only", "inputs", code=2).stderr
+
+
+def test_attributes_may_be_called_like_options_of_check() -> None:
+    arguments = ("typed_ops:options", "--only", "outputs", "-a", "checks=all", "-a", "generate=3")
+    text = command("check", *arguments).stdout
+    assert "Options(float32[2, 3], checks='all', generate=3), inputs made up: 1 passed" in text
+
+
+def test_bench_gives_ratios_to_the_plain_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyops.cli.ops, "medians", quick_medians)
+    arrays = ("-x", "first=float32[2]", "-x", "rest=float32[3]", "-x", "rest=float32[1]")
+    result = parsed("bench", "typed_ops:concatenate", *arrays)
+    assert result["base"] == "plain call"
+    assert [item["name"] for item in result["results"]] == ["plain call", "native", "reference"]
+    assert result["results"][0]["ratio"] == 1
+    assert "variadic input 'rest'" in result["left out"]["extensions"]
+    result = parsed("bench", save(chain("typed::Plus")), "-i", "typed_ops", "-x", "x=float32[2]")
+    assert result["base"] == "native"
+    text = command("bench", "typed_ops:plus", "-x", "x=float32[2]", "-a", "by=2").stdout
+    assert "to plain call" in text
+
+
+def test_bench_needs_inputs_and_says_how() -> None:
+    result = command("bench", "typed_ops:plus", code=2)
+    assert "--input 'x=float32[2,3]'" in result.stderr
+    result = command("bench", "typed_ops:plus", "-x", "x=float32[2]", "-a", "to=1", code=2)
+    assert "(by)" in result.stderr

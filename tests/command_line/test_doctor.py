@@ -1,0 +1,166 @@
+"""``doctor``."""
+
+import pytest
+
+import pyops
+from pyops.cli import machine as machine_commands
+from pyops.doctor import Machine, Probe
+from tests.commands import command, parsed
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+WORKS = {
+    "onnxruntime": Probe(["1.31.1", ["CPUExecutionProvider"]]),
+    "native": Probe("runs"),
+    "extensions": Probe("runs"),
+}
+
+
+def machine(packages: list[str], of_cupy: list[str] | None = None, **probes: Probe) -> Machine:
+    versions = dict.fromkeys([*packages, *(of_cupy or [])], "1.31.1")
+    providers = {"onnxruntime": packages, "cupy": of_cupy or []}
+    return Machine("CPython 3.11", "Linux on x86_64", versions, providers, WORKS | probes)
+
+
+@pytest.mark.parametrize(
+    ("made", "what", "found", "fix"),
+    [
+        (
+            machine(["onnxruntime", "onnxruntime-gpu"]),
+            "one ONNX Runtime",
+            "overwritten each other's files",
+            "pip uninstall -y onnxruntime onnxruntime-gpu",
+        ),
+        (
+            machine([], onnxruntime=Probe(failure="No module named 'onnxruntime'")),
+            "ONNX Runtime",
+            "is not installed",
+            "onnx-pyops[cpu]",
+        ),
+        (
+            machine(["onnxruntime"], onnxruntime=Probe(failure="ends the process (SIGSEGV)")),
+            "ONNX Runtime",
+            "SIGSEGV",
+            "--force-reinstall onnxruntime",
+        ),
+        (
+            machine(["onnxruntime"], onnxruntime=Probe(["1.27.0", []])),
+            "ONNX Runtime",
+            "older than 1.28",
+            "onnxruntime>=1.28",
+        ),
+        (
+            machine(["onnxruntime-gpu"]),
+            "ONNX Runtime",
+            "no CUDAExecutionProvider",
+            "--force-reinstall onnxruntime-gpu",
+        ),
+        (
+            machine(["onnxruntime"], native=Probe(failure="EngineError: no"), extensions=Probe(failure="no")),
+            "engine native",
+            "EngineError: no",
+            "",
+        ),
+        (
+            machine(["onnxruntime"], ["cupy-cuda12x", "cupy-cuda13x"], cupy=Probe([1, 13000, 13000])),
+            "one CuPy",
+            "overwritten each other's files",
+            "pip uninstall -y cupy-cuda12x cupy-cuda13x",
+        ),
+        (
+            machine(["onnxruntime"], ["cupy-cuda13x"], cupy=Probe([1, 13000, 12080])),
+            "CuPy",
+            "CUDA 13.0, driver for CUDA 12.8: CuPy is newer than the driver",
+            "update the driver",
+        ),
+        (
+            machine(["onnxruntime"], ["cupy-cuda13x"], cupy=Probe(failure="cudaErrorInsufficientDriver")),
+            "CuPy",
+            "cudaErrorInsufficientDriver",
+            "nvidia-smi",
+        ),
+        (
+            machine(
+                ["onnxruntime-gpu"],
+                ["cupy-cuda13x"],
+                onnxruntime=Probe(["1.31.1", ["CUDAExecutionProvider"]]),
+                cupy=Probe([1, 13000, 13000]),
+                cuda=Probe(failure="pyops.errors.DeviceError: CUDAExecutionProvider is asked for"),
+            ),
+            "CUDA kernels",
+            "DeviceError: CUDAExecutionProvider is asked for",
+            "CUDA and cuDNN",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_doctor_names_what_is_broken_and_the_fix(
+    made: Machine, what: str, found: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_commands, "examine", lambda: made)
+    report = parsed("doctor", code=1)
+    broken = {item["what"]: item for item in report["findings"] if item["state"] == "broken"}
+    assert report["ok"] is False
+    assert found in broken[what]["found"]
+    assert fix in broken[what]["fix"]
+    text = command("doctor", code=1).stdout
+    assert found in text
+    assert fix in text
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        machine(["onnxruntime"]),
+        machine(["onnxruntime"], native=Probe(failure="this is darwin on arm64")),  # extensions takes over
+        machine(["onnxruntime"], ["cupy-cuda12x"], cupy=Probe([1, 12080, 13000])),
+    ],
+)
+def test_doctor_succeeds_where_ops_run(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_commands, "examine", lambda: made)
+    assert parsed("doctor")["ok"] is True
+    assert "nothing is broken" in command("doctor").stdout
+
+
+@pytest.mark.parametrize(
+    ("made", "state", "found"),
+    [
+        (machine(["onnxruntime"], ["cupy-cuda13x"], cupy=Probe([1, 13000, 13000])), "absent", "need onnxruntime-gpu"),
+        (
+            machine(
+                ["onnxruntime-gpu"],
+                ["cupy-cuda13x"],
+                onnxruntime=Probe(["1.31.1", ["CUDAExecutionProvider"]]),
+                cupy=Probe([1, 13000, 13000]),
+                cuda=Probe("runs"),
+            ),
+            "ok",
+            "run in sessions",
+        ),
+    ],
+)
+def test_doctor_says_whether_cuda_kernels_run_in_sessions(made, state, found, monkeypatch) -> None:
+    monkeypatch.setattr(machine_commands, "examine", lambda: made)
+    (finding,) = [item for item in parsed("doctor")["findings"] if item["what"] == "CUDA kernels"]
+    assert finding["state"] == state
+    assert found in finding["found"]
+
+
+def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(pyops.doctor.PROBES, "numba")  # which takes long
+    report = parsed("doctor")
+    states = {item["what"]: item["state"] for item in report["findings"]}
+    assert states["engine native"] == states["engine extensions"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("code", "failure"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "ends the process (SIGSEGV)"),
+        ("raise ValueError('broken')", "ValueError: broken"),
+        ("print('no answer')", "gives no answer"),
+        ("import sys; sys.exit(3)", "fails without a word"),
+    ],
+)
+def test_what_ends_a_process_does_not_end_the_doctor(code: str, failure: str) -> None:
+    assert pyops.doctor.probe(code) == Probe(failure=failure)

@@ -1,0 +1,87 @@
+"""What all commands have in common, and the program that they are of."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import pyops
+from tests.commands import command, quick_medians, save
+from tests.models import chain
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+ROOT = Path(pyops.__file__).parents[1]
+
+
+@pytest.mark.parametrize("arguments", [("inspect",), ("run",), ("bench",)])
+def test_a_file_that_is_no_model_is_said(folder: Path, arguments: tuple[str, ...]) -> None:
+    (folder / "broken.onnx").write_bytes(b"\xff\xff no model")
+    result = command(*arguments, "broken.onnx", code=1)
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("run", "model.onnx"), ("check", "typed::Ending"), ("bench", "typed::Ending")])
+def test_json_is_alone_on_stdout_whatever_modules_and_kernels_print(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyops.cli.ops, "medians", quick_medians)
+    save(chain("typed::Ending"))
+    only = ("--only", "outputs") if arguments[0] == "check" else ()
+    result = command(*arguments, *only, "-i", "typed_ops", "-x", "x=float32[2]", "--json")
+    assert json.loads(result.stdout)
+    assert result.stderr.startswith("the module prints\nthe kernel prints\n")
+
+
+def test_version_and_help() -> None:
+    assert command("--version").stdout.strip() == pyops.__version__
+    for name in ("list", "inspect", "run", "check", "bench", "doctor", "demo"):
+        assert "--help" in command(name, "--help").stdout
+
+
+def test_the_script_that_is_installed(folder: Path) -> None:
+    """The entry point of pyproject.toml, as pip's wrapper calls it; and the wrapper itself where there is one."""
+    module, _, function = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["pyops"].partition(
+        ":"
+    )
+    wrapper = f"import sys; from {module} import {function}; sys.exit({function}())"
+    commands = [[sys.executable, "-c", wrapper]]
+    installed = shutil.which("pyops", path=str(Path(sys.executable).parent))
+    commands += [[installed]] if installed else []
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    for start in commands:
+        arguments = ["list", "--import", "typed_ops", "--json"]
+        done = subprocess.run([*start, *arguments], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "Plus" in [item["op type"] for item in json.loads(done.stdout)["ops"]]
+        done = subprocess.run([*start, "inspect"], env=environment, capture_output=True, text=True)
+        assert done.returncode == 2
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_it_is_named(missing: str) -> None:
+    code = textwrap.dedent(f"""
+        import sys
+        sys.modules[{missing!r}] = None
+        from pyops.__main__ import main
+        main()
+    """)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f'error: the command line needs {missing}, which is not installed: pip install "onnx-pyops[cli]"\n'
+    )
+
+
+def test_progress_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: False, write=print, flush=print))
+    assert pyops.cli.output.progress_console().quiet
