@@ -55,7 +55,9 @@ html_title = "pyops"
 html_theme = "furo"
 html_copy_source = False
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib.mermaid"]
+# Pictures are written as GitHub reads them.
+myst_fence_as_directive = ["mermaid"]
 root_doc = "README"
 include_patterns = ["README.md", "CHANGELOG.md", "docs/**.md", "notebooks/*.ipynb"]
 exclude_patterns = [".*", "build", "dist"]

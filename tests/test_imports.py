@@ -1,16 +1,12 @@
 """What importing pyops loads, and what works where something is not installed."""
 
-import ast
-import graphlib
 import pkgutil
-from pathlib import Path
 
 import pytest
 
 import pyops
 from tests.scripts import run_plain_script
 
-ROOT = Path(pyops.__file__).parents[1]
 HEAVY = (
     "onnxruntime",
     "torch",
@@ -130,32 +126,3 @@ def test_an_unknown_name_of_pyops_is_an_attribute_error() -> None:
 @pytest.mark.parametrize("name", pyops.__all__)
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(pyops, name) is not None
-
-
-def imported_modules(path: Path, package: str, known: set[str]) -> set[str]:
-    """The modules of this project that a file imports when it is imported itself."""
-    found = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Import):
-            found |= {item.name for item in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            found |= {name if (name := f"{module}.{item.name}") in known else module for item in node.names}
-    return found & known
-
-
-def test_imports_go_one_way() -> None:
-    files = {}
-    for folder in ("pyops", "exporters"):
-        for path in (ROOT / folder).rglob("*.py"):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            files[".".join(parts)] = path
-    # A package's own file only passes names on; modules name each other.
-    modules = {name: path for name, path in files.items() if not name.endswith("__init__")}
-    imports = {
-        name: imported_modules(path, name.rpartition(".")[0], set(modules)) - {name} for name, path in modules.items()
-    }
-    assert "pyops.op" in imports["exporters.custom_op"]
-    assert not {name for name, used in imports.items() if name.startswith("pyops.") and "exporters" in str(used)}
-    assert len(list(graphlib.TopologicalSorter(imports).static_order())) == len(modules)  # or it names the cycle
