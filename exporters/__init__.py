@@ -29,21 +29,21 @@ True
 """
 
 from .adapt import to_onnx_inputs, to_onnx_outputs
-from .contrib_ops import use_contrib_ops
 from .custom_op import custom_op
 from .errors import ExportError
 from .explain import explain
 from .export import export
 from .fallback.kernel import use_fallback
 from .fallback.record import Fallback
-from .nodes import opset
+from .onnx_schemas.registration import SchemaRegistration, register_schemas
 from .program import Program
-from .report import OutputReport, Report
-from .schema_registry import SchemaRegistration, register_schemas
 from .support import Explanation, OperatorSupport
+from .translating.contrib_ops import use_contrib_ops
+from .translating.nodes import opset
+from .translating.translations import translate
 from .translation_table import is_registered, translation_table
-from .translations import translate
-from .verify import verify
+from .verifying.report import OutputReport, Report
+from .verifying.verify import verify
 
 __all__ = [
     "Explanation",

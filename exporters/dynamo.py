@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from . import optimization
 from ._torch_private import torchvision_not_missed
-from .opset_imports import check_custom_opsets
+from .finishing import optimization
+from .finishing.opset_imports import check_custom_opsets
 from .program import Model, Program, emission
 from .translation_table import translation_table
 

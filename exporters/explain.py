@@ -22,7 +22,7 @@ from .kernels import library
 from .kernels.table import Row
 from .program import Model
 from .support import By, Explanation, OperatorSupport
-from .translations import registered, registered_source
+from .translating.translations import registered, registered_source
 
 _LACKING = "torch's exporter has no translation"
 

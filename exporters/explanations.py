@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 
 from .errors import ExportError
-from .nodes import symbolic_message
 from .torch_ops import find_overload
+from .translating.nodes import symbolic_message
 
 _Match = re.Match[str]
 

@@ -13,11 +13,12 @@ import torch
 import pyops
 from pyops.errors import PyopsError
 
-from . import declared_nodes, functions, opset_imports
 from .adapt import input_values
 from .explanations import causes, explained
 from .fallback.record import Fallback
-from .nodes import Emitted, recorded
+from .finishing import declared_nodes, opset_imports
+from .translating import functions
+from .translating.nodes import Emitted, recorded
 
 Model = torch.nn.Module | torch.export.ExportedProgram
 

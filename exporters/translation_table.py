@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ._torch_private import own_translation, qualified_name
 from .kernels import library
 from .torch_ops import overloads
-from .translations import or_torchs_own, registered, registered_source
+from .translating.translations import or_torchs_own, registered, registered_source
 
 
 def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Callable[..., Any]]:

@@ -19,11 +19,11 @@ from pyops.types import DType
 from .._torch_private import clone_tensors, flatten
 from ..adapt import to_onnx_inputs, to_onnx_outputs
 from ..export import export
-from ..optimization import all_nodes
+from ..finishing.optimization import all_nodes
 from ..program import Program
-from ..report import OutputReport, Report, compare
 from ..tensors import TORCH_DTYPES
-from ..verify import verify
+from ..verifying.report import OutputReport, Report, compare
+from ..verifying.verify import verify
 from . import reasons
 from .chance import chance
 from .plan import TOLERANCES, Mode, Plan

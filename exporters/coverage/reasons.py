@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from ..errors import ExportError
 from ..explanations import causes
-from ..report import Report
+from ..verifying.report import Report
 
 _LONGEST = 240
 

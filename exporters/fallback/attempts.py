@@ -21,7 +21,7 @@ from ..explanations import causes
 from ..kernels import library
 from ..program import Model, Program
 from ..torch_ops import is_native
-from ..translations import NoTranslationError, raised_by_translation, registered
+from ..translating.translations import NoTranslationError, raised_by_translation, registered
 from . import checking, opaque, rewriting
 from .capturing import capture_graph
 from .kernel import use_fallback

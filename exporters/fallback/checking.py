@@ -23,9 +23,9 @@ from ..adapt import to_onnx_outputs
 from ..explanations import causes
 from ..program import Program
 from ..progress import shown_if_possible
-from ..report import OutputReport, compare
 from ..resizing import Tensors, other_sizes, takes
 from ..tensors import as_onnx_array
+from ..verifying.report import OutputReport, compare
 from . import rule
 
 # How many are tried until one fits.

@@ -16,10 +16,10 @@ import torch
 from .._torch_private import OpOverload, qualified_name
 from ..kernels import library
 from ..kernels.table import Pairs
-from ..nodes import emit, opset
 from ..tensors import as_onnx_array
 from ..torch_ops import find_overload
-from ..translations import NoTranslationError
+from ..translating.nodes import emit, opset
+from ..translating.translations import NoTranslationError
 from . import calls, fakes, kernel
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..report import OutputReport
+from ..verifying.report import OutputReport
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,16 @@ from pyops import devices
 from pyops.model import ModelSource
 from pyops.types import DType
 
-from ._torch_private import clone_tensors, flatten
-from .adapt import input_values, to_onnx_outputs
-from .dynamo import capture
-from .errors import ExportError
+from .._torch_private import clone_tensors, flatten
+from ..adapt import input_values, to_onnx_outputs
+from ..dynamo import capture
+from ..errors import ExportError
+from ..program import Model
+from ..progress import shown
+from ..tensors import as_onnx_array, numpy_dtype
 from .intermediates import compare_intermediates
-from .program import Model
-from .progress import shown
 from .reference import Reference
 from .report import OutputReport, Report, compare
-from .tensors import as_onnx_array, numpy_dtype
 
 
 def verify(

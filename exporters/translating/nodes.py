@@ -24,9 +24,9 @@ from pyops.shapes import Spec, SymbolicDim
 from pyops.signature import Input, Output, Signature, TypeParameter
 from pyops.types import ELEMENT_TYPES, from_onnx
 
-from .errors import ExportError
-from .optimization import Keepers
-from .schema import attribute_proto, op_schema
+from ..errors import ExportError
+from ..finishing.optimization import Keepers
+from ..onnx_schemas.op_schema import attribute_proto, op_schema
 
 Emitted = dict[tuple[str, str], set[int]]
 """The versions in which each ``(domain, name)`` was emitted."""

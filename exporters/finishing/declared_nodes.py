@@ -9,7 +9,7 @@ from pyops.builtin import is_builtin
 from pyops.node import misfits
 from pyops.resolution import describe_missing
 
-from .errors import ExportError
+from ..errors import ExportError
 from .optimization import all_nodes
 
 

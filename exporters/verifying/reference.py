@@ -15,7 +15,7 @@ import pyops
 from pyops import model as models
 from pyops.comparison import Array, Tolerances
 
-from .errors import ExportError
+from ..errors import ExportError
 from .report import OutputReport, Side, compare
 
 _SIDES: dict[tuple[bool, bool], Side] = {

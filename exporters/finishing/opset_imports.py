@@ -12,8 +12,8 @@ from pyops import model as models
 from pyops.explanations import opset_too_old
 from pyops.resolution import resolve
 
-from .errors import ExportError
-from .nodes import Emitted
+from ..errors import ExportError
+from ..translating.nodes import Emitted
 from .optimization import all_nodes
 
 

@@ -14,8 +14,8 @@ from pyops import registry
 from pyops.builtin import ONNX_DOMAIN
 from pyops.op import Op
 
-from .schema import op_schema
-from .schema_inference import inference_function
+from .inference import inference_function
+from .op_schema import op_schema
 
 _Key = tuple[str, str, int]
 

@@ -19,15 +19,15 @@ import onnx_ir
 import torch
 from torch.jit import TracerWarning
 
-from . import optimization
-from ._torch_private import default_opset, flatten, named_leaves, unflatten
-from ._torchscript_private import torchscript_opsets
-from .errors import ExportError
-from .opset_imports import check_custom_opsets
-from .program import Model, Program, emission
+from .._torch_private import default_opset, flatten, named_leaves, unflatten
+from .._torchscript_private import torchscript_opsets
+from ..errors import ExportError
+from ..finishing import optimization
+from ..finishing.opset_imports import check_custom_opsets
+from ..program import Model, Program, emission
+from ..translating.translations import registered
 from .symbolics import Symbolics
 from .tracing import TracedCalls
-from .translations import registered
 
 _MISSING = object()
 _DYNAMO_ONLY = ("dynamic_shapes", "report", "profile", "dump_exported_program", "artifacts_dir")

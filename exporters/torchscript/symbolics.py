@@ -9,15 +9,15 @@ from typing import Any
 import onnx_ir
 from onnx_ir.passes.common import InlinePass
 
-from ._torch_private import OpOverload, qualified_name, recorded_nodes, schema_arguments, spell
-from ._torchscript_private import installed_symbolics, list_type, tensor_type
-from .errors import ExportError
-from .functions import called_as_nodes
+from .._torch_private import OpOverload, qualified_name, recorded_nodes, schema_arguments, spell
+from .._torchscript_private import installed_symbolics, list_type, tensor_type
+from ..errors import ExportError
+from ..translating.functions import called_as_nodes
+from ..translating.opset_check import check_opset
+from ..translating.returned import check_returned
+from ..translating.translations import refused
 from .graph_values import Returned, arguments, constant, emitted_arguments, fits, graph_values, ir_value, returned, spec
-from .opset_check import check_opset
-from .returned import check_returned
 from .tracing import OPERATOR, TracedCalls
-from .translations import refused
 
 _DOMAIN = "pyops.translated"
 

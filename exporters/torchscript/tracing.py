@@ -17,7 +17,7 @@ import torch
 from torch.jit import is_tracing
 from torch.overrides import TorchFunctionMode
 
-from ._torch_private import (
+from .._torch_private import (
     OpOverload,
     called_overload,
     flatten,
@@ -26,9 +26,9 @@ from ._torch_private import (
     schema_returns,
     unflatten,
 )
-from .errors import ExportError
-from .nodes import symbolic_message
-from .torch_ops import written
+from ..errors import ExportError
+from ..torch_ops import written
+from ..translating.nodes import symbolic_message
 
 OPERATOR = "pyops_exporters::traced"
 """What a traced graph has instead of a call: the tensors, and the number of the call."""

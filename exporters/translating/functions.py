@@ -18,10 +18,10 @@ from pyops import registry
 from pyops.attribute import Attribute, AttributeKind
 from pyops.types import ELEMENT_TYPES
 
-from .errors import ExportError
+from ..errors import ExportError
+from ..onnx_schemas.op_schema import attribute_proto
 from .nodes import Emitted, require_export, symbolic_message
 from .opset_check import check_opset
-from .schema import attribute_proto
 
 Functions = dict[tuple[str, str], OnnxFunction[..., Any]]
 """By domain and name."""

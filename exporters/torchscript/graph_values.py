@@ -10,10 +10,10 @@ import torch
 
 from pyops.types import element_type
 
-from ._torch_private import Argument, OpOverload, flatten, unflatten
-from ._torchscript_private import fake_outputs, is_graph_value, torchscript_dtype
-from .tensors import numpy_dtype
-from .torch_ops import written
+from .._torch_private import Argument, OpOverload, flatten, unflatten
+from .._torchscript_private import fake_outputs, is_graph_value, torchscript_dtype
+from ..tensors import numpy_dtype
+from ..torch_ops import written
 
 # In the place of sizes that are not fixed; what comes out the same with both is.
 _SIZES = (8191, 16381)

@@ -1,0 +1,1 @@
+"""What an exported model still needs: `opset_imports`, checks of its `declared_nodes`, and `optimization`."""
