@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.library import CustomOpDef
 
 from pyops import kernel
 from pyops.device_arrays import on_host
@@ -16,7 +17,7 @@ from pyops.shapes import RuntimeDim, Spec
 from pyops.signature import Signature
 
 from . import cuda_kernel
-from ._torch_private import CustomOpDef, forget_schema
+from ._torch_private.operators import forget_schema
 from .errors import ExportError
 from .tensors import as_array, as_tensor, numpy_dtype, torch_dtype
 from .torch_ops import overloads

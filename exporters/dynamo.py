@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ._torch_private import torchvision_not_missed
+from ._torch_private.exporter import torchvision_not_missed
 from .finishing import optimization
 from .finishing.opset_imports import check_custom_opsets
 from .program import Model, Program, emission

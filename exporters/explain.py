@@ -11,7 +11,8 @@ import torch
 
 from pyops.op import Op
 
-from ._torch_private import OpOverload, one_at_a_time, qualified_name, untranslated
+from ._torch_private.exporter import one_at_a_time, untranslated
+from ._torch_private.operators import OpOverload, qualified_name
 from .errors import ExportError
 from .explanations import causes, explained
 from .fallback import opaque, rewriting

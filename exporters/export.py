@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import torch
 
 from . import dynamo as dynamo_exporter
-from ._torch_private import one_at_a_time
+from ._torch_private.exporter import one_at_a_time
 from .errors import ExportError
 from .fallback import attempts
 from .fallback.opaque import Carriers

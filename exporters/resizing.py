@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ._torch_private import clone_tensors, flatten
+from ._torch_private.trees import clone_tensors, flatten
 
 Tensors = tuple[torch.Tensor, ...]
 Shapes = tuple[tuple[int, ...], ...]

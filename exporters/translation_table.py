@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from ._torch_private import own_translation, qualified_name
+from ._torch_private.exporter import own_translation
+from ._torch_private.operators import qualified_name
 from .kernels import library
 from .torch_ops import overloads
 from .translating.translations import or_torchs_own, registered, registered_source

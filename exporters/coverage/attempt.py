@@ -16,7 +16,7 @@ from pyops.builtin import is_builtin
 from pyops.model import full_domain
 from pyops.types import DType
 
-from .._torch_private import clone_tensors, flatten
+from .._torch_private.trees import clone_tensors, tensor_leaves
 from ..adapt import to_onnx_inputs, to_onnx_outputs
 from ..export import export
 from ..finishing.optimization import all_nodes
@@ -84,8 +84,7 @@ def _sample(database: Database, plan: Plan, result: Result) -> Sample | None:
 def _unusable(sample: Sample) -> str:
     if not sample.tensors:
         return "it takes no tensor"
-    returned = flatten(sample.module(*clone_tensors(sample.tensors)))
-    return "" if any(isinstance(leaf, torch.Tensor) for leaf in returned) else "it returns no tensor"
+    return "" if tensor_leaves(sample.module(*clone_tensors(sample.tensors))) else "it returns no tensor"
 
 
 def _export(sample: Sample, plan: Plan) -> Program:

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from .._torch_private import DispatchMode, clone_tensors, flatten, is_random
+from .._torch_private.operators import DispatchMode, is_random
+from .._torch_private.trees import clone_tensors, flatten
 from .plan import TOLERANCES
 from .samples import Sample
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._torch_private import flatten, op_database, unflatten
+from .._torch_private.sample_calls import op_database
+from .._torch_private.trees import replaced, tensor_leaves
 from ..errors import ExportError
 
 # An operator without float32 is tried with the first of these that it has.
@@ -40,9 +41,7 @@ class Call(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         """What the function returns for these in place of its tensors."""
-        rest = iter(tensors)
-        leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in flatten(self._arguments)]
-        args, kwargs = unflatten(self._arguments, leaves)
+        args, kwargs = replaced(self._arguments, tensors)
         return self._function(*args, **kwargs)
 
 
@@ -113,6 +112,6 @@ def _dtype(info: Any, dtype: str) -> torch.dtype | None:
 def _samples(info: Any, dtype: torch.dtype | None) -> Iterator[Sample]:
     for item in info.sample_inputs("cpu", dtype, requires_grad=False):
         arguments = ((item.input, *item.args), item.kwargs)
-        tensors = tuple(leaf for leaf in flatten(arguments) if isinstance(leaf, torch.Tensor))
-        if all(tensor.numel() for tensor in tensors):
-            yield Sample(Call(info.op, arguments), tensors)
+        found = tuple(tensor_leaves(arguments))
+        if all(tensor.numel() for tensor in found):
+            yield Sample(Call(info.op, arguments), found)

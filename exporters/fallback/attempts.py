@@ -15,7 +15,8 @@ import torch
 from pyops.errors import PyopsError
 
 from .. import dynamo
-from .._torch_private import OpOverload, qualified_name, torchlib_read_once
+from .._torch_private.exporter import torchlib_read_once
+from .._torch_private.operators import OpOverload, qualified_name
 from ..errors import ExportError
 from ..explanations import causes
 from ..kernels import library

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .._torch_private import OpOverload
+from .._torch_private.operators import OpOverload
 from ..program import Model
 from .interception import Interception
 

@@ -18,7 +18,9 @@ import pyops
 from pyops.types import DType
 
 from .. import dynamo
-from .._torch_private import OpOverload, flatten, torchlib_read_once, unflatten
+from .._torch_private.exporter import torchlib_read_once
+from .._torch_private.operators import OpOverload
+from .._torch_private.trees import flatten, replaced, tensor_leaves
 from ..adapt import to_onnx_outputs
 from ..explanations import causes
 from ..program import Program
@@ -145,7 +147,7 @@ def _key(leaf: Any) -> Any:
 
 
 def _structure(tree: Any) -> str:
-    return str(unflatten(tree, ["*"] * len(flatten(tree))))
+    return str(replaced(tree, itertools.repeat("*"), lambda leaf: True))
 
 
 def _tensor_nodes(tree: Any) -> list[torch.fx.Node]:
@@ -240,17 +242,11 @@ class _Alone(torch.nn.Module):
     def __init__(self, call: DistinctCall) -> None:
         super().__init__()
         self._call = call
-        leaves = flatten((call.args, call.kwargs))
-        self._places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        self._leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        self.tensors = tuple(leaves[index] for index in self._places)
+        self.tensors = tuple(tensor_leaves((call.args, call.kwargs)))
         self.eval()
 
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        leaves = list(self._leaves)
-        for index, tensor in zip(self._places, tensors, strict=True):
-            leaves[index] = tensor
-        args, kwargs = unflatten((self._call.args, self._call.kwargs), leaves)
+    def forward(self, *given: torch.Tensor) -> Any:
+        args, kwargs = replaced((self._call.args, self._call.kwargs), given)
         return self.used(self._call.target(*args, **kwargs))
 
     def used(self, result: Any) -> Any:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.fx.traceback import annotate, preserve_node_meta
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from .._torch_private import OpOverload, annotated, schema_arguments, schema_returns
+from .._torch_private.operators import OpOverload, schema_arguments, schema_returns
 from ..torch_ops import find_overload
 from . import calls, opaque
 from .sources import LINE, calling_line
@@ -40,7 +41,7 @@ class Interception(TorchFunctionMode):
         kwargs = kwargs or {}
         if not torch.compiler.is_exporting():
             return func(*args, **kwargs)
-        with annotated({LINE: calling_line()}):
+        with preserve_node_meta(), annotate({LINE: calling_line()}):
             replacement = _REPLACEMENTS.get(func)
             result = replacement(self._translated, *args, **kwargs) if replacement else NotImplemented
             return func(*args, **kwargs) if result is NotImplemented else result

@@ -20,7 +20,7 @@ from pyops.errors import InputError, OutputError
 from pyops.signature import Input, Output, Signature, TypeParameter
 from pyops.types import DType
 
-from .._torch_private import OpOverload, qualified_name, spell
+from .._torch_private.operators import OpOverload, qualified_name, spell
 from ..errors import ExportError
 from ..tensors import TORCH_DTYPES, as_array, sharing_tensor
 from ..torch_ops import overloads

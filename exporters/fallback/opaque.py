@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir
 import torch
 
-from .._torch_private import OpOverload, qualified_name
+from .._torch_private.operators import OpOverload, qualified_name
 from ..kernels import library
 from ..kernels.table import Pairs
 from ..tensors import as_onnx_array

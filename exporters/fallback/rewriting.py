@@ -11,7 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from pyops.errors import InputError
 
-from .._torch_private import OpOverload, is_mutable, is_random, qualified_name, schema_arguments
+from .._torch_private.operators import OpOverload, is_mutable, is_random, qualified_name, schema_arguments
 from . import calls, opaque, rule
 from .kernel import allowed_namespaces
 

@@ -19,8 +19,9 @@ import onnx_ir
 import torch
 from torch.jit import TracerWarning
 
-from .._torch_private import default_opset, flatten, named_leaves, unflatten
-from .._torchscript_private import torchscript_opsets
+from .._torch_private.exporter import default_opset
+from .._torch_private.torchscript import torchscript_opsets
+from .._torch_private.trees import flatten, named_leaves
 from ..errors import ExportError
 from ..finishing import optimization
 from ..finishing.opset_imports import check_custom_opsets
@@ -68,11 +69,11 @@ def capture(
         emission() as emitted,
         symbolics.installed(),
         calls,
-        _flat(model, args, keywords, calls) as tensors,
+        _flat(model, args, keywords, calls) as given,
         tempfile.TemporaryDirectory() as folder,
     ):
         path = Path(folder) / "model.onnx"
-        _export(model, tensors, path, arguments)
+        _export(model, given, path, arguments)
         exported = onnx_ir.load(path)
         # Large models come with files beside them, which end with the folder.
         onnx_ir.external_data.load_to_model(exported)
@@ -128,24 +129,20 @@ def _flat(
 
     TorchScript takes neither keyword-only arguments nor numbers and None beside tensors.
     """
-    leaves = flatten((args, kwargs))
-    tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
     if isinstance(model, torch.jit.ScriptModule):
         yield (*args, *kwargs.values())
         return
     forward = model.forward
 
     def flat(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        rest = iter(values)
-        filled = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        all_args, all_kwargs = unflatten((args, kwargs), filled)
+        all_args, all_kwargs = replaced((args, kwargs), values)
         result = forward(*all_args, **all_kwargs)
         return calls.with_results([_as_tensor(leaf) for leaf in flatten(result) if leaf is not None])
 
     own = vars(model).get("forward", _MISSING)
     model.forward = flat
     try:
-        yield tensors
+        yield tuple(tensors((args, kwargs)))
     finally:
         if own is _MISSING:
             del model.forward

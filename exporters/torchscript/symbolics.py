@@ -9,8 +9,10 @@ from typing import Any
 import onnx_ir
 from onnx_ir.passes.common import InlinePass
 
-from .._torch_private import OpOverload, qualified_name, recorded_nodes, schema_arguments, spell
-from .._torchscript_private import installed_symbolics, list_type, tensor_type
+from .._torch_private.exporter import recorded_nodes
+from .._torch_private.operators import OpOverload, qualified_name, schema_arguments, spell
+from .._torch_private.torchscript import installed_symbolics, list_type, tensor_type
+from .._torch_private.trees import replaced
 from ..errors import ExportError
 from ..translating.functions import called_as_nodes
 from ..translating.opset_check import check_opset
@@ -97,7 +99,7 @@ class Symbolics:
 
     def _traced_call(self, g: Any, tensors: Any, number: Any) -> Any:
         call = self._traced.calls[constant(number)]
-        args, kwargs = call.with_tensors(tensors.node().inputs())
+        args, kwargs = replaced(call.arguments, tensors.node().inputs())
         values = self._emit(g, call.target, args, kwargs, [(item.dtype, item.shape) for item in call.outputs])
         if values is NotImplemented:
             raise refused(call.target)

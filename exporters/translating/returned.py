@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._torch_private import OpOverload, qualified_name, schema_returns, spell
+from .._torch_private.operators import OpOverload, qualified_name, schema_returns, spell
 from ..errors import ExportError
 
 # Values of the graph are none of these, whichever exporter makes them.

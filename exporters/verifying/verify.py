@@ -15,7 +15,7 @@ from pyops import devices
 from pyops.model import ModelSource
 from pyops.types import DType
 
-from .._torch_private import clone_tensors, flatten
+from .._torch_private.trees import clone_tensors, tensor_leaves
 from ..adapt import input_values, to_onnx_outputs
 from ..dynamo import capture
 from ..errors import ExportError
@@ -123,8 +123,7 @@ def verify(
 def _providers(run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
     """The execution providers for where the model's tensors lie, or, without any, those of its arguments."""
     model = [*run.parameters(), *run.buffers()] if isinstance(run, torch.nn.Module) else []
-    given = [leaf for leaf in flatten((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    on_gpu = any(tensor.device.type == "cuda" for tensor in model or given)
+    on_gpu = any(tensor.device.type == "cuda" for tensor in model or tensor_leaves((args, kwargs)))
     return ([devices.CUDA_PROVIDER] if on_gpu else []) + ["CPUExecutionProvider"]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import exporters
-from exporters._torch_private import torchlib_read_once
+from exporters._torch_private.exporter import torchlib_read_once
 from exporters.translating import translations
 
 
