@@ -21,7 +21,7 @@ from torch.jit import TracerWarning
 
 from .._torch_private.exporter import default_opset
 from .._torch_private.torchscript import torchscript_opsets
-from .._torch_private.trees import flatten, named_leaves
+from .._torch_private.trees import flatten, named_leaves, replaced, tensor_leaves
 from ..errors import ExportError
 from ..finishing import optimization
 from ..finishing.opset_imports import check_custom_opsets
@@ -142,7 +142,7 @@ def _flat(
     own = vars(model).get("forward", _MISSING)
     model.forward = flat
     try:
-        yield tuple(tensors((args, kwargs)))
+        yield tuple(tensor_leaves((args, kwargs)))
     finally:
         if own is _MISSING:
             del model.forward
