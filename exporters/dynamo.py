@@ -9,9 +9,12 @@ from typing import Any
 import torch
 
 from ._torch_private.exporter import torchvision_not_missed
+from .explanations import unwrapped
 from .finishing import optimization
 from .finishing.opset_imports import check_custom_opsets
-from .program import Model, Program, emission
+from .finishing.settling import settle
+from .program import Model, Program
+from .translating.emission import recorded
 from .translation_table import translation_table
 
 
@@ -43,12 +46,12 @@ def capture(
     """
     check_custom_opsets(custom_opsets or {})
     table = {**translation_table(kernels=kernels), **(custom_translation_table or {})}
-    with emission() as emitted:
+    with unwrapped(), recorded() as emitted:
         exported = _export(model, args, {**arguments, "custom_translation_table": table, "optimize": False})
     program = Program(exported.model, exported.exported_program)
     if optimize:
         optimization.optimize(program, emitted.functions)
-    inlined = emitted.settle(program.model, keep_functions=keep_functions, custom_opsets=custom_opsets or {})
+    inlined = settle(program.model, emitted, keep_functions=keep_functions, custom_opsets=custom_opsets)
     if inlined and optimize:
         optimization.optimize(program)
     return program

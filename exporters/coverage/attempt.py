@@ -19,7 +19,7 @@ from pyops.types import DType
 from .._torch_private.trees import clone_tensors, tensor_leaves
 from ..adapt import to_onnx_inputs, to_onnx_outputs
 from ..export import export
-from ..finishing.optimization import all_nodes
+from ..finishing.model_nodes import all_nodes
 from ..program import Program
 from ..tensors import TORCH_DTYPES
 from ..verifying.report import OutputReport, Report, compare

@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import onnx
 import onnx_ir
 
 from pyops import adoption, registry
-from pyops.builtin import is_builtin
-from pyops.node import misfits
-from pyops.resolution import describe_missing
+from pyops.model import Model, full_domain
+from pyops.resolution import resolve
 
 from ..errors import ExportError
-from .optimization import all_nodes
+from .model_nodes import all_nodes
 
 
-def settle(model: onnx_ir.Model) -> None:
+def settle(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> None:
     """Name the absent inputs of the model's nodes, and hold each node against the declaration of its op.
 
-    Nodes that a translation emits are checked as they are emitted; others come from
-    ``torch.onnx.ops.symbolic``, an onnxscript function or a translation table of the user's own.
+    Nodes that a translation emits are checked as they are emitted, for the version that it names; others come
+    from ``torch.onnx.ops.symbolic``, an onnxscript function or a translation table of the user's own.
+
+    Parameters
+    ----------
+    custom_opsets : mapping
+        What the user asked for, named in the error.
 
     Raises
     ------
     ExportError
-        A node's inputs, outputs or attributes are not those declared, or no op of its name and version
-        is declared in a domain of declared ops.
+        A node's inputs, outputs or attributes are not those declared, no op of its name and version
+        is declared in a domain of declared ops, or ONNX Runtime does not know a version that the model imports.
     """
     _name_absent_inputs(model)
-    problems: dict[str, None] = {}
-    functions = {(function.domain, function.name) for function in model.functions.values()}
-    ours = registry.domains() - adoption.taken_domains()
-    for node in all_nodes(model):
-        version = model.opset_imports.get(node.domain, 1)
-        op = registry.find(node.domain, node.op_type, version)
-        if op is not None:
-            problems.update(dict.fromkeys(misfits(onnx_ir.serde.serialize_node(node), op.signature)))
-            continue
-        key = (node.domain, node.op_type)
-        if node.domain in ours and key not in functions and not is_builtin(*key):
-            problems[describe_missing(*key, version)] = None
+    domains = registry.domains()
+    proto = onnx.ModelProto()
+    proto.graph.node.extend(
+        onnx_ir.serde.serialize_node(node) for node in all_nodes(model) if full_domain(node.domain) in domains
+    )
+    proto.opset_import.extend(onnx.helper.make_opsetid(*item) for item in model.opset_imports.items())
+    proto.functions.extend(onnx.FunctionProto(domain=key[0], name=key[1]) for key in model.functions)
+    problems = resolve(Model(b"", proto), {}, adoption.taken_domains()).problems
     if problems:
-        lines = "".join(f"\n  - {line}" for line in problems)
-        raise ExportError(f"the model and the declared ops disagree:{lines}")
+        asked = f"with custom_opsets={dict(custom_opsets)} " if custom_opsets else ""
+        lines = "".join(f"\n  - {line}" for line in dict.fromkeys(problems))
+        raise ExportError(f"{asked}the model and the declared ops disagree:{lines}")
 
 
 def _name_absent_inputs(model: onnx_ir.Model) -> None:

@@ -23,9 +23,12 @@ from .._torch_private.exporter import default_opset
 from .._torch_private.torchscript import torchscript_opsets
 from .._torch_private.trees import flatten, named_leaves, replaced, tensor_leaves
 from ..errors import ExportError
+from ..explanations import unwrapped
 from ..finishing import optimization
 from ..finishing.opset_imports import check_custom_opsets
-from ..program import Model, Program, emission
+from ..finishing.settling import settle
+from ..program import Model, Program
+from ..translating.emission import recorded
 from ..translating.translations import registered
 from .symbolics import Symbolics
 from .tracing import TracedCalls
@@ -66,7 +69,8 @@ def capture(
     keywords = dict(kwargs or {})
     arguments |= {"opset_version": version, "input_names": input_names or _input_names(model, args, keywords)}
     with (
-        emission() as emitted,
+        unwrapped(),
+        recorded() as emitted,
         symbolics.installed(),
         calls,
         _flat(model, args, keywords, calls) as given,
@@ -80,7 +84,7 @@ def capture(
     calls.remove_results(exported.graph)
     symbolics.put_in_place(exported)
     program = Program(exported, None)
-    emitted.settle(program.model, keep_functions=keep_functions, custom_opsets=custom_opsets or {})
+    settle(program.model, emitted, keep_functions=keep_functions, custom_opsets=custom_opsets)
     if optimize:
         optimization.optimize(program)
     return program

@@ -66,7 +66,7 @@ class Symbolics:
     def put_in_place(self, model: onnx_ir.Model) -> None:
         """Replace the nodes in the exported model by what the translations emitted."""
         for function in self._functions:
-            for node in onnx_ir.traversal.RecursiveGraphIterator(function.graph):
+            for node in function.all_nodes():
                 model.opset_imports.setdefault(node.domain, node.version or 1)
         for function in self._functions:
             function.opset_imports.update(model.opset_imports)
@@ -131,7 +131,7 @@ class Symbolics:
         outputs = list(result) if isinstance(result, (list, tuple)) else [result]
         name = f"{qualified_name(target).partition('::')[2].replace('.', '_')}_{len(self._functions)}"
         graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, name=name)
-        emitted = onnx_ir.traversal.RecursiveGraphIterator(graph)
+        emitted = graph.all_nodes()
         check_opset(f"the translation of {qualified_name(target)}", emitted, None, self._opset_version)
         self._functions.append(onnx_ir.Function(_DOMAIN, name, graph=graph, attributes=[]))
         return name

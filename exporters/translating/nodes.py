@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,27 +23,8 @@ from pyops.signature import Input, Output, Signature, TypeParameter
 from pyops.types import ELEMENT_TYPES, from_onnx
 
 from ..errors import ExportError
-from ..finishing.optimization import Keepers
 from ..onnx_schemas.op_schema import attribute_proto, op_schema
-
-Emitted = dict[tuple[str, str], set[int]]
-"""The versions in which each ``(domain, name)`` was emitted."""
-
-_emitted: ContextVar[Emitted | None] = ContextVar("emitted", default=None)
-_keepers: ContextVar[Keepers | None] = ContextVar("keepers", default=None)
-
-
-@contextmanager
-def recorded() -> Iterator[Emitted]:
-    """Record which operators are emitted inside the ``with`` block, and keep the declared ones from being dropped."""
-    emitted: Emitted = {}
-    with Keepers() as keepers:
-        token, kept = _emitted.set(emitted), _keepers.set(keepers)
-        try:
-            yield emitted
-        finally:
-            _emitted.reset(token)
-            _keepers.reset(kept)
+from . import emission
 
 
 class Opset(values.Opset):
@@ -174,9 +153,9 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
         attribute_proto(item, converted[item.name]) for item in signature.attributes if converted[item.name] is not None
     ]
     result = _emit(op_schema(signature, inputs=len(inputs), outputs=outputs), inputs, protos)
-    keepers = _keepers.get()
-    if keepers is not None:
-        keepers.keep([result] if isinstance(result, onnx_ir.Value) else result)
+    recording = emission.current()
+    if recording is not None:
+        recording.keepers.keep([result] if isinstance(result, onnx_ir.Value) else result)
     return result
 
 
@@ -206,9 +185,9 @@ def _emit_undeclared(
 
 def _emit(schema: onnx.defs.OpSchema, inputs: Sequence[Any], attributes: Iterable[onnx.AttributeProto]) -> Any:
     require_export(f"{schema.domain}::{schema.name}")
-    emitted = _emitted.get()
-    if emitted is not None:
-        emitted.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    recording = emission.current()
+    if recording is not None:
+        recording.add(schema.domain, schema.name, schema.since_version)
     node = values.Op(values.Opset(schema.domain, schema.since_version), schema.name, schema)
     return node(*inputs, **{proto.name: onnx_ir.serde.deserialize_attribute(proto) for proto in attributes})
 
