@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from ..resizing import Tensors, other_sizes, takes
 from ..tensors import as_onnx_array
 from ..verifying.report import OutputReport, compare
 from . import rule
+from .named_calls import mark_of
 
 # How many are tried until one fits.
 _OTHER_SIZES = 16
@@ -89,41 +90,39 @@ def distinct_calls(
     graph: torch.export.ExportedProgram,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    named: Callable[[torch.fx.Node], str | None],
+    names: Set[str],
 ) -> list[DistinctCall]:
     """The distinct calls that a graph makes for these arguments.
 
     Parameters
     ----------
-    named : callable
-        The name of a node that is to be checked, None for others.
+    names : set of str
+        The calls that are to be checked.
     """
     found: dict[Any, DistinctCall] = {}
     module = graph.module()
     assert isinstance(module, torch.fx.GraphModule)
     with torch.no_grad():
-        _Recorder(module, named, found).run(*flatten((args, dict(kwargs))))
+        _Recorder(module, names, found).run(*flatten((args, dict(kwargs))))
     return list(found.values())
 
 
 class _Recorder(torch.fx.Interpreter):
     """Runs a graph, both branches of a ``torch.cond``, and keeps its distinct calls."""
 
-    def __init__(
-        self, module: torch.fx.GraphModule, named: Callable[[torch.fx.Node], str | None], found: dict[Any, DistinctCall]
-    ) -> None:
+    def __init__(self, module: torch.fx.GraphModule, names: Set[str], found: dict[Any, DistinctCall]) -> None:
         super().__init__(module)
-        self._named = named
+        self._names = names
         self._found = found
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        name = self._named(n)
         if n.target is torch.ops.higher_order.cond:
             predicate, true, false, operands = self.fetch_args_kwargs_from_env(n)[0]
-            results = [_Recorder(branch, self._named, self._found).run(*operands) for branch in (true, false)]
+            results = [_Recorder(branch, self._names, self._found).run(*operands) for branch in (true, false)]
             return results[0] if predicate else results[1]
         result = super().run_node(n)
-        if name is not None:
+        name = mark_of(n)
+        if name is not None and name in self._names:
             self._record(n, name, result)
         return result
 

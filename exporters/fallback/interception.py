@@ -127,28 +127,14 @@ def _falling_back(
         given |= {"self" if name in ("input", "A", "tensor") else name: value for name, value in kwargs.items()}
         tensors = [value for value in given.values() if isinstance(value, torch.Tensor)]
         sizes = [value for value in given.values() if isinstance(value, torch.SymInt)]
-
-        def place(value: Any) -> dict[str, int] | None:
-            for index, item in enumerate([*tensors, *sizes]):
-                if value is item:
-                    return {_tag(item): index}
-            return None
-
-        pairs = [torch.view_as_real(item.resolve_conj()) if item.is_complex() else item for item in tensors]
-        call = opaque.Call(operator, calls.encode(given, place), len(schema_returns(target)))
-        name = operator.partition("::")[2].partition(".")[0]
-        results = opaque.several(name)(opaque.spell(call), pairs, sizes)
+        text = calls.encode(given, [*tensors, *sizes], list(map(calls.tag, [*tensors, *sizes])))
+        call = opaque.Call(operator, text, len(schema_returns(target)))
+        results = opaque.several(call.name)(opaque.spell(call), list(map(opaque.as_pairs, tensors)), sizes)
         if tensors[0].is_complex():
             results[:complex_outputs] = map(torch.view_as_complex, results[:complex_outputs])
         return wrap(results)
 
     return function
-
-
-def _tag(item: Any) -> str:
-    if not isinstance(item, torch.Tensor):
-        return "size"
-    return "complex" if item.is_complex() else "tensor"
 
 
 def _named(name: str) -> Callable[..., Any]:

@@ -48,6 +48,11 @@ class Call:
     by_torch: bool = False
 
     @property
+    def name(self) -> str:
+        """The operator's own name, without namespace and overload."""
+        return self.operator.partition("::")[2].partition(".")[0]
+
+    @property
     def target(self) -> OpOverload:
         """The operator."""
         found = find_overload(self.operator)
@@ -82,15 +87,14 @@ def _fake(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> l
 def _run(
     call: Call, tensors: Sequence[torch.Tensor], sizes: Sequence[int], function: Callable[[OpOverload, Any], Any]
 ) -> list[torch.Tensor]:
-    inputs: list[Any] = [*tensors, *sizes]
-    values = calls.decode(
-        calls.parse(call.arguments),
-        inputs.__getitem__,
-        lambda index: torch.view_as_complex(inputs[index]),
-        inputs.__getitem__,
-    )
+    values = calls.decode(call.arguments, [*tensors, *sizes], complex=torch.view_as_complex)
     results = calls.flat(function(call.target, values))
-    return [torch.view_as_real(item.resolve_conj()) if item.is_complex() else item for item in results]
+    return list(map(as_pairs, results))
+
+
+def as_pairs(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor as pairs along a last dimension; another as it is."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 _NAMESPACE = "pyops_fallback"
@@ -196,10 +200,7 @@ def _emit(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
 
 
 def _emit_kernel(call: Call, inputs: Sequence[Any]) -> Any:
-    values = calls.decode(
-        calls.parse(call.arguments), inputs.__getitem__, lambda index: Pairs(inputs[index]), inputs.__getitem__
-    )
-    result = library.emit(call.target, values)
+    result = library.emit(call.target, calls.decode(call.arguments, inputs, complex=Pairs))
     if result is NotImplemented:
         return result
     flat = list(_flat(result))

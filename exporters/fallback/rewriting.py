@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
 from pyops.errors import InputError
 
@@ -24,21 +24,6 @@ _KEPT = {
     _aten.resolve_conj.default,
     _aten.lift_fresh_copy.default,
 }
-
-
-def graphs(program: torch.export.ExportedProgram) -> Iterator[tuple[str, GraphModule]]:
-    """The graph of a program and its sub-graphs, those of ``torch.cond`` among them, by their names."""
-    for name, module in program.graph_module.named_modules():
-        if isinstance(module, GraphModule):
-            yield name, module
-
-
-def call_nodes(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Node]]:
-    """Every call of a torch operator, with a name that it keeps from one capture of a model to the next."""
-    for name, module in graphs(program):
-        for node in module.graph.nodes:
-            if node.op == "call_function" and isinstance(node.target, OpOverload):
-                yield f"{name}/{node.name}", node
 
 
 def refusal(node: Node, namespaces: set[str] | None = None) -> str:
@@ -143,27 +128,27 @@ def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
     values = _flat_values(node.meta["val"])
     text, tensors, sizes = _encoded(node)
     random = number if is_random(target) else None
-    call = opaque.spell(opaque.Call(qualified_name(target), text, len(values), random, by_torch))
+    call = opaque.Call(qualified_name(target), text, len(values), random, by_torch)
     graph = node.graph
     with graph.inserting_before(node):
         pairs = [_as_pairs(graph, item) for item in tensors]
-    arguments = (call, pairs, sizes)
-    name = qualified_name(target).partition("::")[2].partition(".")[0]
+    spelled = opaque.spell(call)
+    arguments = (spelled, pairs, sizes)
     if is_constant(node):
-        _retarget(node, opaque.constant(name), arguments)
-        return call
+        _retarget(node, opaque.constant(call.name), arguments)
+        return spelled
     if isinstance(node.meta["val"], torch.Tensor):
         if node.meta["val"].is_complex():
             with graph.inserting_before(node):
-                real = graph.call_function(opaque.one(name), arguments)
+                real = graph.call_function(opaque.one(call.name), arguments)
             real.meta = {key: value for key, value in node.meta.items() if key != "val"}
             # Sizes that only a run tells are now the other's.
             node.meta.pop("unbacked_bindings", None)
             _retarget(node, _aten.view_as_complex.default, (real,))
         else:
-            _retarget(node, opaque.one(name), arguments)
-        return call
-    _retarget(node, opaque.several(name), arguments)
+            _retarget(node, opaque.one(call.name), arguments)
+        return spelled
+    _retarget(node, opaque.several(call.name), arguments)
     for item, index in list(_items(node, node.meta["val"], 0)):
         if values[index].is_complex():
             with graph.inserting_before(item):
@@ -171,7 +156,7 @@ def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
             _retarget(item, _aten.view_as_complex.default, (real,))
         else:
             item.args = (node, index)
-    return call
+    return spelled
 
 
 def _retarget(node: Node, target: Any, arguments: tuple[Any, ...]) -> None:
@@ -205,20 +190,11 @@ def _encoded(node: Node) -> tuple[str, list[Node], list[Node]]:
     inputs = [item for item in node.all_input_nodes if item.meta.get("val") is not None]
     tensors = [item for item in inputs if isinstance(item.meta["val"], torch.Tensor)]
     sizes = [item for item in inputs if not isinstance(item.meta["val"], torch.Tensor)]
-
-    def place(value: Any) -> dict[str, int] | None:
-        if not isinstance(value, Node):
-            return None
-        if value in sizes:
-            return {"size": len(tensors) + sizes.index(value)}
-        if value not in tensors:
-            raise InputError(f"{value} is neither a tensor nor a size")
-        return {"complex" if value.meta["val"].is_complex() else "tensor": tensors.index(value)}
-
     declared = schema_arguments(node.target)
     arguments = {item.name: value for item, value in zip(declared, node.args, strict=False)} | dict(node.kwargs)
     given = {name: value for name, value in arguments.items() if value is not None or not _is_none(declared, name)}
-    return calls.encode(given, place), tensors, sizes
+    inputs = [*tensors, *sizes]
+    return calls.encode(given, inputs, [calls.tag(item.meta["val"]) for item in inputs]), tensors, sizes
 
 
 def _is_none(declared: Any, name: str) -> bool:

@@ -285,6 +285,5 @@ SCALARS = (
 
 @given(st.dictionaries(st.text(), SCALARS | st.lists(SCALARS, max_size=3)))
 def test_a_call_comes_back_from_its_json(arguments):
-    text = calls.encode(arguments, lambda value: None)
-    back = calls.decode(calls.parse(text), int, int, int)
+    back = calls.decode(calls.encode(arguments), ())
     assert repr(back) == repr(arguments)
