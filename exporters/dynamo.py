@@ -10,9 +10,8 @@ import torch
 
 from ._torch_private.exporter import torchvision_not_missed
 from .explanations import unwrapped
-from .finishing import optimization
+from .finishing.finish import finish
 from .finishing.opset_imports import check_custom_opsets
-from .finishing.settling import settle
 from .program import Model, Program
 from .translating.emission import recorded
 from .translation_table import translation_table
@@ -48,13 +47,13 @@ def capture(
     table = {**translation_table(kernels=kernels), **(custom_translation_table or {})}
     with unwrapped(), recorded() as emitted:
         exported = _export(model, args, {**arguments, "custom_translation_table": table, "optimize": False})
-    program = Program(exported.model, exported.exported_program)
-    if optimize:
-        optimization.optimize(program, emitted.functions)
-    inlined = settle(program.model, emitted, keep_functions=keep_functions, custom_opsets=custom_opsets)
-    if inlined and optimize:
-        optimization.optimize(program)
-    return program
+    return finish(
+        Program(exported.model, exported.exported_program),
+        emitted,
+        keep_functions=keep_functions,
+        custom_opsets=custom_opsets,
+        optimize=optimize,
+    )
 
 
 def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> torch.onnx.ONNXProgram:

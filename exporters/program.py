@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-import pyops
-
 from .adapt import input_values
 from .fallback.record import Fallback
 
@@ -47,7 +45,9 @@ class Program(torch.onnx.ONNXProgram):
         initializer : callable, optional
             Makes a session from a path or bytes; `pyops.InferenceSession` unless given.
         """
-        super().initialize_inference_session(initializer or pyops.InferenceSession)
+        from pyops.session import InferenceSession  # needs onnxruntime, which exporting does not
+
+        super().initialize_inference_session(initializer or InferenceSession)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         """Run the model on the arguments that it was exported with, or others like them.

@@ -28,7 +28,7 @@ from .capturing import capture_graph
 from .kernel import use_fallback
 from .named_calls import call_nodes, calls_at_fault, graphs
 from .names import rename_views
-from .recording import Recording
+from .record import Finding, Recording
 from .sources import source_line
 
 
@@ -110,7 +110,7 @@ class Attempts:
         self._kwargs = self._arguments.pop("kwargs", None) or {}
         self._carried = library.translations() if carriers.kernels else {}
         # What is rewritten although the exporter may have a translation: calls by name, and operators with the reason.
-        self._findings: dict[str, checking.Finding] = {}
+        self._findings: dict[str, Finding] = {}
         self._targets: dict[OpOverload, str] = {}
 
     def after(self, failure: Exception) -> Program:

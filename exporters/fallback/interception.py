@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from .._torch_private.operators import OpOverload, schema_arguments, schema_returns
+from ..tensors import as_pairs
 from ..torch_ops import find_overload
 from . import calls, opaque
 from .sources import LINE, calling_line
@@ -129,7 +130,7 @@ def _falling_back(
         sizes = [value for value in given.values() if isinstance(value, torch.SymInt)]
         text = calls.encode(given, [*tensors, *sizes], list(map(calls.tag, [*tensors, *sizes])))
         call = opaque.Call(operator, text, len(schema_returns(target)))
-        results = opaque.several(call.name)(opaque.spell(call), list(map(opaque.as_pairs, tensors)), sizes)
+        results = opaque.several(call.name)(opaque.spell(call), list(map(as_pairs, tensors)), sizes)
         if tensors[0].is_complex():
             results[:complex_outputs] = map(torch.view_as_complex, results[:complex_outputs])
         return wrap(results)

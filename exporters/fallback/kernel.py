@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyops import Op, registry
+from pyops import registry
 from pyops.attribute import Attribute, AttributeKind
 from pyops.errors import InputError, OutputError
+from pyops.op import Op
 from pyops.signature import Input, Output, Signature, TypeParameter
 from pyops.types import DType
 
 from .._torch_private.operators import OpOverload, qualified_name, spell
 from ..errors import ExportError
-from ..tensors import TORCH_DTYPES, as_array, sharing_tensor
+from ..tensors import TORCH_DTYPES, as_array, as_pairs, sharing_tensor
 from ..torch_ops import overloads
 from . import bounds, calls, rule
 
@@ -199,8 +200,6 @@ def _integer(array: np.ndarray[Any, Any]) -> int:
 def _array(target: OpOverload, tensor: torch.Tensor, inputs: Sequence[np.ndarray[Any, Any]]) -> Any:
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise OutputError(f"{qualified_name(target)} returned a tensor that is not dense ({tensor.layout})")
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    array = as_array(tensor)
+    array = as_array(as_pairs(tensor))
     # An output that is a view of an input would be the caller's own memory.
     return array.copy() if any(np.may_share_memory(array, item) for item in inputs) else array

@@ -16,7 +16,7 @@ import torch
 from .._torch_private.operators import OpOverload, qualified_name
 from ..kernels import library
 from ..kernels.table import Pairs
-from ..tensors import as_onnx_array
+from ..tensors import as_onnx_array, as_pairs
 from ..torch_ops import find_overload
 from ..translating.nodes import emit, opset
 from ..translating.translations import NoTranslationError
@@ -90,11 +90,6 @@ def _run(
     values = calls.decode(call.arguments, [*tensors, *sizes], complex=torch.view_as_complex)
     results = calls.flat(function(call.target, values))
     return list(map(as_pairs, results))
-
-
-def as_pairs(tensor: torch.Tensor) -> torch.Tensor:
-    """A complex tensor as pairs along a last dimension; another as it is."""
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 _NAMESPACE = "pyops_fallback"

@@ -1,4 +1,4 @@
-"""What an exported model still needs: `settling`.
+"""What an exported model still needs: `finish`.
 
 - `function_bodies`: of the onnxscript functions that it calls
 - `opset_imports`: which version of each domain it imports; `declared_nodes`: whether its nodes are as declared

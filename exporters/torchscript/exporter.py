@@ -24,9 +24,8 @@ from .._torch_private.torchscript import torchscript_opsets
 from .._torch_private.trees import flatten, named_leaves, replaced, tensor_leaves
 from ..errors import ExportError
 from ..explanations import unwrapped
-from ..finishing import optimization
+from ..finishing.finish import finish
 from ..finishing.opset_imports import check_custom_opsets
-from ..finishing.settling import settle
 from ..program import Model, Program
 from ..translating.emission import recorded
 from ..translating.translations import registered
@@ -83,11 +82,13 @@ def capture(
         onnx_ir.external_data.load_to_model(exported)
     calls.remove_results(exported.graph)
     symbolics.put_in_place(exported)
-    program = Program(exported, None)
-    settle(program.model, emitted, keep_functions=keep_functions, custom_opsets=custom_opsets)
-    if optimize:
-        optimization.optimize(program)
-    return program
+    return finish(
+        Program(exported, None),
+        emitted,
+        keep_functions=keep_functions,
+        custom_opsets=custom_opsets,
+        optimize=optimize,
+    )
 
 
 def _check(model: Any, args: tuple[Any, ...], opset_version: int, arguments: Mapping[str, Any]) -> None:

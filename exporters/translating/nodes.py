@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -244,16 +245,10 @@ def symbolic_message(op_name: str, name: str) -> str:
 
 def _kind(op_name: str, name: str, value: Any) -> AttributeKind:
     """The attribute kind that a Python value has by itself."""
-    scalars = {int: AttributeKind.INT, float: AttributeKind.FLOAT, str: AttributeKind.STRING}
-    lists = {int: AttributeKind.INTS, float: AttributeKind.FLOATS, str: AttributeKind.STRINGS}
-    for scalar in scalars:
-        if isinstance(value, scalar):
-            return scalars[scalar]
-        numbers = (int, float) if scalar is float else (scalar,)
-        if isinstance(value, (list, tuple)) and value and all(isinstance(item, numbers) for item in value):
-            return lists[scalar]
     if isinstance(value, np.ndarray):
         return AttributeKind.TENSOR
+    with contextlib.suppress(TypeError, ValueError):
+        return AttributeKind(onnx.helper.make_attribute(name, value).type)
     raise ExportError(
         f"{op_name}: attribute {name!r} is {value!r}; expected int, float, bool, str, a list of one of them that is "
         "not empty, or an np.ndarray"

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-import pyops
 from pyops import devices
 from pyops.model import ModelSource
 from pyops.types import DType
@@ -92,6 +91,8 @@ def verify(
     >>> report = exporters.verify(model, (torch.ones(1, 3),))
     >>> assert report.ok, report
     """
+    from pyops.session import InferenceSession  # needs onnxruntime, which exporting does not
+
     calls, total, keywords = _samples(model, args, samples, kwargs)
     allowed = {_dtype(dtype): pair for dtype, pair in (tolerances or {}).items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
@@ -102,7 +103,7 @@ def verify(
         first = next(calls)
         if program is None:
             program = capture(model, first, kwargs=keywords, verbose=False)
-        session = pyops.InferenceSession(program, providers=_providers(run, first, keywords))
+        session = InferenceSession(program, providers=_providers(run, first, keywords))
         inputs = [item.name for item in session.get_inputs()]
         names = [item.name for item in session.get_outputs()]
         opinion = Reference(program) if reference else None
