@@ -17,6 +17,11 @@ def flatten(tree: Any) -> list[Any]:
     return _pytree.tree_leaves(tree)
 
 
+def present_leaves(tree: Any) -> list[Any]:
+    """The leaves that are not None."""
+    return [leaf for leaf in flatten(tree) if leaf is not None]
+
+
 @guarded("torch.utils._pytree.tree_flatten_with_path")
 def named_leaves(tree: Any) -> list[tuple[tuple[str, ...], Any]]:
     """The leaves with their places: ``("1", "mask")`` for ``tree[1]["mask"]``."""

@@ -55,7 +55,7 @@ def _drop_mutations(program: torch.export.ExportedProgram) -> None:
     kept = [index for index, spec in enumerate(specs) if spec.kind not in _MUTATIONS]
     output = program.graph.output_node()
     returned = output.args[0]
-    assert isinstance(returned, tuple)
+    assert isinstance(returned, (tuple, list))
     output.args = (tuple(returned[index] for index in kept),)
     program.graph_signature.output_specs = [specs[index] for index in kept]
     program.graph_module.recompile()

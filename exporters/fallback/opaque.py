@@ -14,6 +14,7 @@ import onnx_ir
 import torch
 
 from .._torch_private.operators import OpOverload, qualified_name
+from .._torch_private.trees import present_leaves
 from ..kernels import library
 from ..kernels.table import Pairs
 from ..tensors import as_onnx_array, as_pairs
@@ -198,16 +199,8 @@ def _emit_kernel(call: Call, inputs: Sequence[Any]) -> Any:
     result = library.emit(call.target, calls.decode(call.arguments, inputs, complex=Pairs))
     if result is NotImplemented:
         return result
-    flat = list(_flat(result))
+    flat = present_leaves(result)
     return flat if call.outputs > 1 else flat[0]
-
-
-def _flat(result: Any) -> Iterator[Any]:
-    if isinstance(result, (list, tuple)):
-        for item in result:
-            yield from _flat(item)
-    elif result is not None:
-        yield result
 
 
 def _emit_list(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:

@@ -12,6 +12,7 @@ from torch.fx import Graph, Node
 from pyops.errors import InputError
 
 from .._torch_private.operators import OpOverload, is_mutable, is_random, qualified_name, schema_arguments
+from .._torch_private.trees import present_leaves, tensor_leaves
 from . import calls, opaque, rule
 from .kernel import allowed_namespaces
 
@@ -50,14 +51,14 @@ def unfitness(node: Node) -> str:
         return "it needs no kernel"
     if is_constant(node):
         return ""
-    outputs = _flat_values(node.meta.get("val"))
+    outputs = present_leaves(node.meta.get("val"))
     if not outputs:
         return "it returns nothing"
     for value in [item.meta.get("val") for item in node.all_input_nodes] + outputs:
         unfit = _unfit(value)
         if unfit:
             return unfit
-    if not any(_tensors(item.meta.get("val")) for item in node.all_input_nodes):
+    if not any(tensor_leaves(item.meta.get("val")) for item in node.all_input_nodes):
         return "this call takes no tensor"
     if isinstance(node.meta["val"], (list, tuple)) and any(user.target is not operator.getitem for user in node.users):
         return "its outputs are used as one list"
@@ -84,24 +85,12 @@ def is_constant(node: Node) -> bool:
 def _unfit(value: Any) -> str:
     if isinstance(value, (torch.SymFloat, torch.SymBool)):
         return "it takes a number other than an integer that only a run tells"
-    for tensor in _tensors(value):
+    for tensor in tensor_leaves(value):
         if tensor.layout is not torch.strided:
             return f"it has a sparse tensor ({tensor.layout}), and ONNX has none"
         if tensor.dtype is torch.complex32 or tensor.is_quantized or "bits" in str(tensor.dtype):
             return f"it has a tensor of {tensor.dtype}, which neither ONNX nor NumPy has"
     return ""
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return [value] if isinstance(value, torch.Tensor) else []
-
-
-def _flat_values(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return [found for item in value for found in _flat_values(item)]
-    return [] if value is None else [value]
 
 
 def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
@@ -125,7 +114,7 @@ def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
     """
     target = node.target
     assert isinstance(target, OpOverload)
-    values = _flat_values(node.meta["val"])
+    values = present_leaves(node.meta["val"])
     text, tensors, sizes = _encoded(node)
     random = number if is_random(target) else None
     call = opaque.Call(qualified_name(target), text, len(values), random, by_torch)
@@ -177,7 +166,7 @@ def _items(node: Node, value: Any, first: int) -> Iterator[tuple[Node, int]]:
     for user in list(node.users):
         index = user.args[1]
         assert isinstance(index, int)
-        place = first + len(_flat_values(value[:index]))
+        place = first + len(present_leaves(value[:index]))
         if isinstance(value[index], torch.Tensor):
             yield user, place
         elif value[index] is not None:
@@ -191,11 +180,8 @@ def _encoded(node: Node) -> tuple[str, list[Node], list[Node]]:
     tensors = [item for item in inputs if isinstance(item.meta["val"], torch.Tensor)]
     sizes = [item for item in inputs if not isinstance(item.meta["val"], torch.Tensor)]
     declared = schema_arguments(node.target)
+    optional = {item.name for item in declared if item.has_default and item.default is None}
     arguments = {item.name: value for item, value in zip(declared, node.args, strict=False)} | dict(node.kwargs)
-    given = {name: value for name, value in arguments.items() if value is not None or not _is_none(declared, name)}
+    given = {name: value for name, value in arguments.items() if value is not None or name not in optional}
     inputs = [*tensors, *sizes]
     return calls.encode(given, inputs, [calls.tag(item.meta["val"]) for item in inputs]), tensors, sizes
-
-
-def _is_none(declared: Any, name: str) -> bool:
-    return any(item.name == name and item.has_default and item.default is None for item in declared)

@@ -21,7 +21,7 @@ from torch.jit import TracerWarning
 
 from .._torch_private.exporter import default_opset
 from .._torch_private.torchscript import torchscript_opsets
-from .._torch_private.trees import flatten, named_leaves, replaced, tensor_leaves
+from .._torch_private.trees import named_leaves, present_leaves, replaced, tensor_leaves
 from ..errors import ExportError
 from ..explanations import unwrapped
 from ..finishing.finish import finish
@@ -142,7 +142,7 @@ def _flat(
     def flat(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         all_args, all_kwargs = replaced((args, kwargs), values)
         result = forward(*all_args, **all_kwargs)
-        return calls.with_results([_as_tensor(leaf) for leaf in flatten(result) if leaf is not None])
+        return calls.with_results(list(map(_as_tensor, present_leaves(result))))
 
     own = vars(model).get("forward", _MISSING)
     model.forward = flat

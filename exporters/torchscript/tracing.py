@@ -18,7 +18,7 @@ from torch.jit import is_tracing
 from torch.overrides import TorchFunctionMode
 
 from .._torch_private.operators import OpOverload, called_overload, qualified_name, schema_arguments, schema_returns
-from .._torch_private.trees import flatten, replaced, tensor_leaves
+from .._torch_private.trees import present_leaves, replaced, tensor_leaves
 from ..errors import ExportError
 from ..torch_ops import written
 from ..translating.nodes import symbolic_message
@@ -130,7 +130,7 @@ def _arguments(
 def _run(given: list[torch.Tensor], number: int) -> list[torch.Tensor]:
     call = _current.get().calls[number]
     args, kwargs = replaced(call.arguments, given)
-    call.outputs = [leaf for leaf in flatten(call.target(*args, **kwargs)) if leaf is not None]
+    call.outputs = present_leaves(call.target(*args, **kwargs))
     return call.outputs
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ from onnxscript import OnnxFunction
 from ..errors import ExportError
 
 
-class Keepers:
+class Keepers(AbstractContextManager["Keepers"]):
     """Uses of values that no pass sees, since no graph has them; inside its ``with`` block nothing drops the values."""
 
     def __init__(self) -> None:
@@ -23,9 +23,6 @@ class Keepers:
     def keep(self, values: Sequence[onnx_ir.Value]) -> None:
         """Count as a use of the values."""
         self._nodes.append(onnx_ir.Node("", "Identity", values))
-
-    def __enter__(self) -> Keepers:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for node in self._nodes:
