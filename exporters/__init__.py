@@ -2,19 +2,17 @@
 
 Where what is:
 
-- what a user registers: `custom_op` (with `torch_schema`), `translations` (of an Op: `op_translation`; of an
-  onnxscript function: `functions`), `contrib_ops`; nodes are emitted in `nodes`
-- which op of `pyops.kernels` carries which torch operator: `kernels`; with the registrations, `translation_table`
-- the two exporters: `dynamo`, and `torchscript` with `tracing`, `symbolics` and `graph_values`
-- what both end in, `program`: `functions`, `opset_imports`, `declared_nodes`, `optimization`
-- ONNX's own schemas of the ops: `schema`, `schema_inference`, `schema_registry`
-- torch against ONNX Runtime: `verify`, with `report`, `intermediates` and `reference`
-- torch's side of things: `torch_ops` by name, `tensors`, whole arguments and results in `adapt`, and all private
-  interfaces in `_torch_private` and `_torchscript_private`
+- `export` chooses between the two exporters, `dynamo` and `torchscript`; both end in `finishing` the model of a
+  `program`
+- an Op in torch: `custom_op`, with `torch_schema` and `cuda_kernel`
+- torch operators as nodes: `translating`; with those of `kernels`, the ops of `pyops.kernels`, in `translation_table`
 - operators without a translation, as nodes that call torch: `fallback`
-- what an export would need, before it: `explain`, with `support`
-- how many of torch's operators go through an export: `coverage`, by `__main__`
-- `explanations` of what torch and onnxscript say
+- ONNX's own schemas of the ops: `onnx_schemas`
+- torch against ONNX Runtime: `verifying`
+- torch's side of things: operators by name in `torch_ops`, `tensors`, whole arguments and results in `adapt`, a
+  `single_call`, and all private interfaces in `_torch_private`
+- what an export would need, before it: `explain`, with `support`; `explanations` of what torch and onnxscript say
+- how many of torch's operators go through an export: `coverage`, by `__main__`; the whole loop on real data: `demo`
 
 Examples
 --------
@@ -29,21 +27,21 @@ True
 """
 
 from .adapt import to_onnx_inputs, to_onnx_outputs
-from .contrib_ops import use_contrib_ops
 from .custom_op import custom_op
 from .errors import ExportError
 from .explain import explain
 from .export import export
 from .fallback.kernel import use_fallback
 from .fallback.record import Fallback
-from .nodes import opset
+from .onnx_schemas.registration import SchemaRegistration, register_schemas
 from .program import Program
-from .report import OutputReport, Report
-from .schema_registry import SchemaRegistration, register_schemas
 from .support import Explanation, OperatorSupport
+from .translating.contrib_ops import use_contrib_ops
+from .translating.nodes import opset
+from .translating.translations import translate
 from .translation_table import is_registered, translation_table
-from .translations import translate
-from .verify import verify
+from .verifying.report import OutputReport, Report
+from .verifying.verify import verify
 
 __all__ = [
     "Explanation",

@@ -11,7 +11,7 @@ import torch
 
 from pyops import model as models
 
-from ._torch_private import flatten
+from ._torch_private.trees import present_leaves, tensor_leaves
 from .errors import ExportError
 from .tensors import as_onnx_array
 
@@ -71,7 +71,7 @@ def to_onnx_outputs(result: Any) -> list[np.ndarray[Any, Any]]:
     >>> [array.shape for array in exporters.to_onnx_outputs({"loss": torch.ones(()), "past": (None, torch.ones(2))})]
     [(), (2,)]
     """
-    return [as_onnx_array(leaf) for leaf in flatten(result) if leaf is not None]
+    return list(map(as_onnx_array, present_leaves(result)))
 
 
 def input_values(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -86,16 +86,16 @@ def input_values(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[st
     """
     named = {name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor) and name in names}
     unnamed = (args, {name: value for name, value in kwargs.items() if name not in named})
-    leaves = [leaf for leaf in flatten(unnamed) if leaf is not None]
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    leaves = present_leaves(unnamed)
+    given = tensor_leaves(unnamed)
     missing = len(names) - len(named)
-    if missing not in (len(tensors), len(leaves)):
+    if missing not in (len(given), len(leaves)):
         raise ExportError(
-            f"the arguments have {len(tensors) + len(named)} tensors and the program {len(names)} inputs "
+            f"the arguments have {len(given) + len(named)} tensors and the program {len(names)} inputs "
             f"({', '.join(names)}); pass the arguments that the model was exported with, or others like them"
         )
     # Numbers are constants of the graph, unless they were exported as dynamic.
-    rest = iter(tensors if len(tensors) == missing else leaves)
+    rest = iter(given if len(given) == missing else leaves)
     return [named[name] if name in named else next(rest) for name in names]
 
 

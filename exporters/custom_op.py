@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.library import CustomOpDef
 
 from pyops import kernel
 from pyops.device_arrays import on_host
@@ -15,13 +16,14 @@ from pyops.op import Op
 from pyops.shapes import RuntimeDim, Spec
 from pyops.signature import Signature
 
-from . import cuda_kernel, translations
-from ._torch_private import CustomOpDef, forget_schema
+from . import cuda_kernel
+from ._torch_private.operators import forget_schema
 from .errors import ExportError
-from .nodes import emit, symbolic_message
 from .tensors import as_array, as_tensor, numpy_dtype, torch_dtype
 from .torch_ops import overloads
 from .torch_schema import check_name, torch_schema
+from .translating import translations
+from .translating.nodes import emit, symbolic_message
 
 _registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
 

@@ -29,7 +29,7 @@ from pyops import onnx_op
 
 from .custom_op import custom_op
 from .export import export
-from .verify import verify
+from .verifying.verify import verify
 
 EPOCHS = 25
 BATCH = 64

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
-from . import optimization
-from ._torch_private import torchvision_not_missed
-from .opset_imports import check_custom_opsets
-from .program import Model, Program, emission
+from ._torch_private.exporter import torchvision_not_missed
+from .explanations import unwrapped
+from .finishing.finish import finish
+from .finishing.opset_imports import check_custom_opsets
+from .program import Model, Program
+from .translating.emission import recorded
 from .translation_table import translation_table
 
 
@@ -43,15 +45,15 @@ def capture(
     """
     check_custom_opsets(custom_opsets or {})
     table = {**translation_table(kernels=kernels), **(custom_translation_table or {})}
-    with emission() as emitted:
+    with unwrapped(), recorded() as emitted:
         exported = _export(model, args, {**arguments, "custom_translation_table": table, "optimize": False})
-    program = Program(exported.model, exported.exported_program)
-    if optimize:
-        optimization.optimize(program, emitted.functions)
-    inlined = emitted.settle(program.model, keep_functions=keep_functions, custom_opsets=custom_opsets or {})
-    if inlined and optimize:
-        optimization.optimize(program)
-    return program
+    return finish(
+        Program(exported.model, exported.exported_program),
+        emitted,
+        keep_functions=keep_functions,
+        custom_opsets=custom_opsets,
+        optimize=optimize,
+    )
 
 
 def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> torch.onnx.ONNXProgram:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
@@ -11,18 +12,19 @@ import torch
 
 from pyops.op import Op
 
-from ._torch_private import OpOverload, one_at_a_time, qualified_name, untranslated
+from ._torch_private.exporter import one_at_a_time, untranslated
+from ._torch_private.operators import OpOverload, qualified_name
 from .errors import ExportError
 from .explanations import causes, explained
 from .fallback import opaque, rewriting
-from .fallback.attempts import Attempts, mark_of, node_at_fault
-from .fallback.opaque import Carriers
+from .fallback.capturing import capture_graph
+from .fallback.named_calls import call_nodes, calls_at_fault, mark_of
 from .fallback.sources import source_line
 from .kernels import library
 from .kernels.table import Row
 from .program import Model
 from .support import By, Explanation, OperatorSupport
-from .translations import registered, registered_source
+from .translating.translations import registered, registered_source
 
 _LACKING = "torch's exporter has no translation"
 
@@ -75,22 +77,21 @@ def explain(
     if not isinstance(args, tuple):
         raise ExportError(f"explain takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
     table = custom_translation_table or {}
-    arguments = {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
-    attempts = Attempts(model, args, arguments, Carriers(kernels=kernels, torch=True))
+    translated = {*table, *registered()}
+    capture = functools.partial(capture_graph, model, args, kwargs or {}, dynamic_shapes, translated)
     try:
-        graph = attempts.functional()
+        graph = capture()
     except Exception as error:  # whatever torch or the model's own code raises
         return Explanation([], f"torch.export cannot capture the model: {_said(error)}")
-    translated = {*table, *registered()}
-    missing = _missing(attempts, graph, translated)
+    missing = _missing(capture, graph, translated)
     carried = library.translations() if kernels and missing else {}
-    lacking = _missing(attempts, graph, {*translated, *carried}) if carried else missing
+    lacking = _missing(capture, graph, {*translated, *carried}) if carried else missing
     found: dict[tuple[str, By, str], list[str]] = {}
-    for name, node in rewriting.call_nodes(graph):
+    for name, node in call_nodes(graph):
         row = library.find(_operator(node)) if kernels else None
         verdict = _verdict(node, missing.get(name), name in lacking, table, row)
         found.setdefault(verdict, []).append(source_line(node))
-    for name in lacking.keys() - dict(rewriting.call_nodes(graph)).keys():
+    for name in lacking.keys() - dict(call_nodes(graph)).keys():
         found[name, "nothing", lacking[name].reason] = [""]
     return Explanation(
         OperatorSupport(operator, len(lines), by, reason, tuple(dict.fromkeys(filter(None, lines))))
@@ -106,20 +107,22 @@ class _Missing(NamedTuple):
 
 
 def _missing(
-    attempts: Attempts, graph: torch.export.ExportedProgram, translated: Set[OpOverload]
+    capture: Callable[[], torch.export.ExportedProgram],
+    graph: torch.export.ExportedProgram,
+    translated: Set[OpOverload],
 ) -> dict[str, _Missing]:
     """What torch's exporter cannot translate, by the call's name; of what is no operator's, by its own."""
     stopped: dict[OpOverload, str] = {}
     while True:
-        calls = dict(rewriting.call_nodes(graph))
+        calls = dict(call_nodes(graph))
         try:
             lacking = untranslated(graph, {*translated, *opaque.translation_table(), *stopped})
         except Exception as error:  # whatever torch raises where it breaks an operator up
-            target = next((calls[name].target for name in node_at_fault(error) if name in calls), None)
+            target = next((calls[name].target for name in calls_at_fault(error) if name in calls), None)
             if not isinstance(target, OpOverload) or target in stopped:
                 raise
             stopped[target] = "torch's exporter stops where it breaks it up"
-            graph = attempts.functional()
+            graph = capture()
             continue
         reasons = {name: _Missing(stopped[node.target]) for name, node in calls.items() if node.target in stopped}
         for node in lacking:

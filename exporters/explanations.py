@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyops.errors import PyopsError
 
 from .errors import ExportError
-from .nodes import symbolic_message
 from .torch_ops import find_overload
+from .translating.nodes import symbolic_message
 
 _Match = re.Match[str]
 
@@ -32,6 +35,22 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Inside the ``with`` block an exception of ours that torch wrapped comes out as itself, and others explained."""
+    failure = None
+    try:
+        yield
+    except Exception as error:
+        ours = (cause for cause in causes(error) if isinstance(cause, PyopsError))
+        failure = next(ours, None) or explained(error)
+        if failure is None:
+            raise
+    if failure is not None:
+        # Outside the handler, so that torch's error does not become the exception's context.
+        raise failure
 
 
 def _no_translation(match: _Match) -> str:

@@ -10,13 +10,13 @@ from typing import Any, Literal, TypedDict, Unpack
 import torch
 
 from . import dynamo as dynamo_exporter
-from . import torchscript
-from ._torch_private import one_at_a_time
+from ._torch_private.exporter import one_at_a_time
 from .errors import ExportError
 from .fallback import attempts
 from .fallback.opaque import Carriers
 from .program import Model, Program
-from .verify import verify
+from .torchscript import exporter as torchscript_exporter
+from .verifying.verify import verify
 
 
 class TorchArguments(TypedDict, total=False):
@@ -122,7 +122,7 @@ def export(
     if fallback and not dynamo:
         raise ExportError("fallback= works on the graphs of torch.export; leave out dynamo=False")
     if not dynamo:
-        capture = torchscript.capture
+        capture = torchscript_exporter.capture
     elif kernels or fallback:
         carriers = Carriers(kernels, bool(fallback))
         capture = functools.partial(attempts.export, carriers=carriers, verified=fallback == "verify")

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
-import onnx_ir
 import torch
 
-import pyops
-from pyops.errors import PyopsError
-
-from . import declared_nodes, functions, opset_imports
 from .adapt import input_values
-from .explanations import causes, explained
 from .fallback.record import Fallback
-from .nodes import Emitted, recorded
 
 Model = torch.nn.Module | torch.export.ExportedProgram
 
@@ -54,7 +45,9 @@ class Program(torch.onnx.ONNXProgram):
         initializer : callable, optional
             Makes a session from a path or bytes; `pyops.InferenceSession` unless given.
         """
-        super().initialize_inference_session(initializer or pyops.InferenceSession)
+        from pyops.session import InferenceSession  # needs onnxruntime, which exporting does not
+
+        super().initialize_inference_session(initializer or InferenceSession)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         """Run the model on the arguments that it was exported with, or others like them.
@@ -73,41 +66,3 @@ class Program(torch.onnx.ONNXProgram):
         """
         values = input_values([item.name or "" for item in self.model.graph.inputs], args, kwargs)
         return tuple(super().__call__(*values))
-
-
-@dataclass(frozen=True)
-class Emission:
-    """What the translations of one export emitted."""
-
-    versions: Emitted
-    functions: functions.Functions
-
-    def settle(self, model: onnx_ir.Model, *, keep_functions: bool, custom_opsets: Any) -> bool:
-        """Give the model the functions and the opset imports that its nodes need.
-
-        Returns
-        -------
-        bool
-            Whether functions were inlined, after which there may be something to optimize.
-        """
-        inlined = functions.settle(model, self.functions, self.versions, keep=keep_functions)
-        opset_imports.settle(model, self.versions, custom_opsets)
-        declared_nodes.settle(model)
-        return inlined
-
-
-@contextmanager
-def emission() -> Iterator[Emission]:
-    """Export inside the ``with`` block; an exception of ours that torch wrapped comes out as itself."""
-    failure = None
-    with recorded() as versions, functions.collected() as called:
-        try:
-            yield Emission(versions, called)
-        except Exception as error:
-            ours = (cause for cause in causes(error) if isinstance(cause, PyopsError))
-            failure = next(ours, None) or explained(error)
-            if failure is None:
-                raise
-    if failure is not None:
-        # Outside the handler, so that torch's error does not become the exception's context.
-        raise failure

@@ -130,12 +130,16 @@ class _Writable:
         self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
+def as_pairs(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor as pairs along a last dimension; another as it is."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def as_onnx_array(value: Any) -> np.ndarray[Any, Any]:
     """A tensor or number as ONNX has it: complex numbers are pairs along a last dimension."""
     if not isinstance(value, torch.Tensor):
         return np.asarray(value, np.float32 if isinstance(value, float) else None)
-    tensor = value.detach().cpu().resolve_conj()
-    array: np.ndarray[Any, Any] = as_array(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
+    array: np.ndarray[Any, Any] = as_array(as_pairs(value.detach().cpu()))
     return np.ascontiguousarray(array).reshape(array.shape)
 
 

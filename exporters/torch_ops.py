@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from ._torch_private import Argument, OpOverload, can_decompose, operator_names, own_translation
+from ._torch_private.exporter import own_translation
+from ._torch_private.operators import Argument, OpOverload, can_decompose, operator_names
 from .errors import ExportError
 
 _NAME = re.compile(r"(?P<namespace>\w*)::(?P<name>\w+)(\.(?P<overload>\w+))?")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from ._torch_private import own_translation, qualified_name
+from ._torch_private.exporter import own_translation
+from ._torch_private.operators import qualified_name
 from .kernels import library
 from .torch_ops import overloads
-from .translations import or_torchs_own, registered, registered_source
+from .translating.translations import or_torchs_own, registered, registered_source
 
 
 def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Callable[..., Any]]:

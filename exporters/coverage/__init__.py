@@ -3,8 +3,7 @@
 Where what is:
 
 - `command`: the command line; `plan`: what a run tries
-- `samples`: the calls, from torch's database or another; `chance`: which of them have no one result;
-  `resizing`: the same call at another size
+- `samples`: the calls, from torch's database or another; `chance`: which of them have no one result
 - `attempt`: one call from torch to ONNX Runtime, with `reasons` for what stops it; `without_torch`: its model in a
   process that cannot import torch (the script `torchless`); `pool`: many of them, in
   processes that may crash

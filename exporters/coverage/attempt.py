@@ -6,7 +6,6 @@ import logging
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,25 +13,22 @@ import torch
 
 from pyops.builtin import is_builtin
 from pyops.model import full_domain
-from pyops.types import DType
 
-from .._torch_private import clone_tensors, flatten
+from .._torch_private.trees import clone_tensors, tensor_leaves
 from ..adapt import to_onnx_inputs, to_onnx_outputs
 from ..export import export
-from ..optimization import all_nodes
+from ..finishing.model_nodes import all_nodes
 from ..program import Program
-from ..report import OutputReport, Report, compare
-from ..tensors import TORCH_DTYPES
-from ..verify import verify
+from ..single_call import SingleCall
+from ..tensors import numpy_dtype
+from ..verifying.report import OutputReport, Report, compare
+from ..verifying.verify import verify
 from . import reasons
 from .chance import chance
 from .plan import TOLERANCES, Mode, Plan
-from .resizing import dynamic_shapes, is_resizable, resized
 from .results import Result, Status
-from .samples import Database, Sample
+from .samples import Database
 from .without_torch import run_without_torch
-
-_DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
 
 
 def attempt(database: Database, plan: Plan, op: str, index: int) -> Result:
@@ -67,13 +63,24 @@ def _attempt(database: Database, plan: Plan, result: Result) -> Result:
         result = _compared(result, sample, sample.tensors, program, plan)
         return replace(result, status=Status.FIXED) if result.status is Status.REPRODUCED else result
     assert program.exported_program is not None
-    tensors = resized(sample, program.exported_program)
+    tensors = sample.resized(program.exported_program)
     if tensors is None:
         return _failed(result, reasons.Kind.SIZE, "torch takes it at another size too, and what was captured does not")
     return _compared(result, sample, tensors, program, plan)
 
 
-def _sample(database: Database, plan: Plan, result: Result) -> Sample | None:
+def is_resizable(sample: SingleCall) -> bool:
+    """Whether torch takes the call at another size too."""
+    return next(sample.other_sizes(), None) is not None
+
+
+def dynamic_shapes(sample: SingleCall) -> Any:
+    """Every dimension of every tensor dynamic, as far as torch finds that it can be."""
+    auto = torch.export.Dim.AUTO
+    return (tuple(dict.fromkeys(range(tensor.dim()), auto) for tensor in sample.tensors),)
+
+
+def _sample(database: Database, plan: Plan, result: Result) -> SingleCall | None:
     """The sample of that number; in a run with dynamic dimensions, of those that torch takes at another size too."""
     wanted = (result.op, plan.dtype)
     if plan.dynamic and database.sample(*wanted, fits=is_resizable):
@@ -81,27 +88,25 @@ def _sample(database: Database, plan: Plan, result: Result) -> Sample | None:
     return database.sample(*wanted, result.sample)
 
 
-def _unusable(sample: Sample) -> str:
+def _unusable(sample: SingleCall) -> str:
     if not sample.tensors:
         return "it takes no tensor"
-    returned = flatten(sample.module(*clone_tensors(sample.tensors)))
-    return "" if any(isinstance(leaf, torch.Tensor) for leaf in returned) else "it returns no tensor"
+    return "" if tensor_leaves(sample(*clone_tensors(sample.tensors))) else "it returns no tensor"
 
 
-def _export(sample: Sample, plan: Plan) -> Program:
+def _export(sample: SingleCall, plan: Plan) -> Program:
     shapes: dict[str, Any] = {"dynamic_shapes": dynamic_shapes(sample)} if plan.dynamic else {}
-    return export(sample.module, clone_tensors(sample.tensors), verbose=False, **shapes, **plan.mode.arguments)
+    return export(sample, clone_tensors(sample.tensors), verbose=False, **shapes, **plan.mode.arguments)
 
 
 def _compared(
-    result: Result, sample: Sample, tensors: tuple[torch.Tensor, ...], program: Program, plan: Plan
+    result: Result, sample: SingleCall, tensors: tuple[torch.Tensor, ...], program: Program, plan: Plan
 ) -> Result:
-    allowed = {_DTYPES[dtype]: pair for dtype, pair in TOLERANCES.items()}
     try:
         if plan.mode is Mode.KERNELS:
-            report = _compared_without_torch(sample, tensors, program, allowed)
+            report = _compared_without_torch(sample, tensors, program)
         else:
-            report = verify(sample.module, tensors, program, tolerances=allowed)
+            report = verify(sample, tensors, program, tolerances=TOLERANCES)
     except Exception as error:
         return _failed(result, reasons.Kind.RUNTIME, reasons.one_line(error))
     undecided = chance(sample)
@@ -110,10 +115,9 @@ def _compared(
     return result if report.ok else _failed(result, *reasons.of_report(report))
 
 
-def _compared_without_torch(
-    sample: Sample, tensors: tuple[torch.Tensor, ...], program: Program, allowed: Mapping[DType, tuple[float, float]]
-) -> Report:
-    expected = to_onnx_outputs(sample.module(*clone_tensors(tensors)))
+def _compared_without_torch(sample: SingleCall, tensors: tuple[torch.Tensor, ...], program: Program) -> Report:
+    allowed = {numpy_dtype(dtype): pair for dtype, pair in TOLERANCES.items()}
+    expected = to_onnx_outputs(sample(*clone_tensors(tensors)))
     actual = run_without_torch(program, to_onnx_inputs(program, *tensors))
     names = [item.name or "" for item in program.model.graph.outputs]
     return Report(tuple(compare(0, names, expected, actual, allowed)), 1, ())

@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 
-from .._torch_private import DispatchMode, clone_tensors, flatten, is_random
+from .._torch_private.operators import DispatchMode, is_random
+from .._torch_private.trees import clone_tensors, flatten
+from ..single_call import SingleCall
+from ..tensors import as_pairs
 from .plan import TOLERANCES
-from .samples import Sample
 
 # Several, since three coins fall the same way one time in four.
 _SEEDS = range(1, 17)
 _UNINITIALISED = re.compile(r"aten::(new_)?empty(_\w+)?")
 
 
-def chance(sample: Sample) -> str:
+def chance(sample: SingleCall) -> str:
     """``"random"``, ``"uninitialised"``, or nothing for a call whose result its arguments decide.
 
     Random: another seed before every operator that torch tags ``nondeterministic_seeded`` may give another result,
@@ -30,9 +32,9 @@ def chance(sample: Sample) -> str:
     return "" if _same(usual, _result(sample, seed=0, content=1)) else "uninitialised"
 
 
-def _result(sample: Sample, seed: int, content: int) -> Any:
+def _result(sample: SingleCall, seed: int, content: int) -> Any:
     with _Decided(seed, content):
-        return sample.module(*clone_tensors(sample.tensors))
+        return sample(*clone_tensors(sample.tensors))
 
 
 class _Decided(DispatchMode):
@@ -58,8 +60,7 @@ def _same(one: Any, other: Any) -> bool:
 def _equal(one: Any, other: Any) -> bool:
     if not isinstance(one, torch.Tensor):
         return bool(one == other)
-    if one.is_complex():
-        one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
+    one, other = as_pairs(one), as_pairs(other)
     rtol, atol = TOLERANCES.get(one.dtype, (0.0, 0.0))
     try:
         torch.testing.assert_close(one, other, rtol=rtol, atol=atol, equal_nan=True)

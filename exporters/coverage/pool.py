@@ -11,7 +11,7 @@ from concurrent.futures import as_completed
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from .._torch_private import torchlib_read_once
+from .._torch_private.exporter import torchlib_read_once
 from .attempt import attempt
 from .plan import Plan
 from .reasons import Kind, one_line

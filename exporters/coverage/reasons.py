@@ -7,13 +7,13 @@ from enum import StrEnum
 
 from ..errors import ExportError
 from ..explanations import causes
-from ..report import Report
+from ..verifying.report import Report
 
 _LONGEST = 240
 
 # Errors name the line of the model's code, which here is the same for all.
 _FOLDERS = re.compile(r"/\S*/(?=\w+\.py\b)")
-_OWN_LINE = re.compile(r" \(\S*samples\.py:\d+: .*\)")
+_OWN_LINE = re.compile(r" \(\S*single_call\.py:\d+: .*\)")
 
 
 class Kind(StrEnum):

@@ -7,51 +7,21 @@ import itertools
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from .._torch_private import flatten, op_database, unflatten
+from .._torch_private.sample_calls import op_database
 from ..errors import ExportError
+from ..single_call import SingleCall
 
 # An operator without float32 is tried with the first of these that it has.
 _ORDER = [
     *("float32", "float64", "float16", "bfloat16", "complex64", "complex128"),
     *("int64", "int32", "int16", "int8", "uint8", "bool", "float8_e4m3fn", "float8_e5m2"),
 ]
-
-
-class Call(torch.nn.Module):
-    """A function's call as a module: tensors come in one by one, all else is constant.
-
-    Parameters
-    ----------
-    function : callable
-    arguments : tuple
-        Positional arguments and keyword arguments, with tensors anywhere in them.
-    """
-
-    def __init__(self, function: Any, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
-        super().__init__()
-        self._function, self._arguments = function, arguments
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        """What the function returns for these in place of its tensors."""
-        rest = iter(tensors)
-        leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in flatten(self._arguments)]
-        args, kwargs = unflatten(self._arguments, leaves)
-        return self._function(*args, **kwargs)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A call with its tensors."""
-
-    module: Call
-    tensors: tuple[torch.Tensor, ...]
 
 
 class Database:
@@ -78,8 +48,8 @@ class Database:
         return [name for name, info in self._infos.items() if _dtype(info, dtype) is not None]
 
     def sample(
-        self, name: str, dtype: str = "", index: int = 0, fits: Callable[[Sample], bool] = lambda sample: True
-    ) -> Sample | None:
+        self, name: str, dtype: str = "", index: int = 0, fits: Callable[[SingleCall], bool] = lambda sample: True
+    ) -> SingleCall | None:
         """A sample of an operator, counted from 0 among those that fit; None after the last.
 
         Those with an empty tensor are left out. It is the same one in every process.
@@ -110,9 +80,8 @@ def _dtype(info: Any, dtype: str) -> torch.dtype | None:
     return next((known[name] for name in ([dtype] if dtype else _ORDER) if name in known), None)
 
 
-def _samples(info: Any, dtype: torch.dtype | None) -> Iterator[Sample]:
+def _samples(info: Any, dtype: torch.dtype | None) -> Iterator[SingleCall]:
     for item in info.sample_inputs("cpu", dtype, requires_grad=False):
-        arguments = ((item.input, *item.args), item.kwargs)
-        tensors = tuple(leaf for leaf in flatten(arguments) if isinstance(leaf, torch.Tensor))
-        if all(tensor.numel() for tensor in tensors):
-            yield Sample(Call(info.op, arguments), tensors)
+        sample = SingleCall(info.op, (item.input, *item.args), item.kwargs)
+        if all(tensor.numel() for tensor in sample.tensors):
+            yield sample

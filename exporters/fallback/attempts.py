@@ -7,7 +7,7 @@ exporter still stops at, one operator after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,24 +15,21 @@ import torch
 from pyops.errors import PyopsError
 
 from .. import dynamo
-from .._torch_private import OpOverload, qualified_name, torchlib_read_once
+from .._torch_private.exporter import torchlib_read_once
+from .._torch_private.operators import OpOverload, qualified_name
 from ..errors import ExportError
 from ..explanations import causes
 from ..kernels import library
 from ..program import Model, Program
 from ..torch_ops import is_native
-from ..translations import NoTranslationError, raised_by_translation, registered
+from ..translating.translations import NoTranslationError, raised_by_translation, registered
 from . import checking, opaque, rewriting
 from .capturing import capture_graph
 from .kernel import use_fallback
+from .named_calls import call_nodes, calls_at_fault, graphs
 from .names import rename_views
-from .recording import Recording
+from .record import Finding, Recording
 from .sources import source_line
-
-_MARK = "pyops_call"
-
-Chosen = dict[str, str]
-"""The calls to rewrite, by name, and why."""
 
 
 def export(
@@ -64,7 +61,7 @@ def export(
     if carriers.torch:
         use_fallback()
     attempts = Attempts(model, args, arguments, carriers)
-    program, failure = None, None
+    failure = None
     with torchlib_read_once():
         try:
             program = dynamo.capture(model, args, kernels=carriers.kernels, **arguments)
@@ -72,11 +69,9 @@ def export(
             if _is_ours(error):
                 raise
             failure = error
-        if program is None:
-            program = attempts.run(failure) if carriers.torch else attempts.by_kernels(failure)
-        if program is None:
-            assert failure is not None
-            raise failure
+        if failure is not None:
+            # Outside the handler, so that it does not become the context of what is raised here.
+            program = attempts.after(failure)
         if verified and attempts.check():
             program = attempts.run()
     return program
@@ -111,13 +106,24 @@ class Attempts:
         self._model = model
         self._args = args
         self._arguments = dict(arguments)
-        self._chosen: Chosen = {}
-        self._findings: dict[str, checking.Finding] = {}
-        self._targets: dict[OpOverload, str] = {}
-        self._is_rewriting = False
         self._table: dict[Any, Callable[..., Any]] = self._arguments.pop("custom_translation_table", None) or {}
         self._kwargs = self._arguments.pop("kwargs", None) or {}
         self._carried = library.translations() if carriers.kernels else {}
+        # What is rewritten although the exporter may have a translation: calls by name, and operators with the reason.
+        self._findings: dict[str, Finding] = {}
+        self._targets: dict[OpOverload, str] = {}
+
+    def after(self, failure: Exception) -> Program:
+        """Export, rewriting what cannot be translated; or raise what the plain export stopped at, with a note."""
+        if self._carriers.torch:
+            return self.run(failure)
+        try:
+            return self.run()
+        except Exception as error:
+            for cause in causes(error):
+                if isinstance(cause, NoTranslationError):
+                    failure.add_note(str(cause))
+        raise failure
 
     def run(self, failure: Exception | None = None) -> Program:
         """Export, rewriting what cannot be translated.
@@ -125,94 +131,69 @@ class Attempts:
         Parameters
         ----------
         failure : Exception, optional
-            What the plain export stopped at, raised again where nothing else can be done.
+            What to raise where the model is not even captured.
         """
-        self._is_rewriting = True
         while True:
             try:
-                graph = self.functional()
+                graph = self._graph()
             except Exception as error:
                 raise (failure or error) from error
-            record = self._rewritten(graph)
+            recording = self._rewritten(graph)
+            table = {**opaque.translation_table(), **self._table}
             try:
                 with opaque.carried_by(self._carriers) as left_to_torch:
-                    program = self._captured(graph)
+                    program = dynamo.capture(
+                        graph, (), custom_translation_table=table, kernels=self._carriers.kernels, **self._arguments
+                    )
             except Exception as error:
                 if _is_ours(error):
                     raise
                 self._choose(graph, error)
             else:
                 rename_views(program.model)
-                program.fallbacks = record.fallbacks(left_to_torch)
+                program.fallbacks = recording.fallbacks(left_to_torch)
                 return program
 
-    def _captured(self, graph: torch.export.ExportedProgram) -> Program:
-        table = {**opaque.translation_table(), **self._table}
-        kernels = self._carriers.kernels
-        return dynamo.capture(graph, (), custom_translation_table=table, kernels=kernels, **self._arguments)
-
-    def by_kernels(self, failure: Exception | None) -> Program | None:
-        """Export with ops of `pyops.kernels`; None, and a note on what the plain export stopped at, if they cannot."""
-        try:
-            return self.run()
-        except Exception as error:
-            reasons = (cause for cause in causes(error) if isinstance(cause, NoTranslationError))
-            if failure is not None:
-                for reason in reasons:
-                    failure.add_note(str(reason))
-            return None
-
     def check(self) -> bool:
-        """Choose the calls that are wrong or refused; whether there are any."""
-        graph = self.functional()
-        if self._is_rewriting:
-            self._rewritten(graph)
-
-        def named(node: torch.fx.Node) -> str | None:
-            if not isinstance(node.target, OpOverload) or opaque.is_fallback(node.target):
-                return None
-            return mark_of(node) if mark_of(node) in eligible else None
-
-        eligible = {
-            name for name, node in rewriting.call_nodes(graph) if not rewriting.refusal(node) and _is_checked(node)
-        }
+        """Find the calls that are wrong or refused; whether there are any."""
+        graph = self._graph()
+        self._rewritten(graph)
+        names = {name for name, node in call_nodes(graph) if not rewriting.refusal(node) and _is_checked(node)}
         args, kwargs = (self._args, self._kwargs) if self._args or self._kwargs else graph.example_inputs
-        calls = checking.distinct_calls(graph, args, kwargs, named)
-        passed = {**self._arguments, "kernels": self._carriers.kernels}
-        self._findings = checking.wrong_calls(calls, self._table, passed)
-        self._chosen |= {name: finding.reason for name, finding in self._findings.items()}
+        calls = checking.distinct_calls(graph, args, kwargs, names)
+        self._findings = checking.wrong_calls(
+            calls, self._table, {**self._arguments, "kernels": self._carriers.kernels}
+        )
         return bool(self._findings)
 
-    def functional(self) -> torch.export.ExportedProgram:
-        """The model as a functional graph of the operators that its code calls, each marked with its name."""
-        translated = {*self._table, *registered()}
+    def _graph(self) -> torch.export.ExportedProgram:
         shapes = self._arguments.get("dynamic_shapes")
-        graph = capture_graph(self._model, self._args, self._kwargs, shapes, translated)
-        for name, node in rewriting.call_nodes(graph):
-            node.meta["custom"] = {**(node.meta.get("custom") or {}), _MARK: name}
-        return graph
+        return capture_graph(self._model, self._args, self._kwargs, shapes, {*self._table, *registered()})
 
     def _rewritten(self, graph: torch.export.ExportedProgram) -> Recording:
         """Rewrite the calls that are chosen, and those that nobody translates."""
-        lacking = _lacking({*self._table, *registered(), *self._carried})
-        record = Recording()
-        for number, (name, node) in enumerate(list(rewriting.call_nodes(graph))):
+        translated = {*self._table, *registered(), *self._carried}
+        recording = Recording()
+        for number, (name, node) in enumerate(list(call_nodes(graph))):
             target = node.target
             assert isinstance(target, OpOverload)
             if opaque.is_fallback(target):
-                record.add(opaque.called(node), node, "torch.export cannot trace it", str(node.args[0]))
+                recording.add(opaque.called(node), node, "torch.export cannot trace it", str(node.args[0]))
                 continue
-            why = self._chosen.get(name) or self._targets.get(target) or lacking(target)
+            finding = self._findings.get(name)
+            why = finding.reason if finding else self._targets.get(target, "")
+            if not why and target not in translated and not is_native(target):
+                why = "torch's exporter has no translation"
             if not why or self._refusal(node):
                 continue
             constant = rewriting.is_constant(node)
-            call = rewriting.rewrite(node, number, by_torch=name in self._findings and target in self._carried)
+            call = rewriting.rewrite(node, number, by_torch=finding is not None and target in self._carried)
             if not constant:
-                record.add(qualified_name(target), node, why, call, self._findings.get(name))
-        for _, module in rewriting.graphs(graph):
+                recording.add(qualified_name(target), node, why, call, finding)
+        for _, module in graphs(graph):
             module.graph.lint()
             module.recompile()
-        return record
+        return recording
 
     def _refusal(self, node: torch.fx.Node) -> str:
         """Why nothing but torch's exporter may carry a call; empty where something may."""
@@ -226,12 +207,10 @@ class Attempts:
 
     def _choose(self, graph: torch.export.ExportedProgram, error: Exception) -> None:
         """Choose the operator at which the exporter stopped, or raise what it said."""
-        marked = node_at_fault(error)
-        nodes = dict(rewriting.call_nodes(graph))
-        name = next((name for name in marked if name in nodes), None)
-        if name is None or _is_of_a_registration(error):
+        nodes = dict(call_nodes(graph))
+        node = next((nodes[name] for name in calls_at_fault(error) if name in nodes), None)
+        if node is None or _is_of_a_registration(error):
             raise error
-        node = nodes[name]
         target = node.target
         assert isinstance(target, OpOverload)
         why = self._refusal(node)
@@ -243,34 +222,6 @@ class Attempts:
         self._targets[target] = "torch's exporter stops at it"
 
 
-def _lacking(translated: Set[OpOverload]) -> Callable[[OpOverload], str]:
-    """Why nobody translates an operator; empty where somebody may."""
-    return lambda target: "" if target in translated or is_native(target) else "torch's exporter has no translation"
-
-
 def _is_checked(node: torch.fx.Node) -> bool:
     """Whether a call's translation is compared; of constants, the exporter's complex ones alone may be wrong."""
     return not rewriting.is_constant(node) or bool(node.meta["val"].is_complex())
-
-
-def mark_of(node: torch.fx.Node) -> str | None:
-    """The name that `Attempts.functional` gave the call that a node is, or is made of."""
-    return (node.meta.get("custom") or {}).get(_MARK)
-
-
-def node_at_fault(error: BaseException) -> list[str]:
-    """The names of the marked calls that an exception of torch's exporter is about, the likeliest first.
-
-    The exporter's functions have the node that they work on in a local variable.
-    """
-    found: list[str] = []
-    for cause in causes(error):
-        trace = cause.__traceback__
-        while trace is not None:
-            values = trace.tb_frame.f_locals
-            for item in (values.get("node"), values.get("n")):
-                mark = mark_of(item) if isinstance(item, torch.fx.Node) else None
-                if mark:
-                    found.insert(0, mark)
-            trace = trace.tb_next
-    return found

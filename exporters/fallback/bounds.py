@@ -7,6 +7,7 @@ says, are copied, because they may be the model's own memory or the caller's.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -25,14 +26,9 @@ def check(name: str, values: Values) -> None:
     InputError
         The call would read or write beyond one of its tensors.
     """
-    if name not in _CHECKS:
-        return
-    try:
-        _CHECKS[name](values)
-    except KeyError:
-        return  # an argument is missing, and torch says so
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
+    with contextlib.suppress(KeyError):  # an argument is missing, and torch says so
+        if name in _CHECKS:
+            _CHECKS[name](values)
 
 
 def _demand(fits: bool, expected: str) -> None:

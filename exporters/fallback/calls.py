@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,11 +19,10 @@ import torch
 
 from pyops.errors import InputError
 
-Convert = Callable[[int], Any]
-
 _LONGEST = 1 << 20  # characters; a call holds scalars and short lists of them
 _DEEPEST = 4
 
+_INPUTS = ("tensor", "complex", "size")
 _KINDS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 _CONSTANTS = {
     kind: {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, type_)}
@@ -31,34 +30,45 @@ _CONSTANTS = {
 }
 
 
-def encode(arguments: Mapping[str, Any], place: Callable[[Any], dict[str, int] | None]) -> str:
+def tag(value: Any) -> str:
+    """How a call names an input: ``"tensor"``, ``"complex"`` or ``"size"``."""
+    if not isinstance(value, torch.Tensor):
+        return "size"
+    return "complex" if value.is_complex() else "tensor"
+
+
+def encode(arguments: Mapping[str, Any], inputs: Sequence[Any] = (), tags: Sequence[str] = ()) -> str:
     """The JSON of a call.
 
     Parameters
     ----------
-    place : callable
-        For a value that is an input of the node, its tag and position: ``{"tensor": 0}``; None for constants.
+    arguments : mapping
+        By name.
+    inputs : sequence
+        Those of the values that are inputs of the node.
+    tags : sequence of str
+        The `tag` of each.
 
     Raises
     ------
     InputError
         A value is neither an input nor plain data.
     """
-    return json.dumps({name: _encode(value, place) for name, value in arguments.items()}, allow_nan=False)
+    placed = {id(item): {tags[index]: index} for index, item in enumerate(inputs)}
+    return json.dumps({name: _encode(value, placed) for name, value in arguments.items()}, allow_nan=False)
 
 
-def _encode(value: Any, place: Callable[[Any], dict[str, int] | None]) -> Any:
-    placed = place(value)
-    if placed is not None:
-        return placed
+def _encode(value: Any, placed: Mapping[int, dict[str, int]]) -> Any:
+    if id(value) in placed:
+        return placed[id(value)]
     if isinstance(value, (list, tuple)):
-        return [_encode(item, place) for item in value]
+        return [_encode(item, placed) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, complex):
-        return {"number": [_encode(value.real, place), _encode(value.imag, place)]}
+        return {"number": [_encode(value.real, placed), _encode(value.imag, placed)]}
     if isinstance(value, torch.device):
         # Where a model runs is not where it was exported.
         return {"device": "cpu"}
@@ -108,7 +118,7 @@ def _check(name: str, value: Any, depth: int) -> None:
 
 def _check_tagged(name: str, tagged: dict[str, Any], depth: int) -> None:
     tag, value = next(iter(tagged.items())) if len(tagged) == 1 else ("", None)
-    if tag in ("tensor", "complex", "size"):
+    if tag in _INPUTS:
         fits = type(value) is int and 0 <= value < _LONGEST
     elif tag == "float":
         fits = value in ("inf", "-inf", "nan")
@@ -124,30 +134,38 @@ def _check_tagged(name: str, tagged: dict[str, Any], depth: int) -> None:
         raise InputError(f"the argument {name!r} has {json.dumps(tagged)[:80]}, which no call has")
 
 
-def decode(arguments: Mapping[str, Any], tensor: Convert, complex_: Convert, size: Convert) -> dict[str, Any]:
-    """The arguments as torch takes them.
+def decode(text: str, inputs: Sequence[Any], **read: Callable[[Any], Any]) -> dict[str, Any]:
+    """The arguments of a call by name, as torch takes them.
 
     Parameters
     ----------
-    arguments : mapping
-        As `parse` returns them.
-    tensor, complex_, size : callable
-        What is behind the position of an input.
+    text : str
+        As `encode` writes it.
+    inputs : sequence
+        Of the node.
+    **read : callable
+        What makes the argument of an input of this `tag`; unless given, it is the input.
+
+    Raises
+    ------
+    InputError
+        The text is none that `parse` takes, or names an input that is not there; or by `read`.
     """
-    inputs = {"tensor": tensor, "complex": complex_, "size": size}
-    return {name: _decode(value, inputs) for name, value in arguments.items()}
+    return {name: _decode(value, inputs, read) for name, value in parse(text).items()}
 
 
-def _decode(value: Any, inputs: Mapping[str, Convert]) -> Any:
+def _decode(value: Any, inputs: Sequence[Any], read: Mapping[str, Callable[[Any], Any]]) -> Any:
     if isinstance(value, list):
-        return [_decode(item, inputs) for item in value]
+        return [_decode(item, inputs, read) for item in value]
     if not isinstance(value, dict):
         return value
     ((tag, item),) = value.items()
-    if tag in inputs:
-        return inputs[tag](item)
+    if tag in _INPUTS:
+        if item >= len(inputs):
+            raise InputError(f"the arguments name input {item}, and the node has {len(inputs)}")
+        return read[tag](inputs[item]) if tag in read else inputs[item]
     if tag == "number":
-        return complex(*[_decode(part, inputs) for part in item])
+        return complex(*[_decode(part, inputs, read) for part in item])
     if tag == "float":
         return float(item)
     return torch.device("cpu") if tag == "device" else _CONSTANTS[tag][item]

@@ -8,10 +8,14 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch.export.graph_signature import OutputKind
 
-from .._torch_private import OpOverload
+from .._torch_private.operators import OpOverload
 from ..program import Model
 from .interception import Interception
+from .named_calls import mark
+
+_MUTATIONS = (OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION)
 
 
 def capture_graph(
@@ -23,7 +27,8 @@ def capture_graph(
 ) -> torch.export.ExportedProgram:
     """Capture a model, and make its graph functional.
 
-    Operators stay what the code calls: ``linalg_inv``, and not what it is made of.
+    Operators stay what the code calls: ``linalg_inv``, and not what it is made of. Each has its name (`named_calls`).
+    The graph returns what the model does, and nothing for the inputs and buffers that the model writes to.
 
     Parameters
     ----------
@@ -39,7 +44,21 @@ def capture_graph(
         else:
             captured = _capture(model, args, dict(kwargs), _as_dims(dynamic_shapes), translated)
         functional: torch.export.ExportedProgram = captured.run_decompositions({})
+    _drop_mutations(functional)
+    mark(functional)
     return functional
+
+
+def _drop_mutations(program: torch.export.ExportedProgram) -> None:
+    """Leave out the outputs that torch writes back to inputs and buffers, which no ONNX model does."""
+    specs = program.graph_signature.output_specs
+    kept = [index for index, spec in enumerate(specs) if spec.kind not in _MUTATIONS]
+    output = program.graph.output_node()
+    returned = output.args[0]
+    assert isinstance(returned, (tuple, list))
+    output.args = (tuple(returned[index] for index in kept),)
+    program.graph_signature.output_specs = [specs[index] for index in kept]
+    program.graph_module.recompile()
 
 
 def _capture(

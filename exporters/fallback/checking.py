@@ -7,26 +7,28 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-import pyops
 from pyops.types import DType
 
 from .. import dynamo
-from .._torch_private import OpOverload, flatten, torchlib_read_once, unflatten
+from .._torch_private.exporter import torchlib_read_once
+from .._torch_private.operators import OpOverload
+from .._torch_private.trees import flatten, replaced
 from ..adapt import to_onnx_outputs
 from ..explanations import causes
-from ..program import Program
 from ..progress import shown_if_possible
-from ..report import OutputReport, compare
-from ..resizing import Tensors, other_sizes, takes
+from ..single_call import SingleCall, Tensors
 from ..tensors import as_onnx_array
+from ..verifying.report import OutputReport, compare
 from . import rule
+from .named_calls import mark_of
+from .record import Finding
 
 # How many are tried until one fits.
 _OTHER_SIZES = 16
@@ -66,62 +68,54 @@ class DistinctCall:
     names: list[str] = field(default_factory=list)
     used: set[int] = field(default_factory=set)
 
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the operator, for the outputs that are used."""
+        return self.of_use(self.target(*args, **kwargs))
 
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong with torch's translation of a call: how far off it is, or what refused it."""
-
-    differences: tuple[OutputReport, ...] = ()
-    error: str = ""
-
-    @property
-    def reason(self) -> str:
-        """In one line."""
-        if self.error:
-            return f"its translation fails: {self.error}"
-        problem = next((item.problem for item in self.differences if item.problem), "")
-        return f"its translation is wrong: {problem or f'off by {max(d.absolute for d in self.differences):.3g}'}"
+    def of_use(self, result: Any) -> Any:
+        """Of what the operator returns, what the graph uses."""
+        if isinstance(result, torch.Tensor) or not self.used:
+            return result
+        return [result[index] for index in sorted(self.used)]
 
 
 def distinct_calls(
     graph: torch.export.ExportedProgram,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    named: Callable[[torch.fx.Node], str | None],
+    names: Set[str],
 ) -> list[DistinctCall]:
     """The distinct calls that a graph makes for these arguments.
 
     Parameters
     ----------
-    named : callable
-        The name of a node that is to be checked, None for others.
+    names : set of str
+        The calls that are to be checked.
     """
     found: dict[Any, DistinctCall] = {}
     module = graph.module()
     assert isinstance(module, torch.fx.GraphModule)
     with torch.no_grad():
-        _Recorder(module, named, found).run(*flatten((args, dict(kwargs))))
+        _Recorder(module, names, found).run(*flatten((args, dict(kwargs))))
     return list(found.values())
 
 
 class _Recorder(torch.fx.Interpreter):
     """Runs a graph, both branches of a ``torch.cond``, and keeps its distinct calls."""
 
-    def __init__(
-        self, module: torch.fx.GraphModule, named: Callable[[torch.fx.Node], str | None], found: dict[Any, DistinctCall]
-    ) -> None:
+    def __init__(self, module: torch.fx.GraphModule, names: Set[str], found: dict[Any, DistinctCall]) -> None:
         super().__init__(module)
-        self._named = named
+        self._names = names
         self._found = found
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        name = self._named(n)
         if n.target is torch.ops.higher_order.cond:
             predicate, true, false, operands = self.fetch_args_kwargs_from_env(n)[0]
-            results = [_Recorder(branch, self._named, self._found).run(*operands) for branch in (true, false)]
+            results = [_Recorder(branch, self._names, self._found).run(*operands) for branch in (true, false)]
             return results[0] if predicate else results[1]
         result = super().run_node(n)
-        if name is not None:
+        name = mark_of(n)
+        if name is not None and name in self._names:
             self._record(n, name, result)
         return result
 
@@ -145,7 +139,7 @@ def _key(leaf: Any) -> Any:
 
 
 def _structure(tree: Any) -> str:
-    return str(unflatten(tree, ["*"] * len(flatten(tree))))
+    return str(replaced(tree, itertools.repeat("*"), lambda leaf: True))
 
 
 def _tensor_nodes(tree: Any) -> list[torch.fx.Node]:
@@ -183,7 +177,9 @@ def wrong_calls(
 
 
 def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str, Any]) -> Finding | None:
-    module = _Alone(call)
+    from pyops.session import InferenceSession  # needs onnxruntime, which exporting does not
+
+    module = SingleCall(call.run, call.args, call.kwargs)
     shapes = tuple(dict.fromkeys(found, torch.export.Dim.AUTO) for found in call.dynamic)
     try:
         with torch.no_grad():
@@ -195,9 +191,10 @@ def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str,
                 verbose=False,
                 **arguments,
             )
-        session = pyops.InferenceSession(program)
-        reports = _reports(session, module.tensors, module.used(call.expected))
-        other = _at_another_size(module, program) if any(shapes) else None
+        session = InferenceSession(program)
+        reports = _reports(session, module.tensors, call.of_use(call.expected))
+        assert program.exported_program is not None
+        other = module.resized(program.exported_program, _OTHER_SIZES) if any(shapes) else None
         if other is not None and not any(map(_differs(call), reports)):
             reports = _reports(session, other, module(*other))
     except Exception as error:
@@ -206,7 +203,7 @@ def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str,
     return Finding(wrong) if wrong else None
 
 
-def _reports(session: pyops.InferenceSession, tensors: Tensors, expected: Any) -> list[OutputReport]:
+def _reports(session: Any, tensors: Tensors, expected: Any) -> list[OutputReport]:
     names = [item.name for item in session.get_inputs()]
     actual = session.run(None, dict(zip(names, map(as_onnx_array, tensors), strict=True)))
     return compare(0, [item.name for item in session.get_outputs()], to_onnx_outputs(expected), actual, _TOLERANCES)
@@ -219,42 +216,8 @@ def _differs(call: DistinctCall) -> Callable[[OutputReport], bool]:
     return lambda report: not report.ok
 
 
-def _at_another_size(module: _Alone, program: Program) -> Tensors | None:
-    """Arguments of another size, of dimensions that are dynamic; None if none is soon found."""
-    assert program.exported_program is not None
-    captured = program.exported_program.module()
-    candidates = itertools.islice(other_sizes(module, module.tensors), _OTHER_SIZES)
-    return next((tensors for tensors in candidates if takes(captured, tensors)), None)
-
-
 def _summary(error: BaseException) -> str:
     """The innermost message, in one line."""
     innermost = list(causes(error))[-1]
     text = " ".join(str(innermost).split())
     return f"{type(innermost).__name__}: {text[:200]}"
-
-
-class _Alone(torch.nn.Module):
-    """One call as a model of its tensors, whose outputs are those that are used."""
-
-    def __init__(self, call: DistinctCall) -> None:
-        super().__init__()
-        self._call = call
-        leaves = flatten((call.args, call.kwargs))
-        self._places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        self._leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        self.tensors = tuple(leaves[index] for index in self._places)
-        self.eval()
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        leaves = list(self._leaves)
-        for index, tensor in zip(self._places, tensors, strict=True):
-            leaves[index] = tensor
-        args, kwargs = unflatten((self._call.args, self._call.kwargs), leaves)
-        return self.used(self._call.target(*args, **kwargs))
-
-    def used(self, result: Any) -> Any:
-        """Of what the operator returns, what the graph uses."""
-        if isinstance(result, torch.Tensor) or not self._call.used:
-            return result
-        return [result[index] for index in sorted(self._call.used)]

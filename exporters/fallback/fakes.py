@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .._torch_private import OpOverload
+from .._torch_private.operators import OpOverload
 
 Values = Mapping[str, Any]
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.fx.traceback import annotate, preserve_node_meta
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from .._torch_private import OpOverload, annotated, schema_arguments, schema_returns
+from .._torch_private.operators import OpOverload, schema_arguments, schema_returns
+from ..tensors import as_pairs
 from ..torch_ops import find_overload
 from . import calls, opaque
 from .sources import LINE, calling_line
@@ -40,7 +42,7 @@ class Interception(TorchFunctionMode):
         kwargs = kwargs or {}
         if not torch.compiler.is_exporting():
             return func(*args, **kwargs)
-        with annotated({LINE: calling_line()}):
+        with preserve_node_meta(), annotate({LINE: calling_line()}):
             replacement = _REPLACEMENTS.get(func)
             result = replacement(self._translated, *args, **kwargs) if replacement else NotImplemented
             return func(*args, **kwargs) if result is NotImplemented else result
@@ -126,28 +128,14 @@ def _falling_back(
         given |= {"self" if name in ("input", "A", "tensor") else name: value for name, value in kwargs.items()}
         tensors = [value for value in given.values() if isinstance(value, torch.Tensor)]
         sizes = [value for value in given.values() if isinstance(value, torch.SymInt)]
-
-        def place(value: Any) -> dict[str, int] | None:
-            for index, item in enumerate([*tensors, *sizes]):
-                if value is item:
-                    return {_tag(item): index}
-            return None
-
-        pairs = [torch.view_as_real(item.resolve_conj()) if item.is_complex() else item for item in tensors]
-        call = opaque.Call(operator, calls.encode(given, place), len(schema_returns(target)))
-        name = operator.partition("::")[2].partition(".")[0]
-        results = opaque.several(name)(opaque.spell(call), pairs, sizes)
+        text = calls.encode(given, [*tensors, *sizes], list(map(calls.tag, [*tensors, *sizes])))
+        call = opaque.Call(operator, text, len(schema_returns(target)))
+        results = opaque.several(call.name)(opaque.spell(call), list(map(as_pairs, tensors)), sizes)
         if tensors[0].is_complex():
             results[:complex_outputs] = map(torch.view_as_complex, results[:complex_outputs])
         return wrap(results)
 
     return function
-
-
-def _tag(item: Any) -> str:
-    if not isinstance(item, torch.Tensor):
-        return "size"
-    return "complex" if item.is_complex() else "tensor"
 
 
 def _named(name: str) -> Callable[..., Any]:

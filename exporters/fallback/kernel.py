@@ -6,7 +6,6 @@ for them.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,15 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyops import Op, registry
+from pyops import registry
 from pyops.attribute import Attribute, AttributeKind
 from pyops.errors import InputError, OutputError
+from pyops.op import Op
 from pyops.signature import Input, Output, Signature, TypeParameter
 from pyops.types import DType
 
-from .._torch_private import OpOverload, qualified_name, spell
+from .._torch_private.operators import OpOverload, qualified_name, spell
 from ..errors import ExportError
-from ..tensors import TORCH_DTYPES, as_array, sharing_tensor
+from ..tensors import TORCH_DTYPES, as_array, as_pairs, sharing_tensor
 from ..torch_ops import overloads
 from . import bounds, calls, rule
 
@@ -167,15 +167,13 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
     Exception
         Whatever torch raises.
     """
-    read = functools.partial(_input, qualified_name(target), inputs)
-    values = calls.decode(
-        calls.parse(arguments),
-        lambda index: sharing_tensor(read(index)),
-        lambda index: torch.view_as_complex(sharing_tensor(_pairs(read(index)))),
-        lambda index: _integer(read(index)),
-    )
+    name = qualified_name(target).partition(".")[0]
     with torch.no_grad():
-        bounds.check(qualified_name(target).partition(".")[0], values)
+        try:
+            values = calls.decode(arguments, inputs, tensor=sharing_tensor, complex=_complex, size=_integer)
+            bounds.check(name, values)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
         results = calls.flat(call(target, values))
     return tuple(_array(target, result, inputs) for result in results)
 
@@ -185,18 +183,12 @@ def call(target: OpOverload, values: dict[str, Any]) -> Any:
     return target(**values)
 
 
-def _input(name: str, inputs: Sequence[np.ndarray[Any, Any]], index: int) -> np.ndarray[Any, Any]:
-    if index >= len(inputs):
-        raise InputError(f"{name}: the arguments name input {index}, and the node has {len(inputs)}")
-    return inputs[index]
-
-
-def _pairs(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _complex(array: np.ndarray[Any, Any]) -> torch.Tensor:
     if array.dtype not in (np.float16, np.float32, np.float64) or array.shape[-1:] != (2,):
         raise InputError(
             f"a complex input has pairs of floats along its last dimension; got {array.dtype}{array.shape}"
         )
-    return np.ascontiguousarray(array)
+    return torch.view_as_complex(sharing_tensor(array))
 
 
 def _integer(array: np.ndarray[Any, Any]) -> int:
@@ -208,8 +200,6 @@ def _integer(array: np.ndarray[Any, Any]) -> int:
 def _array(target: OpOverload, tensor: torch.Tensor, inputs: Sequence[np.ndarray[Any, Any]]) -> Any:
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise OutputError(f"{qualified_name(target)} returned a tensor that is not dense ({tensor.layout})")
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    array = as_array(tensor)
+    array = as_array(as_pairs(tensor))
     # An output that is a view of an input would be the caller's own memory.
     return array.copy() if any(np.may_share_memory(array, item) for item in inputs) else array

@@ -7,7 +7,7 @@ import re
 
 import onnx_ir
 
-from ..optimization import all_nodes
+from ..finishing.model_nodes import all_nodes
 
 _VIEW = re.compile(r"(view_as_real|view_as_complex|resolve_conj)(_\d+)?")
 

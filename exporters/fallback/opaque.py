@@ -13,13 +13,14 @@ from typing import Any
 import onnx_ir
 import torch
 
-from .._torch_private import OpOverload, qualified_name
+from .._torch_private.operators import OpOverload, qualified_name
+from .._torch_private.trees import present_leaves
 from ..kernels import library
 from ..kernels.table import Pairs
-from ..nodes import emit, opset
-from ..tensors import as_onnx_array
+from ..tensors import as_onnx_array, as_pairs
 from ..torch_ops import find_overload
-from ..translations import NoTranslationError
+from ..translating.nodes import emit, opset
+from ..translating.translations import NoTranslationError
 from . import calls, fakes, kernel
 
 
@@ -46,6 +47,11 @@ class Call:
     outputs: int
     number: int | None = None
     by_torch: bool = False
+
+    @property
+    def name(self) -> str:
+        """The operator's own name, without namespace and overload."""
+        return self.operator.partition("::")[2].partition(".")[0]
 
     @property
     def target(self) -> OpOverload:
@@ -82,15 +88,9 @@ def _fake(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> l
 def _run(
     call: Call, tensors: Sequence[torch.Tensor], sizes: Sequence[int], function: Callable[[OpOverload, Any], Any]
 ) -> list[torch.Tensor]:
-    inputs: list[Any] = [*tensors, *sizes]
-    values = calls.decode(
-        calls.parse(call.arguments),
-        inputs.__getitem__,
-        lambda index: torch.view_as_complex(inputs[index]),
-        inputs.__getitem__,
-    )
+    values = calls.decode(call.arguments, [*tensors, *sizes], complex=torch.view_as_complex)
     results = calls.flat(function(call.target, values))
-    return [torch.view_as_real(item.resolve_conj()) if item.is_complex() else item for item in results]
+    return list(map(as_pairs, results))
 
 
 _NAMESPACE = "pyops_fallback"
@@ -196,22 +196,11 @@ def _emit(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
 
 
 def _emit_kernel(call: Call, inputs: Sequence[Any]) -> Any:
-    values = calls.decode(
-        calls.parse(call.arguments), inputs.__getitem__, lambda index: Pairs(inputs[index]), inputs.__getitem__
-    )
-    result = library.emit(call.target, values)
+    result = library.emit(call.target, calls.decode(call.arguments, inputs, complex=Pairs))
     if result is NotImplemented:
         return result
-    flat = list(_flat(result))
+    flat = present_leaves(result)
     return flat if call.outputs > 1 else flat[0]
-
-
-def _flat(result: Any) -> Iterator[Any]:
-    if isinstance(result, (list, tuple)):
-        for item in result:
-            yield from _flat(item)
-    elif result is not None:
-        yield result
 
 
 def _emit_list(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:

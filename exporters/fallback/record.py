@@ -1,10 +1,14 @@
-"""What fell back in an export."""
+"""What falls back in an export, and why; recorded call by call."""
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
-from ..report import OutputReport
+import torch
+
+from ..verifying.report import OutputReport
+from .sources import source_line
 
 
 @dataclass(frozen=True)
@@ -51,3 +55,60 @@ class Fallback:
         times = "1 node" if self.count == 1 else f"{self.count} nodes"
         lines = [f"{self.operator} ({times}): {self.reason}", *(f"  {line}" for line in self.sources)]
         return "\n".join([*lines, f"  instead: {self.replacement}"])
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with torch's translation of a call: how far off it is, or what refused it."""
+
+    differences: tuple[OutputReport, ...] = ()
+    error: str = ""
+
+    @property
+    def reason(self) -> str:
+        """In one line."""
+        if self.error:
+            return f"its translation fails: {self.error}"
+        problem = next((item.problem for item in self.differences if item.problem), "")
+        return f"its translation is wrong: {problem or f'off by {max(d.absolute for d in self.differences):.3g}'}"
+
+
+@dataclass(frozen=True)
+class _Call:
+    operator: str
+    source: str
+    reason: str
+    text: str
+    finding: Finding | None
+
+
+class Recording:
+    """The calls of an export that torch's exporter does not translate."""
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+
+    def add(self, operator: str, node: torch.fx.Node, reason: str, text: str, finding: Finding | None = None) -> None:
+        """Record a call of an operator, which `opaque.spell` writes as this text."""
+        self._calls.append(_Call(operator, source_line(node), reason, text, finding))
+
+    def fallbacks(self, left_to_torch: Set[str]) -> tuple[Fallback, ...]:
+        """One for each operator whose calls are among these, in the order of their first."""
+        calls: dict[str, list[_Call]] = {}
+        for call in self._calls:
+            if call.text in left_to_torch:
+                calls.setdefault(call.operator, []).append(call)
+        return tuple(_fallback(operator, found) for operator, found in calls.items())
+
+
+def _fallback(operator: str, calls: list[_Call]) -> Fallback:
+    findings = list(dict.fromkeys(call.finding for call in calls if call.finding is not None))
+    return Fallback(
+        operator,
+        len(calls),
+        tuple(dict.fromkeys(call.source for call in calls if call.source)),
+        "; ".join(dict.fromkeys(call.reason for call in calls)),
+        f'exporters.translate("{operator}", op), with an Op of yours or a function that emits nodes',
+        tuple(report for finding in findings for report in finding.differences),
+        next((finding.error for finding in findings if finding.error), ""),
+    )

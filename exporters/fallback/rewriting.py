@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
 from pyops.errors import InputError
 
-from .._torch_private import OpOverload, is_mutable, is_random, qualified_name, schema_arguments
+from .._torch_private.operators import OpOverload, is_mutable, is_random, qualified_name, schema_arguments
+from .._torch_private.trees import present_leaves, tensor_leaves
 from . import calls, opaque, rule
 from .kernel import allowed_namespaces
 
@@ -24,21 +25,6 @@ _KEPT = {
     _aten.resolve_conj.default,
     _aten.lift_fresh_copy.default,
 }
-
-
-def graphs(program: torch.export.ExportedProgram) -> Iterator[tuple[str, GraphModule]]:
-    """The graph of a program and its sub-graphs, those of ``torch.cond`` among them, by their names."""
-    for name, module in program.graph_module.named_modules():
-        if isinstance(module, GraphModule):
-            yield name, module
-
-
-def call_nodes(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Node]]:
-    """Every call of a torch operator, with a name that it keeps from one capture of a model to the next."""
-    for name, module in graphs(program):
-        for node in module.graph.nodes:
-            if node.op == "call_function" and isinstance(node.target, OpOverload):
-                yield f"{name}/{node.name}", node
 
 
 def refusal(node: Node, namespaces: set[str] | None = None) -> str:
@@ -65,14 +51,14 @@ def unfitness(node: Node) -> str:
         return "it needs no kernel"
     if is_constant(node):
         return ""
-    outputs = _flat_values(node.meta.get("val"))
+    outputs = present_leaves(node.meta.get("val"))
     if not outputs:
         return "it returns nothing"
     for value in [item.meta.get("val") for item in node.all_input_nodes] + outputs:
         unfit = _unfit(value)
         if unfit:
             return unfit
-    if not any(_tensors(item.meta.get("val")) for item in node.all_input_nodes):
+    if not any(tensor_leaves(item.meta.get("val")) for item in node.all_input_nodes):
         return "this call takes no tensor"
     if isinstance(node.meta["val"], (list, tuple)) and any(user.target is not operator.getitem for user in node.users):
         return "its outputs are used as one list"
@@ -99,24 +85,12 @@ def is_constant(node: Node) -> bool:
 def _unfit(value: Any) -> str:
     if isinstance(value, (torch.SymFloat, torch.SymBool)):
         return "it takes a number other than an integer that only a run tells"
-    for tensor in _tensors(value):
+    for tensor in tensor_leaves(value):
         if tensor.layout is not torch.strided:
             return f"it has a sparse tensor ({tensor.layout}), and ONNX has none"
         if tensor.dtype is torch.complex32 or tensor.is_quantized or "bits" in str(tensor.dtype):
             return f"it has a tensor of {tensor.dtype}, which neither ONNX nor NumPy has"
     return ""
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return [value] if isinstance(value, torch.Tensor) else []
-
-
-def _flat_values(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return [found for item in value for found in _flat_values(item)]
-    return [] if value is None else [value]
 
 
 def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
@@ -140,30 +114,30 @@ def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
     """
     target = node.target
     assert isinstance(target, OpOverload)
-    values = _flat_values(node.meta["val"])
+    values = present_leaves(node.meta["val"])
     text, tensors, sizes = _encoded(node)
     random = number if is_random(target) else None
-    call = opaque.spell(opaque.Call(qualified_name(target), text, len(values), random, by_torch))
+    call = opaque.Call(qualified_name(target), text, len(values), random, by_torch)
     graph = node.graph
     with graph.inserting_before(node):
         pairs = [_as_pairs(graph, item) for item in tensors]
-    arguments = (call, pairs, sizes)
-    name = qualified_name(target).partition("::")[2].partition(".")[0]
+    spelled = opaque.spell(call)
+    arguments = (spelled, pairs, sizes)
     if is_constant(node):
-        _retarget(node, opaque.constant(name), arguments)
-        return call
+        _retarget(node, opaque.constant(call.name), arguments)
+        return spelled
     if isinstance(node.meta["val"], torch.Tensor):
         if node.meta["val"].is_complex():
             with graph.inserting_before(node):
-                real = graph.call_function(opaque.one(name), arguments)
+                real = graph.call_function(opaque.one(call.name), arguments)
             real.meta = {key: value for key, value in node.meta.items() if key != "val"}
             # Sizes that only a run tells are now the other's.
             node.meta.pop("unbacked_bindings", None)
             _retarget(node, _aten.view_as_complex.default, (real,))
         else:
-            _retarget(node, opaque.one(name), arguments)
-        return call
-    _retarget(node, opaque.several(name), arguments)
+            _retarget(node, opaque.one(call.name), arguments)
+        return spelled
+    _retarget(node, opaque.several(call.name), arguments)
     for item, index in list(_items(node, node.meta["val"], 0)):
         if values[index].is_complex():
             with graph.inserting_before(item):
@@ -171,7 +145,7 @@ def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
             _retarget(item, _aten.view_as_complex.default, (real,))
         else:
             item.args = (node, index)
-    return call
+    return spelled
 
 
 def _retarget(node: Node, target: Any, arguments: tuple[Any, ...]) -> None:
@@ -192,7 +166,7 @@ def _items(node: Node, value: Any, first: int) -> Iterator[tuple[Node, int]]:
     for user in list(node.users):
         index = user.args[1]
         assert isinstance(index, int)
-        place = first + len(_flat_values(value[:index]))
+        place = first + len(present_leaves(value[:index]))
         if isinstance(value[index], torch.Tensor):
             yield user, place
         elif value[index] is not None:
@@ -205,21 +179,9 @@ def _encoded(node: Node) -> tuple[str, list[Node], list[Node]]:
     inputs = [item for item in node.all_input_nodes if item.meta.get("val") is not None]
     tensors = [item for item in inputs if isinstance(item.meta["val"], torch.Tensor)]
     sizes = [item for item in inputs if not isinstance(item.meta["val"], torch.Tensor)]
-
-    def place(value: Any) -> dict[str, int] | None:
-        if not isinstance(value, Node):
-            return None
-        if value in sizes:
-            return {"size": len(tensors) + sizes.index(value)}
-        if value not in tensors:
-            raise InputError(f"{value} is neither a tensor nor a size")
-        return {"complex" if value.meta["val"].is_complex() else "tensor": tensors.index(value)}
-
     declared = schema_arguments(node.target)
+    optional = {item.name for item in declared if item.has_default and item.default is None}
     arguments = {item.name: value for item, value in zip(declared, node.args, strict=False)} | dict(node.kwargs)
-    given = {name: value for name, value in arguments.items() if value is not None or not _is_none(declared, name)}
-    return calls.encode(given, place), tensors, sizes
-
-
-def _is_none(declared: Any, name: str) -> bool:
-    return any(item.name == name and item.has_default and item.default is None for item in declared)
+    given = {name: value for name, value in arguments.items() if value is not None or name not in optional}
+    inputs = [*tensors, *sizes]
+    return calls.encode(given, inputs, [calls.tag(item.meta["val"]) for item in inputs]), tensors, sizes

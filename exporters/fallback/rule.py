@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import re
 
-from .._torch_private import (
+from .._torch_private.operators import (
     OpOverload,
     is_mutable,
     is_random,

@@ -11,7 +11,7 @@ import torch
 from pyops.kernels import pointwise, polynomials, special
 from pyops.op import Op
 
-from ..nodes import emit
+from ..translating.nodes import emit
 from .parts import join, split
 from .promotion import dtype_of, promote, typed_constant
 from .table import Pairs, kernels, like, lower, onnx_ops

@@ -8,9 +8,9 @@ from typing import Any
 
 from pyops.errors import PyopsError
 
-from .._torch_private import OpOverload, qualified_name, schema_arguments
+from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
 from ..torch_ops import find_overload, is_native, written
-from ..translations import NoTranslationError, or_torchs_own
+from ..translating.translations import NoTranslationError, or_torchs_own
 from . import (  # noqa: F401 # each enters its rows into the table
     arithmetic,
     attention,

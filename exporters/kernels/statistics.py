@@ -10,7 +10,7 @@ import torch
 
 from pyops.kernels import cumulative, hashing, histograms, order_statistics
 
-from .._torch_private import own_translation
+from .._torch_private.exporter import own_translation
 from .promotion import cast, dtype_of, named_dtype, promote, typed_constant
 from .table import kernels, lower, onnx_ops
 

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import onnx_ir
 
-from ..nodes import opset
-from ..translations import Registration, registrations
+from ..translating.nodes import opset
+from ..translating.translations import Registration, registrations
 
 F = TypeVar("F", bound=Callable[..., Any])
 

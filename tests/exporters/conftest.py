@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import exporters
-from exporters import translations
-from exporters._torch_private import torchlib_read_once
+from exporters._torch_private.exporter import torchlib_read_once
+from exporters.translating import translations
 
 
 class Model(torch.nn.Module):

@@ -12,17 +12,10 @@ import torch
 from onnx.reference import ReferenceEvaluator
 
 from exporters import ExportError
-from exporters._torch_private import (
-    DispatchMode,
-    OpOverload,
-    clone_tensors,
-    flatten,
-    op_database,
-    qualified_name,
-    recorded_nodes,
-    schema_arguments,
-    unflatten,
-)
+from exporters._torch_private.exporter import recorded_nodes
+from exporters._torch_private.operators import DispatchMode, OpOverload, qualified_name, schema_arguments
+from exporters._torch_private.sample_calls import op_database
+from exporters._torch_private.trees import clone_tensors, flatten, unflatten
 from exporters.kernels import library
 from exporters.kernels.table import Pairs
 from exporters.tensors import TORCH_DTYPES, as_onnx_array

@@ -13,11 +13,10 @@ import torch
 from exporters import ExportError
 from exporters.__main__ import main
 from exporters.coverage import command
-from exporters.coverage.attempt import attempt
+from exporters.coverage.attempt import attempt, dynamic_shapes
 from exporters.coverage.chance import chance
 from exporters.coverage.plan import Mode, Plan
 from exporters.coverage.pool import attempts
-from exporters.coverage.resizing import dynamic_shapes, resized
 from exporters.coverage.results import Result, ResultFile, Status
 from exporters.coverage.samples import Database
 from exporters.coverage.table import as_json, as_markdown
@@ -117,8 +116,8 @@ def test_what_comes_of_a_call(planted, name, status):
 )
 def test_another_size(planted, name, shapes):
     sample = planted.sample(name)
-    program = torch.export.export(sample.module, sample.tensors, dynamic_shapes=dynamic_shapes(sample))
-    found = resized(sample, program)
+    program = torch.export.export(sample, sample.tensors, dynamic_shapes=dynamic_shapes(sample))
+    found = sample.resized(program)
     assert (found if found is None else [tuple(tensor.shape) for tensor in found]) == shapes
 
 

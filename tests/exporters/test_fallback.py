@@ -167,6 +167,16 @@ def test_equal_random_calls_are_two(model):
     assert first != second
 
 
+def test_a_model_that_writes_to_its_input(model):
+    x = torch.ones(3, dtype=torch.complex64)
+    program = exporters.export(model(lambda x: x.uniform_(2, 3)), (x.clone(),), fallback=True, **QUIET)
+    assert [item.operator for item in program.fallbacks] == ["aten::uniform"]
+    assert len(program.model.graph.outputs) == 1
+    (result,) = program(x)
+    assert result.shape == (3, 2)
+    assert ((result >= 2) & (result < 3)).all()
+
+
 def test_an_exported_program_falls_back_too(model):
     captured = torch.export.export(model(torch.lgamma), (rand(3),))
     program = exporters.export(captured, fallback=True, **QUIET)

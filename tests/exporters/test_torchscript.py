@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from onnxscript import opset18
 
 import exporters
-from exporters import _torchscript_private
+from exporters._torch_private.torchscript import _symbolic_registry
 from pyops import onnx_op, shapes
 
 pytestmark = pytest.mark.usefixtures("own_registrations")
@@ -45,7 +45,7 @@ def double():
 
 def symbolics():
     """Every symbolic function that torch has."""
-    registry = _torchscript_private._symbolic_registry()
+    registry = _symbolic_registry()
     return {name: dict(group._functions._merged) for name, group in registry._registry.items()}
 
 
@@ -81,7 +81,7 @@ def test_other_peoples_symbolics_stay(double, model):
         assert op_types(export(net, (torch.ones(2),))) == [("theirs", "Gelu")]
         exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("ours").Gelu(x))
         assert op_types(export(net, (torch.ones(2),))) == [("ours", "Gelu")]
-        assert _torchscript_private._symbolic_registry().get_function_group("aten::gelu").get(20) is gelu
+        assert _symbolic_registry().get_function_group("aten::gelu").get(20) is gelu
         exporters.translate("aten::gelu", lambda x, *, approximate="none": NotImplemented)
         assert op_types(export(net, (torch.ones(2),))) == [("theirs", "Gelu")]
     finally:

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 import exporters
-from exporters.report import Report, compare
 from exporters.tensors import as_array
+from exporters.verifying.report import Report, compare
 from pyops import onnx_op
 from pyops.errors import MissingDependencyError
 

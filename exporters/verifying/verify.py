@@ -10,21 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 
-import pyops
 from pyops import devices
 from pyops.model import ModelSource
 from pyops.types import DType
 
-from ._torch_private import clone_tensors, flatten
-from .adapt import input_values, to_onnx_outputs
-from .dynamo import capture
-from .errors import ExportError
+from .._torch_private.trees import clone_tensors, tensor_leaves
+from ..adapt import input_values, to_onnx_outputs
+from ..dynamo import capture
+from ..errors import ExportError
+from ..program import Model
+from ..progress import shown
+from ..tensors import as_onnx_array, numpy_dtype
 from .intermediates import compare_intermediates
-from .program import Model
-from .progress import shown
 from .reference import Reference
 from .report import OutputReport, Report, compare
-from .tensors import as_onnx_array, numpy_dtype
 
 
 def verify(
@@ -92,6 +91,8 @@ def verify(
     >>> report = exporters.verify(model, (torch.ones(1, 3),))
     >>> assert report.ok, report
     """
+    from pyops.session import InferenceSession  # needs onnxruntime, which exporting does not
+
     calls, total, keywords = _samples(model, args, samples, kwargs)
     allowed = {_dtype(dtype): pair for dtype, pair in (tolerances or {}).items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
@@ -102,7 +103,7 @@ def verify(
         first = next(calls)
         if program is None:
             program = capture(model, first, kwargs=keywords, verbose=False)
-        session = pyops.InferenceSession(program, providers=_providers(run, first, keywords))
+        session = InferenceSession(program, providers=_providers(run, first, keywords))
         inputs = [item.name for item in session.get_inputs()]
         names = [item.name for item in session.get_outputs()]
         opinion = Reference(program) if reference else None
@@ -123,8 +124,7 @@ def verify(
 def _providers(run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
     """The execution providers for where the model's tensors lie, or, without any, those of its arguments."""
     model = [*run.parameters(), *run.buffers()] if isinstance(run, torch.nn.Module) else []
-    given = [leaf for leaf in flatten((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    on_gpu = any(tensor.device.type == "cuda" for tensor in model or given)
+    on_gpu = any(tensor.device.type == "cuda" for tensor in model or tensor_leaves((args, kwargs)))
     return ([devices.CUDA_PROVIDER] if on_gpu else []) + ["CPUExecutionProvider"]
 
 

@@ -10,10 +10,10 @@ import torch
 
 from pyops.comparison import Tolerances
 
-from ._torch_private import clone_tensors
-from .errors import ExportError
+from .._torch_private.trees import clone_tensors
+from ..errors import ExportError
+from ..tensors import as_onnx_array
 from .report import OutputReport, compare
-from .tensors import as_onnx_array
 
 
 def compare_intermediates(

@@ -7,7 +7,7 @@ custom operator.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container
 
 import onnx_ir
 import torch
@@ -15,28 +15,11 @@ from onnx_ir.passes.common import InlinePass
 
 from pyops import registry
 
+from ..translating.emission import Keepers
+from .model_nodes import all_nodes
+
 # Two underscores before a name keep onnx from looking for it in a schema.
 _MARK = "__pyops_call"
-
-
-class Keepers:
-    """Uses of values that no pass sees, since no graph has them; inside its ``with`` block nothing drops the values."""
-
-    def __init__(self) -> None:
-        self._nodes: list[onnx_ir.Node] = []
-
-    def keep(self, values: Sequence[onnx_ir.Value]) -> None:
-        """Count as a use of the values."""
-        self._nodes.append(onnx_ir.Node("", "Identity", values))
-
-    def __enter__(self) -> Keepers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for node in self._nodes:
-            for index in range(len(node.inputs)):
-                node.replace_input_with(index, None)
-        self._nodes.clear()
 
 
 def optimize(program: torch.onnx.ONNXProgram, functions: Container[tuple[str, str]] = ()) -> None:
@@ -61,10 +44,3 @@ def optimize(program: torch.onnx.ONNXProgram, functions: Container[tuple[str, st
         program.optimize()
     for node in calls:
         node.attributes.pop(_MARK, None)
-
-
-def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
-    """Every node of the graph, its subgraphs and the model's functions."""
-    yield from onnx_ir.traversal.RecursiveGraphIterator(model.graph)
-    for function in model.functions.values():
-        yield from onnx_ir.traversal.RecursiveGraphIterator(function)

@@ -11,12 +11,13 @@ import onnxscript
 
 from pyops.op import Op
 
+from .._torch_private.exporter import own_translation
+from .._torch_private.operators import OpOverload, is_mutable, qualified_name, schema_arguments, spell
+from ..errors import ExportError
+from ..torch_ops import find_overload, overloads
 from . import functions
-from ._torch_private import OpOverload, is_mutable, own_translation, qualified_name, schema_arguments, spell
-from .errors import ExportError
 from .op_translation import op_translation
 from .returned import check_returned
-from .torch_ops import find_overload, overloads
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,43 +1,24 @@
-"""onnxscript functions in a model: one node that calls each, then kept as functions of the model or inlined."""
+"""onnxscript functions in a translation: one node that calls each."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import onnx_ir
 from onnx.defs import OpSchema
-from onnx_ir.passes.common import InlinePass
 from onnxscript import OnnxFunction, evaluator
 from onnxscript.values import Op, Opset
 
-from pyops import registry
 from pyops.attribute import Attribute, AttributeKind
 from pyops.types import ELEMENT_TYPES
 
-from .errors import ExportError
-from .nodes import Emitted, require_export, symbolic_message
-from .opset_check import check_opset
-from .schema import attribute_proto
-
-Functions = dict[tuple[str, str], OnnxFunction[..., Any]]
-"""By domain and name."""
-
-_called: ContextVar[Functions | None] = ContextVar("called", default=None)
-
-
-@contextmanager
-def collected() -> Iterator[Functions]:
-    """Collect the functions that are called inside the ``with`` block."""
-    functions: Functions = {}
-    token = _called.set(functions)
-    try:
-        yield functions
-    finally:
-        _called.reset(token)
+from ..errors import ExportError
+from ..onnx_schemas.op_schema import attribute_proto
+from . import emission
+from .nodes import require_export, symbolic_message
 
 
 class _Calls:
@@ -55,15 +36,15 @@ class _Calls:
 
 
 def called_as_nodes() -> AbstractContextManager[Any]:
-    """Inside this ``with`` block, calling an onnxscript function emits one node, where `collected` collects it."""
-    if _called.get() is None:
+    """Inside this ``with`` block, calling an onnxscript function emits one node, which `emission` records."""
+    if emission.current() is None:
         return nullcontext()
     return evaluator.default_as(cast(evaluator.Evaluator, _Calls(evaluator.default())))
 
 
 def check_return_annotation(function: OnnxFunction[..., Any]) -> None:
     """Raise ExportError for a function that ``torch.onnx.export`` by itself cannot call."""
-    if _called.get() is None and inspect.signature(function).return_annotation is inspect.Signature.empty:
+    if emission.current() is None and inspect.signature(function).return_annotation is inspect.Signature.empty:
         raise ExportError(
             f"torch.onnx.export needs a return annotation on the onnxscript function {function.name}, which "
             f"exporters.export does not; write def {function.name}(...) -> onnxscript.FLOAT[...]:"
@@ -88,9 +69,9 @@ def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[
     """
     domain, name = function.opset.domain, function.name
     require_export(f"{domain}::{name}")
-    called = _called.get()
-    if called is not None:
-        _enter(called, function)
+    recording = emission.current()
+    if recording is not None:
+        recording.functions.enter(function)
     given = inspect.signature(function).bind(*args, **kwargs).arguments
     schema = _schema(function)
     inputs = [given.get(item.name) for item in schema.inputs]
@@ -103,81 +84,6 @@ def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[
             attribute = Attribute(key, AttributeKind[type_.name])
             attributes[key] = onnx_ir.serde.deserialize_attribute(attribute_proto(attribute, attribute.convert(value)))
     return Op(Opset(domain, function.opset.version), name, schema)(*inputs, **attributes)
-
-
-def settle(model: onnx_ir.Model, functions: Functions, emitted: Emitted, *, keep: bool) -> bool:
-    """Add the functions that the model calls, and inline them unless they are kept.
-
-    Parameters
-    ----------
-    emitted : dict
-        Gets the versions of the operators in their bodies.
-
-    Returns
-    -------
-    bool
-        Whether something was inlined.
-
-    Raises
-    ------
-    ExportError
-        A function was written for another opset version than the model's, in which one of its
-        operators is another, or two functions have one name.
-    """
-    needed = _needed(model, functions)
-    bodies = [onnx_ir.serde.deserialize_function(item.to_function_proto()) for item in needed.values()]
-    for body in bodies:
-        _import_model_opset(model, body)
-        model.functions[body.identifier()] = body
-        for node in onnx_ir.traversal.RecursiveGraphIterator(body.graph):
-            if node.domain and (node.domain, node.op_type) not in needed:
-                version = body.opset_imports[node.domain]
-                op = registry.find(node.domain, node.op_type, version)
-                emitted.setdefault((node.domain, node.op_type), set()).add(op.version if op else version)
-        # The passes and ONNX Runtime want every domain that a function uses in the model's imports too.
-        for domain, version in body.opset_imports.items():
-            model.opset_imports[domain] = max(version, model.opset_imports.get(domain, 1))
-    for body in bodies:
-        body.opset_imports.update({domain: model.opset_imports[domain] for domain in body.opset_imports})
-    if keep or not needed:
-        return False
-    InlinePass(lambda body: (body.domain, body.name) in needed)(model)
-    return True
-
-
-def _needed(model: onnx_ir.Model, functions: Functions) -> Functions:
-    """The functions that the model calls, and those that these call."""
-    needed: Functions = {}
-    nodes = onnx_ir.traversal.RecursiveGraphIterator(model.graph)
-    pending = [functions[key] for key in {(node.domain, node.op_type) for node in nodes} & functions.keys()]
-    while pending:
-        function = pending.pop()
-        if _enter(needed, function):
-            pending += function.function_ir.get_called_functions().values()
-    return needed
-
-
-def _enter(functions: Functions, function: OnnxFunction[..., Any]) -> bool:
-    """Enter a function, and tell whether it is new."""
-    key = function.opset.domain, function.name
-    if functions.get(key, function) is not function:
-        raise ExportError(
-            f"two onnxscript functions are called {key[0]}::{key[1]}; give one another name, or another domain with "
-            '@onnxscript.script(onnxscript.values.Opset("domain", 1))'
-        )
-    new = key not in functions
-    functions[key] = function
-    return new
-
-
-def _import_model_opset(model: onnx_ir.Model, body: onnx_ir.Function) -> None:
-    written = body.opset_imports.get("")
-    if written is None:
-        return
-    opset_version = model.opset_imports.setdefault("", written)
-    nodes = onnx_ir.traversal.RecursiveGraphIterator(body.graph)
-    check_opset(f"the function {body.domain}::{body.name}", nodes, written, opset_version)
-    body.opset_imports[""] = opset_version
 
 
 def _schema(function: OnnxFunction[..., Any]) -> OpSchema:

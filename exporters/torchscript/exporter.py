@@ -19,15 +19,18 @@ import onnx_ir
 import torch
 from torch.jit import TracerWarning
 
-from . import optimization
-from ._torch_private import default_opset, flatten, named_leaves, unflatten
-from ._torchscript_private import torchscript_opsets
-from .errors import ExportError
-from .opset_imports import check_custom_opsets
-from .program import Model, Program, emission
+from .._torch_private.exporter import default_opset
+from .._torch_private.torchscript import torchscript_opsets
+from .._torch_private.trees import named_leaves, present_leaves, replaced, tensor_leaves
+from ..errors import ExportError
+from ..explanations import unwrapped
+from ..finishing.finish import finish
+from ..finishing.opset_imports import check_custom_opsets
+from ..program import Model, Program
+from ..translating.emission import recorded
+from ..translating.translations import registered
 from .symbolics import Symbolics
 from .tracing import TracedCalls
-from .translations import registered
 
 _MISSING = object()
 _DYNAMO_ONLY = ("dynamic_shapes", "report", "profile", "dump_exported_program", "artifacts_dir")
@@ -65,24 +68,27 @@ def capture(
     keywords = dict(kwargs or {})
     arguments |= {"opset_version": version, "input_names": input_names or _input_names(model, args, keywords)}
     with (
-        emission() as emitted,
+        unwrapped(),
+        recorded() as emitted,
         symbolics.installed(),
         calls,
-        _flat(model, args, keywords, calls) as tensors,
+        _flat(model, args, keywords, calls) as given,
         tempfile.TemporaryDirectory() as folder,
     ):
         path = Path(folder) / "model.onnx"
-        _export(model, tensors, path, arguments)
+        _export(model, given, path, arguments)
         exported = onnx_ir.load(path)
         # Large models come with files beside them, which end with the folder.
         onnx_ir.external_data.load_to_model(exported)
     calls.remove_results(exported.graph)
     symbolics.put_in_place(exported)
-    program = Program(exported, None)
-    emitted.settle(program.model, keep_functions=keep_functions, custom_opsets=custom_opsets or {})
-    if optimize:
-        optimization.optimize(program)
-    return program
+    return finish(
+        Program(exported, None),
+        emitted,
+        keep_functions=keep_functions,
+        custom_opsets=custom_opsets,
+        optimize=optimize,
+    )
 
 
 def _check(model: Any, args: tuple[Any, ...], opset_version: int, arguments: Mapping[str, Any]) -> None:
@@ -128,24 +134,20 @@ def _flat(
 
     TorchScript takes neither keyword-only arguments nor numbers and None beside tensors.
     """
-    leaves = flatten((args, kwargs))
-    tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
     if isinstance(model, torch.jit.ScriptModule):
         yield (*args, *kwargs.values())
         return
     forward = model.forward
 
     def flat(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        rest = iter(values)
-        filled = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        all_args, all_kwargs = unflatten((args, kwargs), filled)
+        all_args, all_kwargs = replaced((args, kwargs), values)
         result = forward(*all_args, **all_kwargs)
-        return calls.with_results([_as_tensor(leaf) for leaf in flatten(result) if leaf is not None])
+        return calls.with_results(list(map(_as_tensor, present_leaves(result))))
 
     own = vars(model).get("forward", _MISSING)
     model.forward = flat
     try:
-        yield tensors
+        yield tuple(tensor_leaves((args, kwargs)))
     finally:
         if own is _MISSING:
             del model.forward

@@ -7,8 +7,8 @@ from typing import Any
 
 from pyops.op import Op
 
-from ._torch_private import Argument, OpOverload, qualified_name, schema_arguments, schema_returns, spell
-from .errors import ExportError
+from .._torch_private.operators import Argument, OpOverload, qualified_name, schema_arguments, schema_returns, spell
+from ..errors import ExportError
 from .nodes import emit
 
 

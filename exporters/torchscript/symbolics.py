@@ -9,15 +9,17 @@ from typing import Any
 import onnx_ir
 from onnx_ir.passes.common import InlinePass
 
-from ._torch_private import OpOverload, qualified_name, recorded_nodes, schema_arguments, spell
-from ._torchscript_private import installed_symbolics, list_type, tensor_type
-from .errors import ExportError
-from .functions import called_as_nodes
+from .._torch_private.exporter import recorded_nodes
+from .._torch_private.operators import OpOverload, qualified_name, schema_arguments, spell
+from .._torch_private.torchscript import installed_symbolics, list_type, tensor_type
+from .._torch_private.trees import replaced
+from ..errors import ExportError
+from ..translating.functions import called_as_nodes
+from ..translating.opset_check import check_opset
+from ..translating.returned import check_returned
+from ..translating.translations import refused
 from .graph_values import Returned, arguments, constant, emitted_arguments, fits, graph_values, ir_value, returned, spec
-from .opset_check import check_opset
-from .returned import check_returned
 from .tracing import OPERATOR, TracedCalls
-from .translations import refused
 
 _DOMAIN = "pyops.translated"
 
@@ -64,7 +66,7 @@ class Symbolics:
     def put_in_place(self, model: onnx_ir.Model) -> None:
         """Replace the nodes in the exported model by what the translations emitted."""
         for function in self._functions:
-            for node in onnx_ir.traversal.RecursiveGraphIterator(function.graph):
+            for node in function.all_nodes():
                 model.opset_imports.setdefault(node.domain, node.version or 1)
         for function in self._functions:
             function.opset_imports.update(model.opset_imports)
@@ -97,7 +99,7 @@ class Symbolics:
 
     def _traced_call(self, g: Any, tensors: Any, number: Any) -> Any:
         call = self._traced.calls[constant(number)]
-        args, kwargs = call.with_tensors(tensors.node().inputs())
+        args, kwargs = replaced(call.arguments, tensors.node().inputs())
         values = self._emit(g, call.target, args, kwargs, [(item.dtype, item.shape) for item in call.outputs])
         if values is NotImplemented:
             raise refused(call.target)
@@ -129,7 +131,7 @@ class Symbolics:
         outputs = list(result) if isinstance(result, (list, tuple)) else [result]
         name = f"{qualified_name(target).partition('::')[2].replace('.', '_')}_{len(self._functions)}"
         graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, name=name)
-        emitted = onnx_ir.traversal.RecursiveGraphIterator(graph)
+        emitted = graph.all_nodes()
         check_opset(f"the translation of {qualified_name(target)}", emitted, None, self._opset_version)
         self._functions.append(onnx_ir.Function(_DOMAIN, name, graph=graph, attributes=[]))
         return name

@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-import pyops
 from pyops import model as models
 from pyops.comparison import Array, Tolerances
+from pyops.engines.reference import reference_ops
 
-from .errors import ExportError
+from ..errors import ExportError
 from .report import OutputReport, Side, compare
 
 _SIDES: dict[tuple[bool, bool], Side] = {
@@ -45,7 +45,7 @@ class Reference:
             raise ExportError("reference=True needs a model in ONNX's format; ONNX's evaluator does not read ORT's")
         proto = model.proto if model.folder is None else onnx.load(str(model.source))
         try:
-            self._evaluator = ReferenceEvaluator(proto, new_ops=pyops.reference_ops(proto))
+            self._evaluator = ReferenceEvaluator(proto, new_ops=reference_ops(proto))
         except NotImplementedError as error:
             raise ExportError(
                 f"ONNX's evaluator cannot give an opinion on this model: {error}; leave out reference=True, or declare "

@@ -10,10 +10,11 @@ import torch
 
 from pyops.types import element_type
 
-from ._torch_private import Argument, OpOverload, flatten, unflatten
-from ._torchscript_private import fake_outputs, is_graph_value, torchscript_dtype
-from .tensors import numpy_dtype
-from .torch_ops import written
+from .._torch_private.operators import Argument, OpOverload
+from .._torch_private.torchscript import fake_outputs, is_graph_value, torchscript_dtype
+from .._torch_private.trees import flatten, replaced
+from ..tensors import numpy_dtype
+from ..torch_ops import written
 
 # In the place of sizes that are not fixed; what comes out the same with both is.
 _SIZES = (8191, 16381)
@@ -25,12 +26,6 @@ Returned = Sequence[tuple[torch.dtype | None, Sequence[int | None]]]
 def graph_values(tree: Any) -> list[Any]:
     """The graph's values among arguments, in order."""
     return [leaf for leaf in flatten(tree) if is_graph_value(leaf)]
-
-
-def replaced(tree: Any, values: Iterable[Any]) -> Any:
-    """The arguments with others in the place of the graph's values."""
-    rest = iter(values)
-    return unflatten(tree, [next(rest) if is_graph_value(leaf) else leaf for leaf in flatten(tree)])
 
 
 def fits(declared: Sequence[Argument], inputs: Sequence[Any]) -> bool:
@@ -98,9 +93,9 @@ def spec(value: Any) -> tuple[torch.dtype | None, Sequence[int | None]]:
 
 def emitted_arguments(tree: Any, inputs: Iterable[onnx_ir.Value]) -> Any:
     """Arguments as a translation gets them: ONNX's values and dtypes in the place of torch's."""
-    given = replaced(tree, inputs)
-    leaves = [_onnx_dtype(leaf) if isinstance(leaf, torch.dtype) else leaf for leaf in flatten(given)]
-    return unflatten(given, leaves)
+    given = replaced(tree, inputs, is_graph_value)
+    dtypes = [_onnx_dtype(leaf) for leaf in flatten(given) if _is_dtype(leaf)]
+    return replaced(given, dtypes, _is_dtype)
 
 
 def ir_value(name: str, value: Any) -> onnx_ir.Value:
@@ -114,6 +109,10 @@ def ir_value(name: str, value: Any) -> onnx_ir.Value:
         type=None if dtype is None else onnx_ir.TensorType(_onnx_dtype(dtype)),
         shape=None if sizes is None else onnx_ir.Shape(sizes),
     )
+
+
+def _is_dtype(leaf: Any) -> bool:
+    return isinstance(leaf, torch.dtype)
 
 
 def _onnx_dtype(dtype: torch.dtype) -> onnx_ir.DataType:
@@ -135,7 +134,7 @@ def returned(target: OpOverload, args: Any, kwargs: Any, traced: Returned | None
     for size in _SIZES:
         metas = [_meta(value.type(), size) for value in given]
         try:
-            runs.append(fake_outputs(target, *replaced((args, kwargs), metas)))
+            runs.append(fake_outputs(target, *replaced((args, kwargs), metas, is_graph_value)))
         except Exception:  # whatever a fake says to sizes that do not go together
             return unknown
     return [

@@ -8,13 +8,10 @@ import onnx
 import onnx_ir
 
 from pyops import builtin, registry
-from pyops import model as models
 from pyops.explanations import opset_too_old
-from pyops.resolution import resolve
 
-from .errors import ExportError
-from .nodes import Emitted
-from .optimization import all_nodes
+from ..errors import ExportError
+from .model_nodes import all_nodes
 
 
 def check_custom_opsets(custom_opsets: Mapping[str, int]) -> None:
@@ -34,18 +31,24 @@ def check_custom_opsets(custom_opsets: Mapping[str, int]) -> None:
                 f"custom_opsets has {domain!r}: {version!r}; write a domain and its version, "
                 'for example {"mylibrary": 2}'
             )
-    _check_known(custom_opsets)
+        unknown = builtin.unknown_version(domain, version)
+        if unknown and domain not in registry.domains():
+            raise ExportError(unknown)
 
 
-def settle(model: onnx_ir.Model, emitted: Emitted, custom_opsets: Mapping[str, int]) -> None:
+def settle(model: onnx_ir.Model, emitted: Mapping[tuple[str, str], set[int]], custom_opsets: Mapping[str, int]) -> None:
     """Import of each domain the version that the user gave, or under which all its nodes mean what was emitted.
+
+    Parameters
+    ----------
+    emitted : mapping
+        The versions in which each ``(domain, name)`` was emitted.
 
     Raises
     ------
     ExportError
-        No version of a domain means that, its nodes do not fit the declarations of the version
-        that the user gave, ONNX Runtime does not know the version, or ONNX has no such operator in the
-        opset version of the model.
+        No version of a domain means that, the model has no node of a domain that the user gave, or ONNX has
+        no such operator in the opset version of the model.
     """
     present = {(node.domain, node.op_type) for node in all_nodes(model)}
     unused = custom_opsets.keys() - {domain for domain, _ in present}
@@ -64,8 +67,6 @@ def settle(model: onnx_ir.Model, emitted: Emitted, custom_opsets: Mapping[str, i
     for domain, name in sorted(present & emitted.keys()):
         if domain not in custom_opsets:
             _check_meaning(domain, name, emitted[domain, name], versions[domain])
-    _check_fit(model, custom_opsets)
-    _check_known(model.opset_imports)
     _check_onnx_operators(model)
 
 
@@ -78,27 +79,6 @@ def _check_meaning(domain: str, name: str, emitted: set[int], version: int) -> N
             f"{domain} for other nodes, where {name} means version {meant.version if meant else 0}; a model "
             "imports one version of a domain, so register the newer version of the operator"
         )
-
-
-def _check_fit(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> None:
-    """Check the nodes of these domains against the operators that the versions mean."""
-    proto = onnx.ModelProto()
-    proto.graph.node.extend(
-        onnx_ir.serde.serialize_node(node) for node in all_nodes(model) if node.domain in custom_opsets
-    )
-    proto.opset_import.extend(onnx.helper.make_opsetid(*item) for item in custom_opsets.items())
-    proto.functions.extend(onnx.FunctionProto(domain=key[0], name=key[1]) for key in model.functions)
-    problems = resolve(models.Model(b"", proto), {}, set()).problems
-    if problems:
-        lines = "\n".join(f"  - {problem}" for problem in problems)
-        raise ExportError(f"with custom_opsets={dict(custom_opsets)} the model does not fit the operators:\n{lines}")
-
-
-def _check_known(imports: Mapping[str, int]) -> None:
-    others = {domain: version for domain, version in imports.items() if domain not in registry.domains()}
-    problems = [builtin.unknown_version(*item) for item in others.items()]
-    if any(problems):
-        raise ExportError("; ".join(filter(None, problems)))
 
 
 def _check_onnx_operators(model: onnx_ir.Model) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 import warnings
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any
 
 import onnx
@@ -14,8 +14,8 @@ from pyops import registry
 from pyops.builtin import ONNX_DOMAIN
 from pyops.op import Op
 
-from .schema import op_schema
-from .schema_inference import inference_function
+from .inference import inference_function
+from .op_schema import op_schema
 
 _Key = tuple[str, str, int]
 
@@ -28,7 +28,7 @@ _entered: dict[_Key, Op[..., Any]] = {}
 _users = 0
 
 
-class SchemaRegistration:
+class SchemaRegistration(AbstractContextManager["SchemaRegistration"]):
     """Keeps the declared ops among onnx's schemas; made by `register_schemas`.
 
     Examples
@@ -52,12 +52,7 @@ class SchemaRegistration:
                     registry.listeners.remove(_follow)
                     _remove_all()
 
-    def __enter__(self) -> SchemaRegistration:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -17,18 +17,11 @@ import torch
 from torch.jit import is_tracing
 from torch.overrides import TorchFunctionMode
 
-from ._torch_private import (
-    OpOverload,
-    called_overload,
-    flatten,
-    qualified_name,
-    schema_arguments,
-    schema_returns,
-    unflatten,
-)
-from .errors import ExportError
-from .nodes import symbolic_message
-from .torch_ops import written
+from .._torch_private.operators import OpOverload, called_overload, qualified_name, schema_arguments, schema_returns
+from .._torch_private.trees import present_leaves, replaced, tensor_leaves
+from ..errors import ExportError
+from ..torch_ops import written
+from ..translating.nodes import symbolic_message
 
 OPERATOR = "pyops_exporters::traced"
 """What a traced graph has instead of a call: the tensors, and the number of the call."""
@@ -52,17 +45,6 @@ class Call:
     target: OpOverload
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
     outputs: list[torch.Tensor] = field(default_factory=list)
-
-    def tensors(self) -> list[torch.Tensor]:
-        """The tensors among the arguments, in order."""
-        return [leaf for leaf in flatten(self.arguments) if isinstance(leaf, torch.Tensor)]
-
-    def with_tensors(self, values: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, with other values for the tensors."""
-        rest = iter(values)
-        leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in flatten(self.arguments)]
-        args, kwargs = unflatten(self.arguments, leaves)
-        return args, kwargs
 
 
 class TracedCalls(TorchFunctionMode):
@@ -100,7 +82,7 @@ class TracedCalls(TorchFunctionMode):
             return func(*args, **kwargs)
         call = Call(target, _arguments(target, args, kwargs))
         self.calls.append(call)
-        traced = torch.ops.pyops_exporters.traced(call.tensors(), len(self.calls) - 1)
+        traced = torch.ops.pyops_exporters.traced(tensor_leaves(call.arguments), len(self.calls) - 1)
         self._results += traced[:1]
         returned = schema_returns(target)
         if len(returned) > 1:
@@ -136,7 +118,7 @@ def _arguments(
     declared = schema_arguments(target)
     given = dict(zip((item.name for item in declared), args, strict=False)) | dict(kwargs)
     for item in declared:
-        if not item.is_tensor and any(isinstance(leaf, torch.Tensor) for leaf in flatten(given.get(item.name))):
+        if not item.is_tensor and tensor_leaves(given.get(item.name)):
             raise ExportError(
                 f"{symbolic_message(qualified_name(target), item.name)}; TorchScript traces every size: where this one "
                 "is the same in every run, write int(...) or float(...) around it"
@@ -145,10 +127,10 @@ def _arguments(
     return tuple(positional), keywords
 
 
-def _run(tensors: list[torch.Tensor], number: int) -> list[torch.Tensor]:
+def _run(given: list[torch.Tensor], number: int) -> list[torch.Tensor]:
     call = _current.get().calls[number]
-    args, kwargs = call.with_tensors(tensors)
-    call.outputs = [leaf for leaf in flatten(call.target(*args, **kwargs)) if leaf is not None]
+    args, kwargs = replaced(call.arguments, given)
+    call.outputs = present_leaves(call.target(*args, **kwargs))
     return call.outputs
 
 

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir
 from onnx.defs import OpSchema
 
-from .errors import ExportError
+from ..errors import ExportError
 
 
 def check_opset(where: str, nodes: Iterable[onnx_ir.Node], written: int | None, opset_version: int) -> None:

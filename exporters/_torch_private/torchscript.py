@@ -1,4 +1,4 @@
-"""The private interfaces of torch's TorchScript exporter, beside those in `_torch_private`."""
+"""Torch's TorchScript exporter, and the values of its graphs."""
 
 from __future__ import annotations
 
@@ -7,33 +7,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils import _pytree
 
-from ._torch_private import OpOverload, guarded
-
-__all__ = [
-    "fake_outputs",
-    "installed_symbolics",
-    "is_graph_value",
-    "list_type",
-    "tensor_type",
-    "torchscript_dtype",
-    "torchscript_opsets",
-]
+from .guard import guarded
+from .operators import OpOverload
+from .trees import flatten, replaced, tensor_leaves
 
 
+@guarded("torch.onnx._constants.ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET")
 def torchscript_opsets() -> range:
     """The opset versions that the TorchScript exporter knows."""
+    from torch.onnx import _constants
 
-    def read() -> range:
-        from torch.onnx import _constants
-
-        return range(_constants.ONNX_MIN_OPSET, _constants.ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET + 1)
-
-    return guarded("torch.onnx._constants.ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET", read)
+    return range(_constants.ONNX_MIN_OPSET, _constants.ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET + 1)
 
 
 Symbolics = Mapping[str, Callable[..., Any]]
+
+_guarded = guarded("torchscript_exporter.registration.registry")
 
 
 @contextmanager
@@ -45,16 +35,16 @@ def installed_symbolics(functions: Symbolics, opset_version: int) -> Iterator[Sy
     mapping
         What the exporter would use without them.
     """
-    where = "torchscript_exporter.registration.registry"
-    own, overrides = guarded(where, lambda: _symbolics(functions, opset_version))
-    guarded(where, lambda: _register_symbolics(functions, opset_version))
+    own, overrides = _symbolics(functions, opset_version)
+    _register_symbolics(functions, opset_version)
     try:
         yield own
     finally:
-        guarded(where, lambda: _unregister_symbolics(functions, opset_version))
-        guarded(where, lambda: _register_symbolics(overrides, opset_version))
+        _unregister_symbolics(functions, opset_version)
+        _register_symbolics(overrides, opset_version)
 
 
+@_guarded
 def _symbolics(names: Iterable[str], opset_version: int) -> tuple[Symbolics, Symbolics]:
     """What is registered under the names, and which of it other people registered for this very version."""
     from torch.onnx._internal.torchscript_exporter import utils
@@ -71,11 +61,13 @@ def _symbolics(names: Iterable[str], opset_version: int) -> tuple[Symbolics, Sym
     return own, overrides
 
 
+@_guarded
 def _register_symbolics(functions: Symbolics, opset_version: int) -> None:
     for name, function in functions.items():
         _symbolic_registry().register(name, opset_version, function, custom=True)
 
 
+@_guarded
 def _unregister_symbolics(names: Iterable[str], opset_version: int) -> None:
     registry = _symbolic_registry()
     for name in names:
@@ -91,49 +83,45 @@ def _symbolic_registry() -> Any:
     return registration.registry
 
 
+@guarded("torch._subclasses.fake_tensor.FakeTensorMode")
 def fake_outputs(target: OpOverload, args: Any, kwargs: Any) -> list[tuple[torch.dtype, tuple[int | None, ...]]]:
     """The dtypes and shapes of what an operator returns, by its fake; None for sizes that only a run tells.
 
     Tensors among the arguments are on the meta device.
     """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    def run() -> list[tuple[torch.dtype, tuple[int | None, ...]]]:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-        from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-        with FakeTensorMode(shape_env=ShapeEnv()) as mode:
-            fakes = _pytree.tree_map_only(
-                torch.Tensor, lambda tensor: mode.from_tensor(tensor, static_shapes=True), (args, kwargs)
-            )
-            outputs = _pytree.tree_leaves(target(*fakes[0], **fakes[1]))
-        sizes = [tuple(size if isinstance(size, int) else None for size in item.shape) for item in outputs]
-        return [(item.dtype, shape) for item, shape in zip(outputs, sizes, strict=True)]
-
-    return guarded("torch._subclasses.fake_tensor.FakeTensorMode", run)
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        fakes = [mode.from_tensor(tensor, static_shapes=True) for tensor in tensor_leaves((args, kwargs))]
+        fake_args, fake_kwargs = replaced((args, kwargs), fakes)
+        outputs = flatten(target(*fake_args, **fake_kwargs))
+    sizes = [tuple(size if isinstance(size, int) else None for size in item.shape) for item in outputs]
+    return [(item.dtype, shape) for item, shape in zip(outputs, sizes, strict=True)]
 
 
+@guarded("torch.onnx.JitScalarType")
 def torchscript_dtype(code: int) -> torch.dtype:
     """The dtype behind the number that TorchScript has for it."""
+    from torch.onnx import JitScalarType
 
-    def read() -> torch.dtype:
-        from torch.onnx import JitScalarType
-
-        dtype: torch.dtype = JitScalarType(code).dtype()
-        return dtype
-
-    return guarded("torch.onnx.JitScalarType", read)
+    dtype: torch.dtype = JitScalarType(code).dtype()
+    return dtype
 
 
+@guarded("torch._C.Value")
 def is_graph_value(item: Any) -> bool:
     """Whether it is a value of a TorchScript graph."""
-    return guarded("torch._C.Value", lambda: isinstance(item, torch._C.Value))
+    return isinstance(item, torch._C.Value)
 
 
+@guarded("torch._C.TensorType")
 def tensor_type(dtype: torch.dtype, shape: Sequence[int | None]) -> Any:
     """The type of a tensor in a TorchScript graph, None for sizes that are not known."""
-    return guarded("torch._C.TensorType", lambda: torch._C.TensorType.get().with_dtype(dtype).with_sizes(list(shape)))
+    return torch._C.TensorType.get().with_dtype(dtype).with_sizes(list(shape))
 
 
+@guarded("torch._C.ListType")
 def list_type() -> Any:
     """The type of a list of tensors in a TorchScript graph."""
-    return guarded("torch._C.ListType", lambda: torch._C.ListType(torch._C.TensorType.get()))
+    return torch._C.ListType(torch._C.TensorType.get())

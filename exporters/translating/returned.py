@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ._torch_private import OpOverload, qualified_name, schema_returns, spell
-from .errors import ExportError
+from .._torch_private.operators import OpOverload, qualified_name, schema_returns, spell
+from ..errors import ExportError
 
 # Values of the graph are none of these, whichever exporter makes them.
 _NO_NODES = (type(None), complex, str, np.ndarray, np.generic, torch.Tensor)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,28 +23,9 @@ from pyops.shapes import Spec, SymbolicDim
 from pyops.signature import Input, Output, Signature, TypeParameter
 from pyops.types import ELEMENT_TYPES, from_onnx
 
-from .errors import ExportError
-from .optimization import Keepers
-from .schema import attribute_proto, op_schema
-
-Emitted = dict[tuple[str, str], set[int]]
-"""The versions in which each ``(domain, name)`` was emitted."""
-
-_emitted: ContextVar[Emitted | None] = ContextVar("emitted", default=None)
-_keepers: ContextVar[Keepers | None] = ContextVar("keepers", default=None)
-
-
-@contextmanager
-def recorded() -> Iterator[Emitted]:
-    """Record which operators are emitted inside the ``with`` block, and keep the declared ones from being dropped."""
-    emitted: Emitted = {}
-    with Keepers() as keepers:
-        token, kept = _emitted.set(emitted), _keepers.set(keepers)
-        try:
-            yield emitted
-        finally:
-            _emitted.reset(token)
-            _keepers.reset(kept)
+from ..errors import ExportError
+from ..onnx_schemas.op_schema import attribute_proto, op_schema
+from . import emission
 
 
 class Opset(values.Opset):
@@ -174,9 +154,9 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
         attribute_proto(item, converted[item.name]) for item in signature.attributes if converted[item.name] is not None
     ]
     result = _emit(op_schema(signature, inputs=len(inputs), outputs=outputs), inputs, protos)
-    keepers = _keepers.get()
-    if keepers is not None:
-        keepers.keep([result] if isinstance(result, onnx_ir.Value) else result)
+    recording = emission.current()
+    if recording is not None:
+        recording.keepers.keep([result] if isinstance(result, onnx_ir.Value) else result)
     return result
 
 
@@ -206,9 +186,9 @@ def _emit_undeclared(
 
 def _emit(schema: onnx.defs.OpSchema, inputs: Sequence[Any], attributes: Iterable[onnx.AttributeProto]) -> Any:
     require_export(f"{schema.domain}::{schema.name}")
-    emitted = _emitted.get()
-    if emitted is not None:
-        emitted.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    recording = emission.current()
+    if recording is not None:
+        recording.add(schema.domain, schema.name, schema.since_version)
     node = values.Op(values.Opset(schema.domain, schema.since_version), schema.name, schema)
     return node(*inputs, **{proto.name: onnx_ir.serde.deserialize_attribute(proto) for proto in attributes})
 
@@ -265,16 +245,10 @@ def symbolic_message(op_name: str, name: str) -> str:
 
 def _kind(op_name: str, name: str, value: Any) -> AttributeKind:
     """The attribute kind that a Python value has by itself."""
-    scalars = {int: AttributeKind.INT, float: AttributeKind.FLOAT, str: AttributeKind.STRING}
-    lists = {int: AttributeKind.INTS, float: AttributeKind.FLOATS, str: AttributeKind.STRINGS}
-    for scalar in scalars:
-        if isinstance(value, scalar):
-            return scalars[scalar]
-        numbers = (int, float) if scalar is float else (scalar,)
-        if isinstance(value, (list, tuple)) and value and all(isinstance(item, numbers) for item in value):
-            return lists[scalar]
     if isinstance(value, np.ndarray):
         return AttributeKind.TENSOR
+    with contextlib.suppress(TypeError, ValueError):
+        return AttributeKind(onnx.helper.make_attribute(name, value).type)
     raise ExportError(
         f"{op_name}: attribute {name!r} is {value!r}; expected int, float, bool, str, a list of one of them that is "
         "not empty, or an np.ndarray"

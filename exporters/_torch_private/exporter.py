@@ -1,0 +1,153 @@
+"""Torch's exporter that is built on ``torch.export``, and how it translates operators."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, ParamSpec, TypeVar
+
+import onnx_ir
+import torch
+from onnxscript import evaluator
+from onnxscript.values import Opset
+
+from .guard import guarded
+from .operators import HigherOrderOperator, OpOverload
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_exporting = threading.RLock()
+
+
+def one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
+    """Let one thread at a time into such functions: torch's exporter keeps the state of an export in its modules."""
+
+    @functools.wraps(function)
+    def locked(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _exporting:
+            return function(*args, **kwargs)
+
+    return locked
+
+
+@guarded("torch.onnx._constants.ONNX_DEFAULT_OPSET")
+def default_opset() -> int:
+    """The opset version that torch exports to unless told."""
+    from torch.onnx import _constants
+
+    return int(_constants.ONNX_DEFAULT_OPSET)
+
+
+@guarded("ONNXRegistry.get_decomps")
+def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
+    """The function by which torch's exporter translates an operator of real numbers, if it has one."""
+    found = _torchlib().get_decomps(overload)
+    return next((item.onnx_function for item in found if not item.is_complex), None)
+
+
+@guarded("torch.onnx._internal.exporter._core._prepare_exported_program_for_export")
+def untranslated(program: torch.export.ExportedProgram, kept: Iterable[OpOverload]) -> list[torch.fx.Node]:
+    """The calls that torch's exporter cannot translate, after it made others of those that it breaks up.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        Is left as it is.
+    kept : iterable of OpOverload
+        Operators that have a translation elsewhere.
+    """
+    from torch.onnx._internal.exporter import _core, _dispatching
+
+    registry = copy.copy(_torchlib())
+    registry.functions = {**{target: [SimpleNamespace(fx_target=target)] for target in kept}, **registry.functions}
+    with warnings.catch_warnings():
+        # Torch's own copying of its exported program raises this.
+        warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
+        prepared = _core._prepare_exported_program_for_export(program, registry=registry)
+    modules = [item for item in prepared.graph_module.modules() if isinstance(item, torch.fx.GraphModule)]
+    nodes = [node for module in modules for node in module.graph.nodes if node.op == "call_function"]
+    operators = [node for node in nodes if isinstance(node.target, (OpOverload, HigherOrderOperator))]
+    unknown = [node for node in operators if node.target not in kept]
+    return [node for node in unknown if _dispatching.dispatch(node, registry)[0] is None]
+
+
+@functools.cache
+def _torchlib() -> Any:
+    with torchvision_not_missed():
+        return _registry_class().from_torchlib()
+
+
+@contextmanager
+def torchvision_not_missed() -> Iterator[None]:
+    """Keep torch's exporter from logging, operator by operator, that torchvision is not installed."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("torchvision is not installed")
+
+    logger.addFilter(is_news)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_news)
+
+
+@contextmanager
+def torchlib_read_once() -> Iterator[None]:
+    """Torch's exporter reads its translations from their sources in every export, but once inside the ``with`` block.
+
+    That is most of the time that a small export takes. Inside the block it knows the sizes of complex tensors too.
+    """
+    class_ = _registry_class()
+    read = vars(class_)["from_torchlib"]
+
+    @functools.cache
+    def once(**arguments: Any) -> Any:
+        registry = read.__get__(None, class_)(**arguments)
+        # A complex tensor is one of pairs along a last dimension, and the sizes before that are its own.
+        for name in ("aten::sym_size.int", "aten::sym_storage_offset"):
+            found = registry.functions[name]
+            registry.functions[name] = [*found, *(replace(item, is_complex=True) for item in found)]
+        return registry
+
+    def from_torchlib(cls: Any, /, **arguments: Any) -> Any:
+        # An export adds the user's translations to its registry.
+        registry = copy.copy(once(**arguments))
+        registry.functions = {name: list(found) for name, found in registry.functions.items()}
+        return registry
+
+    class_.from_torchlib = classmethod(from_torchlib)
+    try:
+        yield
+    finally:
+        class_.from_torchlib = read
+
+
+@guarded("torch.onnx._internal.exporter._registration.ONNXRegistry")
+def _registry_class() -> Any:
+    from torch.onnx._internal.exporter import _registration
+
+    return _registration.ONNXRegistry
+
+
+@contextmanager
+def recorded_nodes(opset_version: int) -> Iterator[list[onnx_ir.Node]]:
+    """Record the nodes that are emitted inside the ``with`` block, the way torch's exporter does."""
+    recorder = _recorder(opset_version)
+    with evaluator.default_as(recorder):
+        yield recorder.nodes
+
+
+@guarded("torch.onnx._internal.exporter._building.OpRecorder")
+def _recorder(opset_version: int) -> Any:
+    from torch.onnx._internal.exporter import _building
+
+    return _building.OpRecorder(Opset("", opset_version), {})  # type: ignore[abstract] # as torch makes it

@@ -1,0 +1,56 @@
+"""Nested tuples, lists, dicts and registered classes: their leaves, in the order of torch.export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from .guard import guarded
+
+
+@guarded("torch.utils._pytree.tree_leaves")
+def flatten(tree: Any) -> list[Any]:
+    """The leaves."""
+    return _pytree.tree_leaves(tree)
+
+
+def present_leaves(tree: Any) -> list[Any]:
+    """The leaves that are not None."""
+    return [leaf for leaf in flatten(tree) if leaf is not None]
+
+
+@guarded("torch.utils._pytree.tree_flatten_with_path")
+def named_leaves(tree: Any) -> list[tuple[tuple[str, ...], Any]]:
+    """The leaves with their places: ``("1", "mask")`` for ``tree[1]["mask"]``."""
+    found, _ = _pytree.tree_flatten_with_path(tree)
+    return [(tuple(str(key).strip(".[]'") for key in path), leaf) for path, leaf in found]
+
+
+@guarded("torch.utils._pytree.tree_unflatten")
+def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
+    """The structure of `tree` with other leaves."""
+    return _pytree.tree_unflatten(list(leaves), _pytree.tree_structure(tree))
+
+
+def is_tensor(leaf: Any) -> bool:
+    """Whether it is a tensor of torch."""
+    return isinstance(leaf, torch.Tensor)
+
+
+def tensor_leaves(tree: Any) -> list[torch.Tensor]:
+    """The tensors among the leaves."""
+    return [leaf for leaf in flatten(tree) if is_tensor(leaf)]
+
+
+def replaced(tree: Any, values: Iterable[Any], which: Callable[[Any], bool] = is_tensor) -> Any:
+    """The structure with others, one by one, in the place of its tensors, or of other leaves."""
+    rest = iter(values)
+    return unflatten(tree, [next(rest) if which(leaf) else leaf for leaf in flatten(tree)])
+
+
+def clone_tensors(tree: Any) -> Any:
+    """The structure with every tensor cloned."""
+    return replaced(tree, [tensor.detach().clone() for tensor in tensor_leaves(tree)])

@@ -1,0 +1,96 @@
+"""What the translations of one export emit, written down while they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir
+from onnxscript import OnnxFunction
+
+from ..errors import ExportError
+
+
+class Keepers(AbstractContextManager["Keepers"]):
+    """Uses of values that no pass sees, since no graph has them; inside its ``with`` block nothing drops the values."""
+
+    def __init__(self) -> None:
+        self._nodes: list[onnx_ir.Node] = []
+
+    def keep(self, values: Sequence[onnx_ir.Value]) -> None:
+        """Count as a use of the values."""
+        self._nodes.append(onnx_ir.Node("", "Identity", values))
+
+    def __exit__(self, *_: object) -> None:
+        for node in self._nodes:
+            for index in range(len(node.inputs)):
+                node.replace_input_with(index, None)
+        self._nodes.clear()
+
+
+class Functions(dict[tuple[str, str], OnnxFunction[..., Any]]):
+    """onnxscript functions by domain and name."""
+
+    def enter(self, function: OnnxFunction[..., Any]) -> bool:
+        """Enter a function, and tell whether it is new.
+
+        Raises
+        ------
+        ExportError
+            There is another of its name.
+        """
+        key = function.opset.domain, function.name
+        if self.get(key, function) is not function:
+            raise ExportError(
+                f"two onnxscript functions are called {key[0]}::{key[1]}; give one another name, or another domain "
+                'with @onnxscript.script(onnxscript.values.Opset("domain", 1))'
+            )
+        new = key not in self
+        self[key] = function
+        return new
+
+
+@dataclass
+class Emission:
+    """What was emitted.
+
+    Attributes
+    ----------
+    versions : dict
+        The versions in which each ``(domain, name)`` was.
+    functions : Functions
+        Those that were called.
+    keepers : Keepers
+        Keep the nodes of declared ops from being dropped.
+    """
+
+    keepers: Keepers
+    versions: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+    functions: Functions = field(default_factory=Functions)
+
+    def add(self, domain: str, name: str, version: int) -> None:
+        """Note that an operator was emitted."""
+        self.versions.setdefault((domain, name), set()).add(version)
+
+
+_current: ContextVar[Emission | None] = ContextVar("emission", default=None)
+
+
+def current() -> Emission | None:
+    """The one that is being recorded; None where somebody else than `exporters.export` exports."""
+    return _current.get()
+
+
+@contextmanager
+def recorded() -> Iterator[Emission]:
+    """Record what is emitted inside the ``with`` block."""
+    with Keepers() as keepers:
+        emission = Emission(keepers)
+        token = _current.set(emission)
+        try:
+            yield emission
+        finally:
+            _current.reset(token)
