@@ -139,6 +139,25 @@ def _registry_class() -> Any:
 
 
 @contextmanager
+def complex32_known() -> Iterator[None]:
+    """Have torch's exporter carry complex32 as it does other complex tensors: pairs of float16."""
+    known = _element_types()
+    # ONNX has no such type; of a complex tensor the exporter keeps that of its parts.
+    known[torch.complex32] = onnx_ir.DataType.UNDEFINED
+    try:
+        yield
+    finally:
+        del known[torch.complex32]
+
+
+@guarded("torch.onnx._internal.exporter._core._TORCH_DTYPE_TO_ONNX")
+def _element_types() -> dict[torch.dtype, onnx_ir.DataType]:
+    from torch.onnx._internal.exporter import _core
+
+    return _core._TORCH_DTYPE_TO_ONNX
+
+
+@contextmanager
 def recorded_nodes(opset_version: int) -> Iterator[list[onnx_ir.Node]]:
     """Record the nodes that are emitted inside the ``with`` block, the way torch's exporter does."""
     recorder = _recorder(opset_version)

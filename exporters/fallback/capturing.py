@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch.export.graph_signature import OutputKind
 
-from .._torch_private.operators import OpOverload
+from .._torch_private.operators import OpOverload, qualified_name
 from ..program import Model
+from . import rule
 from .interception import Interception
 from .named_calls import mark
 
@@ -43,7 +45,7 @@ def capture_graph(
             captured = model
         else:
             captured = _capture(model, args, dict(kwargs), _as_dims(dynamic_shapes), translated)
-        functional: torch.export.ExportedProgram = captured.run_decompositions({})
+        functional: torch.export.ExportedProgram = captured.run_decompositions(_decompositions())
     _drop_mutations(functional)
     mark(functional)
     return functional
@@ -59,6 +61,16 @@ def _drop_mutations(program: torch.export.ExportedProgram) -> None:
     output.args = (tuple(returned[index] for index in kept),)
     program.graph_signature.output_specs = [specs[index] for index in kept]
     program.graph_module.recompile()
+
+
+@functools.cache
+def _decompositions() -> dict[OpOverload, Callable[..., Any]]:
+    """Those of operators that are torch's own business: no model may name them, and may name what they are made of."""
+    return {
+        target: parts
+        for target, parts in torch.export.default_decompositions().items()
+        if qualified_name(target).startswith("aten::_") and rule.refusal(target, {"aten"})
+    }
 
 
 def _capture(

@@ -178,9 +178,17 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
     return tuple(_array(target, result, inputs) for result in results)
 
 
+# Graphs have running statistics of half precision in float32; on a CPU torch returns them as they are.
+_BATCH_NORMS = {"aten::_batch_norm_with_update_functional", "aten::_native_batch_norm_legit_functional"}
+
+
 def call(target: OpOverload, values: dict[str, Any]) -> Any:
     """Call an operator with arguments by name."""
-    return target(**values)
+    result = target(**values)
+    if qualified_name(target) in _BATCH_NORMS:
+        *others, mean, variance = result
+        return *others, *(item.to(torch.promote_types(item.dtype, torch.float32)) for item in (mean, variance))
+    return result
 
 
 def _complex(array: np.ndarray[Any, Any]) -> torch.Tensor:

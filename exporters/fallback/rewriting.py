@@ -88,7 +88,7 @@ def _unfit(value: Any) -> str:
     for tensor in tensor_leaves(value):
         if tensor.layout is not torch.strided:
             return f"it has a sparse tensor ({tensor.layout}), and ONNX has none"
-        if tensor.dtype is torch.complex32 or tensor.is_quantized or "bits" in str(tensor.dtype):
+        if tensor.is_quantized or "bits" in str(tensor.dtype):
             return f"it has a tensor of {tensor.dtype}, which neither ONNX nor NumPy has"
     return ""
 

@@ -9,7 +9,7 @@ import onnx_ir
 
 from pyops.kernels.fft import NORMS
 
-from .table import Pairs, constant, kernels, lower, onnx_ops
+from .table import Pairs, constant, kernels, lower, onnx_ops, vector
 
 _Kind = Literal["full", "real to half", "half to real"]
 
@@ -50,7 +50,7 @@ def _transform(
         axes = [axis - len(s) for axis in axes]
     normalization = NORMS[forward].index(norm or "backward")
     given: dict[str, Any] = {"dim": axes, "forward": forward, "normalization": normalization}
-    sizes = None if s is None else _vector(s)
+    sizes = None if s is None else vector(s)
     if values.dtype not in (onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE):
         values = onnx_ops.Cast(values, to=onnx_ir.DataType.FLOAT)
     if kind == "half to real":
@@ -62,14 +62,6 @@ def _transform(
     return kernels.FftR2c(values, sizes, onesided=False, **given)
 
 
-def _vector(sizes: Sequence[Any]) -> Any:
-    """Sizes, some of which may be values of the graph, as one tensor."""
-    if all(isinstance(size, int) for size in sizes):
-        return constant(list(sizes))
-    parts = [constant([size]) if isinstance(size, int) else onnx_ops.Reshape(size, constant([1])) for size in sizes]
-    return onnx_ops.Concat(*parts, axis=0)
-
-
 def _as_pairs(x: Any, rank: int) -> Any:
     """Real values as complex ones."""
     return onnx_ops.Pad(onnx_ops.Unsqueeze(x, constant([-1])), constant([0] * (2 * rank + 1) + [1]))
@@ -77,7 +69,7 @@ def _as_pairs(x: Any, rank: int) -> Any:
 
 @lower("aten::_fft_c2r", takes_complex=True)
 def _c2r(self: Pairs, dim: Sequence[int], normalization: int, last_dim_size: Any) -> Any:
-    sizes = _vector([*[-1] * (len(dim) - 1), last_dim_size])
+    sizes = vector([*[-1] * (len(dim) - 1), last_dim_size])
     return kernels.FftC2r(self.value, sizes, dim=list(dim), normalization=normalization)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -60,6 +60,14 @@ def transposed(matrices: onnx_ir.Value) -> Any:
     assert matrices.shape is not None  # torch's exporter has it of every value
     rank = len(matrices.shape)
     return onnx_ops.Transpose(matrices, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+def vector(sizes: Sequence[Any]) -> Any:
+    """Sizes, some of which may be values of the graph, as one tensor."""
+    if all(isinstance(size, int) for size in sizes):
+        return constant(list(sizes))
+    parts = [constant([size]) if isinstance(size, int) else onnx_ops.Reshape(size, constant([1])) for size in sizes]
+    return onnx_ops.Concat(*parts, axis=0)
 
 
 rows: dict[str, Row] = {}

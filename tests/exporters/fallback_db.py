@@ -97,6 +97,13 @@ ROWS = [
     Row("a histogram", lambda x: torch.histogram(x, 4), (rand(4, 3),), ("aten::histogram.bin_ct",), (rand(2, 5),)),
     Row("its edges", torch.histogram, (rand(9), torch.arange(4.0)), ("aten::histogram.bins_tensor",)),
     Row(
+        "complex32",
+        lambda x: torch.view_as_real(torch.masked_select(torch.complex(x, -x), x > 0.3)),
+        (rand(9, dtype=torch.float16),),
+        ("aten::masked_select",),
+        (rand(12, dtype=torch.float16),),
+    ),
+    Row(
         "complex sizes",
         lambda x: torch.istft(x, 10, window=torch.ones(10)),
         (rand(6, 3, dtype=torch.complex64),),

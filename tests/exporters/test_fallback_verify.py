@@ -12,6 +12,11 @@ CASES = {
     "wrong numbers": (lambda x: F.avg_pool2d(x, 3, 2, 1, True, True, 2), (rand(1, 1, 4, 4),), "aten::avg_pool2d"),
     "another shape": (torch.sum, (rand(2, 2).to(torch.complex64),), "aten::sum"),
     "refused": (lambda x: F.pad(x, (-1, 1), "replicate"), (rand(1, 1, 4),), ""),
+    "half batch": (
+        lambda x: F.batch_norm(x, x.new_zeros(2), x.new_ones(2), training=True),
+        (rand(4, 2, 3, dtype=torch.float16),),
+        "aten::_native_batch_norm_legit_functional",
+    ),
     "no kernel": (lambda x: x << 1, (torch.arange(3, dtype=torch.int16),), "aten::__lshift__.Scalar"),
 }
 
@@ -25,7 +30,7 @@ def export(module, args, **arguments):
     return exporters.export(module, args, kernels=False, fallback="verify", verbose=False, **arguments)
 
 
-@pytest.mark.parametrize("case", ["wrong numbers", "no kernel"])
+@pytest.mark.parametrize("case", ["wrong numbers", "half batch", "no kernel"])
 def test_it_is_found_and_cured(case, model):
     function, args, operator = CASES[case]
     module = model(function)
@@ -34,6 +39,18 @@ def test_it_is_found_and_cured(case, model):
     assert found.operator == operator
     assert found.differences or found.error
     assert exporters.verify(module, args, program).ok
+
+
+def test_what_no_model_may_name_is_taken_apart(model):
+    def function(x, mask, index, values):
+        return torch.ops.aten._unsafe_masked_index_put_accumulate(x, mask, [index], values)
+
+    half = rand(5, dtype=torch.float16)
+    args = (half, torch.tensor([True, False, True]), torch.tensor([0, 2, 4]), half[:3])
+    program = export(model(function), args)
+    (found,) = program.fallbacks  # ONNX Runtime adds no float16 at indices
+    assert found.operator == "aten::index_put"
+    assert exporters.verify(model(function), args, program).ok
 
 
 def test_it_says_how_far_off_it_was(model):
