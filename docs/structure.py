@@ -51,7 +51,7 @@ def packages() -> list[str]:
 
 def section(package: str) -> str:
     """A package: what it is for, what it imports of other packages, and its modules."""
-    inside = {name for name in imports() if package in (name, name.rpartition(".")[0])} - {"pyops", "exporters"}
+    inside = {name for name in imports() if name.rpartition(".")[0] == package} - {*packages()}
     outside = sorted({package_of(used) for name in inside for used in imports()[name]} - {package})
     used = ", ".join(f"`{name}`" for name in outside) or "nothing"
     rows = "\n".join(f"| `{short(name)}` | {first_line(name)} |" for name in sorted(inside))

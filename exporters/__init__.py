@@ -1,19 +1,5 @@
 """PyTorch models to ONNX, with operators of any domain.
 
-Where what is:
-
-- `export` chooses between the two exporters, `dynamo` and `torchscript`; both end in `finishing` the model of a
-  `program`
-- an Op in torch: `custom_op`, with `torch_schema` and `cuda_kernel`
-- torch operators as nodes: `translating`; with those of `kernels`, the ops of `pyops.kernels`, in `translation_table`
-- operators without a translation, as nodes that call torch: `fallback`
-- ONNX's own schemas of the ops: `onnx_schemas`
-- torch against ONNX Runtime: `verifying`
-- torch's side of things: operators by name in `torch_ops`, `tensors`, whole arguments and results in `adapt`, a
-  `single_call`, and all private interfaces in `_torch_private`
-- what an export would need, before it: `explain`, with `support`; `explanations` of what torch and onnxscript say
-- how many of torch's operators go through an export: `coverage`, by `__main__`; the whole loop on real data: `demo`
-
 Examples
 --------
 >>> import exporters, torch
