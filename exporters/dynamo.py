@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ._torch_private.exporter import complex32_known, torchvision_not_missed
+from ._torch_private.exporter import complex32_known, torchlib_read_once
 from .explanations import unwrapped
 from .finishing.finish import finish
 from .finishing.opset_imports import check_custom_opsets
@@ -57,7 +57,7 @@ def capture(
 
 
 def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> torch.onnx.ONNXProgram:
-    with torchvision_not_missed(), complex32_known(), warnings.catch_warnings():
+    with torchlib_read_once(), complex32_known(), warnings.catch_warnings():
         # Torch's own copying of its exported program raises this; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
         # Inputs that share a dimension are meant to share its name.

@@ -80,13 +80,19 @@ def untranslated(program: torch.export.ExportedProgram, kept: Iterable[OpOverloa
 
 
 @functools.cache
-def _torchlib() -> Any:
-    with torchvision_not_missed():
-        return _registry_class().from_torchlib()
+def _torchlib(**arguments: Any) -> Any:
+    """Torch's translations, as its exporter asks for them; they know the sizes of complex tensors too."""
+    with _torchvision_not_missed():
+        registry = _reading().__get__(None, _registry_class())(**arguments)
+    # A complex tensor is one of pairs along a last dimension, and the sizes before that are its own.
+    for name in ("aten::sym_size.int", "aten::sym_storage_offset"):
+        found = registry.functions[name]
+        registry.functions[name] = [*found, *(replace(item, is_complex=True) for item in found)]
+    return registry
 
 
 @contextmanager
-def torchvision_not_missed() -> Iterator[None]:
+def _torchvision_not_missed() -> Iterator[None]:
     """Keep torch's exporter from logging, operator by operator, that torchvision is not installed."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
 
@@ -102,25 +108,17 @@ def torchvision_not_missed() -> Iterator[None]:
 
 @contextmanager
 def torchlib_read_once() -> Iterator[None]:
-    """Torch's exporter reads its translations from their sources in every export, but once inside the ``with`` block.
+    """Torch's exporter reads its translations from their sources in every export, but once inside ``with`` blocks.
 
-    That is most of the time that a small export takes. Inside the block it knows the sizes of complex tensors too.
+    That is most of the time that a small export takes.
     """
     class_ = _registry_class()
-    read = vars(class_)["from_torchlib"]
-
-    @functools.cache
-    def once(**arguments: Any) -> Any:
-        registry = read.__get__(None, class_)(**arguments)
-        # A complex tensor is one of pairs along a last dimension, and the sizes before that are its own.
-        for name in ("aten::sym_size.int", "aten::sym_storage_offset"):
-            found = registry.functions[name]
-            registry.functions[name] = [*found, *(replace(item, is_complex=True) for item in found)]
-        return registry
+    _reading()  # while it is torch's own
+    before = vars(class_)["from_torchlib"]
 
     def from_torchlib(cls: Any, /, **arguments: Any) -> Any:
         # An export adds the user's translations to its registry.
-        registry = copy.copy(once(**arguments))
+        registry = copy.copy(_torchlib(**arguments))
         registry.functions = {name: list(found) for name, found in registry.functions.items()}
         return registry
 
@@ -128,7 +126,13 @@ def torchlib_read_once() -> Iterator[None]:
     try:
         yield
     finally:
-        class_.from_torchlib = read
+        class_.from_torchlib = before
+
+
+@functools.cache
+def _reading() -> Any:
+    """How torch reads its translations, first asked for before anything takes its place."""
+    return vars(_registry_class())["from_torchlib"]
 
 
 @guarded("torch.onnx._internal.exporter._registration.ONNXRegistry")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import sys
@@ -11,7 +10,6 @@ from concurrent.futures import as_completed
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from .._torch_private.exporter import torchlib_read_once
 from .attempt import attempt
 from .plan import Plan
 from .reasons import Kind, one_line
@@ -66,7 +64,6 @@ def _start(database: str) -> None:
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(silence, stream.fileno())
-    contextlib.ExitStack().enter_context(torchlib_read_once())
     _database = Database(database)
 
 

@@ -15,7 +15,6 @@ import torch
 from pyops.errors import PyopsError
 
 from .. import dynamo
-from .._torch_private.exporter import torchlib_read_once
 from .._torch_private.operators import OpOverload, qualified_name
 from ..errors import ExportError
 from ..explanations import causes
@@ -62,18 +61,17 @@ def export(
         use_fallback()
     attempts = Attempts(model, args, arguments, carriers)
     failure = None
-    with torchlib_read_once():
-        try:
-            program = dynamo.capture(model, args, kernels=carriers.kernels, **arguments)
-        except Exception as error:
-            if _is_ours(error):
-                raise
-            failure = error
-        if failure is not None:
-            # Outside the handler, so that it does not become the context of what is raised here.
-            program = attempts.after(failure)
-        if verified and attempts.check():
-            program = attempts.run()
+    try:
+        program = dynamo.capture(model, args, kernels=carriers.kernels, **arguments)
+    except Exception as error:
+        if _is_ours(error):
+            raise
+        failure = error
+    if failure is not None:
+        # Outside the handler, so that it does not become the context of what is raised here.
+        program = attempts.after(failure)
+    if verified and attempts.check():
+        program = attempts.run()
     return program
 
 

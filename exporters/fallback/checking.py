@@ -17,7 +17,6 @@ import torch
 from pyops.types import DType
 
 from .. import dynamo
-from .._torch_private.exporter import torchlib_read_once
 from .._torch_private.operators import OpOverload
 from .._torch_private.trees import flatten, replaced
 from ..adapt import to_onnx_outputs
@@ -166,7 +165,7 @@ def wrong_calls(
     passed = {name: value for name, value in arguments.items() if name in ("opset_version", "optimize", "kernels")}
     bar = arguments.get("verbose") is not False
     found: dict[str, Finding] = {}
-    with torchlib_read_once(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         # They are about the export of one operator alone.
         warnings.simplefilter("ignore")
         for call in shown_if_possible(calls, "checking each operator", len(calls)) if bar else calls:

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import exporters
-from exporters._torch_private.exporter import torchlib_read_once
 from exporters.translating import translations
 
 
@@ -35,12 +34,6 @@ def export(request) -> Callable[..., exporters.Program]:
 def own_registrations(monkeypatch):
     """No translation of another test, and none left behind."""
     monkeypatch.setattr(translations, "_translations", {})
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _torchs_translations_are_read_once():
-    with torchlib_read_once():
-        yield
 
 
 @pytest.fixture(autouse=True)
