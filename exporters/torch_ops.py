@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -59,9 +60,7 @@ def overloads(name: Any) -> list[OpOverload]:
 
 def is_native(target: OpOverload) -> bool:
     """Whether torch's exporter translates an operator, or makes others of it that it may translate."""
-    return (
-        can_decompose(target) or target in torch.export.default_decompositions() or own_translation(target) is not None
-    )
+    return can_decompose(target) or target in _decompositions() or own_translation(target) is not None
 
 
 def written(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -83,6 +82,12 @@ def written(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[list[A
         positional.pop()
     keywords = [index for index, item in enumerate(declared) if item.keyword_only and not default[index]]
     return [values[index] for index in positional], {declared[index].name: values[index] for index in keywords}
+
+
+@functools.cache
+def _decompositions() -> frozenset[object]:
+    # What reading the table looks for anew each time, in all of torch, are operators that can_decompose knows.
+    return frozenset(torch.export.default_decompositions())
 
 
 def _packet(namespace: str, name: str) -> Any:

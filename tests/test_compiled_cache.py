@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripts import run_script
+from tests.scripts import run_new_script
 
 COUNT = """
 import logging
@@ -56,7 +56,7 @@ print(scale(np.ones(1, np.float32), k=2).tolist(), "compiled" if Events.count el
 
 
 def run(kernel: str, expected: str) -> None:
-    run_script((COUNT, kernel, RUN), expected)
+    run_new_script((COUNT, kernel, RUN), expected)
 
 
 def results(scale: float, where: str) -> str:

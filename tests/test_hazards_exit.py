@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts import run_script
+from tests.scripts import run_new_script
 
 pytestmark = pytest.mark.usefixtures("engine_of_scripts")
 
@@ -99,6 +99,6 @@ ENDINGS = {
 
 @pytest.mark.parametrize(("ending", "printed", "code"), ENDINGS.values(), ids=ENDINGS.keys())
 def test_the_process_ends_as_it_should(ending: str, printed: str, code: int) -> None:
-    errors = run_script((DECLARE, ending), printed, code)
+    errors = run_new_script((DECLARE, ending), printed, code)
     assert ("the end" in errors) == (code == 1)
     assert "Fatal" not in errors

@@ -110,8 +110,12 @@ def compare(call: Call) -> bool:
     invariant = COMPARED.get(call.name, lambda _, results: results)
     rtol, atol = max(TOLERANCES.get(item.dtype, (0, 0)) for item in expected)
     rtol, atol = max((rtol, atol), TOLERANCES[np.dtype(np.float32)]) if call.name in INEXACT else (rtol, atol)
-    for one, other in zip(invariant(call, actual), invariant(call, expected), strict=True):
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol, err_msg=str(call))
+    try:
+        for one, other in zip(invariant(call, actual), invariant(call, expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+    except AssertionError as error:
+        error.add_note(str(call))  # which takes longer than the test
+        raise
     return True
 
 
