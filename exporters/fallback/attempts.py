@@ -70,7 +70,7 @@ def export(
     if failure is not None:
         # Outside the handler, so that it does not become the context of what is raised here.
         program = attempts.after(failure)
-    if verified and attempts.check():
+    if verified and attempts.check(rewritten=failure is not None):
         program = attempts.run()
     return program
 
@@ -152,10 +152,17 @@ class Attempts:
                 program.fallbacks = recording.fallbacks(left_to_torch)
                 return program
 
-    def check(self) -> bool:
-        """Find the calls that are wrong or refused; whether there are any."""
+    def check(self, *, rewritten: bool) -> bool:
+        """Find the calls that are wrong or refused; whether there are any.
+
+        Parameters
+        ----------
+        rewritten : bool
+            Whether the export rewrote what cannot be translated, so that it is not to be compared.
+        """
         graph = self._graph()
-        self._rewritten(graph)
+        if rewritten:
+            self._rewritten(graph)
         names = {name for name, node in call_nodes(graph) if not rewriting.refusal(node) and _is_checked(node)}
         args, kwargs = (self._args, self._kwargs) if self._args or self._kwargs else graph.example_inputs
         calls = checking.distinct_calls(graph, args, kwargs, names)
