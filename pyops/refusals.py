@@ -12,8 +12,10 @@ from .explanations import explanations
 from .hosting import declared_name
 from .model import Model, key_of
 from .resolution import Resolution, describe_missing
+from .tables import printable
 from .types import dtype_name, from_type_str
 
+_LONGEST = 4000  # characters
 _LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a registered kernel")
 
 
@@ -46,7 +48,13 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
 
 def listing(headline: str, lines: list[str]) -> str:
     """A headline, and what is wrong in lines below it."""
-    return "\n".join([f"{headline}:", *(f"  - {line}" for line in lines)])
+    return "\n".join(map(_readable, [f"{headline}:", *(f"  - {line}" for line in lines)]))
+
+
+def _readable(text: str) -> str:
+    """A text of a length that somebody reads, whatever names a model has, which must not command the terminal either."""
+    text = printable(text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 def _unknown_operators(model: Model, resolution: Resolution) -> list[str]:
