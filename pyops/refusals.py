@@ -21,14 +21,15 @@ _LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a register
 
 def explained(error: Exception, source: Model, resolution: Resolution, engine: str) -> BaseException:
     """ONNX Runtime's refusal of a model, with the operators that it is about, where that can be told."""
-    if engine == "extensions" and any(text in str(error) for text in _LIBRARY_TWICE):
+    is_twice = any(text in str(error) for text in _LIBRARY_TWICE)
+    if engine == "extensions" and is_twice:
         twice = EngineError(
             "the extensions engine registers onnxruntime-extensions' library itself, and a library that the options "
             f"hold already has the same domains; leave it out of the options ({error})"
         )
         twice.__cause__ = error
         return twice
-    lines = _unknown_operators(source, resolution)
+    lines = [] if is_twice else _unknown_operators(source, resolution)
     hosted_by = extensions.PLACE_TYPE if engine == "extensions" else None
     lines += _mistyped_inputs(source, resolution, str(error), hosted_by)
     if not lines:
@@ -52,7 +53,7 @@ def listing(headline: str, lines: list[str]) -> str:
 
 
 def _readable(text: str) -> str:
-    """A text of a length that somebody reads, whatever names a model has, which must not command the terminal either."""
+    """A text that somebody can read whatever names a model has, which must not command the terminal."""
     text = printable(text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 

@@ -116,7 +116,9 @@ def test_a_name_that_is_no_text_is_said(inside):
     for place in range(data.count(inside)):
         pieces = data.split(inside)
         damaged = inside.join(pieces[: place + 1]) + b"\xff" + inside[1:] + inside.join(pieces[place + 1 :])
-        with pytest.raises(ModelError, match=r"has the name b'\\xff.*not UTF-8.*; the file is damaged: export it again"):
+        with pytest.raises(
+            ModelError, match=r"has the name b'\\xff.*not UTF-8.*; the file is damaged: export it again"
+        ):
             pyops.InferenceSession(damaged)
 
 

@@ -1,4 +1,4 @@
-"""What torch's own kernels leave unchecked: indices, sizes and shapes that reach beyond a tensor's memory, or never end.
+"""What torch's own kernels leave unchecked: what reaches beyond a tensor's memory, and numbers that they loop on.
 
 Torch's Python functions check these, its operators do not, and a model file names operators. Every check takes
 the arguments of a call by name and raises InputError. Tensors that torch writes to, whatever the operator's schema

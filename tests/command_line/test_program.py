@@ -88,13 +88,12 @@ def test_progress_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) 
 
 
 def started(*arguments: str, wanted: int, before: str = "", **environment: str) -> str:
-    """What the program writes to stderr, in a process of its own, after some code."""
+    """What the program writes, in a process of its own, after some code."""
     code = f"{before}\nimport sys\nsys.argv = {['pyops', *arguments]!r}\nfrom pyops.__main__ import main\nmain()"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
     )
     assert done.returncode == wanted, done.stderr
