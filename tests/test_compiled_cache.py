@@ -123,4 +123,4 @@ def test_a_user_without_a_home_has_it_compiled_each_time(folder: Path, monkeypat
 
         pwd.getpwuid = getpwuid
     """
-    run_script((nobody, COUNT, KERNEL, RUN), results(4.0, "compiled"))
+    run_new_script((nobody, COUNT, KERNEL, RUN), results(4.0, "compiled"))
