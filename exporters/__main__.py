@@ -12,7 +12,7 @@ def main() -> None:
     """Parse the command line and run the command; what is wrong is said in a line."""
     try:
         _app()()
-    except PyopsError as error:
+    except (PyopsError, OSError) as error:  # OSError: a file cannot be written
         sys.exit(f"error: {error}")
 
 

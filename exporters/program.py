@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from pyops.writing import whole_file
 
 from .adapt import input_values
 from .fallback.record import Fallback
@@ -36,6 +39,24 @@ class Program(torch.onnx.ONNXProgram):
     def __repr__(self) -> str:
         fallbacks = "\n".join(map(str, self.fallbacks))
         return f"{super().__repr__()}\n{fallbacks}" if fallbacks else super().__repr__()
+
+    def save(self, destination: str | os.PathLike[str], **options: Any) -> None:
+        """Save the model, whole or not at all: where it fails, what was there before stays.
+
+        Parameters
+        ----------
+        destination : str or os.PathLike
+            The file; weights that are external data lie in another one beside it.
+        **options
+            As for ``torch.onnx.ONNXProgram.save``: ``external_data=True`` and the like.
+
+        Raises
+        ------
+        OSError
+            It cannot be written; names `destination`.
+        """
+        with whole_file(destination) as part:
+            super().save(part, **options)
 
     def initialize_inference_session(self, initializer: Callable[[Any], Any] | None = None) -> None:
         """Make the session that calling the program uses.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import io
 import sys
 
 
@@ -15,7 +16,11 @@ def main() -> None:
         if package not in ("typer", "rich"):
             raise
         sys.exit(f'error: the command line needs {package}, which is not installed: pip install "onnx-pyops[cli]"')
-    faulthandler.enable()  # kernels may call machine code
+    if sys.stderr is not None:  # it may be closed
+        faulthandler.enable()  # kernels may call machine code
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # whose encoding may lack what a model's names have
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="pyops")
 
 

@@ -22,6 +22,7 @@ from .hints import HintError, resolve, spell, split_variadic, strip_none, substi
 from .signature import Input, Output, Signature, TypeParameter
 from .type_parameters import is_abstract, type_parameter
 
+_HIGHEST_VERSION = 2**31 - 2  # ONNX Runtime counts in 32 bits, and to one more
 _NAME = re.compile(r"(?P<domain>[A-Za-z_][\w.\-]*)::(?P<name>[A-Za-z_]\w*)")
 
 
@@ -67,8 +68,10 @@ def split_op_type(op_type: Any) -> tuple[str, str]:
 
 def check_version(version: Any, op_type: str) -> None:
     """Refuse what cannot be an opset version."""
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise DeclarationError(f"{op_type}: version is {version!r}; an opset version is an int from 1 on")
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= _HIGHEST_VERSION:
+        raise DeclarationError(
+            f"{op_type}: version is {version!r}; an opset version is an int from 1 on, up to {_HIGHEST_VERSION}"
+        )
 
 
 def with_may_inplace(signature: Signature, names: Mapping[str, str]) -> Signature:

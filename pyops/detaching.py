@@ -27,11 +27,14 @@ Array = np.ndarray[Any, Any]
 _CONTAINERS = (dict, list, set, tuple)
 _UNSEARCHED = {str, bytes, int, float, bool, CodeType, ModuleType}
 _MOST_SEARCHED = 10_000
+_MOST_REPEATED = 2**28  # bytes, of what np.broadcast_to and sliding windows spread out of little memory
 _searching = threading.Lock()
 
 
 def detach(arrays: Sequence[Array | None], kernel: Callable[..., Any], traceback: TracebackType | None = None) -> bool:
     """Give arrays, and those derived from them, copies of their elements, in place.
+
+    What repeats its elements without end (`numpy.broadcast_to`), or is too large to copy, becomes empty.
 
     Parameters
     ----------
@@ -92,8 +95,18 @@ def _own(arrays: Iterable[Array]) -> None:
     for array in list(arrays):
         # Restoring a pickled state is the one way NumPy has to give an array other memory in place.
         # Subclasses have states of their own.
-        state: Any = (1, array.shape, array.dtype, False, np.asarray(array).tobytes())
+        shape, data = _copied(array)
+        state: Any = (1, shape, array.dtype, False, data)
         np.ndarray.__setstate__(array, state)
+
+
+def _copied(array: Array) -> tuple[tuple[int, ...], bytes]:
+    """The shape and elements of a copy; none where that would take memory that there is not."""
+    first, last = np.lib.array_utils.byte_bounds(array)
+    if array.nbytes <= max(last - first, _MOST_REPEATED):
+        with contextlib.suppress(MemoryError):
+            return array.shape, np.asarray(array).tobytes()
+    return (0,), b""
 
 
 def _derived(items: Iterable[Any], held: dict[int, Array]) -> Iterator[Array]:

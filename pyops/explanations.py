@@ -28,6 +28,15 @@ _OPSET_TOO_OLD = re.compile(r"No Op registered for (?P<name>\w+) with domain_ver
 
 _EXPLANATIONS = (
     (
+        r"Domain already set in registry",
+        "a library that the session options hold has operators in a domain in which ops are declared with pyops; "
+        'declare these in another domain, or use engine="extensions", which hosts them elsewhere',
+    ),
+    (
+        r"Conflicting with a registered kernel",
+        "where the session options hold one library twice (register_custom_ops_library), make new options",
+    ),
+    (
         r"Failed to add kernel for (?P<name>\w+) (?P<domain>\S+) .*Conflicting with a registered kernel",
         "{domain}::{name} was declared twice with onnxruntime_extensions.onnx_op, which cannot replace an operator; "
         "restart Python, and declare it with @pyops.onnx_op, which can",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from .errors import ModelError
 from .hosting import Host
 from .node import linked_attributes
 from .op import AnyOp
+from .origin import DELETED, working_folder
 
 if TYPE_CHECKING:
     import onnx
@@ -173,10 +175,18 @@ def load(source: Any) -> Model:
     FileNotFoundError
         There is no such file.
     ModelError
-        The source is nothing of these, or a protobuf too large to be handed over as bytes.
+        The source is nothing of these, a protobuf too large to be handed over as bytes, or one with names that are
+        no text.
     """
     if isinstance(source, Model):
         return source
+    loaded = _load(source)
+    if loaded.proto is not None:
+        _check_names(loaded.proto)
+    return loaded
+
+
+def _load(source: Any) -> Model:
     proto = getattr(source, "model_proto", source)
     if isinstance(proto, (str, os.PathLike)):
         return _load_file(Path(os.fspath(proto)))
@@ -197,9 +207,35 @@ def load(source: Any) -> Model:
     )
 
 
+def _check_names(proto: onnx.ModelProto) -> None:
+    # Protobuf gives those that are no UTF-8 as bytes.
+    containers = (proto.graph, *proto.functions)
+    imports = (entry for item in (proto, *proto.functions) for entry in item.opset_import)
+    for name in itertools.chain((entry.domain for entry in imports), *map(_names, containers)):
+        if isinstance(name, bytes):
+            raise ModelError(
+                f"the model has the name {name[:40]!r}, which is not UTF-8, as names in ONNX are; the file is damaged: "
+                "export it again"
+            )
+
+
+def _names(container: Any) -> Iterator[str | bytes]:
+    yield from (container.name, getattr(container, "domain", ""))
+    for value in (*container.input, *container.output):  # a function's are names alone
+        yield getattr(value, "name", value)
+    for tensor in getattr(container, "initializer", ()):
+        yield tensor.name
+    for node in container.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _names(graph)
+
+
 def _load_file(path: Path) -> Model:
     if not path.is_file():
-        raise FileNotFoundError(f"there is no model file {os.fspath(path)!r} (from {Path.cwd()})")
+        raise FileNotFoundError(f"there is no model file {os.fspath(path)!r} (from {working_folder() or DELETED})")
     if path.suffix == ".ort":
         return Model(os.fspath(path))
     return Model(os.fspath(path), _parse(path.read_bytes()), os.fspath(path.parent))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, SupportsIndex, TypeVar, cast
 
 from . import kernel, origin, shape_functions
 from .callables import check_kernel_parameters
@@ -347,6 +348,13 @@ class Op(Generic[P, R]):
     def location(self) -> str:
         """Where that function stands: ``file:line``."""
         return origin.location(self.function)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        # By its name, as a function, where it is found there; but by value from a notebook, as cloudpickle does.
+        module = sys.modules.get(self.__module__)
+        if self.__module__ != "__main__" and getattr(module, self.__name__, None) is self:
+            return self.__name__
+        return super().__reduce_ex__(protocol)
 
     def __repr__(self) -> str:
         version = "" if self.version == 1 else f", version {self.version}"

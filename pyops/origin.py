@@ -10,6 +10,8 @@ from typing import Any
 
 from .signature import Signature
 
+DELETED = "a folder that has been deleted"
+
 
 def location(function: Callable[..., Any]) -> str:
     """Where a function stands: ``file:line``; ``unknown`` for one that is not written in Python."""
@@ -20,9 +22,18 @@ def location(function: Callable[..., Any]) -> str:
 def source_line(function: Callable[..., Any]) -> str:
     """Its location, from the working directory if it is below that."""
     path, _, line = location(function).rpartition(":")
-    if Path(path).is_relative_to(Path.cwd()):
-        path = str(Path(path).relative_to(Path.cwd()))
+    folder = working_folder()
+    if folder is not None and Path(path).is_relative_to(folder):
+        path = str(Path(path).relative_to(folder))
     return f"{path}:{line}" if path else line
+
+
+def working_folder() -> Path | None:
+    """Where relative paths start; None where that folder has been deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
 
 
 def module_of(function: Callable[..., Any]) -> str:

@@ -15,6 +15,7 @@ from .engines.timing import AnyOp, Call, NodeClock
 from .errors import PyopsError
 from .session import InferenceSession
 from .tables import Part, Shown
+from .writing import write_text
 
 _MOST_CALLS = 1_000_000  # as ONNX Runtime keeps
 # Linux has no thread of such a number: ours stand beside those of ONNX Runtime, as threads of their own.
@@ -100,11 +101,13 @@ class Profile(Shown):
         ------
         PyopsError
             `beside` is given and the session was made without ``enable_profiling``, or is no such file.
+        OSError
+            It cannot be written; a file that was there before is unchanged.
         """
         events = self._events(self._session_start or self._start)
         if beside is not None:
             events = self._ort_events(Path(beside)) + events
-        Path(path).write_text(json.dumps(events))
+        write_text(path, json.dumps(events))
 
     def _ort_events(self, path: Path) -> list[Any]:
         if not self._session_start:
@@ -113,7 +116,7 @@ class Profile(Shown):
                 "options.enable_profiling = True"
             )
         try:
-            events = json.loads(path.read_text())
+            events = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(events, list):
                 raise ValueError("expected a list of events")
         except (OSError, ValueError) as error:

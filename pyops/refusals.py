@@ -12,21 +12,24 @@ from .explanations import explanations
 from .hosting import declared_name
 from .model import Model, key_of
 from .resolution import Resolution, describe_missing
+from .tables import printable
 from .types import dtype_name, from_type_str
 
+_LONGEST = 4000  # characters
 _LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a registered kernel")
 
 
 def explained(error: Exception, source: Model, resolution: Resolution, engine: str) -> BaseException:
     """ONNX Runtime's refusal of a model, with the operators that it is about, where that can be told."""
-    if engine == "extensions" and any(text in str(error) for text in _LIBRARY_TWICE):
+    is_twice = any(text in str(error) for text in _LIBRARY_TWICE)
+    if engine == "extensions" and is_twice:
         twice = EngineError(
             "the extensions engine registers onnxruntime-extensions' library itself, and a library that the options "
             f"hold already has the same domains; leave it out of the options ({error})"
         )
         twice.__cause__ = error
         return twice
-    lines = _unknown_operators(source, resolution)
+    lines = [] if is_twice else _unknown_operators(source, resolution)
     hosted_by = extensions.PLACE_TYPE if engine == "extensions" else None
     lines += _mistyped_inputs(source, resolution, str(error), hosted_by)
     if not lines:
@@ -46,7 +49,13 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
 
 def listing(headline: str, lines: list[str]) -> str:
     """A headline, and what is wrong in lines below it."""
-    return "\n".join([f"{headline}:", *(f"  - {line}" for line in lines)])
+    return "\n".join(map(_readable, [f"{headline}:", *(f"  - {line}" for line in lines)]))
+
+
+def _readable(text: str) -> str:
+    """A text that somebody can read whatever names a model has, which must not command the terminal."""
+    text = printable(text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 def _unknown_operators(model: Model, resolution: Resolution) -> list[str]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onnx import helper
 
 import pyops
-from tests.models import make_model
+from pyops.errors import ModelError
+from tests.models import chain, make_model
 
 extensions = pytest.importorskip("onnxruntime_extensions")
 
@@ -161,3 +162,25 @@ def test_a_tokenizer_of_theirs_feeds_an_op_of_ours():
         pyops.InferenceSession(split, engine="extensions"),
     ):
         assert session.run(None, feed)[0].tolist() == [3, 3, 5, 3]
+
+
+def holding(*libraries: Path) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    for library in libraries:
+        options.register_custom_ops_library(str(library))
+    return options
+
+
+def test_what_the_libraries_of_others_take_is_said(library):
+    with pytest.raises(ModelError, match=r"hold one library twice.*make new options") as caught:
+        pyops.InferenceSession(chain("others::Triple"), holding(library, library), engine="native")
+    assert "is not declared" not in str(caught.value)
+
+    @pyops.onnx_op("others::Ours")
+    def ours(x: F32) -> F32:
+        return x
+
+    with pytest.raises(ModelError, match=r'has operators in a domain in which ops are declared.*engine="extensions"'):
+        pyops.InferenceSession(chain("others::Ours"), holding(library), engine="native")
+    session = pyops.InferenceSession(chain("others::Ours"), holding(library), engine="extensions")
+    assert session.run(None, {"x": np.ones(1, np.float32)})[0] == 1

@@ -110,3 +110,17 @@ def test_where_nothing_can_be_kept_it_is_compiled_each_time(folder: Path) -> Non
     shutil.rmtree(folder)
     folder.write_text("no folder")
     run(KERNEL, results(4.0, "compiled"))
+
+
+def test_a_user_without_a_home_has_it_compiled_each_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYOPS_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    nobody = """
+        import pwd
+
+        def getpwuid(number):
+            raise KeyError(number)
+
+        pwd.getpwuid = getpwuid
+    """
+    run_new_script((nobody, COUNT, KERNEL, RUN), results(4.0, "compiled"))

@@ -207,3 +207,35 @@ def test_a_session_outlives_the_options_it_was_made_from() -> None:
         np.testing.assert_array_equal(sessions[-1].run(None, {"x": X})[0], X + 1)
         sessions.pop()
         gc.collect()
+
+
+@pytest.mark.parametrize("shaped", [False, True], ids=["no shape function", "shape function"])
+def test_an_output_for_which_there_is_no_memory_is_a_memory_error(shaped: bool) -> None:
+    @onnx_op("tests::Huge")
+    def huge(x: F32, *, size: int, out: F32 | None = None) -> F32:
+        return np.broadcast_to(x[:1], (size,)) if out is None else out
+
+    if shaped:
+        huge.register_shape_inference(lambda x, *, size: x.like(shape=(size,)))
+    for size in (2**50, 2**60):
+        node = helper.make_node("Huge", ["x"], ["y"], domain="tests", size=size)
+        model = make_model([node], [("x", np.float32, None)], [("y", np.float32, None)], {"tests": 1})
+        session = pyops.InferenceSession(model)
+        with pytest.raises(MemoryError, match=f"size {size * 4}") as caught:
+            session.run(None, {"x": np.ones(1, np.float32)})
+        assert "tests::Huge" in caught.value.__notes__[0]
+
+
+def test_an_exception_costs_no_memory_for_what_a_kernel_had_spread_out() -> None:
+    @onnx_op("tests::Spread")
+    def spread(x: F32) -> F32:
+        wide = np.broadcast_to(x, (2**50, 3))
+        near = np.broadcast_to(x, (2, 3))
+        raise LookupError(wide, near)
+
+    session = pyops.InferenceSession(chain("tests::Spread"))
+    with pytest.raises(LookupError) as caught:
+        session.run(None, {"x": X})
+    wide, near = caught.value.args
+    assert wide.size == 0
+    assert near.tolist() == [X.tolist()] * 2

@@ -106,3 +106,32 @@ def test_what_is_not_known_passes_as_it_is():
     model = chain("known::Fine", "Cast")
     with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.InvalidGraph, match="Required attribute 'to'"):
         pyops.InferenceSession(model)
+
+
+@pytest.mark.parametrize("inside", [b"dom", b"Op", b"node0", b"known", b"graph"])
+def test_a_name_that_is_no_text_is_said(inside):
+    model = chain("known::Op")
+    model.graph.node.add(op_type="If", name="dom").attribute.add(name="branch").g.node.add(op_type="Op")
+    data = model.SerializeToString()
+    for place in range(data.count(inside)):
+        pieces = data.split(inside)
+        damaged = inside.join(pieces[: place + 1]) + b"\xff" + inside[1:] + inside.join(pieces[place + 1 :])
+        with pytest.raises(
+            ModelError, match=r"has the name b'\\xff.*not UTF-8.*; the file is damaged: export it again"
+        ):
+            pyops.InferenceSession(damaged)
+
+
+def test_names_neither_fill_nor_command_the_terminal():
+    @onnx_op("known::Fine")
+    def fine(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+
+    for name in ("\x1b[31m" + "long" * 10000, "\N{RIGHT-TO-LEFT OVERRIDE}" + "é" * 10000):
+        for domain in ("known", "elsewhere"):
+            with pytest.raises(ModelError) as caught:
+                pyops.InferenceSession(chain(f"{domain}::{name}"))
+            text = str(caught.value)
+            assert all(char.isprintable() or char == "\n" for char in text)
+            assert len(text) < 20000
+            assert "is not declared" in text

@@ -1,5 +1,9 @@
 """Which op a domain, a name and a version stand for."""
 
+import copy
+import importlib
+import multiprocessing
+import pickle
 from typing import Any
 
 import numpy as np
@@ -93,3 +97,22 @@ def test_latest_and_domains_list_what_is_declared():
     assert newest in registry.latest()
     assert [op.version for op in registry.latest() if op.name == "Scale" and op.domain == "tests.registry"] == [2]
     assert "tests.registry" in registry.domains()
+
+
+def test_an_op_of_a_module_is_pickled_by_its_name(tmp_path, monkeypatch):
+    lines = (
+        "import numpy as np, pyops",
+        "from numpy.typing import NDArray",
+        "@pyops.onnx_op('tests.registry::Twice')",
+        "def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:",
+        "    return x + x",
+        "def work(op):",
+        "    return op(np.ones(1, np.float32)).tolist()",
+    )
+    (tmp_path / "pickled_ops.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("pickled_ops")
+    assert pickle.loads(pickle.dumps(module.twice)) is module.twice
+    assert copy.deepcopy(module.twice) is module.twice
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply_async(module.work, (module.twice,)).get(60) == [2]

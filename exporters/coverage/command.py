@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from pyops.writing import write_text
+
 from ..errors import ExportError
 from . import table
 from .plan import Mode, Plan
@@ -52,8 +54,8 @@ def coverage(
     _run(file, calls, workers, timeout)
     files = [ResultFile.read(path) for path in sorted(results.glob("*.jsonl"))]
     complete = [item for item in files if item.complete]
-    (json or results / "coverage.json").write_text(table.as_json(complete))
-    (markdown or results / "coverage.md").write_text(table.as_markdown(complete))
+    write_text(json or results / "coverage.json", table.as_json(complete))
+    write_text(markdown or results / "coverage.md", table.as_markdown(complete))
     Console().print(table.summary([file]), markup=False, highlight=False, soft_wrap=True)
 
 

@@ -14,6 +14,8 @@ import onnxruntime
 import onnxscript
 import torch
 
+from pyops.writing import write_text
+
 from ..errors import ExportError
 from .plan import Mode, Plan
 
@@ -98,7 +100,8 @@ class ResultFile:
         ExportError
             It is not such a file.
         """
-        lines = path.read_text().splitlines(keepends=True)
+        # A run that was stopped may have been so within a character.
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         try:
             header = json.loads(lines[0])
             plan = Plan(**{**header["plan"], "mode": Mode(header["plan"]["mode"])})
@@ -136,13 +139,25 @@ class ResultFile:
     def write(self) -> None:
         """Write the whole file."""
         header = json.dumps({"plan": asdict(self.plan), "total": self.total, "versions": self.versions})
-        self.path.write_text("".join([f"{header}\n", *map(_line, self._results.values())]))
+        write_text(self.path, "".join([f"{header}\n", *map(_line, self._results.values())]))
 
     def add(self, result: Result) -> None:
-        """Keep a result, on disk too."""
+        """Keep a result, on disk too.
+
+        Raises
+        ------
+        ExportError
+            The disk is full, say.
+        """
         self._results[result.op, result.sample] = result
-        with self.path.open("a") as file:
-            file.write(_line(result))
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(_line(result))
+        except OSError as error:
+            raise ExportError(
+                f"{self.path} cannot be added to ({error}); it has {len(self) - 1} results: make room, and run this "
+                "again to go on from there"
+            ) from error
 
     @property
     def complete(self) -> bool:

@@ -1,4 +1,4 @@
-"""What torch's own kernels leave unchecked: indices, sizes and shapes that reach beyond a tensor's memory.
+"""What torch's own kernels leave unchecked: what reaches beyond a tensor's memory, and numbers that they loop on.
 
 Torch's Python functions check these, its operators do not, and a model file names operators. Every check takes
 the arguments of a call by name and raises InputError. Tensors that torch writes to, whatever the operator's schema
@@ -24,7 +24,7 @@ def check(name: str, values: Values) -> None:
     Raises
     ------
     InputError
-        The call would read or write beyond one of its tensors.
+        The call would read or write beyond one of its tensors, or never return.
     """
     with contextlib.suppress(KeyError):  # an argument is missing, and torch says so
         if name in _CHECKS:
@@ -125,10 +125,20 @@ def _lu(values: Values) -> None:
     _within(pivots, 1, matrix.shape[-2], "pivots")
 
 
+def _matrix_power(values: Values) -> None:
+    # Torch negates it until it is positive.
+    _demand(values["n"] != -(2**63), "an n above -2**63")
+
+
 def _pack_padded_sequence(values: Values) -> None:
     x = values["input"]
     _demand(x.dim() >= 2, "an input of two dimensions or more")
     _within(values["lengths"], 1, x.shape[1 if values.get("batch_first") else 0], "lengths")
+
+
+def _random(values: Values) -> None:
+    # Torch looks for the number after it without end.
+    _demand(values.get("from") != 2**63 - 1, "a from below 2**63 - 1")
 
 
 def _recurrent(values: Values) -> None:
@@ -178,6 +188,7 @@ _CHECKS: dict[str, Callable[[Values], None]] = {
     **dict.fromkeys(["aten::lstm", "aten::gru", "aten::rnn_relu", "aten::rnn_tanh"], _recurrent),
     **dict.fromkeys(["aten::lu_unpack", "aten::lu_solve", "aten::linalg_lu_solve"], _lu),
     **dict.fromkeys(["aten::fractional_max_pool2d", "aten::fractional_max_pool3d"], _fractional_max_pool),
+    **dict.fromkeys(["aten::linalg_matrix_power", "aten::matrix_power"], _matrix_power),
     **dict.fromkeys(["aten::_weight_norm", "aten::_weight_norm_interface"], _weight_norm),
     "aten::_grouped_mm": _grouped_mm,
     "aten::_pack_padded_sequence": _pack_padded_sequence,
@@ -185,5 +196,6 @@ _CHECKS: dict[str, Callable[[Values], None]] = {
     "aten::ctc_loss": _ctc_loss,
     "aten::embedding_bag": _embedding_bag,
     "aten::linalg_ldl_solve": _ldl,
+    "aten::random": _random,
     "aten::segment_reduce": _segment_reduce,
 }

@@ -19,6 +19,7 @@ import typer
 from .. import plugins, registry
 from ..attribute import AttributeKind
 from ..op import AnyOp, Op
+from ..origin import DELETED, working_folder
 from ..resolution import describe_missing
 from ..signature import Signature
 from ..types import ELEMENT_TYPES, STRING, describe, dtype_name, from_type_str, native_dtype
@@ -47,12 +48,12 @@ def import_module(name: str) -> dict[str, Any]:
         There is none of this name.
     """
     # The installed script, unlike ``python -m``, does not look into the working directory.
-    here = os.fspath(Path.cwd())
+    here = os.fspath(working_folder() or "")  # which is how sys.path names it
     if here not in sys.path:
         sys.path.insert(0, here)
     if name.endswith(".py"):
         if not Path(name).is_file():
-            raise typer.BadParameter(f"there is no file {name!r} (from {here})")
+            raise typer.BadParameter(f"there is no file {name!r} (from {here or DELETED})")
         return runpy.run_path(name, run_name=Path(name).stem)
     if not name or name.startswith("."):
         raise typer.BadParameter(f"expected a module or a file.py, got {name!r}")
@@ -61,7 +62,7 @@ def import_module(name: str) -> dict[str, Any]:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # it is there, and lacks something itself
-        raise typer.BadParameter(f"there is no module {name!r} (looked for from {here}, too)") from error
+        raise typer.BadParameter(f"there is no module {name!r} (looked for from {here or DELETED}, too)") from error
 
 
 def find_op(spec: str) -> AnyOp:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import typer
 
+from ..errors import PyopsError
 from ..inspection import inspect
 from ..types import describe, dtype_name
+from ..writing import whole_file
 from . import options
 from .arguments import as_feed, import_modules, read_arrays
 from .output import Answer, answering, progress_console
+
+_FILE_NAMES = sys.getfilesystemencoding()
+_LONGEST = 200  # bytes, of the 255 that file systems take
 
 
 @answering
@@ -80,12 +87,19 @@ def _save(folder: Path, names: list[str], results: list[Any]) -> list[str]:
     files: list[str] = []
     for name, value in zip(names, results, strict=True):
         # The model chooses the names: none may lead out of the folder, or take another's place.
-        stem = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
+        spelled = name.encode(_FILE_NAMES, "replace")[:_LONGEST].decode(_FILE_NAMES, "ignore")
+        stem = re.sub(r"[^\w.-]", "_", spelled).lstrip(".") or "output"
         while str(folder / f"{stem}.npy") in files:
             stem += "_"
         path = folder / f"{stem}.npy"
         array = np.asarray(value)
-        np.save(path, array.astype(str) if array.dtype == object else array, allow_pickle=False)
+        try:
+            with whole_file(path) as part, part.open("wb") as file:
+                # To a file itself NumPy writes past Python, and does not notice where the disk is full.
+                writer: Any = SimpleNamespace(write=file.write)
+                np.save(writer, array.astype(str) if array.dtype == object else array, allow_pickle=False)
+        except OSError as error:
+            raise PyopsError(str(error)) from error
         files.append(str(path))
     return files
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import sys
@@ -92,11 +93,19 @@ def answering(command: Callable[P, Answer | None]) -> Callable[P, None]:
         except (Exception, SystemExit) as error:  # a module or a kernel may want to end the process
             message = _spell(error)
         else:
-            if answer is not None:
+            if answer is None:
+                return
+            try:
                 print(json.dumps(answer.data, indent=2, default=str)) if as_json else answer.print()
-            if answer is not None and not answer.ok:
-                raise typer.Exit(FAILED)
-            return
+                print(end="", flush=True)
+            except OSError as error:
+                if error.errno == errno.EPIPE:  # who read has gone, and typer ends the command
+                    raise
+                message = f"the answer cannot be written to stdout: {error}"
+            else:
+                if not answer.ok:
+                    raise typer.Exit(FAILED)
+                return
         typer.echo(printable(f"error: {message}"), err=True)
         raise typer.Exit(FAILED)
 

@@ -24,11 +24,19 @@ from numba.core.codegen import RuntimeLinker
 from . import progress
 
 
-def folder() -> Path:
-    """Where machine code is kept: ``$PYOPS_CACHE_DIR``, or ``pyops`` in the user's cache folder."""
-    chosen = os.environ.get("PYOPS_CACHE_DIR")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(chosen) if chosen else Path(base, "pyops")
+def folder() -> Path | None:
+    """Where machine code is kept: ``$PYOPS_CACHE_DIR``, or ``pyops`` in the user's cache folder.
+
+    None for a user who has no home, as in a container that runs under a number that nobody has.
+    """
+    if chosen := os.environ.get("PYOPS_CACHE_DIR"):
+        return Path(chosen)
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base, "pyops")
+    try:
+        return Path.home() / ".cache" / "pyops"
+    except RuntimeError:
+        return None
 
 
 def keep(compiled: Any, name: str, *made_from: str | None) -> None:
@@ -56,11 +64,14 @@ def _versions() -> str:
 
 
 def _is_usable() -> bool:
+    path = folder()
+    if path is None:
+        return False
     try:
-        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
         return False
-    return os.access(folder(), os.W_OK)
+    return os.access(path, os.W_OK)
 
 
 class _Keyed(NamedTuple):
@@ -75,7 +86,7 @@ class _Locator(_CacheLocator):
         self._keyed = keyed
 
     def get_cache_path(self) -> str:
-        return str(folder())
+        return str(folder() or "")
 
     def get_source_stamp(self) -> str:
         return self._keyed.key

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import operator
 import platform
+import re
 import sys
 from collections.abc import Callable
 from ctypes import PYFUNCTYPE, c_char_p, c_int, c_size_t, c_uint32, c_void_p
@@ -24,6 +25,7 @@ API_VERSION = 25
 OLDEST_MINOR = 28
 
 ORT_FAIL = 1
+_OUT_OF_MEMORY = re.compile("Failed to allocate memory|storage size overflow")
 
 # Parameters of the functions that run for every tensor of every call: converting arguments is most
 # of what calling them costs. They take ctypes objects (c_void_p, byref) for pointers, never ints,
@@ -120,9 +122,12 @@ class Api:
         ------
         EngineError
             With ONNX Runtime's message.
+        MemoryError
+            There is not as much as was asked for.
         """
         if status:
-            raise EngineError(self.take_message(status))
+            message = self.take_message(status)
+            raise (MemoryError if _OUT_OF_MEMORY.search(message) else EngineError)(message)
 
     def get(self, kind: type[ctypes._SimpleCData[Any]], function: Callable[..., int | None], *arguments: Any) -> Any:
         """What a function writes to where its last parameter says, of a ctypes type; None for a null pointer.

@@ -85,3 +85,43 @@ def test_without_the_extra_it_is_named(missing: str) -> None:
 def test_progress_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: False, write=print, flush=print))
     assert pyops.cli.output.progress_console().quiet
+
+
+def started(*arguments: str, wanted: int, before: str = "", **environment: str) -> str:
+    """What the program writes, in a process of its own, after some code."""
+    code = f"{before}\nimport sys\nsys.argv = {['pyops', *arguments]!r}\nfrom pyops.__main__ import main\nmain()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == wanted, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_terminal_without_letters_gets_their_numbers() -> None:
+    model = chain("Neg")
+    model.graph.output[0].name = model.graph.node[0].output[0] = "µ"
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    arguments = ("run", save(model), "-x", "x=float32[2]", "--save", ".")
+    assert "\\xb5" in started(*arguments, wanted=0, **ascii_only)
+    assert Path("_.npy").is_file()
+
+
+def test_a_full_stdout_is_said() -> None:
+    said = started("list", before="import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)", wanted=1)
+    assert said == "error: the answer cannot be written to stdout: [Errno 28] No space left on device\n"
+
+
+def test_a_closed_stderr_is_none_to_fail_at() -> None:
+    assert "domain" in started("list", "-i", "typed_ops", before="import sys; sys.stderr = None", wanted=0)
+
+
+def test_a_deleted_working_folder_is_said() -> None:
+    gone = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"
+    show = f"import typed_ops; {gone}; import pyops; print(pyops.ops())"
+    said = started("run", "-i", "nowhere", __file__, before=show, wanted=2)
+    assert "typed_ops.py" in said
+    assert "deleted" in said

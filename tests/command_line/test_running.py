@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.commands import command, parsed, save
+from tests.disks import full_disk
 from tests.models import chain
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -106,3 +107,24 @@ def test_wrong_usage_is_said_with_the_fix(arguments: tuple[str, ...], message: s
     model.graph.input[0].type.tensor_type.shape.dim.add(dim_param="n")
     result = command("run", save(model), *arguments, code=2)
     assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_outputs_that_do_not_fit_the_disk_are_said(folder: Path) -> None:
+    path = save(chain("Neg"))
+    with full_disk():
+        result = command("run", path, "-x", "x=float32[1000]", "--save", "out", code=1)
+    assert result.stderr.startswith("error: ")
+    assert "out/y.npy" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list((folder / "out").iterdir()) == []
+
+
+def test_outputs_whose_names_no_file_can_have_are_saved(folder: Path) -> None:
+    model = chain("Neg")
+    for letter in "yé":
+        model.graph.output.add().CopyFrom(model.graph.output[0])
+        model.graph.output[-1].name = letter * 300
+        model.graph.node.add(op_type="Identity", input=["y"], output=[letter * 300])
+    records = parsed("run", save(model), "-x", "x=float32[]", "--save", "out")
+    assert sorted(map(str, Path("out").iterdir())) == sorted(record["file"] for record in records)
+    assert len(records) == 3

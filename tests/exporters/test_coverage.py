@@ -20,6 +20,7 @@ from exporters.coverage.pool import attempts
 from exporters.coverage.results import Result, ResultFile, Status
 from exporters.coverage.samples import Database
 from exporters.coverage.table import as_json, as_markdown
+from tests.disks import full_disk
 
 ROOT = Path(__file__).parents[2]
 PLANTED = "tests.exporters.planted_ops:ops"
@@ -221,3 +222,21 @@ def test_the_tables_have_what_fell_back(tmp_path):
     assert written["reproduced"] == ["op0", "op1"]
     assert [item["op"] for item in written["others"]] == ["op2"]
     assert written["custom nodes"]["op1"] == {"aten::a": 1}
+
+
+def test_what_a_run_has_found_outlives_a_full_disk_and_a_kill(tmp_path):
+    path, plan = tmp_path / "run.jsonl", Plan(Mode.PLAIN, "", 1, False, "*", PLANTED)
+    file = ResultFile.resume(path, plan, 50)
+    for number in range(8):
+        file.add(Result(f"op{number}", 0, Status.FAILED, reason="größer " * 4))
+    whole = path.read_bytes()
+    with full_disk(len(whole) - 100), pytest.raises(OSError, match=r"run\.jsonl"):
+        ResultFile.resume(path, plan, 50)
+    with full_disk(len(whole) + 40), pytest.raises(ExportError, match=r"run\.jsonl cannot be added to.*has 8 results"):
+        file.add(Result("op8", 0, Status.REPRODUCED, reason="é" * 100))
+    assert path.read_bytes().startswith(whole)
+    assert len(ResultFile.resume(path, plan, 50)) == 8
+    # Killed within a letter.
+    path.write_bytes(whole[: whole.rindex("ß".encode()) + 1])
+    assert len(ResultFile.resume(path, plan, 50)) == 7
+    assert [item.name for item in tmp_path.iterdir()] == ["run.jsonl"]

@@ -222,6 +222,9 @@ attempt("aten::fractional_max_pool2d", self=F(1, 1, 6, 6), kernel_size=[2, 2], o
 recurrent = dict(has_biases=False, num_layers=BIG, dropout=0.0, train=False, bidirectional=False, batch_first=False)
 attempt("aten::lstm.input", input=F(3, 2, 4), hx=[F(1, 2, 5), F(1, 2, 5)], params=[F(20, 4), F(20, 5)], **recurrent)
 attempt("aten::batch_norm", input=F(5, 5))
+for operator in ("aten::linalg_matrix_power", "aten::matrix_power"):
+    attempt(operator, self=F(2, 2), n=-(2**63))
+attempt("aten::random.from", self=F(2), **{"from": 2**63 - 1, "to": None})
 
 mean, variance = torch.zeros(3), torch.ones(3)
 attempt("aten::batch_norm", **norm | dict(input=F(5, 3), weight=F(3), running_mean=mean, running_var=variance),
@@ -256,6 +259,9 @@ InputError aten::lstm: expected 2000000000 params for 1000000000 layers, not 2
 RuntimeError aten::batch_norm() is missing value for argument 'weight'. Declaration: aten::batch_norm(Tensor input, \
 Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
 bool cudnn_enabled) -> Tensor
+InputError aten::linalg_matrix_power: expected an n above -2**63
+InputError aten::matrix_power: expected an n above -2**63
+InputError aten::random: expected a from below 2**63 - 1
 ran
 [0.0, 0.0, 0.0] [1.0, 1.0, 1.0]
 ran
