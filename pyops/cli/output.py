@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -102,6 +103,8 @@ def answering(command: Callable[P, Answer | None]) -> Callable[P, None]:
                 if error.errno == errno.EPIPE:  # who read has gone, and typer ends the command
                     raise
                 message = f"the answer cannot be written to stdout: {error}"
+                # What is left of it would be written at exit, and fail.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             else:
                 if not answer.ok:
                     raise typer.Exit(FAILED)

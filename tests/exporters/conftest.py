@@ -30,6 +30,11 @@ def export(request) -> Callable[..., exporters.Program]:
     )
 
 
+@pytest.fixture(autouse=True)
+def _registrations_end_with_their_test(monkeypatch):
+    monkeypatch.setattr(translations, "_translations", dict(translations._translations))
+
+
 @pytest.fixture
 def own_registrations(monkeypatch):
     """No translation of another test, and none left behind."""
