@@ -17,6 +17,7 @@ from ctypes import c_int, c_void_p
 from typing import Any, NamedTuple
 
 from .. import devices
+from ..errors import EngineError
 from ..types import DType
 from .c_api import Api
 
@@ -124,7 +125,7 @@ def _allocate(cupy: Any, owner: _Owner, size: int) -> Any:
         return cupy.get_default_memory_pool().malloc(size)
     try:
         address = owner.api.get(c_void_p, owner.api.AllocatorAlloc, owner.allocator, size) or 0
-    except MemoryError as error:
+    except (EngineError, MemoryError) as error:  # arenas word it in several ways
         # On the error below the pool gives back what it does not need, and tries again. That may still be in use by
         # what is queued, and the arena gives it to any stream.
         cuda.runtime.deviceSynchronize()
