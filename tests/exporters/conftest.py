@@ -30,8 +30,8 @@ def export(request) -> Callable[..., exporters.Program]:
     )
 
 
-@pytest.fixture(autouse=True)
-def _registrations_end_with_their_test(monkeypatch):
+@pytest.fixture
+def registrations_end_with_the_test(monkeypatch):
     monkeypatch.setattr(translations, "_translations", dict(translations._translations))
 
 

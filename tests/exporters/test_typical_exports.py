@@ -19,6 +19,8 @@ import pyops
 from exporters.export import TorchArguments
 from pyops.shapes import Spec
 
+pytestmark = pytest.mark.usefixtures("registrations_end_with_the_test")
+
 T = TypeVar("T", np.float32, np.float64)
 
 
