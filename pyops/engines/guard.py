@@ -161,17 +161,30 @@ def checkpoint(function: Callable[..., Any], interrupted: Callable[[BaseExceptio
 
     def take() -> Generator[Callable[..., Any], Any, None]:
         error: BaseException | None = None
+        # Levels for the same reason as in a guard: an interrupt may come while one is taken.
         while True:
             try:
                 while True:
-                    if error is not None:
-                        interrupted(error)
-                        error = None
-                    yield function
+                    try:
+                        while True:
+                            try:
+                                while True:
+                                    if error is not None:
+                                        interrupted(error)
+                                        error = None
+                                    yield function
+                            except GeneratorExit:
+                                raise
+                            except BaseException as caught:
+                                error = error or caught
+                    except GeneratorExit:
+                        raise
+                    except BaseException as caught:
+                        error = error or caught
             except GeneratorExit:
                 raise
             except BaseException as caught:
-                error = caught
+                error = error or caught
 
     class Callback(threading.local):
         ready: Any = SimpleNamespace(function=function)
