@@ -199,7 +199,10 @@ def ort_api() -> Api:
         options.intra_op_num_threads = 1
         with _showing(options, [Host(op.domain, op.name, op)], keep=False):
             model = onnx.parser.parse_model(_PROBE)
-            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            try:
+                onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            except Exception as error:  # an interrupt in a callback, say
+                raise failures.pick_up(str(error)) or error from None
     return api_from_table(callbacks.tables[0])
 
 
