@@ -333,6 +333,7 @@ def test_torch_compile_with_a_flag():
         assert compiled(torch.zeros(5), True)[0].item() == 0
 
 
+@pytest.mark.xfail(strict=False, reason="now and then a call fails in torch with 'vector::reserve'; not understood yet")
 def test_registering_again_and_again_does_not_crash():
     script = """
         import gc
