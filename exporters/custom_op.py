@@ -17,10 +17,10 @@ from pyops.shapes import RuntimeDim, Spec
 from pyops.signature import Signature
 
 from . import cuda_kernel
-from ._torch_private.operators import forget_schema
+from ._torch_private.operators import call_instead, forget_schema
 from .errors import ExportError
 from .tensors import as_array, as_tensor, numpy_dtype, torch_dtype
-from .torch_ops import overloads
+from .torch_ops import find_overload, overloads
 from .torch_schema import check_name, torch_schema
 from .translating import translations
 from .translating.nodes import emit, symbolic_message
@@ -40,7 +40,7 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     Its CPU and CUDA implementations are the Op's kernels, on the tensors' own memory; its fake is
     the Op's shape function; its ONNX translation is one node of the Op. Whatever replaces a kernel
     of the Op later takes effect at once. The same name may be registered again, for this Op or
-    another.
+    another; results of earlier registrations then call the newest.
 
     Parameters
     ----------
@@ -87,11 +87,14 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
             f"with @{op.__name__}.register_shape_inference before exporters.custom_op"
         )
     schema = torch_schema(signature)
+    replaced = find_overload(name)
     try:
         registered = torch.library.custom_op(name, _implementation(op), mutates_args=(), schema=schema)
     except (RuntimeError, ValueError, AttributeError, NotImplementedError) as error:
         raise ExportError(f"torch refuses {name!r} with the schema {schema}: {error}; choose another name") from error
     forget_schema(name)
+    if replaced is not None:
+        call_instead(replaced, lambda *args, **kwargs: _registered[name][1](*args, **kwargs))
     # A kernel is any Python: without this torch drops a call whose result nobody uses.
     torch.fx.node.has_side_effect(overloads(name)[0])
     registered.register_fake(_fake(op))

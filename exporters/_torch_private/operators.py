@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = [
     "DispatchMode",
     "HigherOrderOperator",
     "OpOverload",
+    "call_instead",
     "called_overload",
     "can_decompose",
     "forget_schema",
@@ -114,6 +116,14 @@ def spell(overload: OpOverload) -> str:
 def forget_schema(name: str) -> None:
     """Drop what torch remembers of the schema of ``ns::name``, which it does not when that is replaced."""
     operator_schemas._SCHEMA_TO_SIGNATURE_CACHE.pop((name, ""), None)
+
+
+@guarded("OpOverload._op")
+def call_instead(overload: OpOverload, function: Callable[..., Any]) -> None:
+    """Let an overload that torch has destroyed, and its packet, call a function: what they call is freed memory."""
+    for caller in (overload, overload._overloadpacket):
+        assert callable(caller._op)
+        caller._op = function
 
 
 @guarded("torch._C._dispatch_get_all_op_names")

@@ -77,6 +77,15 @@ def test_remembered_schemas():
     assert ("torch_private::changed", "") not in cache
 
 
+def test_a_call_of_another_function_instead():
+    registered = torch.library.custom_op(
+        "torch_private::gone", lambda x: x.clone(), mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    overload = torch.ops.torch_private.gone.default
+    operators.call_instead(overload, lambda x: x + 1)
+    assert [call(torch.ones(1)).item() for call in (registered, overload, torch.ops.torch_private.gone)] == [2, 2, 2]
+
+
 def test_operator_names():
     assert {"aten::gelu", "aten::add"} <= operators.operator_names()
 
