@@ -153,38 +153,28 @@ class Guard(Generic[Given, Answer]):
 _ATTEMPTS = 8
 
 
+class _Interrupts:
+    """A reporter that tells of exceptions elsewhere, and whose answer is always the same."""
+
+    def __init__(self, answer: Any, interrupted: Callable[[BaseException], None]) -> None:
+        self.slots: dict[int, BaseException] = {}
+        self._answer = answer
+        self._interrupted = interrupted
+
+    def report(self, error: BaseException) -> Any:
+        self._interrupted(error)
+        return self._answer
+
+    def spares(self) -> Sequence[tuple[Any, int]]:
+        return [(self._answer, 0)]
+
+
 def checkpoint(function: Callable[..., Any], interrupted: Callable[[BaseException], None]) -> Callable[..., Any]:
     """`function` as a callback of any parameters before which pending interrupts are taken.
 
-    `interrupted` is told of them, and `function` runs all the same.
+    `interrupted` is told of them, and `function` runs all the same: it is what a guard answers when
+    the callback is looked up, before ctypes has a function to call.
     """
-
-    def take() -> Generator[Callable[..., Any], Any, None]:
-        error: BaseException | None = None
-        # Levels for the same reason as in a guard: an interrupt may come while one is taken.
-        while True:
-            try:
-                while True:
-                    try:
-                        while True:
-                            try:
-                                while True:
-                                    if error is not None:
-                                        interrupted(error)
-                                        error = None
-                                    yield function
-                            except GeneratorExit:
-                                raise
-                            except BaseException as caught:
-                                error = error or caught
-                    except GeneratorExit:
-                        raise
-                    except BaseException as caught:
-                        error = error or caught
-            except GeneratorExit:
-                raise
-            except BaseException as caught:
-                error = error or caught
 
     class Callback(threading.local):
         ready: Any = SimpleNamespace(function=function)
@@ -192,7 +182,8 @@ def checkpoint(function: Callable[..., Any], interrupted: Callable[[BaseExceptio
 
     callback = Callback()
     if threading.current_thread() is threading.main_thread():
-        generator = take()
-        next(generator)
-        callback.ready = type("Ready", (), {"function": property(generator.send)})()
+        guard = Guard({0: lambda _: function}, _Interrupts(function, interrupted))
+        guard.arm()
+        ready = {"first": 0, "second": None, "function": property(guard.callback.resume)}
+        callback.ready = type("Ready", (), ready)()
     return callback
