@@ -108,6 +108,8 @@ class _Recorder(torch.fx.Interpreter):
         self._found = found
 
     def run_node(self, n: torch.fx.Node) -> Any:
+        if n.target is torch.ops.aten._assert_scalar.default:
+            return None  # torch's own bounds, of which a model has none, and some of them are too tight
         if n.target is torch.ops.higher_order.cond:
             predicate, true, false, operands = self.fetch_args_kwargs_from_env(n)[0]
             results = [_Recorder(branch, self._names, self._found).run(*operands) for branch in (true, false)]
