@@ -99,6 +99,17 @@ def _one_hot(translated: Translated, x: torch.Tensor, num_classes: int = -1) -> 
     return _falling_back("aten::one_hot")(translated, x) if num_classes == -1 else NotImplemented
 
 
+def _narrow(_: Translated, x: torch.Tensor, dim: int, start: Any, length: int) -> Any:
+    """Torch's own of a start in a tensor, with what it takes for granted said to ``torch.export``."""
+    if not isinstance(start, torch.Tensor):
+        return NotImplemented
+    size = x.shape[dim]
+    first: Any = torch.where(start < 0, start + size, start).item()
+    torch._check(first >= 0)
+    torch._check(first + length <= size)
+    return x.narrow(dim, first, length)
+
+
 def _histogram(translated: Translated, x: torch.Tensor, bins: Any, *args: Any, **kwargs: Any) -> Any:
     kind = "bins_tensor" if isinstance(bins, torch.Tensor) else "bin_ct"
     return _falling_back(f"aten::histogram.{kind}", _named("histogram"))(translated, x, bins, *args, **kwargs)
@@ -159,5 +170,6 @@ for _name, _replacement in {
     "geqrf": _falling_back("aten::geqrf", _named("geqrf"), complex_outputs=2),
     "hash_tensor": _falling_back("aten::hash_tensor"),
     "histogram": _histogram,
+    "narrow": _narrow,
 }.items():
     _REPLACEMENTS |= {getattr(place, _name): _replacement for place in (torch, torch.Tensor) if hasattr(place, _name)}

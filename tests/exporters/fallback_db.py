@@ -93,6 +93,13 @@ ROWS = [
     Row("more combinations", lambda x: torch.combinations(x, 2, True), (rand(3),), ("aten::combinations",), (rand(4),)),
     Row("factors", lambda x: x.geqrf(), (rand(4, 3),), ("aten::geqrf",), (rand(2, 5),)),
     Row("complex factors", torch.geqrf, (square(3, torch.complex64),), ("aten::geqrf",), (square(4, torch.complex64),)),
+    Row(
+        "a start in a tensor",
+        lambda x, start: torch.narrow(x, 1, start, 2).mul_(2) + x[:, :2],
+        (rand(2, 4), torch.tensor(-3)),
+        (),
+        (rand(2, 4), torch.tensor(2)),
+    ),
     Row("a hash", lambda x: torch.hash_tensor(x, 1), (rand(4, 3),), ("aten::hash_tensor",), (rand(2, 5),)),
     Row("a histogram", lambda x: torch.histogram(x, 4), (rand(4, 3),), ("aten::histogram.bin_ct",), (rand(2, 5),)),
     Row("its edges", torch.histogram, (rand(9), torch.arange(4.0)), ("aten::histogram.bins_tensor",)),
