@@ -139,15 +139,7 @@ def _(a: Spec, b: Spec, *, left: bool = True, **check_errors: Any) -> tuple[Spec
 
 
 def _are_vectors(a: Shaped, b: Shaped, left: bool) -> bool:
-    """Whether the right sides are vectors.
-
-    Raises
-    ------
-    UnknownSizeError
-        It is not known yet.
-    ShapeInferenceError
-        They are, and `left` is not set.
-    """
+    """Whether the right sides are vectors, which they may not be where `left` is not set."""
     square("SolveEx", a)
     expected = tuple(a.shape[:-1])
     vectors = len(b.shape) == 1 or (len(b.shape) == len(expected) and tuple(b.shape) == expected)

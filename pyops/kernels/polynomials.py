@@ -44,15 +44,7 @@ def _polynomial(function: Function) -> Polynomial:
 
 
 def _recurrence(x: Any, n: Any, first: Any, following: Callable[[int, Any, Any, Any], Any]) -> Any:
-    """The polynomial of degree n.
-
-    Parameters
-    ----------
-    first : array
-        That of degree 1.
-    following : callable
-        That of degree k + 1, of k, x and those of degrees k and k - 1.
-    """
+    """The polynomial of degree n: `first` has degree 1, and `following` gives k + 1 of k, x and degrees k and k - 1."""
     xp = array_namespace(x)
     result = xp.where(n == 0, xp.ones_like(x), first).ravel()
     (left,) = xp.nonzero(n.ravel() > 1)
