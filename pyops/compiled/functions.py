@@ -72,13 +72,7 @@ class CallableKernel:
         keep(self.call, signature.qualified_name, *self.made_from)
 
     def compile(self, kinds: Types) -> str | None:
-        """Compile for numba types, or get the code from disk.
-
-        Returns
-        -------
-        str or None
-            Why it cannot be compiled.
-        """
+        """Compile for numba types, or get the code from disk; returns why it cannot be compiled, if so."""
         try:
             self.call.compile(kinds)
         except Exception as error:
