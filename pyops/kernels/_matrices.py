@@ -59,15 +59,6 @@ def check_pivots(op: str, factors: Shaped, pivots: Shaped) -> None:
         )
 
 
-def broadcast_batches(op: str, *inputs: Shaped) -> tuple[Dim, ...]:
-    """The dimensions before the last two, broadcast; a ShapeInferenceError if they do not."""
-    try:
-        return broadcast(*(Spec(tuple(x.shape[: len(x.shape) - 2]), np.dtype(np.float32)) for x in inputs))
-    except ShapeInferenceError as error:
-        shapes = " and ".join(str(list(x.shape)) for x in inputs)
-        raise ShapeInferenceError(f"{op}: the batch dimensions of shapes {shapes} do not broadcast") from error
-
-
 def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim, ...]:
     """The batch dimensions of X in ``A X = B``, or without `left` ``X A = B``; a ShapeInferenceError if none fits."""
     _, n = square(op, a)
@@ -75,7 +66,11 @@ def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim,
     if differ(n, rows if left else columns):
         equation = "A X = B" if left else "X A = B"
         raise ShapeInferenceError(f"{op}: the shapes {list(a.shape)} and {list(b.shape)} do not fit {equation}")
-    return broadcast_batches(op, a, b)
+    try:
+        return broadcast(*(Spec(x.shape[:-2], np.float32) for x in (a, b)))
+    except ShapeInferenceError as error:
+        shapes = f"{list(a.shape)} and {list(b.shape)}"
+        raise ShapeInferenceError(f"{op}: the batch dimensions of shapes {shapes} do not broadcast") from error
 
 
 def first_zero(a: Array) -> NDArray[np.int32]:
