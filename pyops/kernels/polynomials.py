@@ -14,6 +14,7 @@ from pyops.op import Op
 
 from ._element_types import Wide
 from ._elementwise import elementwise
+from ._variants import variant
 
 Function = Callable[[Any, Any], Any]
 Polynomial = Op[[Any, Any], NDArray[Any]]
@@ -148,12 +149,13 @@ def _shifted(polynomial: Polynomial, kind: str) -> Polynomial:
     """Declare the polynomial of 2 * x - 1."""
     plain = inspect.unwrap(polynomial.kernels["cpu"])
 
+    @_polynomial
+    @variant(f"shifted_{polynomial.__name__}", kind=kind, plain=polynomial.__name__)
     def kernel(x: Any, n: Any) -> Any:
+        """The Chebyshev polynomial of the {kind} kind of 2 * x - 1, as `{plain}`."""
         return plain(x + x - 1, n)
 
-    kernel.__name__ = kernel.__qualname__ = f"shifted_{polynomial.__name__}"
-    kernel.__doc__ = f"The Chebyshev polynomial of the {kind} kind of 2 * x - 1, as `{polynomial.__name__}`."
-    return _polynomial(kernel)
+    return kernel
 
 
 shifted_chebyshev_polynomial_t = _shifted(chebyshev_polynomial_t, "first")
