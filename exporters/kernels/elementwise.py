@@ -34,25 +34,13 @@ OF_FLOATS: dict[str, AnyOp] = {
     "hypot": pointwise.hypot,
     "copysign.Tensor": pointwise.copysign,
     "copysign.Scalar": pointwise.copysign,
-    "special_airy_ai": special.airy_ai,
-    "special_bessel_j0": special.bessel_j0,
-    "special_bessel_j1": special.bessel_j1,
-    "special_bessel_y0": special.bessel_y0,
-    "special_bessel_y1": special.bessel_y1,
-    "special_i0e": special.i0e,
-    "special_i1": special.i1,
-    "special_i1e": special.i1e,
-    "special_modified_bessel_i0": special.modified_bessel_i0,
-    "special_modified_bessel_i1": special.modified_bessel_i1,
-    "special_modified_bessel_k0": special.modified_bessel_k0,
-    "special_modified_bessel_k1": special.modified_bessel_k1,
-    "special_ndtri": special.ndtri,
-    "special_scaled_modified_bessel_k0": special.scaled_modified_bessel_k0,
-    "special_scaled_modified_bessel_k1": special.scaled_modified_bessel_k1,
-    "special_spherical_bessel_j0": special.spherical_bessel_j0,
-    "special_zeta": special.zeta,
 }
-OF_FLOATS |= {f"special_{name}": op for name, op in vars(polynomials).items() if isinstance(op, Op)}
+# Torch has the others under this prefix alone.
+OF_FLOATS |= {
+    f"special_{name}": op
+    for name, op in (vars(special) | vars(polynomials)).items()
+    if isinstance(op, Op) and op not in (special.erfcx, special.log_ndtr, special.polygamma, *OF_FLOATS.values())
+}
 for _name, _op in OF_FLOATS.items():
     lower(f"aten::{_name}")(_promoted(_op, floating=True))
 

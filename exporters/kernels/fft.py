@@ -25,8 +25,28 @@ _FUNCTIONS: dict[str, tuple[_Kind, bool]] = {
 
 
 def _over(default: tuple[int, ...] | None, kind: _Kind, forward: bool) -> Callable[..., Any]:
-    def translation(self: Any, s: Any = None, dim: Sequence[int] | None = None, norm: str | None = None) -> Any:
-        return _transform(kind, forward, self, s, default if dim is None else dim, norm)
+    def translation(self: Any, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None) -> Any:
+        # Torch takes one number for a sequence of one.
+        s = s if s is None or isinstance(s, (list, tuple)) else [s]
+        dim = default if dim is None else [dim] if isinstance(dim, int) else dim
+        complex_given = isinstance(self, Pairs)
+        values: Any = self.value if isinstance(self, Pairs) else self
+        rank = len(values.shape) - complex_given
+        axes = list(dim) if dim is not None else list(range(rank if s is None else len(s)))
+        if dim is None and s is not None:
+            axes = [axis - len(s) for axis in axes]
+        normalization = NORMS[forward].index(norm or "backward")
+        given: dict[str, Any] = {"dim": axes, "forward": forward, "normalization": normalization}
+        sizes = None if s is None else vector(s)
+        if values.dtype not in (onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE):
+            values = onnx_ops.Cast(values, to=onnx_ir.DataType.FLOAT)
+        if kind == "half to real":
+            return kernels.FftC2r(values if complex_given else _as_pairs(values, rank), sizes, **given)
+        if kind == "real to half":
+            return kernels.FftR2c(values, sizes, onesided=True, **given)
+        if complex_given:
+            return kernels.FftC2c(values, sizes, **given)
+        return kernels.FftR2c(values, sizes, onesided=False, **given)
 
     return translation
 
@@ -34,32 +54,6 @@ def _over(default: tuple[int, ...] | None, kind: _Kind, forward: bool) -> Callab
 for _family, _what in _FUNCTIONS.items():
     lower(f"aten::fft_{_family}2", takes_complex=True)(_over((-2, -1), *_what))
     lower(f"aten::fft_{_family}n", takes_complex=True)(_over(None, *_what))
-
-
-def _transform(
-    kind: _Kind, forward: bool, x: Any, s: Any | Sequence[Any] | None, dim: int | Sequence[int] | None, norm: str | None
-) -> Any:
-    # Torch takes one number for a sequence of one.
-    s = s if s is None or isinstance(s, (list, tuple)) else [s]
-    dim = [dim] if isinstance(dim, int) else dim
-    complex_given = isinstance(x, Pairs)
-    values: Any = x.value if isinstance(x, Pairs) else x
-    rank = len(values.shape) - complex_given
-    axes = list(dim) if dim is not None else list(range(rank if s is None else len(s)))
-    if dim is None and s is not None:
-        axes = [axis - len(s) for axis in axes]
-    normalization = NORMS[forward].index(norm or "backward")
-    given: dict[str, Any] = {"dim": axes, "forward": forward, "normalization": normalization}
-    sizes = None if s is None else vector(s)
-    if values.dtype not in (onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE):
-        values = onnx_ops.Cast(values, to=onnx_ir.DataType.FLOAT)
-    if kind == "half to real":
-        return kernels.FftC2r(values if complex_given else _as_pairs(values, rank), sizes, **given)
-    if kind == "real to half":
-        return kernels.FftR2c(values, sizes, onesided=True, **given)
-    if complex_given:
-        return kernels.FftC2c(values, sizes, **given)
-    return kernels.FftR2c(values, sizes, onesided=False, **given)
 
 
 def _as_pairs(x: Any, rank: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import onnx_ir
@@ -89,24 +90,16 @@ def _unique_consecutive(
 def _diagonal_scatter(
     self: Any, src: Any, offset: int | None = None, dim1: int | None = None, dim2: int | None = None
 ) -> Any:
-    return by_parts(
-        lambda values, given: kernels.DiagonalScatter(
-            values, cast(given, dtype_of(values)), offset=offset, dim1=dim1, dim2=dim2
-        ),
-        self,
-        src,
-    )
+    return _written(kernels.DiagonalScatter, self, src, offset=offset, dim1=dim1, dim2=dim2)
 
 
 @lower("aten::as_strided_scatter", takes_complex=True)
 def _as_strided_scatter(self: Any, src: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
-    return by_parts(
-        lambda values, given: kernels.AsStridedScatter(
-            values, cast(given, dtype_of(values)), size=size, stride=stride, storage_offset=storage_offset
-        ),
-        self,
-        src,
-    )
+    return _written(kernels.AsStridedScatter, self, src, size=size, stride=stride, storage_offset=storage_offset)
+
+
+def _written(kernel: Callable[..., Any], self: Any, src: Any, **places: Any) -> Any:
+    return by_parts(lambda values, given: kernel(values, cast(given, dtype_of(values)), **places), self, src)
 
 
 @lower("aten::resize", takes_complex=True)

@@ -47,23 +47,9 @@ def find(operator: str) -> Row | None:
 
 
 def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
-    """Emit the nodes that carry a call.
+    """Emit the nodes that carry a call; NotImplemented where the library has none, or an error that says why not.
 
-    Parameters
-    ----------
-    target : OpOverload
-    arguments : mapping
-        By torch's names: graph values for tensors, `Pairs` of them for complex ones, constants.
-
-    Returns
-    -------
-    onnx_ir.Value or sequence
-        What the nodes return; NotImplemented where the library does not carry this call.
-
-    Raises
-    ------
-    NoTranslationError
-        An op of the library refuses the arguments; says why.
+    The arguments go by torch's names: graph values for tensors, `Pairs` of them for complex ones, and constants.
     """
     row = find(qualified_name(target))
     if row is None or (_has_pairs(list(arguments.values())) and not row.takes_complex):

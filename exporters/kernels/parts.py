@@ -9,19 +9,9 @@ from .table import Pairs, constant, onnx_ops
 
 
 def by_parts(emit: Callable[..., Any], *values: Any) -> Any:
-    """What nodes make of values, or if they are complex of their real and of their imaginary parts, in pairs.
+    """What nodes make of values, or if all are `Pairs` of their real and of their imaginary parts, in pairs again.
 
-    Parameters
-    ----------
-    emit : callable
-        Takes one graph value for each of `values` and returns one.
-    *values : onnx_ir.Value or Pairs
-        All real or all complex.
-
-    Returns
-    -------
-    onnx_ir.Value
-        NotImplemented where some are real and some complex.
+    NotImplemented where some are real and some complex.
     """
     if not any(isinstance(value, Pairs) for value in values):
         return emit(*values)

@@ -12,13 +12,7 @@ _GROUPS = rf"{_GROUP}(?:\s*,\s*{_GROUP})*"
 
 
 def parse(text: str, signature: Signature) -> tuple[int, ...]:
-    """How many core dimensions each input and output has: ``"(n),()->(n)"`` gives 1, 0, 1.
-
-    Raises
-    ------
-    DeclarationError
-        It is no such signature, or has another number of inputs or outputs.
-    """
+    """How many core dimensions each input and output has: ``"(n),()->(n)"`` gives 1, 0, 1, if these are declared."""
     name = signature.qualified_name
     if not isinstance(text, str) or not re.fullmatch(rf"\s*{_GROUPS}\s*->\s*{_GROUPS}\s*", text):
         raise DeclarationError(

@@ -6,6 +6,7 @@ Runtime's buffers. See `pyops.compiled.layout` for the words that the code reads
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +78,7 @@ class _Writer:
         self.lines: list[str] = []
         ranks = [item[1] for item in specialization.inputs if item]
         self.out_ranks = specialization.output_ranks or ()
+        self.out_sizes = [f"shapes + {8 * at}" for at in itertools.accumulate(self.out_ranks, initial=0)]
         # An output may have any rank that numba allows, where no shape function says which.
         self.sizes = max([*ranks, *self.out_ranks, 32])
 
@@ -121,7 +123,6 @@ class _Writer:
         self.add(f"results = kernel({arguments})")
 
     def whole(self) -> str:
-        known = self.specialization.output_ranks is not None
         self.inputs()
         for i, item in enumerate(self.specialization.inputs):
             if item:
@@ -129,14 +130,11 @@ class _Writer:
         if self.specialization.buffers:
             self.buffers()
         self.call()
-        at = 0
-        if known:
-            for i, rank in enumerate(self.out_ranks):
-                self.add(
-                    f"if results[{i}].ndim != {rank} or not fits(results[{i}], shapes + {8 * at}):",
-                    f"    return {layout.MISMATCH}",
-                )
-                at += rank
+        for i, rank in enumerate(self.out_ranks):
+            self.add(
+                f"if results[{i}].ndim != {rank} or not fits(results[{i}], {self.out_sizes[i]}):",
+                f"    return {layout.MISMATCH}",
+            )
         if not self.specialization.buffers:
             self.add(f"sizes = scratch({self.sizes})")
         for i, dtype in enumerate(self.specialization.outputs[: self.specialization.used]):
@@ -153,12 +151,12 @@ class _Writer:
 
     def buffers(self) -> None:
         """Makes ``out0``, ... of ONNX Runtime's buffers, or of other memory where the model does not use an output."""
-        at = 0
         for i, (dtype, rank) in enumerate(zip(self.specialization.outputs, self.out_ranks, strict=True)):
-            shape = f"tuple_at(shapes + {8 * at}, {rank})"
+            sizes = self.out_sizes[i]
+            shape = f"tuple_at({sizes}, {rank})"
             if i < self.specialization.used:
                 self.add(
-                    f"status = allocate(state, context, {i}, shapes + {8 * at}, {rank}, out_tensor)",
+                    f"status = allocate(state, context, {i}, {sizes}, {rank}, out_tensor)",
                     "if status != 0:",
                     "    return status",
                     f"if load(out_tensor, {VALUE}) != 0:",
@@ -168,7 +166,6 @@ class _Writer:
                 )
             else:
                 self.add(f"out{i} = np.empty({shape}, np.{dtype})")
-            at += rank
 
     def job(self) -> tuple[list[tuple[str, int, int, int, DType]], int, int]:
         """The arrays of a job (name, position, rank, loops, dtype), and the position and number of the loops."""
@@ -190,14 +187,12 @@ class _Writer:
         self.add(f"job = scratch({loops_at + loop_rank})", f"loops = job + {8 * loops_at}")
         self.add(f"store(job, {layout.JOB_RECORD}, record)")
         self.add(f"store(job, {layout.JOB_FAILURES}, failures + {8 * layout.FAILURES})")
-        at = 0
         for name, position, rank, _, _ in arrays:
             if name.startswith("x"):
                 tensor = f"tensor{name[1:]}"
                 address, sizes = f"load({tensor}, {DATA})", f"load({tensor}, {DIMS})"
             else:
-                address, sizes = f"{name}.ctypes.data", f"shapes + {8 * at}"
-                at += rank
+                address, sizes = f"{name}.ctypes.data", self.out_sizes[int(name[3:])]
             self.add(f"store(job, {position}, {address})", f"copy_words({sizes}, job + {8 * (position + 1)}, {rank})")
         self.add(f"copy_words(job + {8 * (first_output[1] + 1)}, loops, {loop_rank})", "elements = 0")
         for _, position, rank, own, _ in arrays:

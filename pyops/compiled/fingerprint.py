@@ -17,13 +17,7 @@ _VERSIONED = {"numpy", "numba", "math", "cmath", "builtins", "operator", "pyops"
 
 
 def fingerprint(function: Callable[..., Any]) -> str | None:
-    """A digest of a function's code and of all that it refers to.
-
-    Returns
-    -------
-    str or None
-        None where it refers to something that has no lasting description.
-    """
+    """A digest of a function's code and of all that it refers to; None where some of it has no lasting description."""
     try:
         text = "\n".join(_function(function, set()))
     except _UndescribableError:

@@ -72,13 +72,7 @@ class CallableKernel:
         keep(self.call, signature.qualified_name, *self.made_from)
 
     def compile(self, kinds: Types) -> str | None:
-        """Compile for numba types, or get the code from disk.
-
-        Returns
-        -------
-        str or None
-            Why it cannot be compiled.
-        """
+        """Compile for numba types, or get the code from disk; returns why it cannot be compiled, if so."""
         try:
             self.call.compile(kinds)
         except Exception as error:
@@ -87,8 +81,7 @@ class CallableKernel:
         return None
 
     def _reason(self, kinds: Types) -> str | None:
-        names = {"inputs": kinds[0], "values": kinds[1], "outs": kinds[2]}
-        arguments = [_type_of(argument, names) for argument in self._arguments]
+        arguments = [_type_of(argument, kinds) for argument in self._arguments]
         try:
             self._function.compile(tuple(arguments))
         except Exception as error:
@@ -113,29 +106,25 @@ def define(name: str, code: str, names: dict[str, Any]) -> Any:
     return names[name]
 
 
-_Argument = tuple[str, int | slice | None]
-"""One of the three tuples, and what of it; None is all."""
-
-
-def _arguments(function: Callable[..., Any], signature: Signature, buffers: bool) -> list[_Argument | None]:
-    """What a kernel function gets for each of its parameters, in the order of its code."""
+def _arguments(function: Callable[..., Any], signature: Signature, buffers: bool) -> list[str]:
+    """What a kernel function gets for each of its parameters, in the order of its code, of the three tuples."""
     attributes = [attribute.name for attribute in signature.attributes]
-    arguments: list[_Argument | None] = []
-    rest = None
+    arguments: list[str] = []
+    rest: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
-            rest = ("inputs", slice(len(arguments), None))
+            rest = [f"inputs[{len(arguments)}:]"]
         elif parameter.name == "out" and parameter.kind is parameter.KEYWORD_ONLY:
-            whole = ("outs", None if signature.returns_tuple else 0)
-            arguments.append(whole if buffers else None)
+            whole = "outs" if signature.returns_tuple else "outs[0]"
+            arguments.append(whole if buffers else "None")
         elif parameter.name in attributes:
-            arguments.append(("values", attributes.index(parameter.name)))
+            arguments.append(f"values[{attributes.index(parameter.name)}]")
         else:
-            arguments.append(("inputs", len(arguments)))
-    return [*arguments, rest] if rest else arguments
+            arguments.append(f"inputs[{len(arguments)}]")
+    return arguments + rest
 
 
-def _call_code(arguments: Sequence[_Argument | None], signature: Signature, dtypes: Sequence[DType]) -> str:
+def _call_code(arguments: Sequence[str], signature: Signature, dtypes: Sequence[DType]) -> str:
     results = [f"conform(result, np.{dtypes[0]})"]
     if signature.returns_tuple:
         singles = len(signature.outputs) - signature.outputs[-1].variadic
@@ -144,27 +133,16 @@ def _call_code(arguments: Sequence[_Argument | None], signature: Signature, dtyp
             results.append(f"*conform_all(result[{singles}:], np.{dtypes[-1]})")
     return (
         "def call(inputs, values, outs):\n"
-        f"    result = function({', '.join(map(_spell, arguments))})\n"
+        f"    result = function({', '.join(arguments)})\n"
         f"    return ({', '.join(results)},)\n"
     )
 
 
-def _spell(argument: _Argument | None) -> str:
-    if argument is None:
-        return "None"
-    name, index = argument
-    if isinstance(index, slice):
-        return f"{name}[{index.start}:]"
-    return name if index is None else f"{name}[{index}]"
-
-
-def _type_of(argument: _Argument | None, kinds: dict[str, Any]) -> Any:
-    if argument is None:
+def _type_of(argument: str, kinds: Types) -> Any:
+    found = eval(argument, dict(zip(("inputs", "values", "outs"), map(tuple, kinds), strict=True)))
+    if found is None:
         return types.none
-    name, index = argument
-    if isinstance(index, slice):
-        return types.BaseTuple.from_types(tuple(kinds[name])[index])
-    return kinds[name] if index is None else kinds[name][index]
+    return types.BaseTuple.from_types(found) if isinstance(found, tuple) else found
 
 
 def _positional(function: Callable[..., Any]) -> FunctionType:

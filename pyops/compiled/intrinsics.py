@@ -36,21 +36,20 @@ def scratch(typingctx: Any, count: Any) -> Any:
 @intrinsic
 def load(typingctx: Any, address: Any, index: Any) -> Any:
     """The word number `index` from `address` on."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.gep(builder.inttoptr(args[0], _WORD.as_pointer()), [args[1]]))
-
-    return types.intp(types.intp, types.intp), codegen
+    return _loaded(types.intp, _WORD)
 
 
 @intrinsic
 def load_float(typingctx: Any, address: Any, index: Any) -> Any:
     """As `load`, of a float64."""
+    return _loaded(types.float64, ir.DoubleType())
 
+
+def _loaded(result: Any, kind: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.gep(builder.inttoptr(args[0], ir.DoubleType().as_pointer()), [args[1]]))
+        return builder.load(builder.gep(builder.inttoptr(args[0], kind.as_pointer()), [args[1]]))
 
-    return types.float64(types.intp, types.intp), codegen
+    return result(types.intp, types.intp), codegen
 
 
 @intrinsic
@@ -168,31 +167,28 @@ def attempt(typingctx: Any, function: Any, arguments: Any, failure: Any) -> Any:
 @intrinsic
 def maximum(typingctx: Any, a: Any, b: Any) -> Any:
     """The larger of two floats of one type, or NaN: unlike comparisons, it vectorises."""
-    return _of_two_floats("llvm.maximum", a, b)
+    return _of_llvm("llvm.maximum", a, b)
 
 
 @intrinsic
 def minimum(typingctx: Any, a: Any, b: Any) -> Any:
     """As `maximum`, the smaller."""
-    return _of_two_floats("llvm.minimum", a, b)
+    return _of_llvm("llvm.minimum", a, b)
 
 
 @intrinsic
 def ldexp(typingctx: Any, x: Any, k: Any) -> Any:
     """A float times 2**k, an int32."""
+    return _of_llvm("llvm.ldexp", x, k)
+
+
+def _of_llvm(name: str, a: Any, b: Any) -> Any:
+    """LLVM's own function of two operands, which returns the type of the first."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kinds = [arg.type for arg in args]
-        function = builder.module.declare_intrinsic("llvm.ldexp", kinds, ir.FunctionType(kinds[0], kinds))
-        return builder.call(function, args)
-
-    return x(x, k), codegen
-
-
-def _of_two_floats(name: str, a: Any, b: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = args[0].type
-        function = builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind, kind]))
+        # Its full name has each of its types once.
+        function = builder.module.declare_intrinsic(name, [*dict.fromkeys(kinds)], ir.FunctionType(kinds[0], kinds))
         return builder.call(function, args)
 
     return a(a, b), codegen

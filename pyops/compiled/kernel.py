@@ -115,13 +115,7 @@ class CompiledKernel:
         return next(map(dtype_name, lacking), None)
 
     def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> MachineCode | None:
-        """The compute callback for a specialization; None where the plain kernel has to do.
-
-        Raises
-        ------
-        CompileError
-            It cannot be compiled, and the plain kernel is not asked for.
-        """
+        """The compute callback for a specialization, or a CompileError; None where the plain kernel has to do."""
         from .machine_code import MachineCode
 
         what = str(specialization)
@@ -139,13 +133,7 @@ class CompiledKernel:
             return self._entries[specialization]
 
     def compile_call(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
-        """Compile what a plain call of these arguments runs; whether there is such a thing.
-
-        Raises
-        ------
-        CompileError
-            It cannot be compiled, and the plain kernel is not asked for.
-        """
+        """Compile what a plain call runs, or raise a CompileError; False where the plain kernel has to do."""
         dtypes = self.output_dtypes(inputs)
         return self.lacking(inputs, attributes, dtypes) is None and self._compile_call(inputs, attributes, dtypes, None)
 

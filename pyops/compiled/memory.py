@@ -30,12 +30,7 @@ def address_of(memory: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
 
 
 class Record:
-    """What compiled code needs for calls of one specialization.
-
-    Attributes
-    ----------
-    address : int
-    """
+    """What compiled code needs for calls of one specialization; it finds it by its `address`."""
 
     def __init__(self, code: MachineCode, attributes: AttributeWords, input_sizes: int, output_sizes: int) -> None:
         self._kept = code, attributes

@@ -8,6 +8,7 @@ own operators; on all else they are numba's own.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -96,18 +97,26 @@ def _total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
     return lambda a, axis=None, dtype=None: _add_up(a.ravel())
 
 
-@overload(largest)
-def _largest(a: Any) -> Any:
-    if not _is_contiguous_floats(a):
-        return lambda a: np.max(a)
-    return (lambda a: _reduce_max(a)) if a.ndim == 1 else (lambda a: _reduce_max(a.ravel()))
+def _extreme(numpys: Callable[..., Any], chosen: Callable[[Any, Any], Any], nothing: str) -> Callable[[Any], Any]:
+    @inner_njit()
+    def reduce(a: Any) -> Any:
+        if a.size == 0:
+            raise ValueError(nothing)
+        result = a[0]
+        for i in range(a.size):
+            result = chosen(result, a[i])
+        return result
+
+    def typed(a: Any) -> Any:
+        if not _is_contiguous_floats(a):
+            return lambda a: numpys(a)
+        return (lambda a: reduce(a)) if a.ndim == 1 else (lambda a: reduce(a.ravel()))
+
+    return typed
 
 
-@overload(smallest)
-def _smallest(a: Any) -> Any:
-    if not _is_contiguous_floats(a):
-        return lambda a: np.min(a)
-    return (lambda a: _reduce_min(a)) if a.ndim == 1 else (lambda a: _reduce_min(a.ravel()))
+overload(largest)(_extreme(np.max, maximum, "zero-size array to reduction operation maximum which has no identity"))
+overload(smallest)(_extreme(np.min, minimum, "zero-size array to reduction operation minimum which has no identity"))
 
 
 def _is_contiguous_floats(a: Any) -> bool:
@@ -119,26 +128,6 @@ def _add_up(a: Any) -> Any:
     result = a.dtype.type(0)
     for i in range(a.size):
         result += a[i]
-    return result
-
-
-@inner_njit()
-def _reduce_max(a: Any) -> Any:
-    if a.size == 0:
-        raise ValueError("zero-size array to reduction operation maximum which has no identity")
-    result = a[0]
-    for i in range(a.size):
-        result = maximum(result, a[i])
-    return result
-
-
-@inner_njit()
-def _reduce_min(a: Any) -> Any:
-    if a.size == 0:
-        raise ValueError("zero-size array to reduction operation minimum which has no identity")
-    result = a[0]
-    for i in range(a.size):
-        result = minimum(result, a[i])
     return result
 
 

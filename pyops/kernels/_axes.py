@@ -9,13 +9,7 @@ from pyops.shapes import Dim
 
 
 def axis_of(dim: int, ndim: int) -> int:
-    """`dim`, from 0 to `ndim` - 1; a scalar has the dimensions 0 and -1.
-
-    Raises
-    ------
-    ShapeInferenceError
-        There is no such dimension.
-    """
+    """`dim`, from 0 to `ndim` - 1, or a ShapeInferenceError; a scalar has the dimensions 0 and -1."""
     count = max(ndim, 1)
     if not -count <= dim < count:
         raise ShapeInferenceError(f"dim is {dim} for {ndim} dimensions; it is within {-count} and {count - 1}")
@@ -23,13 +17,7 @@ def axis_of(dim: int, ndim: int) -> int:
 
 
 def axes_of(dims: Sequence[int], ndim: int) -> tuple[int, ...]:
-    """`dims`, each from 0 to `ndim` - 1; none is all of them.
-
-    Raises
-    ------
-    ShapeInferenceError
-        There is no such dimension, or one is named twice.
-    """
+    """`dims`, each from 0 to `ndim` - 1 and named once, or a ShapeInferenceError; none is all of them."""
     axes = tuple(axis_of(dim, ndim) for dim in dims or range(max(ndim, 1)))
     if len(set(axes)) < len(axes):
         raise ShapeInferenceError(f"dim is {list(axes)}; each dimension is reduced once")

@@ -90,13 +90,7 @@ def broadcast_spec(*specs: Spec) -> Spec:
 
 
 def in_float32(function: Callable[..., Any], *arrays: Any, returns: Any = None) -> Any:
-    """What a function computes of `widened` arrays.
-
-    Returns
-    -------
-    array
-        Of the dtype of the first array, or `returns`.
-    """
+    """What a function computes of `widened` arrays, in the dtype of the first array or in `returns`."""
     dtype = arrays[0].dtype
     wide = [widened(array) for array in arrays]
     with np.errstate(all="ignore"):

@@ -13,25 +13,9 @@ _COLUMNS = 16
 
 
 def factor(a: Array, pivot: bool = True) -> tuple[Array, NDArray[np.int32], NDArray[np.int32]]:
-    """``A = P L U`` as LAPACK's getrf gives it.
+    """``A = P L U`` of (..., m, n) as LAPACK's getrf gives it: what `lu_factorization.lu_factor_ex` returns.
 
     Columns are halved as by Toledo (1997), "Locality of reference in LU decomposition with partial pivoting".
-
-    Parameters
-    ----------
-    a : array
-        (..., m, n).
-    pivot : bool
-        Whether rows are exchanged.
-
-    Returns
-    -------
-    lu : array
-        (..., m, n): U, and below the diagonal L without its ones.
-    pivots : array of int32
-        (..., min(m, n)): row i was exchanged with row ``pivots[i]``, counted from 1.
-    info : array of int32
-        (...): the first column, from 1 on, of which the diagonal element of U is zero; 0 if there is none.
     """
     *batch, m, n = a.shape
     k = min(m, n)
@@ -68,23 +52,7 @@ def _eliminate(lu: Array, pivots: NDArray[np.int32], start: int, stop: int, pivo
 
 
 def permutation(pivots: Array, m: int) -> NDArray[np.intp]:
-    """The order of rows that exchanges give: ``P^T A`` is A with rows in this order.
-
-    Parameters
-    ----------
-    pivots : array of int
-        (..., k), counted from 1.
-
-    Returns
-    -------
-    array of int
-        (..., m).
-
-    Raises
-    ------
-    ValueError
-        A pivot is no row.
-    """
+    """The order (..., m) of rows that exchanges (..., k) give: ``P^T A`` is A with rows in this order."""
     if pivots.size and (pivots.min() < 1 or pivots.max() > m):
         raise ValueError(f"pivots are rows counted from 1, here to {m}, and go from {pivots.min()} to {pivots.max()}")
     *batch, k = pivots.shape
@@ -98,18 +66,7 @@ def permutation(pivots: Array, m: int) -> NDArray[np.intp]:
 
 
 def solve(lu: Array, pivots: Array, b: Array, *, adjoint: bool = False) -> Array:
-    """X of ``A X = B``, or of ``A^T X = B``, from what `factor` gives of square matrices.
-
-    Parameters
-    ----------
-    b : array
-        (..., n, k); the batches broadcast.
-
-    Returns
-    -------
-    array
-        (..., n, k), infinite or NaN where A is singular.
-    """
+    """X of ``A X = B``, or of ``A^T X = B``, from what `factor` gives of square matrices; the batches broadcast."""
     n = lu.shape[-1]
     batch = np.broadcast_shapes(lu.shape[:-2], b.shape[:-2])
     order = np.broadcast_to(permutation(pivots, n), (*batch, n))[..., None]

@@ -25,13 +25,7 @@ class Shaped(Protocol):
 
 
 def matrices(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim, Dim]:
-    """The batch dimensions, the rows and the columns of an input.
-
-    Raises
-    ------
-    ShapeInferenceError
-        It has fewer than two dimensions.
-    """
+    """The batch dimensions, the rows and the columns of an input; a ShapeInferenceError if it is no matrix."""
     if len(x.shape) < 2:
         raise ShapeInferenceError(
             f"{op}: an input has shape {list(x.shape)}; it takes matrices, of two or more dimensions"
@@ -41,13 +35,7 @@ def matrices(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim, Dim]:
 
 
 def square(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim]:
-    """The batch dimensions and the size of an input of square matrices.
-
-    Raises
-    ------
-    ShapeInferenceError
-        They are known not to be square.
-    """
+    """The batch dimensions and the size of an input; a ShapeInferenceError if its matrices are known not square."""
     batch, rows, columns = matrices(op, x)
     if differ(rows, columns):
         raise ShapeInferenceError(f"{op}: an input has shape {list(x.shape)}; its matrices must be square")
@@ -62,13 +50,7 @@ def smaller(one: Dim, other: Dim) -> Dim:
 
 
 def check_pivots(op: str, factors: Shaped, pivots: Shaped) -> None:
-    """Check that there is a pivot for each row, or column if those are fewer, of each matrix of factors.
-
-    Raises
-    ------
-    ShapeInferenceError
-        There is not.
-    """
+    """Raise a ShapeInferenceError unless each matrix of factors has a pivot per row, or column if those are fewer."""
     batch, m, n = matrices(op, factors)
     expected = (*batch, smaller(m, n))
     if len(pivots.shape) != len(expected) or any(map(differ, pivots.shape, expected)):
@@ -77,40 +59,18 @@ def check_pivots(op: str, factors: Shaped, pivots: Shaped) -> None:
         )
 
 
-def broadcast_batches(op: str, *inputs: Shaped) -> tuple[Dim, ...]:
-    """The dimensions before the last two, broadcast.
-
-    Raises
-    ------
-    ShapeInferenceError
-        They do not broadcast.
-    """
-    try:
-        return broadcast(*(Spec(tuple(x.shape[: len(x.shape) - 2]), np.dtype(np.float32)) for x in inputs))
-    except ShapeInferenceError as error:
-        shapes = " and ".join(str(list(x.shape)) for x in inputs)
-        raise ShapeInferenceError(f"{op}: the batch dimensions of shapes {shapes} do not broadcast") from error
-
-
 def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim, ...]:
-    """Check that A, of square matrices, and B fit ``A X = B``, or ``X A = B`` where `left` is not set.
-
-    Returns
-    -------
-    tuple
-        The batch dimensions of X.
-
-    Raises
-    ------
-    ShapeInferenceError
-        They do not.
-    """
+    """The batch dimensions of X in ``A X = B``, or without `left` ``X A = B``; a ShapeInferenceError if none fits."""
     _, n = square(op, a)
     _, rows, columns = matrices(op, b)
     if differ(n, rows if left else columns):
         equation = "A X = B" if left else "X A = B"
         raise ShapeInferenceError(f"{op}: the shapes {list(a.shape)} and {list(b.shape)} do not fit {equation}")
-    return broadcast_batches(op, a, b)
+    try:
+        return broadcast(*(Spec(x.shape[:-2], np.float32) for x in (a, b)))
+    except ShapeInferenceError as error:
+        shapes = f"{list(a.shape)} and {list(b.shape)}"
+        raise ShapeInferenceError(f"{op}: the batch dimensions of shapes {shapes} do not broadcast") from error
 
 
 def first_zero(a: Array) -> NDArray[np.int32]:
@@ -122,13 +82,7 @@ def first_zero(a: Array) -> NDArray[np.int32]:
 
 
 def raise_failed(info: NDArray[np.int32], message: str) -> None:
-    """Raise for the first matrix of a batch that failed; `message` has the places ``{where}`` and ``{k}``.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        An element of `info` is not zero.
-    """
+    """Raise a LinAlgError for the first matrix whose `info` is not 0; `message` has the places {where} and {k}."""
     failed = np.flatnonzero(info)
     if failed.size:
         where = f" (batch element {failed[0]})" if info.ndim else ""

@@ -13,22 +13,7 @@ from array_api_compat import array_namespace
 
 
 def as_complex(pairs: Any) -> Any:
-    """The complex values that pairs of reals stand for, a view where each pair lies in one piece.
-
-    Parameters
-    ----------
-    pairs : array of float32 or float64, shape (..., 2)
-        Of NumPy or CuPy.
-
-    Returns
-    -------
-    array of complex64 or complex128, shape (...)
-
-    Raises
-    ------
-    ValueError
-        The last dimension is not 2.
-    """
+    """The complex values (...) that pairs of reals (..., 2) stand for, a view where each pair lies in one piece."""
     if pairs.ndim == 0 or pairs.shape[-1] != 2:
         raise ValueError(
             f"complex values are pairs of reals along a last dimension of 2, and this array has shape {pairs.shape}"
@@ -39,15 +24,5 @@ def as_complex(pairs: Any) -> Any:
 
 
 def as_pairs(values: Any) -> Any:
-    """The pairs of reals that complex values are, as a view.
-
-    Parameters
-    ----------
-    values : array of complex64 or complex128, shape (...)
-        Of NumPy or CuPy.
-
-    Returns
-    -------
-    array of float32 or float64, shape (..., 2)
-    """
+    """The pairs of reals (..., 2) that complex values (...) are, as a view."""
     return values[..., None].view(values.real.dtype)

@@ -11,27 +11,7 @@ from pyops.errors import MissingDependencyError
 
 
 def scipy(submodule: str, array: Any) -> Any:
-    """A part of SciPy for NumPy arrays, or of CuPy's counterpart for CuPy arrays.
-
-    Parameters
-    ----------
-    submodule : str
-        ``"special"``, ``"linalg"``, ...
-    array : numpy.ndarray or cupy.ndarray
-        What is to be computed with.
-
-    Raises
-    ------
-    MissingDependencyError
-        SciPy is not installed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.array([1.0, 5.0])
-    >>> scipy("special", x).gammaln(x).round(3)
-    array([0.   , 3.178])
-    """
+    """A part of SciPy, such as ``"special"``, for a NumPy array, or of CuPy's counterpart for a CuPy array."""
     return _submodule(f"cupyx.scipy.{submodule}" if is_cupy(array) else f"scipy.{submodule}")
 
 

@@ -14,21 +14,8 @@ _ROWS = 16
 def solve_triangular(a: Array, b: Array, *, upper: bool, unit: bool = False) -> Array:
     """X of ``A X = B`` for triangular matrices A, of which only that triangle is read.
 
-    The system is halved (``A11 X1 = B1``, ``A22 X2 = B2 - A21 X1``), down to small ones.
-
-    Parameters
-    ----------
-    a : array
-        (..., n, n).
-    b : array
-        (..., n, k); the batches broadcast.
-    unit : bool
-        Whether to take the diagonal for ones without reading it.
-
-    Returns
-    -------
-    array
-        (..., n, k), infinite or NaN where a diagonal element is zero.
+    A is (..., n, n) and B (..., n, k), and the batches broadcast; a `unit` diagonal is ones, and not read. The system
+    is halved (``A11 X1 = B1``, ``A22 X2 = B2 - A21 X1``), down to small ones.
     """
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     xp = array_namespace(a)

@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 
 
 def check_spatial(x: NDArray[Any], sizes: list[int], name: str) -> None:
-    """Raise for an input that has not a spatial dimension for each of the sizes, or an empty one.
-
-    Raises
-    ------
-    ValueError
-        It has not, or a size is negative; `name` is that of the sizes.
-    """
+    """Raise a ValueError unless an input has a spatial dimension, not an empty one, for each of the sizes so named."""
     rank = len(sizes)
     if any(size < 0 for size in sizes):
         raise ValueError(f"{name} is {sizes}; sizes are not negative")

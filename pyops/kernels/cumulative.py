@@ -13,6 +13,7 @@ from pyops.shapes import Spec
 
 from ._axes import axis_of
 from ._element_types import Real, RealOrBool
+from ._variants import variant
 
 
 class Running(NamedTuple, Generic[RealOrBool]):
@@ -23,6 +24,8 @@ class Running(NamedTuple, Generic[RealOrBool]):
 
 
 def _running(name: str, extreme: np.ufunc, which: str) -> Op[..., Running[Any]]:
+    @onnx_op(f"pyops::{name.capitalize()}")
+    @variant(name, name=name, which=which)
     def kernel(input: NDArray[RealOrBool], *, dim: int) -> Running[RealOrBool]:
         """The {which} element so far along a dimension, and its index.
 
@@ -53,9 +56,7 @@ def _running(name: str, extreme: np.ufunc, which: str) -> Op[..., Running[Any]]:
         values = np.take_along_axis(whole, indices, axis)
         return Running(values.reshape(input.shape), indices.reshape(input.shape))
 
-    kernel.__name__ = kernel.__qualname__ = name
-    kernel.__doc__ = str(kernel.__doc__).format(name=name, which=which)
-    return onnx_op(f"pyops::{name.capitalize()}")(kernel)
+    return kernel
 
 
 cummax = _running("cummax", np.maximum, "largest")

@@ -15,9 +15,12 @@ from pyops.shapes import Spec
 
 from ._axes import axes_of, reduced_shape
 from ._element_types import RealOrBool
+from ._variants import variant
 
 
 def _extreme(name: str, function: str, which: str) -> Op[..., NDArray[Any]]:
+    @onnx_op(f"pyops::{name.capitalize()}", device_types=("cpu", "cuda"))
+    @variant(name, name=name, which=which)
     def kernel(input: NDArray[RealOrBool], *, dim: Sequence[int] = (), keepdim: bool = False) -> NDArray[RealOrBool]:
         """The {which} element of dimensions.
 
@@ -53,9 +56,7 @@ def _extreme(name: str, function: str, which: str) -> Op[..., NDArray[Any]]:
             found = getattr(array_namespace(input), function)(input.reshape(input.shape or (1,)), axis=axes)
         return found.reshape(shape)
 
-    kernel.__name__ = kernel.__qualname__ = name
-    kernel.__doc__ = str(kernel.__doc__).format(name=name, which=which)
-    return onnx_op(f"pyops::{name.capitalize()}", device_types=("cpu", "cuda"))(kernel)
+    return kernel
 
 
 amax = _extreme("amax", "max", "largest")

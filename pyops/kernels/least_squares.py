@@ -184,13 +184,7 @@ def _residuals(batch: tuple[Dim, ...], m: Dim, n: Dim, right: tuple[Dim, ...], d
 
 
 def _are_vectors(a: Shaped, b: Shaped) -> bool:
-    """Whether the right sides are vectors.
-
-    Raises
-    ------
-    ShapeInferenceError
-        The shapes do not fit each other.
-    """
+    """Whether the right sides are vectors; a ShapeInferenceError if the shapes do not fit each other."""
     batch, m, _ = matrices("Lstsq", a)
     rows = len(a.shape) - 1
     if len(b.shape) not in (rows, rows + 1) or any(map(differ, (*batch, m), b.shape)):

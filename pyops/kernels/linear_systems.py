@@ -49,21 +49,15 @@ def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
     numpy.linalg.LinAlgError
         A matrix is singular, and `check_errors` is set.
     """
-    _, n = square("InvEx", a)
-    try:
-        with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
-            inverse: Array = np.linalg.inv(a)
-        info = np.zeros(a.shape[:-2], np.int32)
-    except np.linalg.LinAlgError:  # which does not tell whose fault it was, and leaves the others without a result
-        lu, pivots, info = _elimination.factor(a)
-        inverse = _elimination.solve(lu, pivots, np.eye(n, dtype=a.dtype))
+    square("InvEx", a)
+    inverse, info = _solved(a)
     if check_errors:
         raise_failed(
             info,
             "InvEx:{where} the diagonal element {k} is zero, the inversion could not be completed because the input "
             "matrix is singular; use torch.linalg.pinv for a pseudo-inverse, or torch.linalg.inv_ex",
         )
-    return InvEx(_without_digits(a, inverse), info)
+    return InvEx(inverse, info)
 
 
 @inv_ex.register_shape_inference
@@ -110,15 +104,7 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
     vectors = _are_vectors(a, b, left)
     rhs = b[..., None] if vectors else b
     check_system("SolveEx", a, rhs, left)
-    if not left:  # the transposed equation
-        rhs = rhs.mT
-    try:
-        with np.errstate(all="ignore"):
-            x: Array = np.linalg.solve(a if left else a.mT, rhs)
-        info = np.zeros(a.shape[:-2], np.int32)
-    except np.linalg.LinAlgError:
-        lu, pivots, info = _elimination.factor(a)
-        x = _elimination.solve(lu, pivots, rhs, adjoint=not left)
+    x, info = _solved(a, rhs if left else rhs.mT, transposed=not left)
     if check_errors:
         raise_failed(
             info,
@@ -126,7 +112,7 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
             "factor is zero); use torch.linalg.lstsq for a solution of least squares, or torch.linalg.solve_ex, which "
             "does not raise",
         )
-    x = _without_digits(a, x if left else x.mT)
+    x = x if left else x.mT
     return SolveEx(x[..., 0] if vectors else x, info)
 
 
@@ -139,15 +125,7 @@ def _(a: Spec, b: Spec, *, left: bool = True, **check_errors: Any) -> tuple[Spec
 
 
 def _are_vectors(a: Shaped, b: Shaped, left: bool) -> bool:
-    """Whether the right sides are vectors.
-
-    Raises
-    ------
-    UnknownSizeError
-        It is not known yet.
-    ShapeInferenceError
-        They are, and `left` is not set.
-    """
+    """Whether the right sides are vectors, which they may not be where `left` is not set."""
     square("SolveEx", a)
     expected = tuple(a.shape[:-1])
     vectors = len(b.shape) == 1 or (len(b.shape) == len(expected) and tuple(b.shape) == expected)
@@ -161,10 +139,19 @@ def _are_vectors(a: Shaped, b: Shaped, left: bool) -> bool:
     return vectors
 
 
-def _without_digits(a: Array, x: Array) -> Array:
-    """A result that is NaN where its matrix has one: some BLAS skip products with zero, and with them the NaN."""
+def _solved(a: Array, b: Array | None = None, transposed: bool = False) -> tuple[Array, NDArray[np.int32]]:
+    """X of ``A X = B``, or of ``A^T X = B``, and which matrices are singular; B is the identity if it is absent."""
+    try:
+        with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
+            x: Array = np.linalg.inv(a) if b is None else np.linalg.solve(a.mT if transposed else a, b)
+        info = np.zeros(a.shape[:-2], np.int32)
+    except np.linalg.LinAlgError:  # which does not tell whose fault it was, and leaves the others without a result
+        lu, pivots, info = _elimination.factor(a)
+        identity: Array = np.eye(a.shape[-1], dtype=a.dtype)
+        x = _elimination.solve(lu, pivots, identity if b is None else b, adjoint=transposed)
+    # Some BLAS skip products with zero, and with them the NaN.
     missing = np.asarray(np.isnan(a).any((-2, -1)))
-    return np.where(missing[..., None, None], x.dtype.type(np.nan), x) if missing.any() else x
+    return np.where(missing[..., None, None], x.dtype.type(np.nan), x) if missing.any() else x, info
 
 
 class Slogdet(NamedTuple, Generic[Wide]):

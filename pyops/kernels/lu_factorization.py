@@ -98,7 +98,7 @@ def lu(a: NDArray[Wide], *, pivot: bool = True) -> Factors[Wide]:
     """
     matrices("Lu", a)
     packed, pivots, _ = _elimination.factor(a, pivot)
-    return Factors(_permutation(packed, pivots) if pivot else np.empty(0, a.dtype), *_triangles(packed))
+    return _unpacked(packed, pivots, pivot, True)
 
 
 @lu.register_shape_inference
@@ -134,10 +134,7 @@ def lu_unpack(
         A pivot is no row.
     """
     check_pivots("LuUnpack", lu, pivots)
-    none: Array = np.empty(0, lu.dtype)
-    return Factors(
-        _permutation(lu, pivots) if unpack_pivots else none, *(_triangles(lu) if unpack_data else (none, none.copy()))
-    )
+    return _unpacked(lu, pivots, unpack_pivots, unpack_data)
 
 
 @lu_unpack.register_shape_inference
@@ -157,16 +154,15 @@ def _factor_specs(op: str, a: Spec, permutation: bool, triangles: bool) -> tuple
     )
 
 
-def _permutation(lu: Array, pivots: Array) -> Array:
-    m = lu.shape[-2]
-    order = _elimination.permutation(pivots, m)
-    return np.asarray(np.arange(m)[:, None] == order[..., None, :], lu.dtype)
-
-
-def _triangles(lu: Array) -> tuple[Array, Array]:
-    k = min(lu.shape[-2:])
-    # Written as torch does: a NaN above the diagonal is no part of L.
-    return np.tril(lu[..., :, :k], -1) + np.eye(lu.shape[-2], k, dtype=lu.dtype), np.triu(lu[..., :k, :])
+def _unpacked(lu: Array, pivots: Array, permutation: bool, triangles: bool) -> Factors[Any]:
+    m, k = lu.shape[-2], min(lu.shape[-2:])
+    p, lower, upper = (np.empty(0, lu.dtype) for _ in range(3))
+    if permutation:
+        p = np.asarray(np.arange(m)[:, None] == _elimination.permutation(pivots, m)[..., None, :], lu.dtype)
+    if triangles:
+        # Written as torch does: a NaN above the diagonal is no part of L.
+        lower, upper = np.tril(lu[..., :, :k], -1) + np.eye(m, k, dtype=lu.dtype), np.triu(lu[..., :k, :])
+    return Factors(p, lower, upper)
 
 
 @onnx_op("pyops::LuSolve")

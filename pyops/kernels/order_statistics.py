@@ -13,11 +13,13 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops.decorator import onnx_op
+from pyops.op import Op
 from pyops.shapes import Spec
 
 from ._axes import axis_of, reduced_shape
 from ._element_types import Real, RealOrBool
 from ._scalars import scalar
+from ._variants import variant
 
 
 class Selected(NamedTuple, Generic[RealOrBool]):
@@ -27,106 +29,72 @@ class Selected(NamedTuple, Generic[RealOrBool]):
     indices: NDArray[np.int64]
 
 
-@onnx_op("pyops::Median", device_types=("cpu", "cuda"))
-def median(input: NDArray[Real]) -> NDArray[Real]:
-    """The median of all elements; of an even number the lower of the middle two.
+def _medians(name: str, skip_nan: bool, **words: str) -> tuple[Op[..., NDArray[Any]], Op[..., Selected[Any]]]:
+    """Declare the median of all elements, and that along a dimension."""
+    op_type = name.capitalize()
 
-    As ``torch.median(input)``.
+    @onnx_op(f"pyops::{op_type}", device_types=("cpu", "cuda"))
+    @variant(name, name=name, **words)
+    def of_all(input: NDArray[Real]) -> NDArray[Real]:
+        """The median of all elements{but}; of an even number the lower of the middle two.
 
-    Parameters
-    ----------
-    input : array of real numbers
-        Any shape.
+        As ``torch.{name}(input)``.
 
-    Returns
-    -------
-    array of the dtype of `input`
-        A scalar. NaN if an element is NaN or there is none; the least number of an integer type if
-        there is none.
-    """
-    return _median_of_all(input, skip_nan=False)
+        Parameters
+        ----------
+        input : array of real numbers
+            Any shape.
 
+        Returns
+        -------
+        array of the dtype of `input`
+            A scalar. NaN if {which} is NaN or there is none; the least number of an integer type if
+            there is none.
+        """
+        if not input.size:
+            dtype: Any = input.dtype
+            return array_namespace(input).full((), np.iinfo(dtype).min if dtype.kind in "iu" else np.nan, dtype=dtype)
+        return _select_median(input.reshape(-1), 0, False, op_type, skip_nan).values
 
-@onnx_op("pyops::Nanmedian", device_types=("cpu", "cuda"))
-def nanmedian(input: NDArray[Real]) -> NDArray[Real]:
-    """The median of all elements but NaNs; of an even number the lower of the middle two.
+    @onnx_op(f"pyops::{op_type}Dim", device_types=("cpu", "cuda"))
+    @variant(f"{name}_dim", name=name, **words)
+    def along_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Selected[Real]:
+        """The median of the elements{but} along a dimension, of an even number the lower of two, and its index.
 
-    As ``torch.nanmedian(input)``.
+        As ``torch.{name}(input, dim, keepdim)``.
 
-    Parameters
-    ----------
-    input : array of real numbers
-        Any shape.
+        Parameters
+        ----------
+        input : array of real numbers
+            Any shape; a scalar counts as one element.
+        dim : int
+            The dimension to reduce, -1 the last.
+        keepdim : bool
+            Whether it stays, of size 1.
 
-    Returns
-    -------
-    array of the dtype of `input`
-        A scalar. NaN if every element is NaN or there is none; the least number of an integer type
-        if there is none.
-    """
-    return _median_of_all(input, skip_nan=True)
+        Returns
+        -------
+        values : array of the dtype of `input`
+            Shaped like `input` without `dim`. NaN where {which} is NaN.
+        indices : array of int64
+            Among equal elements that which a stable sort puts at the median's rank; {index}.
 
+        Raises
+        ------
+        ValueError
+            The dimension has no elements.
+        """
+        return _select_median(input, dim, keepdim, op_type, skip_nan)
 
-@onnx_op("pyops::MedianDim", device_types=("cpu", "cuda"))
-def median_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Selected[Real]:
-    """The median along a dimension, of an even number the lower of the middle two, and its index.
-
-    As ``torch.median(input, dim, keepdim)``.
-
-    Parameters
-    ----------
-    input : array of real numbers
-        Any shape; a scalar counts as one element.
-    dim : int
-        The dimension to reduce, -1 the last.
-    keepdim : bool
-        Whether it stays, of size 1.
-
-    Returns
-    -------
-    values : array of the dtype of `input`
-        Shaped like `input` without `dim`. NaN where there is a NaN.
-    indices : array of int64
-        Of the first NaN where there is one; among equal elements that which a stable sort puts at
-        the median's rank.
-
-    Raises
-    ------
-    ValueError
-        The dimension has no elements.
-    """
-    return _select_median(input, dim, keepdim, "Median", skip_nan=False)
+    return of_all, along_dim
 
 
-@onnx_op("pyops::NanmedianDim", device_types=("cpu", "cuda"))
-def nanmedian_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Selected[Real]:
-    """The median along a dimension without NaNs, of an even number the lower of two, and its index.
-
-    As ``torch.nanmedian(input, dim, keepdim)``.
-
-    Parameters
-    ----------
-    input : array of real numbers
-        Any shape; a scalar counts as one element.
-    dim : int
-        The dimension to reduce, -1 the last.
-    keepdim : bool
-        Whether it stays, of size 1.
-
-    Returns
-    -------
-    values : array of the dtype of `input`
-        Shaped like `input` without `dim`. NaN where every element is.
-    indices : array of int64
-        Among equal elements that which a stable sort puts at the median's rank; 0 where every
-        element is NaN.
-
-    Raises
-    ------
-    ValueError
-        The dimension has no elements.
-    """
-    return _select_median(input, dim, keepdim, "Nanmedian", skip_nan=True)
+median, median_dim = _medians(
+    "median", skip_nan=False, but="", which="an element", index="of NaNs the first, where there is one"
+)
+nanmedian, nanmedian_dim = _medians(
+    "nanmedian", skip_nan=True, but=" but NaNs", which="every element", index="0 where every element is NaN"
+)
 
 
 @onnx_op("pyops::Kthvalue", device_types=("cpu", "cuda"))
@@ -205,14 +173,6 @@ def mode(input: NDArray[RealOrBool], *, dim: int = -1, keepdim: bool = False) ->
     lengths = positions - np.maximum.accumulate(np.where(begins, positions, 0), axis=-1)
     last = np.take_along_axis(order, np.argmax(lengths, axis=-1, keepdims=True), -1)
     return _selected(input, whole, axis, np.moveaxis(last, -1, axis), keepdim)
-
-
-def _median_of_all(x: Any, skip_nan: bool) -> Any:
-    xp = array_namespace(x)
-    if not x.size:
-        nothing = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else np.nan
-        return xp.full((), nothing, dtype=x.dtype)
-    return _select_median(x.reshape(-1), 0, False, "Median", skip_nan).values
 
 
 def _select_median(x: Any, dim: int, keepdim: bool, op: str, skip_nan: bool) -> Selected[Any]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pyops.decorator import onnx_op
 from pyops.shapes import Spec
 
-from ._element_types import Float, RealOrBool
-from ._elementwise import broadcast_spec, elementwise, in_float32
+from ._element_types import Float, RealOrBool, widened
+from ._elementwise import broadcast_spec, elementwise
 
 INTEGERS = TypeVar("INTEGERS", np.uint8, np.int8, np.int16, np.int32, np.int64)
 ALL_NUMBERS = TypeVar(
@@ -127,9 +127,9 @@ def frexp(x: NDArray[Float]) -> Frexp[Float]:
     exponent : array of int32
         Of the shape of the input.
     """
-    xp = array_namespace(x)
-    mantissa = in_float32(lambda wide: xp.frexp(wide)[0], x)
-    return Frexp(mantissa, in_float32(lambda wide: xp.frexp(wide)[1], x, returns=np.int32))
+    with np.errstate(all="ignore"):
+        mantissa, exponent = array_namespace(x).frexp(widened(x))
+        return Frexp(mantissa.astype(x.dtype), exponent.astype(np.int32))
 
 
 @frexp.register_shape_inference

@@ -14,6 +14,7 @@ from pyops.op import Op
 
 from ._element_types import Wide
 from ._elementwise import elementwise
+from ._variants import variant
 
 Function = Callable[[Any, Any], Any]
 Polynomial = Op[[Any, Any], NDArray[Any]]
@@ -44,15 +45,7 @@ def _polynomial(function: Function) -> Polynomial:
 
 
 def _recurrence(x: Any, n: Any, first: Any, following: Callable[[int, Any, Any, Any], Any]) -> Any:
-    """The polynomial of degree n.
-
-    Parameters
-    ----------
-    first : array
-        That of degree 1.
-    following : callable
-        That of degree k + 1, of k, x and those of degrees k and k - 1.
-    """
+    """The polynomial of degree n: `first` has degree 1, and `following` gives k + 1 of k, x and degrees k and k - 1."""
     xp = array_namespace(x)
     result = xp.where(n == 0, xp.ones_like(x), first).ravel()
     (left,) = xp.nonzero(n.ravel() > 1)
@@ -156,12 +149,13 @@ def _shifted(polynomial: Polynomial, kind: str) -> Polynomial:
     """Declare the polynomial of 2 * x - 1."""
     plain = inspect.unwrap(polynomial.kernels["cpu"])
 
+    @_polynomial
+    @variant(f"shifted_{polynomial.__name__}", kind=kind, plain=polynomial.__name__)
     def kernel(x: Any, n: Any) -> Any:
+        """The Chebyshev polynomial of the {kind} kind of 2 * x - 1, as `{plain}`."""
         return plain(x + x - 1, n)
 
-    kernel.__name__ = kernel.__qualname__ = f"shifted_{polynomial.__name__}"
-    kernel.__doc__ = f"The Chebyshev polynomial of the {kind} kind of 2 * x - 1, as `{polynomial.__name__}`."
-    return _polynomial(kernel)
+    return kernel
 
 
 shifted_chebyshev_polynomial_t = _shifted(chebyshev_polynomial_t, "first")

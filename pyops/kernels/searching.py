@@ -77,8 +77,6 @@ def searchsorted(
         if sorter.size and not 0 <= int(sorter.min()) <= int(sorter.max()) < size:
             raise IndexError(f"Searchsorted: sorter has an index that is not within 0 and {size - 1}")
         sequence = xp.take_along_axis(sequence, sorter, axis=-1)
-    if sequence.ndim == 1:
-        return _search(sequence[None], input.reshape(1, -1), right or side == "right").reshape(input.shape)
     return _search(sequence, input, right or side == "right")
 
 
@@ -108,11 +106,13 @@ def bucketize(input: NDArray[Real], boundaries: NDArray[Real], *, right: bool = 
         `boundaries` has other than one dimension.
     """
     _check_boundaries(boundaries.shape)
-    return _search(boundaries[None], input.reshape(1, -1), right).reshape(input.shape)
+    return _search(boundaries, input, right)
 
 
 def _search(rows: Any, values: Any, right: bool) -> Any:
-    """The places of (..., m) values in (..., n) rows."""
+    """The places of (..., m) values in (..., n) rows, or of any values in one row (n,)."""
+    if rows.ndim == 1:
+        return _search(rows[None], values.reshape(1, -1), right).reshape(values.shape)
     xp = array_namespace(rows)
     begin = xp.zeros(values.shape, dtype=np.int64)
     size = rows.shape[-1]

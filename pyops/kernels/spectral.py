@@ -72,13 +72,7 @@ def decompose(op: str, a: Array, full_matrices: bool, compute_uv: bool = True) -
 
 @contextmanager
 def _iterating(op: str, a: Array) -> Iterator[None]:
-    """Where LAPACK approaches singular values or eigenvalues: the errors of that name the op.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        A matrix is not finite, or LAPACK does not converge.
-    """
+    """Where LAPACK approaches singular values or eigenvalues: LinAlgErrors of that name the op."""
     # What LAPACK makes of such matrices depends on their size.
     if not array_namespace(a).isfinite(a).all():
         raise np.linalg.LinAlgError(
