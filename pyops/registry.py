@@ -63,7 +63,7 @@ def declare(op: AnyOp) -> AnyOp:
         if current is not None and _adds_only.get():
             return op
         if current is not None and current.signature == op.signature:
-            current.redefine(op.kernels, op.host_inputs)
+            _set_body(current, _body(op))
             return current
         versions[op.version] = op
     for listener in tuple(listeners):
@@ -102,10 +102,24 @@ class Declarations(NamedTuple):
 NOTHING = Declarations({}, dict(providers))
 
 
+def _body(op: AnyOp) -> dict[str, Any]:
+    """What a redeclaration replaces."""
+    return {name: value for name, value in vars(op).items() if name != "_revision"} | {"kernels": dict(op.kernels)}
+
+
+def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
+    """Give an op the body of another declaration of it, or that which it had."""
+    if _body(op) != body:
+        vars(op).update(body, kernels=dict(body["kernels"]))
+        for name in _body(op).keys() - body.keys():
+            delattr(op, name)
+        op._revision.value += 1
+
+
 def declarations() -> Declarations:
     """What is declared, for `restore`."""
     with _lock:
-        ops = {key: {version: (op, op.body()) for version, op in versions.items()} for key, versions in _ops.items()}
+        ops = {key: {version: (op, _body(op)) for version, op in versions.items()} for key, versions in _ops.items()}
         return Declarations(ops, dict(providers))
 
 
@@ -126,8 +140,8 @@ def restore(declared: Declarations, keep: Callable[[AnyOp], bool]) -> None:
         for key, bodies in declared.ops.items():
             _ops[key] = {version: op for version, (op, _) in bodies.items()}
             for version, (op, body) in bodies.items():
-                if op.body() != body or current.get(key, {}).get(version) is not op:
-                    op.restore(body)
+                if _body(op) != body or current.get(key, {}).get(version) is not op:
+                    _set_body(op, body)
                     restored.append(op)
         for key, versions in current.items():
             added = {version: op for version, op in versions.items() if version not in _ops.get(key, {}) and keep(op)}

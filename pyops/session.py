@@ -149,7 +149,7 @@ class InferenceSession(onnxruntime.InferenceSession):
 
     def _repr_html_(self) -> str:
         engine = "native" if self._extensions is None else "extensions"
-        nodes = [(name, op.signature, op.function) for name, op in self._nodes]
+        nodes = [(name, op.signature, op.kernels["cpu"]) for name, op in self._nodes]
         return session_page(self.get_inputs(), self.get_outputs(), self.get_providers(), engine, nodes)
 
     def run(

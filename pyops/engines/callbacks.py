@@ -12,11 +12,12 @@ from ctypes import c_void_p
 from typing import Any
 
 from .. import failures
+from ..op import AnyOp
 from .c_api import PROTOTYPES, api_from_table, load
 from .compiled_node import CompiledNode
 from .cuda_node import CudaNode
 from .guard import Guard, checkpoint
-from .hosted_op import AnyOp, HostedOp, immortal
+from .hosted_op import HostedOp, immortal
 from .kernel_node import KernelNode
 from .shape_inference import infer_output_shapes
 

@@ -18,6 +18,7 @@ from ..errors import EngineError, InputError
 from ..hosting import Host
 from ..model import Model
 from ..node import read_attributes
+from ..op import AnyOp
 from ..types import STRING
 from . import extensions_hook as hook
 from . import extensions_registry, extensions_runs
@@ -25,7 +26,7 @@ from .extensions_call import compute
 from .extensions_carried import obstacles, refusal
 from .extensions_library import add_library, has_library, library
 from .extensions_registry import PLACE_TYPE as PLACE_TYPE
-from .timing import AnyOp, NodeClock, Nodes, TimedNode, TimedOp
+from .timing import NodeClock, Nodes, TimedNode, TimedOp
 
 
 class _Node(NamedTuple):

@@ -12,13 +12,11 @@ from typing import Any
 
 from .. import devices
 from ..device_arrays import on_host
-from ..op import Op
+from ..op import AnyOp
 from ..signature import Input, Output, Signature, TypeParameter
 from ..types import DType
 from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp
 from .hosted_types import choices, ort_code
-
-AnyOp = Op[..., Any]
 
 _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristic
 _ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED

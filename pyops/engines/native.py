@@ -23,13 +23,13 @@ from ..builtin import ONNX_DOMAIN
 from ..errors import EngineError
 from ..hosting import Host
 from ..model import Model
-from ..op import Op
+from ..op import AnyOp, Op
 from ..signature import Input, Output, Signature, TypeParameter
 from . import callbacks
 from .c_api import Api, api_from_table, load
 from .callbacks import arm as arm
 from .compiled_node import dispatch_address, is_compiled
-from .hosted_op import AnyOp, HostedOp, hosted_ops
+from .hosted_op import HostedOp, hosted_ops
 from .session_options import session_options_pointer
 from .timing import Nodes
 

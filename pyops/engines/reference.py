@@ -11,9 +11,7 @@ from .. import adoption, kernel, model, plugins, registry, resolution
 from ..builtin import ONNX_DOMAIN
 from ..errors import ModelError
 from ..node import add_note, describe_node, linked_attributes, misfits, read_attributes
-from ..op import Op
-
-AnyOp = Op[..., Any]
+from ..op import AnyOp, Op
 
 
 def reference_ops(source: model.ModelSource | None = None) -> list[type[OpRun]]:

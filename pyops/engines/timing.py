@@ -16,10 +16,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ..errors import PyopsError
-from ..op import Op
+from ..op import AnyOp, Op
 from ..types import STRING
 
-AnyOp = Op[..., Any]
 Key = TypeVar("Key")
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from .. import kernel
 from ..comparison import first_difference
 from ..errors import CompileError, OutputError, ShapeInferenceError
+from ..op import output_shapes
 from ..types import describe
 from . import variations
 from .outputs import Outputs
@@ -85,7 +86,7 @@ class Case:
     @property
     def function(self) -> Callable[..., Any]:
         """The CPU kernel."""
-        return self.op.kernel("cpu")
+        return self.op.kernels["cpu"]
 
     def call(self, arrays: Sequence[Any] | None = None, attributes: Mapping[str, Any] | None = None) -> Outputs:
         """Run the CPU kernel and hold its outputs against the declaration, but not against the shape function."""
@@ -153,7 +154,7 @@ class Case:
         if self.op.shape_function is None or variation.outputs is None:
             return
         try:
-            shapes = self.op.output_shapes(variation.arrays, self.attributes)
+            shapes = output_shapes(self.op, variation.arrays, self.attributes)
         except ShapeInferenceError:
             raise
         except Exception as error:
