@@ -120,18 +120,15 @@ class InferenceSession(onnxruntime.InferenceSession):
         if host.model is not source and source.folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", source.folder)
         create = super().__init__
-        failure: BaseException | None = None
+        failure: list[BaseException] = []
         # ONNX Runtime asks about the ops, and the answers are numbers.
         with interrupts_deferred():
             try:
                 host.create(lambda: create(host.model.source, options, providers, provider_options, **kwargs))
             except Exception as error:
-                failure = host.raised_by_kernel(error) or explained(error, source, resolved, engine)
-        if failure is not None:
-            try:
-                raise failure
-            finally:  # or the exception and this frame would keep each other
-                del failure
+                failure = host.raised_by_kernel(error) or [explained(error, source, resolved, engine)]
+        if failure:
+            raise failure.pop()
         session_devices.check_started(providers, self.get_providers())
         self._nodes = host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
@@ -186,12 +183,9 @@ class InferenceSession(onnxruntime.InferenceSession):
             return onnxruntime.InferenceSession.run(self, output_names, input_feed, run_options or self._quiet_run)
         except Exception as error:
             failure = failures.pick_up(str(error))
-            if failure is None:
+            if not failure:
                 raise
-        try:
-            raise failure
-        finally:
-            del failure
+        raise failure.pop()
 
     def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
         feed = {name: ort_values.from_array(value) for name, value in input_feed.items()}
@@ -220,13 +214,10 @@ class InferenceSession(onnxruntime.InferenceSession):
             return run(run_options or self._quiet_run)
         except Exception as error:
             failure = failures.pick_up(str(error))
-            if failure is None:
+            if not failure:
                 raise
         # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
-        try:
-            raise failure
-        finally:
-            del failure
+        raise failure.pop()
 
 
 def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:

@@ -88,7 +88,7 @@ def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | Non
         if _this_thread.created is not None:
             _this_thread.created.append(number)
         c_void_p.from_address(out).value = number
-    except BaseException as error:
+    except BaseException as error:  # ONNX Runtime gets an interrupt too, as a status
         return _report(error)
     return None
 
@@ -97,7 +97,7 @@ def _report(error: BaseException, attempts: int = 8) -> int:
     """A status that stands for an exception, though others come in meanwhile."""
     try:
         return _Reporter().report(error)
-    except BaseException:
+    except BaseException:  # an interrupt, which may come again
         if not attempts:
             raise
         return _report(error, attempts - 1)

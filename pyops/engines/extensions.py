@@ -138,9 +138,9 @@ class SessionHost:
         add_library(self._options, self._needed)
         function()
 
-    def raised_by_kernel(self, error: Exception) -> BaseException | None:
+    def raised_by_kernel(self, error: Exception) -> list[BaseException]:
         """The exception of a kernel, if `create` raised that."""
-        return error if error is failures.last_exception() else None
+        return [error] if error is failures.last_exception() else []
 
     def forget(self) -> None:
         """Let go of the nodes; the session is gone."""

@@ -29,20 +29,14 @@ def compute(op: AnyOp, call: HookCall, attributes: Mapping[str, Any], name: str 
         return NOTHING
     try:
         return _answer(op.signature, compute_op(op, call.inputs, op.signature.convert_attributes(attributes)))
-    except BaseException as error:
+    except BaseException as error:  # which would end the process
         add_note(error, describe_node(name, op.signature, call.inputs))
         extensions_runs.fail(error, host)
         return NOTHING
 
 
 def _answer(signature: Signature, outputs: Sequence[Any]) -> Answer:
-    """What a kernel returned, as onnxruntime-extensions takes it.
-
-    Raises
-    ------
-    OutputError
-        A string holds a NUL character.
-    """
+    """What a kernel returned, as onnxruntime-extensions takes it."""
     result: list[Any] = [0]
     for item, array in zip(signature.outputs, outputs, strict=True):
         result += [array.shape, _strings(signature, item.name, array) if array.dtype is STRING else _flat(array)]

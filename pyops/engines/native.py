@@ -140,7 +140,7 @@ class SessionHost:
         with registered(self._options, self._hosts), callbacks.created_nodes(self._numbers):
             function()
 
-    def raised_by_kernel(self, error: Exception) -> BaseException | None:
+    def raised_by_kernel(self, error: Exception) -> list[BaseException]:
         """The exception of a kernel that made ONNX Runtime raise `error`."""
         return failures.pick_up(str(error))
 
@@ -202,7 +202,7 @@ def ort_api() -> Api:
             try:
                 onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
             except Exception as error:  # an interrupt in a callback, say
-                raise failures.pick_up(str(error)) or error from None
+                raise (failures.pick_up(str(error)) or [error]).pop() from None
     return api_from_table(callbacks.tables[0])
 
 

@@ -95,13 +95,13 @@ class Case:
             values = self.attributes if attributes is None else attributes
             return Outputs(kernel.call(self.signature, self.function, given, values))
 
-    def lend(self) -> list[Any]:
+    def lend(self) -> tuple[Any, ...]:
         """Copies of the sample's inputs for one call, of which is known later whether the kernel keeps one."""
         arrays = copies(self.arrays)
         for item, array in zip(self.signature.parameters(len(arrays)), arrays, strict=True):
             if array is not None:
                 self.lent.append((item.name, weakref.ref(array)))
-        return list(arrays)
+        return arrays
 
     def checked(self, result: Any, arrays: Sequence[Any] | None = None) -> Outputs:
         """What the kernel's function returned for inputs (the sample's unless given), held against the declaration."""
@@ -197,16 +197,18 @@ def is_installed(module: str) -> bool:
 
 def copies(arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Contiguous copies of arrays; None stays."""
-    return tuple(None if array is None else np.array(array, order="C") for array in arrays)
+    return variations.each(arrays, functools.partial(np.array, order="C"))
 
 
-def views(arrays: Sequence[Any], writable: bool = False) -> list[Any]:
+def views(arrays: Sequence[Any], writable: bool = False) -> tuple[Any, ...]:
     """Views of arrays: read-only, as kernels get them, unless `writable`; None stays."""
-    found = [None if array is None else array.view() for array in arrays]
-    for view in found:
-        if view is not None:
-            view.flags.writeable = writable
-    return found
+
+    def view(array: Any) -> Any:
+        found = array.view()
+        found.flags.writeable = writable
+        return found
+
+    return variations.each(arrays, view)
 
 
 @contextmanager

@@ -48,13 +48,9 @@ class Sample:
     Examples
     --------
     >>> import numpy as np, pyops
-    >>> from numpy.typing import NDArray
-    >>> from pyops.testing import Sample
-    >>> @pyops.onnx_op("mylibrary::Halve")
-    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    ...     return x / np.float32(2)
-    >>> Sample(halve, np.array([3, 4], np.float32)).returns(np.array([1.5, 2], np.float32))
-    Halve(float32[2])
+    >>> from pyops.kernels.cumulative import cumprod
+    >>> pyops.testing.Sample(cumprod, np.array([3, 4]), dim=0).returns([3, 12])
+    Cumprod(int64[2], dim=0)
     """
 
     def __init__(self, op: AnyOp, /, *inputs: Any, **attributes: Any) -> None:
@@ -126,13 +122,7 @@ class Sample:
 
 
 def _expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
-    """Expected outputs as arrays of the declared dtypes.
-
-    Raises
-    ------
-    InputError
-        There are more or fewer than the op has.
-    """
+    """Expected outputs as arrays of the declared dtypes; raises as `Sample.returns`."""
     signature = sample.op.signature
     dtypes = kernel.output_dtypes(signature, [None if array is None else array.dtype for array in sample.inputs])
     if not signature.has_outputs(len(outputs)):
