@@ -39,6 +39,8 @@ class Sample:
         What tests are called that run over a table of samples.
     made_up : bool
         Whether the inputs come from the signature alone.
+    returned : Outputs or None
+        What `returns` was given.
 
     Raises
     ------
@@ -59,7 +61,7 @@ class Sample:
         self.inputs = tuple(arrays)
         self.attributes = {name: value for name, value in attributes.items() if op.signature.attribute(name)}
         self.made_up = False
-        self._expected: Outputs | None = None
+        self.returned: Outputs | None = None
         self.id = _spell_call(op, self.inputs, self.attributes)
 
     def returns(self, *outputs: Any) -> Sample:
@@ -76,7 +78,7 @@ class Sample:
             There are more or fewer than the op has.
         """
         other = self.named(self.id)
-        other._expected = Outputs(_expected_arrays(self, outputs))
+        other.returned = Outputs(_expected_arrays(self, outputs))
         return other
 
     def named(self, id: str) -> Sample:
@@ -86,15 +88,10 @@ class Sample:
         other.id = id
         return other
 
-    @property
-    def returned(self) -> Outputs | None:
-        """What `returns` was given."""
-        return self._expected
-
     def expected(self) -> Outputs:
         """What the call has to give everywhere: what `returns` was given, or else what the plain call gives."""
-        if self._expected is not None:
-            return self._expected
+        if self.returned is not None:
+            return self.returned
         result = self.op(*self.inputs, **self.attributes)
         return Outputs(result if isinstance(result, tuple) else (result,))
 
