@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from .op import AnyOp
+
+V = TypeVar("V")
 
 _lock = threading.Lock()
 _ops: dict[tuple[str, str], dict[int, AnyOp]] = {}
@@ -72,24 +74,22 @@ def declare(op: AnyOp) -> AnyOp:
 
 
 @contextmanager
-def adding_only() -> Iterator[None]:
+def _within(variable: ContextVar[Any], value: V) -> Iterator[V]:
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
+def adding_only() -> AbstractContextManager[bool]:
     """Within it, this thread's declarations do not take the place of what is declared already."""
-    token = _adds_only.set(True)
-    try:
-        yield
-    finally:
-        _adds_only.reset(token)
+    return _within(_adds_only, True)
 
 
-@contextmanager
-def apart() -> Iterator[list[AnyOp]]:
+def apart() -> AbstractContextManager[list[AnyOp]]:
     """Within it, this thread's declarations are not entered but collected."""
-    collected: list[AnyOp] = []
-    token = _aside.set(collected)
-    try:
-        yield collected
-    finally:
-        _aside.reset(token)
+    return _within(_aside, [])
 
 
 class Declarations(NamedTuple):

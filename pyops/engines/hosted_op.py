@@ -22,6 +22,7 @@ _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristi
 _ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
 _LATEST = 2**31 - 1
 _CPU_INPUT, _DEFAULT_MEMORY = -2, 0  # OrtMemType
+_CUDA_PROVIDER = ctypes.create_string_buffer(devices.CUDA_PROVIDER.encode())
 
 
 class HostedOp:
@@ -58,9 +59,8 @@ def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int], device_type: 
 
 
 def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
-    if item.type in choice:
-        return ort_code(choice[item.type]) or _ANY_TYPE
-    return (ort_code(item.type.dtypes[0]) or _ANY_TYPE) if len(item.type.dtypes) == 1 else _ANY_TYPE
+    dtypes = (choice[item.type],) if item.type in choice else item.type.dtypes
+    return (len(dtypes) == 1 and ort_code(dtypes[0])) or _ANY_TYPE
 
 
 # What ONNX Runtime asks of an op is answered by C code alone: a Python function would raise a pending
@@ -73,11 +73,10 @@ def _answers(
 ) -> dict[str, int]:
     """The addresses of the callbacks that describe an op."""
     inputs, outputs = signature.inputs, signature.outputs
-    on_cuda = device_type == "cuda"
     constants = {
         "GetInputTypeCount": len(inputs),
         "GetOutputTypeCount": len(outputs),
-        "GetExecutionProviderType": addressof(_provider_name(devices.CUDA_PROVIDER)) if on_cuda else None,
+        "GetExecutionProviderType": addressof(_CUDA_PROVIDER) if device_type == "cuda" else None,
         "GetVariadicInputMinArity": 0,
         "GetVariadicInputHomogeneity": int(not inputs or inputs[-1].homogeneous),
         "GetVariadicOutputMinArity": 0,
@@ -100,11 +99,6 @@ def _answers(
     callbacks = {name: _constant_callback(PROTOTYPES[name], answer) for name, answer in constants.items()}
     callbacks |= {name: _position_callback(PROTOTYPES[name], answers) for name, answers in by_position.items()}
     return callbacks | {"GetName": _name_callback}
-
-
-@functools.cache
-def _provider_name(provider: str) -> ctypes.Array[ctypes.c_char]:
-    return ctypes.create_string_buffer(provider.encode())
 
 
 @functools.cache
