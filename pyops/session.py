@@ -125,7 +125,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         with interrupts_deferred():
             try:
                 host.create(lambda: create(host.model.source, options, providers, provider_options, **kwargs))
-            except Exception as error:
+            except Exception as error:  # ONNX Runtime's, of whatever type
                 failure = host.raised_by_kernel(error) or [explained(error, source, resolved, engine)]
         if failure:
             raise failure.pop()
@@ -181,7 +181,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         native.arm()
         try:
             return onnxruntime.InferenceSession.run(self, output_names, input_feed, run_options or self._quiet_run)
-        except Exception as error:
+        except Exception as error:  # ONNX Runtime's, of whatever type
             failure = failures.pick_up(str(error))
             if not failure:
                 raise
@@ -212,7 +212,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         native.arm()
         try:
             return run(run_options or self._quiet_run)
-        except Exception as error:
+        except Exception as error:  # ONNX Runtime's, of whatever type
             failure = failures.pick_up(str(error))
             if not failure:
                 raise

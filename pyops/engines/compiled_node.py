@@ -76,7 +76,7 @@ class CompiledNode(KernelNode):
         inputs = self._inputs(context)
         try:
             self._learn(inputs)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt gets the note, too
             self._explain(error, inputs)
             raise
         del inputs

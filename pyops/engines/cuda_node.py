@@ -71,7 +71,7 @@ class CudaNode(KernelNode):
                     raise self._captured()
                 self._read(pointer, workspace, handed)
                 self._run(pointer, workspace, handed)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt gets the note, too
             self._explain(error, handed)
             note = explanation(error, stream)
             if note is not None:

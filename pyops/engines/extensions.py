@@ -58,19 +58,10 @@ _target = hook.add_target(_compute)
 
 
 class SessionHost:
-    """What one `pyops.InferenceSession` has from this engine.
-
-    Attributes
-    ----------
-    model : Model
-        As ONNX Runtime can take it.
-    nodes : Nodes
-        Those that ops compute.
+    """What one `pyops.InferenceSession` has from this engine, as `pyops.engines.native.SessionHost`.
 
     Parameters
     ----------
-    ops : mapping
-        The ops that the model needs, by domain and name.
     declared : iterable of Op
         Those that a later session of these options may need.
     fresh : bool
@@ -130,7 +121,7 @@ class SessionHost:
         if not self._fresh and not has_library(self._options):
             try:
                 function()
-            except Exception as error:
+            except Exception as error:  # ONNX Runtime's, of whatever type
                 if self.raised_by_kernel(error) or _UNREGISTERED not in str(error):
                     raise
             else:

@@ -104,7 +104,7 @@ class KernelNode:
         try:
             workspace.read(self._api.KernelContext_GetInput, pointer, self._present, handed)
             self._run(pointer, workspace, handed)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt gets the note, too
             self._explain(error, handed)
             raise
         finally:

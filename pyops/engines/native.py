@@ -10,7 +10,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from ctypes import c_void_p
 from typing import Any
 
@@ -149,8 +149,7 @@ _lock = threading.Lock()
 _registrations: weakref.WeakKeyDictionary[Any, Registration] = weakref.WeakKeyDictionary()
 
 
-@contextmanager
-def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> Iterator[None]:
+def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> AbstractContextManager[None]:
     """Within it, sessions created from `options` see exactly these ops.
 
     Parameters
@@ -165,11 +164,8 @@ def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> It
     EngineError
         ONNX Runtime cannot host Python kernels here, or `options` are none.
     """
-    if not isinstance(options, onnxruntime.SessionOptions):
-        raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
     ort_api()
-    with _showing(options, hosts, keep):
-        yield
+    return _showing(options, hosts, keep)
 
 
 @contextmanager
@@ -177,11 +173,10 @@ def _showing(options: Any, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
     arm()
     callbacks.infer_guard.arm()
     with _lock:
-        registration = _registrations.get(options)
-        if registration is None:
-            registration = _registrations[options] = Registration(options)
-            weakref.finalize(options, registration.release).atexit = False
-    with registration.showing(hosts, keep):
+        if options not in _registrations:
+            _registrations[options] = Registration(options)
+            weakref.finalize(options, _registrations[options].release).atexit = False
+    with _registrations[options].showing(hosts, keep):
         yield
 
 

@@ -91,7 +91,7 @@ class NodeClock:
         began = perf_counter_ns()
         try:
             return compute(argument)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt ends the call as well
             running.raised = type(error).__name__
             raise
         finally:
@@ -111,8 +111,7 @@ class NodeClock:
             began = perf_counter_ns()
             try:
                 result = function(*inputs, **attributes)
-            except BaseException as error:
-                # Not every engine lets it out of the node.
+            except BaseException as error:  # not every engine lets it out of the node
                 running.raised = type(error).__name__
                 raise
             finally:

@@ -145,7 +145,7 @@ class Case:
             raise AssertionError(
                 f"{what}, which the declaration allows, the kernel raises {spell_error(error)}"
             ) from error
-        except Exception as error:
+        except Exception as error:  # a kernel refuses by whatever it raises
             return [f"{what} the kernel refuses: {spell_error(error)}"]
         return []
 
@@ -157,7 +157,7 @@ class Case:
             shapes = output_shapes(self.op, variation.arrays, self.attributes)
         except ShapeInferenceError:
             raise
-        except Exception as error:
+        except Exception as error:  # of the user's code
             raise ShapeInferenceError(
                 f"{variation}: the kernel takes them, and the shape function raises {spell_error(error)}"
             ) from error
@@ -176,7 +176,7 @@ class Case:
             return Variation(what, arrays, self.call(arrays))
         except OutputError as error:
             raise OutputError(f"{what} ({', '.join(map(describe, arrays))}): {error}") from error
-        except Exception as error:
+        except Exception as error:  # a kernel refuses by whatever it raises
             return Variation(what, arrays, None, error)
 
     @functools.cached_property
