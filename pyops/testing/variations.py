@@ -21,11 +21,18 @@ def other_sizes(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
     yield "twice as large", _resized(arrays, lambda _, size: 2 * size if size > 1 else size)
     yield "of size 1", _resized(arrays, lambda _, size: min(size, 1))
     for size in sizes:
-        yield f"with {size + 2} for {size}", _resized(arrays, lambda _, old, size=size: old + 2 * (old == size))
+        yield f"with {size + 2} for {size}", _with_another_size(arrays, size)
     for index, array in enumerate(arrays):
         for axis in range(min(4, np.ndim(array) if array is not None else 0)):
-            larger = _resized(arrays, lambda where, size, here=(index, axis): size + (where == here))
-            yield f"with axis {axis} of input {index} larger", larger
+            yield f"with axis {axis} of input {index} larger", _with_larger_axis(arrays, (index, axis))
+
+
+def _with_another_size(arrays: Sequence[Any], old: int) -> Arrays:
+    return _resized(arrays, lambda _, size: size + 2 * (size == old))
+
+
+def _with_larger_axis(arrays: Sequence[Any], axis: tuple[int, int]) -> Arrays:
+    return _resized(arrays, lambda where, size: size + (where == axis))
 
 
 def empty(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
