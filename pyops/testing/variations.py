@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -74,7 +75,7 @@ def strided(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
         yield "every second element of an array", each(arrays, _every_second)
         yield "backwards in memory", each(arrays, _backwards)
     if any(array.ndim > 1 for array in _present(arrays)):
-        yield "columns first", each(arrays, np.asfortranarray)
+        yield "columns first", each(arrays, functools.partial(np.array, order="F"))
 
 
 def mixed(arrays: Sequence[Any]) -> Arrays:
@@ -119,4 +120,4 @@ def _every_second(array: Any) -> Any:
 
 def _backwards(array: Any) -> Any:
     turned = (slice(None, None, -1),) * array.ndim
-    return np.ascontiguousarray(array[turned])[turned]
+    return np.array(array[turned], order="C")[turned] if array.ndim else array
