@@ -157,7 +157,8 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
     """
     loaded = model.load(source)
     if loaded.proto is None or not loaded.proto.HasField("graph"):
-        raise ModelError(f"{_spell(loaded.source)} is no ONNX model (one in ORT format is not read)")
+        what = repr(loaded.source) if isinstance(loaded.source, str) else "this"
+        raise ModelError(f"{what} is no ONNX model (one in ORT format is not read)")
     if import_plugins:
         resolution.import_plugins(loaded)
     waiting: dict[str, list[str]] = {}
@@ -231,7 +232,3 @@ def _imports(loaded: Model, waiting: Mapping[str, list[str]]) -> list[Import]:
         providers += [f"{name} (not imported)" for name in waiting.get(domain, ())]
         found.append(Import(domain, version, ", ".join(providers)))
     return found
-
-
-def _spell(source: str | bytes) -> str:
-    return repr(source) if isinstance(source, str) else "this"
