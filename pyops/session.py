@@ -208,7 +208,7 @@ class InferenceSession(onnxruntime.InferenceSession):
 
     def _reraising(self, run: Callable[[Any], R], run_options: Any) -> R:
         if self._extensions is not None:
-            return self._extensions.run(run, run_options, quiet=self._quiet_run is not None)
+            return run(run_options or extensions.run_options(quiet=self._quiet_run is not None))
         native.arm()
         try:
             return run(run_options or self._quiet_run)

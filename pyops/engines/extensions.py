@@ -150,21 +150,13 @@ class SessionHost:
             if isinstance(value, (list, np.ndarray)) and (array := np.asarray(value)).dtype.kind in "OUST":
                 _check_strings(f"input {name!r}", array.flat)
 
-    def run(self, function: Callable[[Any], Any], run_options: Any, quiet: bool) -> Any:
-        """What `function` returns for run options; a kernel's exception is raised as itself.
 
-        Parameters
-        ----------
-        run_options : onnxruntime.RunOptions or None
-            None for options of our own, by which a run stops where a kernel fails.
-        quiet : bool
-            Whether ONNX Runtime is to print nothing.
-        """
-        if run_options is None:
-            run_options = extensions_runs.StoppingOptions()
-            if quiet:
-                run_options.log_severity_level = _FATAL
-        return function(run_options)
+def run_options(quiet: bool) -> extensions_runs.StoppingOptions:
+    """Options for one run, by which it stops where a kernel fails, and ONNX Runtime prints nothing where `quiet`."""
+    options = extensions_runs.StoppingOptions()
+    if quiet:
+        options.log_severity_level = _FATAL
+    return options
 
 
 def _check_strings(where: str, texts: Iterable[Any]) -> None:
