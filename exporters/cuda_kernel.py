@@ -10,7 +10,7 @@ import torch
 
 from pyops import devices, kernel
 from pyops.device_arrays import check_given, extra_references, on_host, returning_cupy
-from pyops.op import Op
+from pyops.op import Op, kernel_of, output_shapes
 
 from .tensors import as_array, holding_tensor, torch_dtype
 
@@ -38,7 +38,7 @@ def call(
     DeviceError
         CuPy finds no GPU.
     """
-    signature, function = op.signature, op.kernel("cuda")
+    signature, function = op.signature, kernel_of(op, "cuda")
     cupy = devices.cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
     stream = torch.cuda.current_stream(device)
     stay = on_host(signature, len(tensors), op.host_inputs)
@@ -67,7 +67,7 @@ def _buffers(
     """Tensors for the kernel to write to; none where it takes no `out`, or the shapes are not known."""
     if not op.signature.takes_out or op.shape_function is None:
         return []
-    shapes = op.output_shapes(arrays, attributes)
+    shapes = output_shapes(op, arrays, attributes)
     if any(None in shape for shape in shapes):
         return []
     inputs = [None if array is None else array.dtype for array in arrays]

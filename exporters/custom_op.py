@@ -120,7 +120,7 @@ def _implementation(op: Op[..., Any]) -> Callable[..., Any]:
         arrays, attributes = kernel.split_arguments(
             signature, [None if tensor is None else as_array(tensor) for tensor in tensors], given
         )
-        outputs = kernel.call(signature, op.kernel("cpu"), arrays, attributes)
+        outputs = kernel.call(signature, op.kernels["cpu"], arrays, attributes)
         return _returned(signature, [as_tensor(output, device) for output in outputs])
 
     return run

@@ -5,6 +5,7 @@ They stay registered there too.
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable
@@ -63,6 +64,6 @@ def _late_bound(definition: Any) -> Callable[..., Any]:
     def body(*arrays: Any, **attributes: Any) -> Any:
         return definition.body(*arrays, **attributes)
 
+    functools.update_wrapper(body, definition.body)
     body.__name__ = getattr(definition.body, "__name__", definition.op_type)
-    body.__wrapped__ = definition.body  # type: ignore[attr-defined] # for inspect.unwrap
     return body

@@ -56,43 +56,30 @@ def pack(array: np.ndarray[Any, Any]) -> bytes:
     return (nibbles[::2] | nibbles[1::2] << 4).astype(np.uint8).tobytes()
 
 
-class StringTensors:
-    """String tensors of ONNX Runtime, which are no NumPy memory and always copied.
+# String tensors of ONNX Runtime are no NumPy memory and always copied.
 
-    Parameters
-    ----------
-    api : Api
-        The table of functions to use.
-    """
 
-    def __init__(self, api: Any) -> None:
-        self.api = api
+def read_strings(api: Any, value: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The strings of an ``OrtValue*`` as an object array of str."""
+    count = math.prod(shape)
+    array = np.empty(count, STRING)
+    if count:
+        length = ctypes.c_size_t()
+        api.check(api.GetStringTensorDataLength(value, ctypes.addressof(length)))
+        text, offsets = ctypes.create_string_buffer(length.value or 1), (ctypes.c_size_t * count)()
+        places = ctypes.addressof(text), length.value, ctypes.addressof(offsets), count
+        api.check(api.GetStringTensorContent(value, *places))
+        ends = [*offsets[1:], length.value]
+        array[:] = [text.raw[start:end].decode() for start, end in zip(offsets, ends, strict=True)]
+    array = array.reshape(shape)
+    array.flags.writeable = False
+    return array
 
-    def read(self, value: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """The strings of an ``OrtValue*`` as an object array of str."""
-        count = int(np.prod(shape, dtype=np.int64))
-        array = np.empty(count, STRING)
-        if count:
-            length = ctypes.c_size_t()
-            self.api.check(self.api.GetStringTensorDataLength(value, ctypes.addressof(length)))
-            text, offsets = ctypes.create_string_buffer(length.value or 1), (ctypes.c_size_t * count)()
-            self.api.check(
-                self.api.GetStringTensorContent(
-                    value, ctypes.addressof(text), length.value, ctypes.addressof(offsets), count
-                )
-            )
-            ends = [*offsets[1:], length.value]
-            array[:] = [text.raw[start:end].decode() for start, end in zip(offsets, ends, strict=True)]
-        array = array.reshape(shape)
-        array.flags.writeable = False
-        return array
 
-    def write(self, value: int, array: np.ndarray[Any, Any]) -> None:
-        """Copy an object array of str into an ``OrtValue*`` of its size."""
-        buffer = ctypes.c_void_p()
-        for index, item in enumerate(array.flat):
-            text = item.encode()
-            self.api.check(
-                self.api.GetResizedStringTensorElementBuffer(value, index, len(text), ctypes.addressof(buffer))
-            )
-            ctypes.memmove(buffer.value or 0, text, len(text))
+def write_strings(api: Any, value: int, array: np.ndarray[Any, Any]) -> None:
+    """Copy an object array of str into an ``OrtValue*`` of its size."""
+    buffer = ctypes.c_void_p()
+    for index, item in enumerate(array.flat):
+        text = item.encode()
+        api.check(api.GetResizedStringTensorElementBuffer(value, index, len(text), ctypes.addressof(buffer)))
+        ctypes.memmove(buffer.value or 0, text, len(text))

@@ -30,14 +30,7 @@ class AttributeKind(Enum):
     @property
     def element(self) -> AttributeKind:
         """The kind of one element of a list; the kind itself where it is no list."""
-        return _ELEMENT.get(self, self)
-
-
-_ELEMENT = {
-    AttributeKind.FLOATS: AttributeKind.FLOAT,
-    AttributeKind.INTS: AttributeKind.INT,
-    AttributeKind.STRINGS: AttributeKind.STRING,
-}
+        return AttributeKind[self.name.removesuffix("S")]
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,7 @@ _SCALARS = {
     float: AttributeKind.FLOAT,
     str: AttributeKind.STRING,
 }
-_PLURAL = {
-    AttributeKind.INT: AttributeKind.INTS,
-    AttributeKind.FLOAT: AttributeKind.FLOATS,
-    AttributeKind.STRING: AttributeKind.STRINGS,
-}
+_PLURAL = {kind.element: kind for kind in AttributeKind if kind is not kind.element}
 
 
 def read_attribute(name: str, hint: Any, default: Any) -> Attribute:

@@ -56,12 +56,6 @@ def within(difference: Array, magnitude: Array, rtol: float, atol: float) -> Arr
     return np.asarray((difference == 0) | ((difference <= atol + rtol * magnitude) & (difference < np.inf)))
 
 
-def tolerance(dtype: DType, rtol: float | None = None, atol: float | None = None) -> tuple[float, float]:
-    """Relative and absolute tolerance: those given, or else those of the dtype."""
-    usual = TOLERANCES.get(dtype, (0.0, 0.0))
-    return usual[0] if rtol is None else rtol, usual[1] if atol is None else atol
-
-
 def first_difference(
     actual: Sequence[Any],
     expected: Sequence[Any],
@@ -86,7 +80,8 @@ def first_difference(
         name = f"output {names[index]!r}" if index < len(names) else f"output {index}"
         if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
             return f"{name} is {describe(got)}; expected {describe(wanted)}"
-        allowed = tolerance(wanted.dtype, rtol, atol)
+        usual = TOLERANCES.get(wanted.dtype, (0.0, 0.0))
+        allowed = usual[0] if rtol is None else rtol, usual[1] if atol is None else atol
         with np.errstate(all="ignore"):
             difference = differences(wanted, got)
             wrong = ~within(difference, magnitudes(wanted), *allowed)

@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import GenericAlias
 from typing import Any
 
 from .attribute import Attribute
@@ -206,7 +207,7 @@ class _Reader:
             abstract = is_abstract(rest)
             types = type_parameter(rest, "T_outputs") if abstract else self.output(rest)
             return (*outputs, Output("outputs", types, variadic=True, homogeneous=not abstract)), hint
-        return tuple(outputs), tuple[tuple(items.values())]  # type: ignore[misc] # made here, not written
+        return tuple(outputs), GenericAlias(tuple, tuple(items.values()))
 
     def fields(self, origin: Any, args: tuple[Any, ...]) -> dict[str, Any]:
         """The hints of a NamedTuple's fields, with the type arguments of ``Out[T]`` put in."""

@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from sys import getrefcount
+from traceback import walk_tb
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
@@ -52,7 +53,7 @@ def detach(arrays: Sequence[Array | None], kernel: Callable[..., Any], traceback
         Whether anything but the exception's frames refers to them.
     """
     held: dict[int, Any] = {id(array): array for array in arrays if _is_view(array)}
-    local = [item for frame in _frames(traceback) for item in gc.get_referents(frame)]
+    local = [item for frame, _ in walk_tb(traceback) for item in gc.get_referents(frame)]
     _own(_derived(local, held))
     # One at a time: a search refers to what it finds, and another would take that for the kernel's doing.
     with _searching:
@@ -83,12 +84,6 @@ def _count(array: Array, local: list[Any], arrays: Sequence[Array | None]) -> in
     direct = sum(item is array for item in local)
     containers = (item for item in local if type(item) in _CONTAINERS and item is not arrays)
     return 2 * direct + sum(inner is array for item in containers for inner in gc.get_referents(item))
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
-    while traceback:
-        yield traceback.tb_frame
-        traceback = traceback.tb_next
 
 
 def _own(arrays: Iterable[Array]) -> None:

@@ -58,7 +58,7 @@ def resolve(annotated: Any, name: str, localns: Mapping[str, Any], globalns: Map
             f"its hint names {error.name!r}, which is not defined where the operator is declared",
             "import or define it before the declaration",
         ) from error
-    except Exception as error:
+    except Exception as error:  # a hint is any expression
         raise HintError(f"its hint cannot be read ({type(error).__name__}: {error})", "correct it") from error
 
 

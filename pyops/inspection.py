@@ -157,7 +157,8 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
     """
     loaded = model.load(source)
     if loaded.proto is None or not loaded.proto.HasField("graph"):
-        raise ModelError(f"{_spell(loaded.source)} is no ONNX model (one in ORT format is not read)")
+        what = repr(loaded.source) if isinstance(loaded.source, str) else "this"
+        raise ModelError(f"{what} is no ONNX model (one in ORT format is not read)")
     if import_plugins:
         resolution.import_plugins(loaded)
     waiting: dict[str, list[str]] = {}
@@ -196,9 +197,10 @@ def _found(
     found = CustomNode("", domain, name, opset, {})
     op = registry.find(domain, name, opset) or adopted.get((domain, name))
     if isinstance(op, Op):
-        kernel = f"{op.__name__} ({source_line(op.function)})"
+        function = op.kernels["cpu"]
+        kernel = f"{op.__name__} ({source_line(function)})"
         known = replace(found, version=op.version, engine=engine_name(op.signature), kernel=kernel)
-        return replace(known, package=package_of(domain, op.function)), op.signature
+        return replace(known, package=package_of(domain, function)), op.signature
     packages = waiting.get(domain, [])
     # Whether a plug-in has this op is seen when it is imported.
     is_open = packages and plugins.is_enabled() and not op and not registry.versions(domain, name)
@@ -225,12 +227,8 @@ def _imports(loaded: Model, waiting: Mapping[str, list[str]]) -> list[Import]:
         providers = ["ONNX Runtime"] if domain in DOMAINS else []
         providers += ["functions of the model"] if domain in functions else []
         if domain in declared:
-            function = declared[domain].function
+            function = declared[domain].kernels["cpu"]
             providers.append(package_of(domain, function) or f"module {module_of(function)}")
         providers += [f"{name} (not imported)" for name in waiting.get(domain, ())]
         found.append(Import(domain, version, ", ".join(providers)))
     return found
-
-
-def _spell(source: str | bytes) -> str:
-    return repr(source) if isinstance(source, str) else "this"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+from contextlib import AbstractContextManager
 from typing import Any
 
 import onnxruntime
@@ -46,7 +47,7 @@ def install() -> Installation:
     return installation
 
 
-class Installation:
+class Installation(AbstractContextManager["Installation"]):
     """What one call of `install` began."""
 
     def uninstall(self) -> None:
@@ -56,9 +57,6 @@ class Installation:
                 _installations.remove(self)
                 if not _installations:
                     _restore()
-
-    def __enter__(self) -> Installation:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.uninstall()
@@ -110,4 +108,5 @@ def _model_with_ops(source: Any) -> Model | None:
     adopted = adoption.adopted_ops()
     if loaded.proto is None:
         return loaded if registry.latest() else None
-    return loaded if any(registry.versions(*key) or key in adopted for key in loaded.operators()) else None
+    keys = {model.key_of(node) for node, _ in loaded.nodes()}
+    return loaded if any(registry.versions(*key) or key in adopted for key in keys) else None

@@ -189,9 +189,7 @@ def check_shapes(
         A shape or the number of outputs differs.
     """
     given = [output.shape for output in outputs]
-    if given == list(shapes):
-        return
-    if len(given) == len(shapes) and all(map(_fits, given, shapes)):
+    if given == list(shapes) or (len(given) == len(shapes) and all(map(_fits, given, shapes))):
         return
     raise OutputError(
         f"{signature.qualified_name}: for inputs {', '.join(map(describe, inputs))} the kernel returned shapes "

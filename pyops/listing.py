@@ -95,4 +95,4 @@ class OpTable(Shown, Sequence[AnyOp]):
 
 def _row(op: AnyOp) -> tuple[str, ...]:
     devices, engine = ", ".join(op.device_types), engine_name(op.signature)
-    return op.domain, op.name, str(op.version), devices, engine, source_line(op.function), op.signature.brief
+    return op.domain, op.name, str(op.version), devices, engine, source_line(op.kernels["cpu"]), op.signature.brief

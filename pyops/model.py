@@ -60,10 +60,6 @@ class Model:
             for node in _nodes(container):
                 yield node, versions.get(full_domain(node.domain), 1)
 
-    def operators(self) -> set[Key]:
-        """Domain and op type of its nodes."""
-        return {key_of(node) for node, _ in self.nodes()}
-
     def imports(self) -> set[tuple[str, int]]:
         """Domain and version of every opset that the model or one of its functions imports."""
         return {(entry.domain, entry.version) for _, imports in self._containers() for entry in imports}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, SupportsIndex, TypeVar, cast
@@ -43,6 +42,8 @@ class Op(Generic[P, R]):
         the CPU always: where none is registered, it copies to the GPU and back.
     host_inputs : tuple of str
         The inputs that the CUDA kernel takes as NumPy arrays.
+    shape_function : callable or None
+        As `register_shape_inference` was given it.
 
     Examples
     --------
@@ -72,31 +73,14 @@ class Op(Generic[P, R]):
     ) -> None:
         self.signature = signature
         # Compiled code, which runs without the interpreter, reads it to see whether it is outdated.
-        self.revision = ctypes.c_int64()
+        self._revision = ctypes.c_int64()
         kernels: dict[str, Callable[..., Any]] = dict.fromkeys(device_types, function)
         if "cpu" not in kernels:
             kernels["cpu"] = CopyingKernel(signature, function, host_inputs)
-        self.redefine(kernels, host_inputs)
-
-    def redefine(self, kernels: Mapping[str, Callable[..., Any]], host_inputs: Sequence[str] = ()) -> None:
-        """Replace the kernels and forget the shape function."""
         functools.update_wrapper(self, kernels["cpu"], updated=())
-        self.kernels = dict(kernels)
+        self.kernels = kernels
         self.host_inputs = tuple(host_inputs)
         self.shape_function = None
-        self.revision.value += 1
-
-    def body(self) -> dict[str, Any]:
-        """What a redeclaration replaces, for `restore`."""
-        return vars(self) | {"kernels": dict(self.kernels)}
-
-    def restore(self, body: Mapping[str, Any]) -> None:
-        """Undo what has been registered and redeclared since `body` was taken."""
-        if self.body() != body:
-            vars(self).update(body, kernels=dict(body["kernels"]))
-            for name in vars(self).keys() - body.keys():
-                delattr(self, name)
-            self.revision.value += 1
 
     @property
     def domain(self) -> str:
@@ -132,53 +116,8 @@ class Op(Generic[P, R]):
         """
         arrays, named = kernel.split_arguments(self.signature, inputs, attributes)
         device_type = "cuda" if any(map(is_cupy, arrays)) else "cpu"
-        outputs = self.compute(arrays, named, device_type)
+        outputs = compute(self, arrays, named, device_type)
         return cast("R", outputs if self.signature.returns_tuple else outputs[0])
-
-    def compute(
-        self, arrays: Sequence[Any], attributes: Mapping[str, Any], device_type: str = "cpu"
-    ) -> tuple[Any, ...]:
-        """Run the kernel and hold its outputs against the declaration and the shape function.
-
-        Parameters
-        ----------
-        arrays : sequence
-            One per input, None where absent.
-        attributes : mapping
-            As `Signature.convert_attributes` returns them.
-
-        Returns
-        -------
-        tuple of arrays
-            One per output.
-        """
-        function = self.kernel(device_type)
-        if device_type == "cuda":
-            check_given(self.signature, arrays, self.host_inputs)
-            function = returning_cupy(self.signature, function)
-        outputs = kernel.call(self.signature, function, arrays, attributes)
-        if self.shape_function is not None:
-            kernel.check_shapes(self.signature, self.output_shapes(arrays, attributes), outputs, arrays)
-        return outputs
-
-    def kernel(self, device_type: str) -> Callable[..., Any]:
-        """The kernel for a device type.
-
-        Raises
-        ------
-        MissingDependencyError
-            A CUDA kernel is wanted and CuPy is not installed.
-        DeclarationError
-            No such kernel is registered.
-        """
-        if device_type == "cuda" and device_type in self.kernels:
-            cupy(f"the CUDA kernel of {self.signature.qualified_name}")
-        if device_type not in self.kernels:
-            raise DeclarationError(
-                f"{self.signature.qualified_name} has no kernel for {device_type!r}; register one with "
-                f'@{self.__name__}.register_kernel("{device_type}")'
-            )
-        return self.kernels[device_type]
 
     def register_kernel(
         self,
@@ -234,7 +173,7 @@ class Op(Generic[P, R]):
             self.kernels[device_type] = make_kernel(self.signature, function, plain, compile, parallel, fastmath)
             if device_type == "cuda":
                 self.host_inputs = named
-            self.revision.value += 1
+            self._revision.value += 1
             return function
 
         return register
@@ -266,7 +205,7 @@ class Op(Generic[P, R]):
         """
         check_kernel_parameters(function, self.signature)
         self.shape_function = function
-        self.revision.value += 1
+        self._revision.value += 1
         return function
 
     def compile(self, *inputs: Any, **attributes: Any) -> None:
@@ -287,8 +226,8 @@ class Op(Generic[P, R]):
         CompileError
             It cannot be compiled; the message has numba's reason and line.
         """
-        output_shapes = None if self.shape_function is None else self.output_shapes
-        ahead.compile_kernel(self.signature, self.kernels["cpu"], output_shapes, inputs, attributes)
+        shapes = None if self.shape_function is None else functools.partial(output_shapes, self)
+        ahead.compile_kernel(self.signature, self.kernels["cpu"], shapes, inputs, attributes)
 
     def infer_shapes(self, *specs: Spec | None, **attributes: Any) -> tuple[Spec, ...]:
         """Run the shape function.
@@ -315,23 +254,6 @@ class Op(Generic[P, R]):
             )
         return shape_functions.infer(self.signature, self.shape_function, specs, attributes)
 
-    def output_shapes(self, arrays: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[tuple[int | None, ...], ...]:
-        """The shapes that the shape function gives for actual inputs; None for a run-time dimension.
-
-        Parameters
-        ----------
-        arrays : sequence of array or None
-            One per input.
-
-        Raises
-        ------
-        ShapeInferenceError
-            As `infer_shapes`.
-        """
-        specs = [None if array is None else Spec(array.shape, array.dtype) for array in arrays]
-        outputs = self.infer_shapes(*specs, **attributes)
-        return tuple(tuple(dim if isinstance(dim, int) else None for dim in spec.shape) for spec in outputs)
-
     @property
     def device_types(self) -> tuple[str, ...]:
         """The device types that have a kernel of their own."""
@@ -339,15 +261,9 @@ class Op(Generic[P, R]):
         return tuple(name for name in DEVICE_TYPES if name in own)
 
     @property
-    def function(self) -> Callable[..., Any]:
-        """What runs on the CPU, without what pyops has wrapped around it."""
-        function: Callable[..., Any] = inspect.unwrap(self.kernels["cpu"])
-        return function
-
-    @property
     def location(self) -> str:
-        """Where that function stands: ``file:line``."""
-        return origin.location(self.function)
+        """Where what runs on the CPU stands: ``file:line``."""
+        return origin.location(self.kernels["cpu"])
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         # By its name, as a function, where it is found there; but by value from a notebook, as cloudpickle does.
@@ -361,7 +277,74 @@ class Op(Generic[P, R]):
         return f"<Op {self.signature}{version}>"
 
     def _repr_html_(self) -> str:
-        return op_page(self.signature, self.function, self.device_types, self.shape_function is not None)
+        return op_page(self.signature, self.kernels["cpu"], self.device_types, self.shape_function is not None)
 
 
 AnyOp = Op[..., Any]
+
+
+def compute(
+    op: AnyOp, arrays: Sequence[Any], attributes: Mapping[str, Any], device_type: str = "cpu"
+) -> tuple[Any, ...]:
+    """Run an op's kernel and hold its outputs against the declaration and the shape function.
+
+    Parameters
+    ----------
+    arrays : sequence
+        One per input, None where absent.
+    attributes : mapping
+        As `Signature.convert_attributes` returns them.
+
+    Returns
+    -------
+    tuple of arrays
+        One per output.
+    """
+    function = kernel_of(op, device_type)
+    if device_type == "cuda":
+        check_given(op.signature, arrays, op.host_inputs)
+        function = returning_cupy(op.signature, function)
+    outputs = kernel.call(op.signature, function, arrays, attributes)
+    if op.shape_function is not None:
+        kernel.check_shapes(op.signature, output_shapes(op, arrays, attributes), outputs, arrays)
+    return outputs
+
+
+def kernel_of(op: AnyOp, device_type: str) -> Callable[..., Any]:
+    """An op's kernel for a device type.
+
+    Raises
+    ------
+    MissingDependencyError
+        A CUDA kernel is wanted and CuPy is not installed.
+    DeclarationError
+        No such kernel is registered.
+    """
+    if device_type not in op.kernels:
+        raise DeclarationError(
+            f"{op.signature.qualified_name} has no kernel for {device_type!r}; register one with "
+            f'@{op.__name__}.register_kernel("{device_type}")'
+        )
+    if device_type == "cuda":
+        cupy(f"the CUDA kernel of {op.signature.qualified_name}")
+    return op.kernels[device_type]
+
+
+def output_shapes(
+    op: AnyOp, arrays: Sequence[Any], attributes: Mapping[str, Any]
+) -> tuple[tuple[int | None, ...], ...]:
+    """The shapes that an op's shape function gives for actual inputs; None for a run-time dimension.
+
+    Parameters
+    ----------
+    arrays : sequence of array or None
+        One per input.
+
+    Raises
+    ------
+    ShapeInferenceError
+        As `Op.infer_shapes`.
+    """
+    specs = [None if array is None else Spec(array.shape, array.dtype) for array in arrays]
+    outputs = op.infer_shapes(*specs, **attributes)
+    return tuple(tuple(dim if isinstance(dim, int) else None for dim in spec.shape) for spec in outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Collection
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from pathlib import Path
@@ -14,8 +15,8 @@ DELETED = "a folder that has been deleted"
 
 
 def location(function: Callable[..., Any]) -> str:
-    """Where a function stands: ``file:line``; ``unknown`` for one that is not written in Python."""
-    code = getattr(function, "__code__", None)
+    """Where a function, or what it wraps, stands: ``file:line``; ``unknown`` for one that is not written in Python."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "unknown"
 
 

@@ -56,11 +56,7 @@ _arrays: dict[int, Any] = {}
 def _session_of(row: ElementType) -> Any:
     int64 = TypeParameter("tensor(int64)", (np.dtype(np.int64),))
     given = Output("y", TypeParameter(row.type_str, (row.dtype,)))
-
-    def look_up(number: Any) -> Any:
-        return _arrays[int(number)]
-
-    op = Op(Signature("pyops", "Given", 1, (Input("x", int64),), (given,)), look_up)
+    op = Op(Signature("pyops", "Given", 1, (Input("x", int64),), (given,)), lambda number: _arrays[int(number)])
     model = onnx.parser.parse_model(
         '<ir_version: 11, opset_import: ["": 17, "pyops": 1]> '
         f"given (int64 x) => ({row.name}[] y) {{ y = pyops.Given(x) }}"

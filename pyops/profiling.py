@@ -11,8 +11,9 @@ from pathlib import Path
 from time import perf_counter_ns, time_ns
 from typing import Any
 
-from .engines.timing import AnyOp, Call, NodeClock
+from .engines.timing import Call, NodeClock
 from .errors import PyopsError
+from .op import AnyOp
 from .session import InferenceSession
 from .tables import Part, Shown
 from .writing import write_text

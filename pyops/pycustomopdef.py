@@ -88,7 +88,8 @@ def read_signature(
     qualified: Any = f"{DEFAULT_DOMAIN}::{given}" if isinstance(given, str) and "::" not in given else given
     domain, name = split_op_type(qualified)
     check_version(version, qualified)
-    parameters = _parameters(function, qualified)
+    called = _python_signature(function, qualified)
+    parameters = called.parameters
     positional = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     codes = {"inputs": inputs, "outputs": outputs}
     tensors = {
@@ -110,7 +111,7 @@ def read_signature(
         tuple(_attributes(qualified, attrs, parameters)),
         returns_tuple=len(tensors["outputs"]) > 1,
     )
-    _check_callable(function, signature)
+    _check_callable(function, called, signature)
     return signature
 
 
@@ -129,13 +130,13 @@ def as_kernel(function: Callable[..., Any], signature: Signature) -> Callable[..
     return kernel
 
 
-def _parameters(function: Any, op_type: str) -> Mapping[str, inspect.Parameter]:
+def _python_signature(function: Any, op_type: str) -> inspect.Signature:
     if not callable(function) or isinstance(function, type):
         raise DeclarationError(f"{op_type}: {function!r} is not a function; put @onnx_op on a function")
     try:
-        return inspect.signature(function).parameters
+        return inspect.signature(function)
     except ValueError:  # NumPy's ufuncs, among others, have no signature that Python could read
-        return inspect.signature(lambda *inputs, **attributes: None).parameters
+        return inspect.signature(lambda *inputs, **attributes: None)
 
 
 def _list(op_type: str, which: str, listed: Any) -> Sequence[Any]:
@@ -184,13 +185,9 @@ def _attributes(
     return attributes
 
 
-def _check_callable(function: Callable[..., Any], signature: Signature) -> None:
+def _check_callable(function: Callable[..., Any], called: inspect.Signature, signature: Signature) -> None:
     try:
-        bind = inspect.signature(function).bind
-    except ValueError:
-        return
-    try:
-        bind(*signature.inputs, **{a.name: None for a in signature.attributes})
+        called.bind(*signature.inputs, **{a.name: None for a in signature.attributes})
     except TypeError as error:
         name = getattr(function, "__qualname__", repr(function))
         raise DeclarationError(

@@ -30,6 +30,7 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
         twice.__cause__ = error
         return twice
     lines = [] if is_twice else _unknown_operators(source, resolution)
+    # The one op type by which ONNX Runtime knows all ops.
     hosted_by = extensions.PLACE_TYPE if engine == "extensions" else None
     lines += _mistyped_inputs(source, resolution, str(error), hosted_by)
     if not lines:
@@ -65,14 +66,8 @@ def _unknown_operators(model: Model, resolution: Resolution) -> list[str]:
     return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_builtin(*key)]
 
 
-def _mistyped_inputs(model: Model, resolution: Resolution, refusal: str, hosted_by: str | None = None) -> list[str]:
-    """What an op declares for the input whose type ONNX Runtime refuses, if that is what it says.
-
-    Parameters
-    ----------
-    hosted_by : str, optional
-        The one op type by which ONNX Runtime knows all ops.
-    """
+def _mistyped_inputs(model: Model, resolution: Resolution, refusal: str, hosted_by: str | None) -> list[str]:
+    """What an op declares for the input whose type ONNX Runtime refuses, if that is what it says."""
     refused = _MISTYPED.search(refusal)
     if refused is None:
         return []

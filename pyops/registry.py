@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from .op import AnyOp
+
+V = TypeVar("V")
 
 _lock = threading.Lock()
 _ops: dict[tuple[str, str], dict[int, AnyOp]] = {}
@@ -63,7 +65,7 @@ def declare(op: AnyOp) -> AnyOp:
         if current is not None and _adds_only.get():
             return op
         if current is not None and current.signature == op.signature:
-            current.redefine(op.kernels, op.host_inputs)
+            _set_body(current, _body(op))
             return current
         versions[op.version] = op
     for listener in tuple(listeners):
@@ -72,24 +74,22 @@ def declare(op: AnyOp) -> AnyOp:
 
 
 @contextmanager
-def adding_only() -> Iterator[None]:
+def _within(variable: ContextVar[Any], value: V) -> Iterator[V]:
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
+def adding_only() -> AbstractContextManager[bool]:
     """Within it, this thread's declarations do not take the place of what is declared already."""
-    token = _adds_only.set(True)
-    try:
-        yield
-    finally:
-        _adds_only.reset(token)
+    return _within(_adds_only, True)
 
 
-@contextmanager
-def apart() -> Iterator[list[AnyOp]]:
+def apart() -> AbstractContextManager[list[AnyOp]]:
     """Within it, this thread's declarations are not entered but collected."""
-    collected: list[AnyOp] = []
-    token = _aside.set(collected)
-    try:
-        yield collected
-    finally:
-        _aside.reset(token)
+    return _within(_aside, [])
 
 
 class Declarations(NamedTuple):
@@ -102,10 +102,24 @@ class Declarations(NamedTuple):
 NOTHING = Declarations({}, dict(providers))
 
 
+def _body(op: AnyOp) -> dict[str, Any]:
+    """What a redeclaration replaces."""
+    return {name: value for name, value in vars(op).items() if name != "_revision"} | {"kernels": dict(op.kernels)}
+
+
+def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
+    """Give an op the body of another declaration of it, or that which it had."""
+    if _body(op) != body:
+        vars(op).update(body, kernels=dict(body["kernels"]))
+        for name in _body(op).keys() - body.keys():
+            delattr(op, name)
+        op._revision.value += 1
+
+
 def declarations() -> Declarations:
     """What is declared, for `restore`."""
     with _lock:
-        ops = {key: {version: (op, op.body()) for version, op in versions.items()} for key, versions in _ops.items()}
+        ops = {key: {version: (op, _body(op)) for version, op in versions.items()} for key, versions in _ops.items()}
         return Declarations(ops, dict(providers))
 
 
@@ -126,8 +140,8 @@ def restore(declared: Declarations, keep: Callable[[AnyOp], bool]) -> None:
         for key, bodies in declared.ops.items():
             _ops[key] = {version: op for version, (op, _) in bodies.items()}
             for version, (op, body) in bodies.items():
-                if op.body() != body or current.get(key, {}).get(version) is not op:
-                    op.restore(body)
+                if _body(op) != body or current.get(key, {}).get(version) is not op:
+                    _set_body(op, body)
                     restored.append(op)
         for key, versions in current.items():
             added = {version: op for version, op in versions.items() if version not in _ops.get(key, {}) and keep(op)}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from . import plugins, registry
-from .builtin import is_builtin, unknown_version
+from .builtin import DOMAINS, is_builtin, unknown_version
 from .errors import DeclarationError
 from .model import Key, Model, key_of
 from .node import misfits
@@ -56,7 +56,7 @@ def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], share
     """
     result = Resolution()
     functions = model.functions()
-    ours = registry.domains() - shared
+    ours = registry.domains() - shared - DOMAINS
     missing: dict[str, int] = {}
     for node, opset in model.nodes():
         key = key_of(node)
@@ -101,7 +101,8 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"{wanted} is not declared; {held_back} provides this domain, and {plugins.VARIABLE}=0 keeps it from "
             "being imported"
         )
-    declared = [op.signature for op in registry.latest()]
+    # One that takes the place of ONNX Runtime's own says nothing of what else there is.
+    declared = [op.signature for op in registry.latest() if not is_builtin(op.domain, op.name)]
     elsewhere = [signature.qualified_name for signature in declared if signature.name == name]
     beside = difflib.get_close_matches(name, [signature.name for signature in declared if signature.domain == domain])
     nearest = elsewhere or [f"{domain}::{near}" for near in beside]

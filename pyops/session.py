@@ -120,18 +120,15 @@ class InferenceSession(onnxruntime.InferenceSession):
         if host.model is not source and source.folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", source.folder)
         create = super().__init__
-        failure: BaseException | None = None
+        failure: list[BaseException] = []
         # ONNX Runtime asks about the ops, and the answers are numbers.
         with interrupts_deferred():
             try:
                 host.create(lambda: create(host.model.source, options, providers, provider_options, **kwargs))
-            except Exception as error:
-                failure = host.raised_by_kernel(error) or explained(error, source, resolved, engine)
-        if failure is not None:
-            try:
-                raise failure
-            finally:  # or the exception and this frame would keep each other
-                del failure
+            except Exception as error:  # ONNX Runtime's, of whatever type
+                failure = host.raised_by_kernel(error) or [explained(error, source, resolved, engine)]
+        if failure:
+            raise failure.pop()
         session_devices.check_started(providers, self.get_providers())
         self._nodes = host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
@@ -149,7 +146,7 @@ class InferenceSession(onnxruntime.InferenceSession):
 
     def _repr_html_(self) -> str:
         engine = "native" if self._extensions is None else "extensions"
-        nodes = [(name, op.signature, op.function) for name, op in self._nodes]
+        nodes = [(name, op.signature, op.kernels["cpu"]) for name, op in self._nodes]
         return session_page(self.get_inputs(), self.get_outputs(), self.get_providers(), engine, nodes)
 
     def run(
@@ -184,14 +181,11 @@ class InferenceSession(onnxruntime.InferenceSession):
         native.arm()
         try:
             return onnxruntime.InferenceSession.run(self, output_names, input_feed, run_options or self._quiet_run)
-        except Exception as error:
+        except Exception as error:  # ONNX Runtime's, of whatever type
             failure = failures.pick_up(str(error))
-            if failure is None:
+            if not failure:
                 raise
-        try:
-            raise failure
-        finally:
-            del failure
+        raise failure.pop()
 
     def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
         feed = {name: ort_values.from_array(value) for name, value in input_feed.items()}
@@ -214,19 +208,16 @@ class InferenceSession(onnxruntime.InferenceSession):
 
     def _reraising(self, run: Callable[[Any], R], run_options: Any) -> R:
         if self._extensions is not None:
-            return self._extensions.run(run, run_options, quiet=self._quiet_run is not None)
+            return run(run_options or extensions.run_options(quiet=self._quiet_run is not None))
         native.arm()
         try:
             return run(run_options or self._quiet_run)
-        except Exception as error:
+        except Exception as error:  # ONNX Runtime's, of whatever type
             failure = failures.pick_up(str(error))
-            if failure is None:
+            if not failure:
                 raise
         # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
-        try:
-            raise failure
-        finally:
-            del failure
+        raise failure.pop()
 
 
 def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:

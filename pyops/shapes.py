@@ -171,10 +171,7 @@ class Spec:
         """
         if shape is not None and (not isinstance(shape, Iterable) or isinstance(shape, str)):
             raise ShapeInferenceError(f"like() got shape={shape!r}; a shape is a tuple, such as (n, 3)")
-        return Spec(
-            self.shape if shape is None else tuple(shape),
-            self.dtype if dtype is None else np.dtype(dtype),
-        )
+        return Spec(self.shape if shape is None else shape, self.dtype if dtype is None else dtype)
 
     def __str__(self) -> str:
         return f"{dtype_name(self.dtype)}{spell_shape(self.shape)}"

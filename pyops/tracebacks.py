@@ -46,14 +46,10 @@ def has_others(traceback: TracebackType | None) -> bool:
 def _others(traceback: TracebackType | None) -> list[TracebackType]:
     found = []
     while traceback is not None:
-        if not _is_ours(traceback.tb_frame.f_globals.get("__name__") or ""):
+        if (traceback.tb_frame.f_globals.get("__name__") or "").partition(".")[0] not in _OURS:
             found.append(traceback)
         traceback = traceback.tb_next
     return found
-
-
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] in _OURS
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

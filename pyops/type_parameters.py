@@ -40,8 +40,12 @@ def type_parameter(hint: Any, own_name: str) -> TypeParameter:
 
 def is_abstract(hint: Any) -> bool:
     """Whether ``NDArray[...]`` holds an abstract class, which is a type of its own each time."""
-    scalar = scalar_of(hint) if is_array(hint) else None
-    return isinstance(scalar, type) and issubclass(scalar, np.generic) and len(expand(scalar)) > 1
+    return is_array(hint) and _count(scalar_of(hint)) > 1
+
+
+def _count(scalar: Any) -> int:
+    """How many element types a NumPy class contains; 0 for anything else."""
+    return len(expand(scalar)) if isinstance(scalar, type) and issubclass(scalar, np.generic) else 0
 
 
 def _variable_dtypes(variable: TypeVar) -> tuple[DType, ...]:
@@ -95,9 +99,5 @@ def _says_no_type(spelled: str) -> HintError:
 
 
 def _variable(members: Any, name: str = "T") -> str:
-    scalars = [spell_scalar(member) if _is_concrete(member) else spell(member) for member in members]
+    scalars = [spell_scalar(member) if _count(member) == 1 else spell(member) for member in members]
     return f'{name} = TypeVar("{name}", {", ".join(scalars)})'
-
-
-def _is_concrete(member: Any) -> bool:
-    return isinstance(member, type) and issubclass(member, np.generic) and len(expand(member)) == 1

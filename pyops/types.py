@@ -83,9 +83,15 @@ ELEMENT_TYPES: tuple[ElementType, ...] = (
 STRING: DType = np.dtype(np.object_)
 
 _BY_DTYPE = {row.dtype: row for row in ELEMENT_TYPES}
-_BY_ONNX = {row.onnx: row for row in ELEMENT_TYPES}
-_BY_TYPE_STR = {row.type_str: row for row in ELEMENT_TYPES}
-_BY_ORT = {row.ort: row for row in ELEMENT_TYPES if row.ort is not None}
+
+from_onnx = {row.onnx: row for row in ELEMENT_TYPES}.get
+"""The element type with an ``onnx.TensorProto.DataType``; None where there is none."""
+
+from_type_str = {row.type_str: row for row in ELEMENT_TYPES}.get
+"""The element type of ``"tensor(float16)"``, likewise."""
+
+from_ort = {row.ort: row for row in ELEMENT_TYPES if row.ort is not None}.get
+"""The element type with an ``ONNXTensorElementDataType``, likewise."""
 
 
 def element_type(dtype: Any) -> ElementType | None:
@@ -105,21 +111,6 @@ def native_dtype(dtype: Any) -> DType:
 def holds_str(array: np.ndarray[Any, Any]) -> bool:
     """Whether an array is no object array, or one of ``str`` alone."""
     return array.dtype != STRING or all(isinstance(item, str) for item in array.flat)
-
-
-def from_onnx(code: int) -> ElementType | None:
-    """The element type with this ``onnx.TensorProto.DataType``."""
-    return _BY_ONNX.get(code)
-
-
-def from_type_str(type_str: str) -> ElementType | None:
-    """The element type of ``"tensor(float16)"``."""
-    return _BY_TYPE_STR.get(type_str)
-
-
-def from_ort(code: int) -> ElementType | None:
-    """The element type with this ``ONNXTensorElementDataType``."""
-    return _BY_ORT.get(code)
 
 
 def expand(scalar: type[np.generic]) -> tuple[DType, ...]:

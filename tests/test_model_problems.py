@@ -12,7 +12,7 @@ from onnx import NodeProto, helper
 import pyops
 from pyops import onnx_op
 from pyops.errors import ModelError
-from tests.models import make_model, opset_imports, value_info
+from tests.models import chain, make_model, opset_imports, value_info
 
 F32 = NDArray[np.float32]
 T = TypeVar("T", np.float32, np.float64)
@@ -186,6 +186,22 @@ def test_a_domain_without_any_declared_op_is_explained_with_the_refusal_of_onnxr
         pyops.InferenceSession(in_graph(node("Something", domain="elsewhere"), np.float32))
     assert "elsewhere::Something is not declared; import the module" in str(caught.value)
     assert type(caught.value.__cause__).__module__.startswith("onnxruntime")
+
+
+@pytest.mark.parametrize("domain", ["ai.onnx", "com.microsoft"])
+@pytest.mark.parametrize("unknown", ["{domain}::Geluu", "elsewhere::Gelu"])
+def test_an_op_in_place_of_onnxruntimes_own_changes_no_message(domain: str, unknown: str) -> None:
+    model = chain(unknown.format(domain=domain))
+    with pytest.raises(ModelError, match="ONNX Runtime refuses the model") as before:
+        pyops.InferenceSession(model)
+    onnx_op(f"{domain}::Gelu", override=True)(_relu)
+    with pytest.raises(ModelError) as after:
+        pyops.InferenceSession(model)
+    assert str(after.value) == str(before.value)
+
+
+def _relu(x: F32) -> F32:
+    return np.maximum(x, 0)
 
 
 def test_a_model_without_declared_ops_is_left_to_onnxruntime() -> None:

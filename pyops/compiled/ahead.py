@@ -31,7 +31,7 @@ def compile_kernel(
     compiled : callable
         The op's CPU kernel.
     output_shapes : callable or None
-        `Op.output_shapes`; None where the op has no shape function.
+        As `pyops.op.output_shapes`, of the op; None where the op has no shape function.
     """
     name = signature.qualified_name
     if not isinstance(compiled, CompiledKernel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import addressof, c_float, c_int64, c_size_t, c_void_p
+from ctypes import addressof, c_char, c_float, c_int64, c_size_t, c_void_p
 from typing import Any
 
 from ..attribute import AttributeKind
@@ -56,37 +56,25 @@ def _is_empty(value: Any) -> bool:
     return isinstance(value, list) and not value
 
 
-def _scalar_reader(function: str, kind: type[c_float] | type[c_int64]) -> Callable[[Api, int, bytes], Any]:
-    return lambda api, info, name: api.get(kind, getattr(api, function), info, name)
+def read_text(api: Api, function: Callable[..., int | None], *arguments: Any) -> str:
+    """A string that a function of the API gives, whose last parameters say where it and its size go."""
+    text: bytes = _read_array(api, c_char, function, *arguments)
+    return text[:-1].decode()
 
 
-def read_text(api: Api, read: Callable[[int, int], int | None]) -> str:
-    """A string that a function gives in two calls: its size with its NUL first, then its bytes."""
+def _read_array(api: Api, element: Any, function: Callable[..., int | None], *arguments: Any) -> Any:
+    """A list, or bytes where the elements are ``c_char``."""
     size = c_size_t(0)
-    api.check(read(0, addressof(size)))
-    buffer = ctypes.create_string_buffer(size.value or 1)
-    api.check(read(addressof(buffer), addressof(size)))
-    return buffer.raw[: max(size.value - 1, 0)].decode()
-
-
-def _read_string(api: Api, info: int, name: bytes) -> str:
-    return read_text(api, lambda out, size: api.KernelInfoGetAttribute_string(info, name, out, size))
-
-
-def _array_reader(function: str, element: type[c_float] | type[c_int64]) -> Callable[[Api, int, bytes], list[Any]]:
-    def read(api: Api, info: int, name: bytes) -> list[Any]:
-        size = c_size_t(0)
-        api.check(getattr(api, function)(info, name, 0, addressof(size)))
-        values = (element * size.value)()
-        if size.value:
-            api.check(getattr(api, function)(info, name, addressof(values), addressof(size)))
-        return list(values)
-
-    return read
+    # The first call says how much it is.
+    api.check(function(*arguments, 0, addressof(size)))
+    values = (element * size.value)()
+    if size.value:
+        api.check(function(*arguments, addressof(values), addressof(size)))
+    return values[:]
 
 
 def _read_strings(api: Api, info: int, name: bytes) -> list[str]:
-    allocator, strings, size = _allocator(api), c_void_p(), c_size_t()
+    allocator, strings, size = api.get(c_void_p, api.GetAllocatorWithDefaultOptions), c_void_p(), c_size_t()
     api.check(api.KernelInfoGetAttributeArray_string(info, name, allocator, addressof(strings), addressof(size)))
     if not strings.value:
         return []
@@ -98,7 +86,7 @@ def _read_strings(api: Api, info: int, name: bytes) -> list[str]:
 
 
 def _read_tensor(api: Api, info: int, name: bytes) -> Any:
-    allocator, workspace = _allocator(api), Workspace(api)
+    allocator, workspace = api.get(c_void_p, api.GetAllocatorWithDefaultOptions), Workspace(api)
     found: list[Any] = []
 
     def get(source: Any, index: int, at: Any) -> None:
@@ -112,17 +100,12 @@ def _read_tensor(api: Api, info: int, name: bytes) -> Any:
             api.ReleaseValue(workspace.value)
 
 
-def _allocator(api: Api) -> int:
-    pointer: int = api.get(c_void_p, api.GetAllocatorWithDefaultOptions)
-    return pointer
-
-
 _READERS: dict[AttributeKind, Callable[[Api, int, bytes], Any]] = {
-    AttributeKind.INT: _scalar_reader("KernelInfoGetAttribute_int64", c_int64),
-    AttributeKind.FLOAT: _scalar_reader("KernelInfoGetAttribute_float", c_float),
-    AttributeKind.STRING: _read_string,
+    AttributeKind.INT: lambda api, *node: api.get(c_int64, api.KernelInfoGetAttribute_int64, *node),
+    AttributeKind.FLOAT: lambda api, *node: api.get(c_float, api.KernelInfoGetAttribute_float, *node),
+    AttributeKind.STRING: lambda api, *node: read_text(api, api.KernelInfoGetAttribute_string, *node),
     AttributeKind.TENSOR: _read_tensor,
-    AttributeKind.INTS: _array_reader("KernelInfoGetAttributeArray_int64", c_int64),
-    AttributeKind.FLOATS: _array_reader("KernelInfoGetAttributeArray_float", c_float),
+    AttributeKind.INTS: lambda api, *node: _read_array(api, c_int64, api.KernelInfoGetAttributeArray_int64, *node),
+    AttributeKind.FLOATS: lambda api, *node: _read_array(api, c_float, api.KernelInfoGetAttributeArray_float, *node),
     AttributeKind.STRINGS: _read_strings,
 }

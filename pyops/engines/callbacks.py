@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from ctypes import c_void_p
 from typing import Any
 
 from .. import failures
+from ..op import AnyOp
 from .c_api import PROTOTYPES, api_from_table, load
 from .compiled_node import CompiledNode
 from .cuda_node import CudaNode
 from .guard import Guard, checkpoint
-from .hosted_op import AnyOp, HostedOp, immortal
+from .hosted_op import HostedOp, immortal
 from .kernel_node import KernelNode
 from .shape_inference import infer_output_shapes
 
@@ -45,22 +46,18 @@ def remove(item: HostedOp) -> None:
     del _hosted[item.address], _infers[item.address]
 
 
-class _ThisThread(threading.local):
-    created: list[int] | None = None
-
-
-_this_thread = _ThisThread()
+_created: ContextVar[list[int] | None] = ContextVar("_created", default=None)
 
 
 @contextmanager
 def created_nodes(numbers: list[int]) -> Iterator[None]:
     """Within it, what this thread creates nodes under in `computes` is added to a list."""
     # A kernel that runs for a constant may create a session too.
-    outer, _this_thread.created = _this_thread.created, numbers
+    token = _created.set(numbers)
     try:
         yield
     finally:
-        _this_thread.created = outer
+        _created.reset(token)
 
 
 def _infer_output_shapes(op: AnyOp, context: int) -> None:
@@ -84,10 +81,10 @@ def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | Non
             node = CompiledNode(api, info, op, ADDRESSES["KernelComputeV2"])
             number = node.address
         computes[number] = node.compute
-        if _this_thread.created is not None:
-            _this_thread.created.append(number)
+        if (created := _created.get()) is not None:
+            created.append(number)
         c_void_p.from_address(out).value = number
-    except BaseException as error:
+    except BaseException as error:  # ONNX Runtime gets an interrupt too, as a status
         return _report(error)
     return None
 
@@ -96,7 +93,7 @@ def _report(error: BaseException, attempts: int = 8) -> int:
     """A status that stands for an exception, though others come in meanwhile."""
     try:
         return _Reporter().report(error)
-    except BaseException:
+    except BaseException:  # an interrupt, which may come again
         if not attempts:
             raise
         return _report(error, attempts - 1)

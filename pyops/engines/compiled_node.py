@@ -18,8 +18,9 @@ from ..compiled.kernel import CompiledKernel
 from ..compiled.memory import Record, address_of, words
 from ..compiled.specialization import Specialization, specialize
 from ..errors import EngineError
+from ..op import AnyOp
 from .c_api import Api
-from .hosted_op import AnyOp, HostedOp
+from .hosted_op import HostedOp
 from .kernel_node import KernelNode
 from .timing import NodeClock, TimedNode, size
 from .workspace import Workspace
@@ -53,7 +54,7 @@ class CompiledNode(KernelNode):
 
     def __init__(self, api: Api, info: int, hosted: HostedOp, python: int) -> None:
         super().__init__(api, info, hosted)
-        self._revision = self.op.revision.value - 1
+        self._revision = self.op._revision.value - 1
         self._records: dict[Specialization, Record] = {}
         # Machine code that runs in another thread may still use what another took the place of.
         self._kept: list[Any] = []
@@ -64,7 +65,7 @@ class CompiledNode(KernelNode):
             "GetTensorMutableData",
             "KernelContext_ParallelFor",
         )
-        self._state = words(0, ctypes.addressof(self.op.revision), python, *map(api.address, functions))
+        self._state = words(0, ctypes.addressof(self.op._revision), python, *map(api.address, functions))
         self.address = address_of(self._state)
         self._publish()
 
@@ -75,7 +76,7 @@ class CompiledNode(KernelNode):
         inputs = self._inputs(context)
         try:
             self._learn(inputs)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt gets the note, too
             self._explain(error, inputs)
             raise
         del inputs
@@ -124,7 +125,7 @@ class CompiledNode(KernelNode):
 
     def _learn(self, inputs: list[Any]) -> None:
         """Make machine code ready for the next call with inputs like these."""
-        revision, kernel = self.op.revision.value, self.op.kernels["cpu"]
+        revision, kernel = self.op._revision.value, self.op.kernels["cpu"]
         if revision != self._revision:
             self._revision, self._records = revision, {}
             self._publish()

@@ -14,6 +14,7 @@ from ..device_arrays import check_returned, extra_references, on_host
 from ..devices import asnumpy, cupy_with_gpu, is_cupy
 from ..errors import InputError, KeptArrayWarning
 from ..node import add_note
+from ..op import kernel_of
 from ..types import dtype_name, is_viewable
 from .c_api import Api
 from .cuda_errors import explanation
@@ -70,7 +71,7 @@ class CudaNode(KernelNode):
                     raise self._captured()
                 self._read(pointer, workspace, handed)
                 self._run(pointer, workspace, handed)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt gets the note, too
             self._explain(error, handed)
             note = explanation(error, stream)
             if note is not None:
@@ -113,7 +114,7 @@ class CudaNode(KernelNode):
             into[index] = workspace.view(get, context, index)
         # The op may have no such kernel any more, or another, which wants them elsewhere than the session was told.
         if "cuda" not in self.op.kernels:
-            self.op.kernel("cuda")
+            kernel_of(self.op, "cuda")
         wanted = self.op.host_inputs
         if wanted != self._hosted.host_inputs:
             for index, to_host in enumerate(on_host(self._signature, len(into), wanted)):

@@ -18,6 +18,7 @@ from ..errors import EngineError, InputError
 from ..hosting import Host
 from ..model import Model
 from ..node import read_attributes
+from ..op import AnyOp
 from ..types import STRING
 from . import extensions_hook as hook
 from . import extensions_registry, extensions_runs
@@ -25,7 +26,7 @@ from .extensions_call import compute
 from .extensions_carried import obstacles, refusal
 from .extensions_library import add_library, has_library, library
 from .extensions_registry import PLACE_TYPE as PLACE_TYPE
-from .timing import AnyOp, NodeClock, Nodes, TimedNode, TimedOp
+from .timing import NodeClock, Nodes, TimedNode, TimedOp
 
 
 class _Node(NamedTuple):
@@ -57,19 +58,10 @@ _target = hook.add_target(_compute)
 
 
 class SessionHost:
-    """What one `pyops.InferenceSession` has from this engine.
-
-    Attributes
-    ----------
-    model : Model
-        As ONNX Runtime can take it.
-    nodes : Nodes
-        Those that ops compute.
+    """What one `pyops.InferenceSession` has from this engine, as `pyops.engines.native.SessionHost`.
 
     Parameters
     ----------
-    ops : mapping
-        The ops that the model needs, by domain and name.
     declared : iterable of Op
         Those that a later session of these options may need.
     fresh : bool
@@ -129,7 +121,7 @@ class SessionHost:
         if not self._fresh and not has_library(self._options):
             try:
                 function()
-            except Exception as error:
+            except Exception as error:  # ONNX Runtime's, of whatever type
                 if self.raised_by_kernel(error) or _UNREGISTERED not in str(error):
                     raise
             else:
@@ -137,9 +129,9 @@ class SessionHost:
         add_library(self._options, self._needed)
         function()
 
-    def raised_by_kernel(self, error: Exception) -> BaseException | None:
+    def raised_by_kernel(self, error: Exception) -> list[BaseException]:
         """The exception of a kernel, if `create` raised that."""
-        return error if error is failures.last_exception() else None
+        return [error] if error is failures.last_exception() else []
 
     def forget(self) -> None:
         """Let go of the nodes; the session is gone."""
@@ -158,21 +150,13 @@ class SessionHost:
             if isinstance(value, (list, np.ndarray)) and (array := np.asarray(value)).dtype.kind in "OUST":
                 _check_strings(f"input {name!r}", array.flat)
 
-    def run(self, function: Callable[[Any], Any], run_options: Any, quiet: bool) -> Any:
-        """What `function` returns for run options; a kernel's exception is raised as itself.
 
-        Parameters
-        ----------
-        run_options : onnxruntime.RunOptions or None
-            None for options of our own, by which a run stops where a kernel fails.
-        quiet : bool
-            Whether ONNX Runtime is to print nothing.
-        """
-        if run_options is None:
-            run_options = extensions_runs.StoppingOptions()
-            if quiet:
-                run_options.log_severity_level = _FATAL
-        return function(run_options)
+def run_options(quiet: bool) -> extensions_runs.StoppingOptions:
+    """Options for one run, by which it stops where a kernel fails, and ONNX Runtime prints nothing where `quiet`."""
+    options = extensions_runs.StoppingOptions()
+    if quiet:
+        options.log_severity_level = _FATAL
+    return options
 
 
 def _check_strings(where: str, texts: Iterable[Any]) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 from ..errors import OutputError
 from ..node import add_note, describe_node
+from ..op import AnyOp
+from ..op import compute as compute_op
 from ..signature import Signature
 from ..types import STRING
 from . import extensions_runs
 from .extensions_hook import NOTHING, Answer, HookCall
-from .timing import AnyOp
 
 
 def compute(op: AnyOp, call: HookCall, attributes: Mapping[str, Any], name: str = "", host: Any = None) -> Answer:
@@ -27,21 +28,15 @@ def compute(op: AnyOp, call: HookCall, attributes: Mapping[str, Any], name: str 
     if extensions_runs.failed(host):
         return NOTHING
     try:
-        return _answer(op.signature, op.compute(call.inputs, op.signature.convert_attributes(attributes)))
-    except BaseException as error:
+        return _answer(op.signature, compute_op(op, call.inputs, op.signature.convert_attributes(attributes)))
+    except BaseException as error:  # which would end the process
         add_note(error, describe_node(name, op.signature, call.inputs))
         extensions_runs.fail(error, host)
         return NOTHING
 
 
 def _answer(signature: Signature, outputs: Sequence[Any]) -> Answer:
-    """What a kernel returned, as onnxruntime-extensions takes it.
-
-    Raises
-    ------
-    OutputError
-        A string holds a NUL character.
-    """
+    """What a kernel returned, as onnxruntime-extensions takes it."""
     result: list[Any] = [0]
     for item, array in zip(signature.outputs, outputs, strict=True):
         result += [array.shape, _strings(signature, item.name, array) if array.dtype is STRING else _flat(array)]

@@ -13,7 +13,7 @@ from .. import hosting, plugins, registry
 from ..attribute import AttributeKind
 from ..builtin import ONNX_DOMAIN
 from ..errors import EngineError
-from ..op import Op
+from ..op import AnyOp
 from ..signature import Signature
 from . import extensions_hook as hook
 from . import extensions_registry
@@ -21,8 +21,6 @@ from .extensions import place_all
 from .extensions_call import compute
 from .extensions_carried import obstacles, refusal
 from .extensions_library import add_library, library
-
-AnyOp = Op[..., Any]
 
 _published: dict[tuple[str, str], tuple[extensions_registry.Published, AnyOp]] = {}
 _told: weakref.WeakSet[AnyOp] = weakref.WeakSet()

@@ -92,21 +92,17 @@ def _watch(run: Run, function: Callable[[], Any]) -> Any:
     this_thread.runs.append(run)
     try:
         result = function()
-    except Exception:
+    except Exception:  # ONNX Runtime's, of whatever type
         if run.failure is None and not this_thread.unreported:
             raise
     finally:
         this_thread.runs.remove(run)
     # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
-    failure, run.failure = run.failure, None
-    while this_thread.unreported:
-        _, unreported = this_thread.unreported.popitem()
-        failure = failure or unreported
-    if failure is not None:
-        try:
-            raise failure
-        finally:  # or the exception and this frame would keep each other
-            del failure
+    failed = [error for error in (run.failure, *this_thread.unreported.values()) if error is not None]
+    run.failure = None
+    this_thread.unreported.clear()
+    if failed:
+        raise failed.pop(0)
     return result
 
 
@@ -174,7 +170,7 @@ def _watched_async(method: Callable[..., Any]) -> Callable[..., Any]:
         _elsewhere.append(run)
         try:
             return method(self, output_names, input_feed, call_back, user_data, run_options)
-        except BaseException:
+        except BaseException:  # it does not start, for whatever reason
             _elsewhere.remove(run)
             raise
 

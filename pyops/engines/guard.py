@@ -69,7 +69,7 @@ class Guard(Generic[Given, Answer]):
         def unguarded(call: Call[Given]) -> Answer:
             try:
                 return targets[call.first](call.second)
-            except BaseException as error:
+            except BaseException as error:  # C takes none
                 return reporter.report(error)
 
         class Callback(threading.local):

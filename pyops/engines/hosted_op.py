@@ -12,13 +12,11 @@ from typing import Any
 
 from .. import devices
 from ..device_arrays import on_host
-from ..op import Op
+from ..op import AnyOp
 from ..signature import Input, Output, Signature, TypeParameter
 from ..types import DType
 from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp
 from .hosted_types import choices, ort_code
-
-AnyOp = Op[..., Any]
 
 _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristic
 _ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
@@ -60,9 +58,8 @@ def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int], device_type: 
 
 
 def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
-    if item.type in choice:
-        return ort_code(choice[item.type]) or _ANY_TYPE
-    return (ort_code(item.type.dtypes[0]) or _ANY_TYPE) if len(item.type.dtypes) == 1 else _ANY_TYPE
+    dtypes = (choice[item.type],) if item.type in choice else item.type.dtypes
+    return (len(dtypes) == 1 and ort_code(dtypes[0])) or _ANY_TYPE
 
 
 # What ONNX Runtime asks of an op is answered by C code alone: a Python function would raise a pending

@@ -17,9 +17,10 @@ from .. import failures, kernel
 from ..detaching import detach
 from ..errors import KeptArrayWarning
 from ..node import add_note, describe_node
+from ..op import AnyOp, output_shapes
 from ..types import is_viewable
 from .c_api import Api
-from .hosted_op import AnyOp, HostedOp
+from .hosted_op import HostedOp
 from .node_info import read_node_info
 from .timing import NodeClock, TimedNode, TimedOp
 from .workspace import Workspace
@@ -103,7 +104,7 @@ class KernelNode:
         try:
             workspace.read(self._api.KernelContext_GetInput, pointer, self._present, handed)
             self._run(pointer, workspace, handed)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt gets the note, too
             self._explain(error, handed)
             raise
         finally:
@@ -196,7 +197,7 @@ class KernelNode:
         if shapes is None:
             if len(self._shapes) >= _MAX_SHAPES:
                 self._shapes.clear()
-            shapes = self._shapes[key] = self.op.output_shapes(inputs, self._node.attributes)
+            shapes = self._shapes[key] = output_shapes(self.op, inputs, self._node.attributes)
         return shapes
 
     def _buffers(self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:

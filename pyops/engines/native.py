@@ -10,7 +10,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from ctypes import c_void_p
 from typing import Any
 
@@ -23,13 +23,13 @@ from ..builtin import ONNX_DOMAIN
 from ..errors import EngineError
 from ..hosting import Host
 from ..model import Model
-from ..op import Op
+from ..op import AnyOp, Op
 from ..signature import Input, Output, Signature, TypeParameter
 from . import callbacks
 from .c_api import Api, api_from_table, load
 from .callbacks import arm as arm
 from .compiled_node import dispatch_address, is_compiled
-from .hosted_op import AnyOp, HostedOp, hosted_ops
+from .hosted_op import HostedOp, hosted_ops
 from .session_options import session_options_pointer
 from .timing import Nodes
 
@@ -140,7 +140,7 @@ class SessionHost:
         with registered(self._options, self._hosts), callbacks.created_nodes(self._numbers):
             function()
 
-    def raised_by_kernel(self, error: Exception) -> BaseException | None:
+    def raised_by_kernel(self, error: Exception) -> list[BaseException]:
         """The exception of a kernel that made ONNX Runtime raise `error`."""
         return failures.pick_up(str(error))
 
@@ -149,8 +149,7 @@ _lock = threading.Lock()
 _registrations: weakref.WeakKeyDictionary[Any, Registration] = weakref.WeakKeyDictionary()
 
 
-@contextmanager
-def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> Iterator[None]:
+def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> AbstractContextManager[None]:
     """Within it, sessions created from `options` see exactly these ops.
 
     Parameters
@@ -165,11 +164,8 @@ def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> It
     EngineError
         ONNX Runtime cannot host Python kernels here, or `options` are none.
     """
-    if not isinstance(options, onnxruntime.SessionOptions):
-        raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
     ort_api()
-    with _showing(options, hosts, keep):
-        yield
+    return _showing(options, hosts, keep)
 
 
 @contextmanager
@@ -177,11 +173,10 @@ def _showing(options: Any, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
     arm()
     callbacks.infer_guard.arm()
     with _lock:
-        registration = _registrations.get(options)
-        if registration is None:
-            registration = _registrations[options] = Registration(options)
-            weakref.finalize(options, registration.release).atexit = False
-    with registration.showing(hosts, keep):
+        if options not in _registrations:
+            _registrations[options] = Registration(options)
+            weakref.finalize(options, _registrations[options].release).atexit = False
+    with _registrations[options].showing(hosts, keep):
         yield
 
 
@@ -202,7 +197,7 @@ def ort_api() -> Api:
             try:
                 onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
             except Exception as error:  # an interrupt in a callback, say
-                raise failures.pick_up(str(error)) or error from None
+                raise (failures.pick_up(str(error)) or [error]).pop() from None
     return api_from_table(callbacks.tables[0])
 
 

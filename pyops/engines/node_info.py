@@ -11,9 +11,10 @@ from .. import kernel
 from ..errors import InputError, PyopsError
 from ..node import describe_node
 from ..signature import Signature
-from ..types import DType, from_ort
+from ..types import DType
 from .attributes import read_attributes, read_text
 from .c_api import Api
+from .workspace import dtype_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def read_node_info(api: Api, info: int, signature: Signature) -> NodeInfo:
     InputError
         The node's attributes or input types do not match the declaration.
     """
-    name = read_text(api, lambda out, size: api.KernelInfo_GetNodeName(info, out, size))
+    name = read_text(api, api.KernelInfo_GetNodeName, info)
     try:
         attributes = read_attributes(api, info, signature)
         input_count = api.get(c_size_t, api.KernelInfo_GetInputCount, info)
@@ -66,7 +67,7 @@ def read_node_info(api: Api, info: int, signature: Signature) -> NodeInfo:
 
 
 def _input_dtype(api: Api, info: int, index: int) -> DType | None:
-    if not read_text(api, lambda out, size: api.KernelInfo_GetInputName(info, index, out, size)):
+    if not read_text(api, api.KernelInfo_GetInputName, info, index):
         return None
     return _dtype(api, api.KernelInfo_GetInputTypeInfo, info, index)
 
@@ -80,7 +81,4 @@ def _dtype(api: Api, function: Callable[[int, int, int], int | None], info: int,
         code = api.get(c_int, api.GetTensorElementType, tensor_info)
     finally:
         api.ReleaseTypeInfo(type_info)
-    row = from_ort(code)
-    if row is None:
-        raise InputError(f"tensor {index} has element type {code} of ONNX Runtime, which NumPy lacks")
-    return row.dtype
+    return dtype_of(code)

@@ -11,9 +11,7 @@ from .. import adoption, kernel, model, plugins, registry, resolution
 from ..builtin import ONNX_DOMAIN
 from ..errors import ModelError
 from ..node import add_note, describe_node, linked_attributes, misfits, read_attributes
-from ..op import Op
-
-AnyOp = Op[..., Any]
+from ..op import AnyOp, Op
 
 
 def reference_ops(source: model.ModelSource | None = None) -> list[type[OpRun]]:
@@ -108,10 +106,14 @@ class ReferenceNode(OpRun):
         arrays = [value if name else None for name, value in zip(self.onnx_node.input, args, strict=True)]
         while arrays and arrays[-1] is None:
             arrays.pop()
+        signature, count = self._op.signature, len(self.onnx_node.output)
         try:
-            outputs = self._outputs(arrays, self._attributes(linked))
-        except BaseException as error:
-            add_note(error, describe_node(self.onnx_node.name, self._op.signature, arrays))
+            result = self._op(*arrays, **self._attributes(linked))
+            outputs = result if signature.returns_tuple else (result,)
+            if len(outputs) != max(count, len(signature.outputs) - signature.outputs[-1].variadic):
+                raise kernel.miscounted(signature, outputs, count)
+        except BaseException as error:  # an interrupt gets the note, too
+            add_note(error, describe_node(self.onnx_node.name, signature, arrays))
             raise
         return tuple(value if name else None for name, value in zip(self.onnx_node.output, outputs, strict=False))
 
@@ -122,11 +124,3 @@ class ReferenceNode(OpRun):
             if linked.get(source) is not None:
                 values[name] = linked[source]
         return values
-
-    def _outputs(self, arrays: list[Any], attributes: dict[str, Any]) -> tuple[Any, ...]:
-        signature, count = self._op.signature, len(self.onnx_node.output)
-        result = self._op(*arrays, **attributes)
-        outputs = result if signature.returns_tuple else (result,)
-        if len(outputs) != max(count, len(signature.outputs) - signature.outputs[-1].variadic):
-            raise kernel.miscounted(signature, outputs, count)
-        return tuple(outputs)

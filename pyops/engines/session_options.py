@@ -7,6 +7,8 @@ import functools
 from ctypes import c_size_t, c_void_p
 from typing import Any
 
+import onnxruntime
+
 from ..errors import EngineError
 from .c_api import load
 
@@ -22,9 +24,9 @@ def session_options_pointer(options: Any) -> int:
     EngineError
         `options` is no ``onnxruntime.SessionOptions``, or this build answers otherwise.
     """
-    conduit = getattr(options, "_pybind11_conduit_v1_", None)
+    conduit = isinstance(options, onnxruntime.SessionOptions) and getattr(options, "_pybind11_conduit_v1_", None)
     capsule = conduit and conduit(_platform_abi_id(), _type_info_capsule(), b"raw_pointer_ephemeral")
-    if capsule is None:
+    if not capsule:
         raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
     get_name, get_pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     get_name.restype, get_name.argtypes = c_void_p, [ctypes.py_object]

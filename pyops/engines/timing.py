@@ -5,6 +5,7 @@ Engines look up what computes a node by a key; while a session is timed, somethi
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -16,10 +17,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ..errors import PyopsError
-from ..op import Op
+from ..op import AnyOp, Op
 from ..types import STRING
 
-AnyOp = Op[..., Any]
 Key = TypeVar("Key")
 
 
@@ -71,12 +71,18 @@ class NodeClock:
     ----------
     record : callable
         Gets each call when it has ended, in the thread that it ran in.
+
+    Attributes
+    ----------
+    kernel : callable
+        Makes a timed kernel of a kernel.
     """
 
     def __init__(self, record: Callable[[Call], None]) -> None:
         self._record = record
         self._running = _InProgress()
-        self._timed: dict[Any, Callable[..., Any]] = {}
+        # For one function always the same.
+        self.kernel = functools.cache(self._timed)
 
     def call(self, compute: Callable[[Any], Any], argument: Any) -> Any:
         """``compute(argument)``, recorded."""
@@ -85,7 +91,7 @@ class NodeClock:
         began = perf_counter_ns()
         try:
             return compute(argument)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt ends the call as well
             running.raised = type(error).__name__
             raise
         finally:
@@ -99,20 +105,13 @@ class NodeClock:
         thread = threading.get_native_id()
         self._record(Call(began, ended, (began, ended), 0, bytes_in, bytes_out, thread, is_machine_code=True))
 
-    def kernel(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A kernel, timed; for one function always the same."""
-        if function not in self._timed:
-            self._timed[function] = self._time(function)
-        return self._timed[function]
-
-    def _time(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*inputs: Any, **attributes: Any) -> Any:
             running, result = self._running, None
             began = perf_counter_ns()
             try:
                 result = function(*inputs, **attributes)
-            except BaseException as error:
-                # Not every engine lets it out of the node.
+            except BaseException as error:  # not every engine lets it out of the node
                 running.raised = type(error).__name__
                 raise
             finally:

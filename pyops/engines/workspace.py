@@ -79,7 +79,7 @@ class Workspace:
             dims = dims // WORD - 1
             shape = (words[dims],) if rank == 1 else tuple(words[dims : dims + rank])
             if code == _STRING:
-                into.append(arrays.StringTensors(api).read(self.value, shape))
+                into.append(arrays.read_strings(api, self.value, shape))
                 continue
             if status := api.GetTensorMutableData(value, at_data):
                 api.check(status)
@@ -127,7 +127,7 @@ class Workspace:
         """Copy an array into the output at `index`."""
         if array.dtype is STRING:
             if self._allocate(context, index, array.shape):
-                arrays.StringTensors(self._api).write(self.value, array)
+                arrays.write_strings(self._api, self.value, array)
         elif array.dtype.num in _PACKED_NUMBERS:
             if self._allocate(context, index, array.shape) and array.size:
                 self._api.check(self._api.GetTensorMutableData(self._value, self._at[DATA]))

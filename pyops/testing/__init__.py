@@ -13,11 +13,8 @@ The pytest plug-in is `pyops.pytest_plugin`, and `pyops.isolation` what it and t
 Examples
 --------
 >>> import numpy as np, pyops
->>> from numpy.typing import NDArray
->>> @pyops.onnx_op("mylibrary::Halve")
-... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
-...     return x / np.float32(2)
->>> sample = pyops.testing.Sample(halve, np.array([3], np.float32)).returns([1.5])
+>>> from pyops.kernels.cumulative import cumprod
+>>> sample = pyops.testing.Sample(cumprod, np.array([3, 4]), dim=0).returns([3, 12])
 >>> report = pyops.testing.check(sample, checks=["expected", "engine_*"])
 >>> report.ok
 True

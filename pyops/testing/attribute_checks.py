@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import registry
 from ..attribute import Attribute
+from ..errors import InputError
 from ..isolation import isolated_declarations
 from ..op import AnyOp, Op
 from ..types import STRING
@@ -87,7 +88,7 @@ def _differing_defaults(op: AnyOp) -> Iterator[str]:
 def _is_default(attribute: Attribute, value: Any) -> bool:
     try:
         converted = attribute.convert(value)
-    except Exception:
+    except InputError:
         return False
     return _spell(converted) == _spell(attribute.default) or (
         isinstance(value, np.ndarray) and np.array_equal(value, attribute.default)

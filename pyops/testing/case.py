@@ -16,6 +16,7 @@ import numpy as np
 from .. import kernel
 from ..comparison import first_difference
 from ..errors import CompileError, OutputError, ShapeInferenceError
+from ..op import output_shapes
 from ..types import describe
 from . import variations
 from .outputs import Outputs
@@ -85,7 +86,7 @@ class Case:
     @property
     def function(self) -> Callable[..., Any]:
         """The CPU kernel."""
-        return self.op.kernel("cpu")
+        return self.op.kernels["cpu"]
 
     def call(self, arrays: Sequence[Any] | None = None, attributes: Mapping[str, Any] | None = None) -> Outputs:
         """Run the CPU kernel and hold its outputs against the declaration, but not against the shape function."""
@@ -94,13 +95,13 @@ class Case:
             values = self.attributes if attributes is None else attributes
             return Outputs(kernel.call(self.signature, self.function, given, values))
 
-    def lend(self) -> list[Any]:
+    def lend(self) -> tuple[Any, ...]:
         """Copies of the sample's inputs for one call, of which is known later whether the kernel keeps one."""
         arrays = copies(self.arrays)
         for item, array in zip(self.signature.parameters(len(arrays)), arrays, strict=True):
             if array is not None:
                 self.lent.append((item.name, weakref.ref(array)))
-        return list(arrays)
+        return arrays
 
     def checked(self, result: Any, arrays: Sequence[Any] | None = None) -> Outputs:
         """What the kernel's function returned for inputs (the sample's unless given), held against the declaration."""
@@ -144,7 +145,7 @@ class Case:
             raise AssertionError(
                 f"{what}, which the declaration allows, the kernel raises {spell_error(error)}"
             ) from error
-        except Exception as error:
+        except Exception as error:  # a kernel refuses by whatever it raises
             return [f"{what} the kernel refuses: {spell_error(error)}"]
         return []
 
@@ -153,10 +154,10 @@ class Case:
         if self.op.shape_function is None or variation.outputs is None:
             return
         try:
-            shapes = self.op.output_shapes(variation.arrays, self.attributes)
+            shapes = output_shapes(self.op, variation.arrays, self.attributes)
         except ShapeInferenceError:
             raise
-        except Exception as error:
+        except Exception as error:  # of the user's code
             raise ShapeInferenceError(
                 f"{variation}: the kernel takes them, and the shape function raises {spell_error(error)}"
             ) from error
@@ -175,7 +176,7 @@ class Case:
             return Variation(what, arrays, self.call(arrays))
         except OutputError as error:
             raise OutputError(f"{what} ({', '.join(map(describe, arrays))}): {error}") from error
-        except Exception as error:
+        except Exception as error:  # a kernel refuses by whatever it raises
             return Variation(what, arrays, None, error)
 
     @functools.cached_property
@@ -196,16 +197,18 @@ def is_installed(module: str) -> bool:
 
 def copies(arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Contiguous copies of arrays; None stays."""
-    return tuple(None if array is None else np.array(array, order="C") for array in arrays)
+    return variations.each(arrays, functools.partial(np.array, order="C"))
 
 
-def views(arrays: Sequence[Any], writable: bool = False) -> list[Any]:
+def views(arrays: Sequence[Any], writable: bool = False) -> tuple[Any, ...]:
     """Views of arrays: read-only, as kernels get them, unless `writable`; None stays."""
-    found = [None if array is None else array.view() for array in arrays]
-    for view in found:
-        if view is not None:
-            view.flags.writeable = writable
-    return found
+
+    def view(array: Any) -> Any:
+        found = array.view()
+        found.flags.writeable = writable
+        return found
+
+    return variations.each(arrays, view)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def cuda(case: Case) -> str:
         raise NotRun(str(error)) from None
     stay = on_host(signature, len(case.arrays), op.host_inputs)
     arrays = [x if x is None or stays else cupy.asarray(x) for x, stays in zip(case.arrays, stay, strict=True)]
-    outputs = kernel.call(signature, returning_cupy(signature, op.kernel("cuda")), arrays, case.attributes)
+    outputs = kernel.call(signature, returning_cupy(signature, op.kernels["cuda"]), arrays, case.attributes)
     case.compare(list(map(cupy.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
     problem = _why_no_session()
     if problem:

@@ -15,7 +15,7 @@ Engine = Literal["native", "extensions", "reference"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 
-def make_session(model: onnx.ModelProto, engine: Engine = "native", options: Any = None) -> Any:
+def make_session(model: onnx.ModelProto, engine: Engine = "native") -> Any:
     """A `pyops.InferenceSession` that hosts the ops by an engine; ONNX's ReferenceEvaluator for ``reference``."""
     if engine == "reference":
         from onnx.reference import ReferenceEvaluator
@@ -25,7 +25,7 @@ def make_session(model: onnx.ModelProto, engine: Engine = "native", options: Any
         return ReferenceEvaluator(model, new_ops=reference_ops(model))
     from ..session import InferenceSession
 
-    return InferenceSession(model, options, engine=engine)
+    return InferenceSession(model, engine=engine)
 
 
 def why_not(engine: Engine, case: Case) -> str | None:

@@ -39,7 +39,7 @@ def generated(case: Case) -> str:
 
     try:
         hold()
-    except Exception as error:
+    except Exception as error:  # of any of the checks
         raise AssertionError(f"for {failing[0]}: {spell_error(error)}") from error
     return f"{tried} samples, of which the kernel refuses {refused}"
 

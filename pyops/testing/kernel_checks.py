@@ -86,7 +86,7 @@ def dtypes(case: Case) -> str:
                 case.call(arrays)
             except OutputError as error:
                 raise OutputError(f"for {parameter.name} = {dtype_name(dtype)}: {error}") from error
-            except Exception as error:
+            except Exception as error:  # of the user's code
                 raise AssertionError(
                     f"for {parameter.name} = {dtype_name(dtype)} the kernel raises {spell_error(error)}; leave the "
                     "type out of the declaration, or handle it"

@@ -53,8 +53,6 @@ class Outputs(tuple[Any, ...]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment] # as for any mutable sequence
-
 
 def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None) -> None:
     """Assert that arrays have the same dtypes and shapes, and values that are close.

@@ -29,11 +29,8 @@ class CheckResult:
     Examples
     --------
     >>> import numpy as np, pyops
-    >>> from numpy.typing import NDArray
-    >>> @pyops.onnx_op("mylibrary::Halve")
-    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    ...     return x / np.float32(2)
-    >>> pyops.testing.check(halve, checks="outputs")["outputs"]
+    >>> from pyops.kernels.cumulative import cumprod
+    >>> pyops.testing.check(cumprod, np.ones(3), dim=0, checks="outputs")["outputs"]
     CheckResult(name='outputs', status='passed', reason='', error=None)
     """
 
@@ -56,13 +53,10 @@ class CheckReport(Shown, Sequence[CheckResult]):
     Examples
     --------
     >>> import numpy as np, pyops
-    >>> from numpy.typing import NDArray
-    >>> @pyops.onnx_op("mylibrary::Halve")
-    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    ...     return x / np.float32(2)
-    >>> report = pyops.testing.check(halve, np.ones(3, np.float32), checks=["outputs", "repeatable"])
+    >>> from pyops.kernels.cumulative import cumprod
+    >>> report = pyops.testing.check(cumprod, np.ones(3), dim=0, checks=["outputs", "repeatable"])
     >>> report.ok, report.subject, [result.name for result in report]
-    (True, 'Halve(float32[3])', ['outputs', 'repeatable'])
+    (True, 'Cumprod(float64[3], dim=0)', ['outputs', 'repeatable'])
     """
 
     def __init__(self, subject: str, results: Iterable[CheckResult]) -> None:
@@ -116,12 +110,9 @@ class CheckError(PyopsError, AssertionError):
     Examples
     --------
     >>> import numpy as np, pyops
-    >>> from numpy.typing import NDArray
-    >>> @pyops.onnx_op("mylibrary::Halve")
-    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    ...     return x / np.float32(2)
+    >>> from pyops.kernels.cumulative import cumprod
     >>> try:
-    ...     pyops.testing.check(halve, np.ones(1, np.float32), expected=[1], checks="expected")
+    ...     pyops.testing.check(cumprod, np.array([2, 3]), dim=0, expected=[2, 5], checks="expected")
     ... except pyops.testing.CheckError as error:
     ...     print(error.report.failed[0].name)
     expected

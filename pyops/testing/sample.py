@@ -39,6 +39,8 @@ class Sample:
         What tests are called that run over a table of samples.
     made_up : bool
         Whether the inputs come from the signature alone.
+    returned : Outputs or None
+        What `returns` was given.
 
     Raises
     ------
@@ -48,13 +50,9 @@ class Sample:
     Examples
     --------
     >>> import numpy as np, pyops
-    >>> from numpy.typing import NDArray
-    >>> from pyops.testing import Sample
-    >>> @pyops.onnx_op("mylibrary::Halve")
-    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    ...     return x / np.float32(2)
-    >>> Sample(halve, np.array([3, 4], np.float32)).returns(np.array([1.5, 2], np.float32))
-    Halve(float32[2])
+    >>> from pyops.kernels.cumulative import cumprod
+    >>> pyops.testing.Sample(cumprod, np.array([3, 4]), dim=0).returns([3, 12])
+    Cumprod(int64[2], dim=0)
     """
 
     def __init__(self, op: AnyOp, /, *inputs: Any, **attributes: Any) -> None:
@@ -63,7 +61,7 @@ class Sample:
         self.inputs = tuple(arrays)
         self.attributes = {name: value for name, value in attributes.items() if op.signature.attribute(name)}
         self.made_up = False
-        self._expected: Outputs | None = None
+        self.returned: Outputs | None = None
         self.id = _spell_call(op, self.inputs, self.attributes)
 
     def returns(self, *outputs: Any) -> Sample:
@@ -80,7 +78,7 @@ class Sample:
             There are more or fewer than the op has.
         """
         other = self.named(self.id)
-        other._expected = Outputs(_expected_arrays(self, outputs))
+        other.returned = Outputs(_expected_arrays(self, outputs))
         return other
 
     def named(self, id: str) -> Sample:
@@ -90,15 +88,10 @@ class Sample:
         other.id = id
         return other
 
-    @property
-    def returned(self) -> Outputs | None:
-        """What `returns` was given."""
-        return self._expected
-
     def expected(self) -> Outputs:
         """What the call has to give everywhere: what `returns` was given, or else what the plain call gives."""
-        if self._expected is not None:
-            return self._expected
+        if self.returned is not None:
+            return self.returned
         result = self.op(*self.inputs, **self.attributes)
         return Outputs(result if isinstance(result, tuple) else (result,))
 
@@ -126,13 +119,7 @@ class Sample:
 
 
 def _expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
-    """Expected outputs as arrays of the declared dtypes.
-
-    Raises
-    ------
-    InputError
-        There are more or fewer than the op has.
-    """
+    """Expected outputs as arrays of the declared dtypes; raises as `Sample.returns`."""
     signature = sample.op.signature
     dtypes = kernel.output_dtypes(signature, [None if array is None else array.dtype for array in sample.inputs])
     if not signature.has_outputs(len(outputs)):

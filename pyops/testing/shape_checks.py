@@ -54,7 +54,7 @@ def _hold_symbolic(case: Case, variation: Variation) -> None:
         results = case.op.infer_shapes(*specs, **case.attributes)
     except UnknownSizeError:
         raise
-    except Exception as error:
+    except Exception as error:  # of the user's code
         raise ShapeInferenceError(
             f"{where}, whose sizes are known at run time only, the shape function raises {spell_error(error)}"
         ) from error

@@ -31,7 +31,8 @@ _FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 _INTS = st.integers(-(2**63), 2**63 - 1)
 
 
-def samples(op: AnyOp) -> st.SearchStrategy[Sample]:
+@st.composite
+def samples(draw: st.DrawFn, op: AnyOp) -> Sample:
     """Calls of an op: every type that it takes, absent inputs, any number of variadic ones, attributes or defaults.
 
     The shapes of the inputs are equal, or such that they broadcast, or have nothing to do with each other.
@@ -45,10 +46,25 @@ def samples(op: AnyOp) -> st.SearchStrategy[Sample]:
     ... def test_it_gives_no_negative_numbers(sample):
     ...     assert (sample.expected()[0] >= 0).all()
     """
-    return st.composite(_draw_sample)(op)
+    signature = op.signature
+    singles = [item for item in signature.inputs if not item.variadic]
+    present = [item if not item.optional or draw(st.booleans()) else None for item in singles]
+    if signature.is_variadic:
+        present += [signature.inputs[-1]] * draw(st.integers(0, 3))
+    chosen: dict[str, DType] = {}
+    inputs = []
+    for item, shape in zip(present, _draw_shapes(draw, len(present)), strict=True):
+        inputs.append(None if item is None else draw(arrays(_draw_dtype(draw, item, chosen), shape)))
+    attributes = {
+        attribute.name: draw(attribute_values(attribute))
+        for attribute in signature.attributes
+        if attribute.required or draw(st.booleans())
+    }
+    return Sample(op, *inputs, **attributes)
 
 
-def arrays(dtype: Any, shapes: st.SearchStrategy[tuple[int, ...]] | tuple[int, ...] = SHAPES) -> st.SearchStrategy[Any]:
+@st.composite
+def arrays(draw: st.DrawFn, dtype: Any, shapes: st.SearchStrategy[tuple[int, ...]] | tuple[int, ...] = SHAPES) -> Any:
     """Arrays of any element type that ONNX has, also of such that are not contiguous; strings are object arrays.
 
     Parameters
@@ -56,7 +72,18 @@ def arrays(dtype: Any, shapes: st.SearchStrategy[tuple[int, ...]] | tuple[int, .
     shapes : strategy or tuple, optional
         Of up to three dimensions unless given.
     """
-    return st.composite(_draw_array)(np.dtype(dtype), shapes)
+    dtype = np.dtype(dtype)
+    shape = shapes if isinstance(shapes, tuple) else draw(shapes)
+    if dtype == STRING:
+        return draw(st_numpy.arrays(object, shape, elements=TEXT, fill=st.just("")))
+    turned = draw(st.booleans())
+    made = shape[::-1] if turned else shape
+    if dtype.type.__module__ == "ml_dtypes":
+        lowest = 0 if dtype.name.startswith("uint") else -8
+        array = draw(st_numpy.arrays(np.int8, made, elements=st.integers(lowest, 7))).astype(dtype)
+    else:
+        array = draw(st_numpy.arrays(dtype, made))
+    return array.T if turned else array
 
 
 def attribute_values(attribute: Attribute) -> st.SearchStrategy[Any]:
@@ -78,24 +105,6 @@ def attribute_values(attribute: Attribute) -> st.SearchStrategy[Any]:
     return lists.map(tuple) if attribute.as_tuple else lists
 
 
-def _draw_sample(draw: st.DrawFn, op: AnyOp) -> Sample:
-    signature = op.signature
-    singles = [item for item in signature.inputs if not item.variadic]
-    present = [item if not item.optional or draw(st.booleans()) else None for item in singles]
-    if signature.is_variadic:
-        present += [signature.inputs[-1]] * draw(st.integers(0, 3))
-    chosen: dict[str, DType] = {}
-    inputs = []
-    for item, shape in zip(present, _draw_shapes(draw, len(present)), strict=True):
-        inputs.append(None if item is None else draw(arrays(_draw_dtype(draw, item, chosen), shape)))
-    attributes = {
-        attribute.name: draw(attribute_values(attribute))
-        for attribute in signature.attributes
-        if attribute.required or draw(st.booleans())
-    }
-    return Sample(op, *inputs, **attributes)
-
-
 def _draw_shapes(draw: st.DrawFn, count: int) -> Sequence[tuple[int, ...]]:
     how = draw(st.sampled_from(["equal", "broadcast", "independent"]))
     if how == "independent" or not count:
@@ -115,17 +124,3 @@ def _draw_dtype(draw: st.DrawFn, item: Input, chosen: dict[str, DType]) -> DType
     if item.type.name not in chosen:
         chosen[item.type.name] = draw_from(item.type)
     return chosen[item.type.name]
-
-
-def _draw_array(draw: st.DrawFn, dtype: DType, shapes: Any) -> Any:
-    shape = shapes if isinstance(shapes, tuple) else draw(shapes)
-    if dtype == STRING:
-        return draw(st_numpy.arrays(object, shape, elements=TEXT, fill=st.just("")))
-    turned = draw(st.booleans())
-    made = shape[::-1] if turned else shape
-    if dtype.type.__module__ == "ml_dtypes":
-        lowest = 0 if dtype.name.startswith("uint") else -8
-        array = draw(st_numpy.arrays(np.int8, made, elements=st.integers(lowest, 7))).astype(dtype)
-    else:
-        array = draw(st_numpy.arrays(dtype, made))
-    return array.T if turned else array

@@ -19,7 +19,7 @@ def torch_eager(case: Case) -> str:
     call = _TorchCall(case)
     with quiet():
         case.compare(call.arrays(call(*call.tensors)), case.outputs, "in torch")
-    return call.name
+    return f"as {call.operator._qualname}"
 
 
 def torch_fake(case: Case) -> str:
@@ -153,11 +153,6 @@ class _TorchCall:
         """The arrays that are present, as tensors."""
         cpu = self.torch.device("cpu")
         return [self._tensors.as_tensor(array, cpu) for array in arrays if array is not None]
-
-    @property
-    def name(self) -> str:
-        """What torch calls the operator."""
-        return f"as {self.operator._qualname}"
 
     def takes(self, torch_dtype: Any) -> bool:
         """Whether all floating-point inputs may be of a dtype."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -49,7 +50,7 @@ def empty(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
 
 def scalar(arrays: Sequence[Any]) -> Arrays:
     """Inputs without dimensions: the first element of each."""
-    return tuple(None if array is None else resized(array, ()) for array in arrays)
+    return each(arrays, lambda array: resized(array, ()))
 
 
 def cast(array: Array, dtype: DType) -> Array:
@@ -71,15 +72,20 @@ def cast(array: Array, dtype: DType) -> Array:
 def strided(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
     """The same inputs in other memory layouts: every second element of a larger array, columns first, backwards."""
     if any(array.size > 1 for array in _present(arrays)):
-        yield "every second element of an array", tuple(map(_every_second, arrays))
-        yield "backwards in memory", tuple(map(_backwards, arrays))
+        yield "every second element of an array", each(arrays, _every_second)
+        yield "backwards in memory", each(arrays, _backwards)
     if any(array.ndim > 1 for array in _present(arrays)):
-        yield "columns first", tuple(None if array is None else np.array(array, order="F") for array in arrays)
+        yield "columns first", each(arrays, functools.partial(np.array, order="F"))
 
 
 def mixed(arrays: Sequence[Any]) -> Arrays:
     """Inputs of the same shapes with half of the elements, each twice: their sums and extremes differ, too."""
-    return tuple(None if array is None else _mixed(array) for array in arrays)
+    return each(arrays, _mixed)
+
+
+def each(arrays: Sequence[Any], function: Callable[[Any], Any]) -> Arrays:
+    """What a function makes of each array; None stays."""
+    return tuple(None if array is None else function(array) for array in arrays)
 
 
 def resized(array: Array, shape: Sequence[int]) -> Array:
@@ -109,14 +115,9 @@ def _resized(arrays: Sequence[Any], size_of: Callable[[tuple[int, int], int], in
 
 
 def _every_second(array: Any) -> Any:
-    if array is None or not array.ndim:
-        return array
-    wider = np.repeat(array, 2, axis=-1)
-    return wider[..., ::2]
+    return np.repeat(array, 2, axis=-1)[..., ::2] if array.ndim else array
 
 
 def _backwards(array: Any) -> Any:
-    if array is None or not array.ndim:
-        return array
     turned = (slice(None, None, -1),) * array.ndim
-    return np.ascontiguousarray(array[turned])[turned]
+    return np.array(array[turned], order="C")[turned] if array.ndim else array
