@@ -26,7 +26,7 @@ from ..single_call import SingleCall, Tensors
 from ..tensors import as_onnx_array
 from ..verifying.report import OutputReport, compare
 from . import rule
-from .named_calls import mark_of
+from .named_calls import mark_of, target_of
 from .record import Finding
 
 # How many are tried until one fits.
@@ -124,9 +124,8 @@ class _Recorder(torch.fx.Interpreter):
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         dynamic = tuple(map(_dynamic_dims, _tensor_nodes((node.args, node.kwargs))))
         key = (node.target, tuple(map(_key, flatten((args, kwargs)))), _structure((args, kwargs)), dynamic)
-        assert isinstance(node.target, OpOverload)
         if key not in self._found:
-            self._found[key] = DistinctCall(node.target, tuple(args), dict(kwargs), dynamic, result)
+            self._found[key] = DistinctCall(target_of(node), tuple(args), dict(kwargs), dynamic, result)
         call = self._found[key]
         call.names.append(name)
         if not isinstance(result, torch.Tensor):

@@ -23,6 +23,7 @@ _Key = tuple[str, str, int]
 _STANDARD = {ONNX_DOMAIN, "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"}
 _MARK = "Declared with pyops"
 
+
 class SchemaRegistration(AbstractContextManager["SchemaRegistration"]):
     """Keeps the declared ops among onnx's schemas; made by `register_schemas`.
 
