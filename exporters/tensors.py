@@ -83,11 +83,6 @@ def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
     """A CPU tensor on the memory of a NumPy array, which nobody may write to where the array is read-only.
 
     Torch has no tensors that are read-only, and warns of them.
-
-    Raises
-    ------
-    OutputError
-        Torch has no such dtype.
     """
     dtype = torch_dtype(array.dtype)
     plain = np.ascontiguousarray(array).reshape(array.shape)
@@ -97,13 +92,7 @@ def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
 
 
 def holding_tensor(array: Any) -> torch.Tensor:
-    """A CUDA tensor on the memory of a CuPy array, which it keeps.
-
-    Raises
-    ------
-    OutputError
-        Torch has no such dtype.
-    """
+    """A CUDA tensor on the memory of a CuPy array, which it keeps."""
     dtype = torch_dtype(array.dtype)
     if dtype in _BIT_VIEWED:
         array = array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)
@@ -137,11 +126,6 @@ def as_tensor(array: Any, device: torch.device) -> torch.Tensor:
 
     The copy keeps what a kernel returned (its input, a constant of its own) from being the
     memory that torch code writes to later.
-
-    Raises
-    ------
-    OutputError
-        Torch has no such dtype.
     """
     tensor = torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=device)
     as_array(tensor)[...] = array

@@ -42,30 +42,15 @@ _TOLERANCES: dict[DType, tuple[float, float]] = {
 
 @dataclass
 class DistinctCall:
-    """One call of an operator, and the names of all that are like it.
-
-    Attributes
-    ----------
-    target : OpOverload
-    args, kwargs
-        As in the example run, tensors included.
-    dynamic : tuple of set of int
-        For each tensor, the dimensions that are dynamic.
-    expected : any
-        What torch returned.
-    names : list of str
-        The nodes.
-    used : set of int
-        Which of the outputs the graph uses; empty for an operator with one.
-    """
+    """One call of an operator as in the example run, tensors included, and the names of all that are like it."""
 
     target: OpOverload
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    dynamic: tuple[frozenset[int], ...]
-    expected: Any
+    dynamic: tuple[frozenset[int], ...]  # for each tensor, the dimensions that are
+    expected: Any  # what torch returned
     names: list[str] = field(default_factory=list)
-    used: set[int] = field(default_factory=set)
+    used: set[int] = field(default_factory=set)  # which outputs the graph uses; empty for an operator with one
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Call the operator, for the outputs that are used."""
@@ -84,13 +69,7 @@ def distinct_calls(
     kwargs: Mapping[str, Any],
     names: Set[str],
 ) -> list[DistinctCall]:
-    """The distinct calls that a graph makes for these arguments.
-
-    Parameters
-    ----------
-    names : set of str
-        The calls that are to be checked.
-    """
+    """The distinct calls, of those with these names, that a graph makes for these arguments."""
     found: dict[Any, DistinctCall] = {}
     module = graph.module()
     assert isinstance(module, torch.fx.GraphModule)
@@ -156,12 +135,7 @@ def wrong_calls(
 ) -> dict[str, Finding]:
     """What is wrong with the translations of calls, by the names of the nodes; those that are right are left out.
 
-    Parameters
-    ----------
-    table : mapping
-        The user's own custom_translation_table.
-    arguments : mapping
-        Of the export: its opset version, whether it is to be verbose, ...
+    They are exported with the user's own translation table and the arguments of the export.
     """
     passed = {name: value for name, value in arguments.items() if name in ("opset_version", "optimize", "kernels")}
     bar = arguments.get("verbose") is not False

@@ -26,27 +26,13 @@ from . import calls, fakes, kernel
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a torch operator, without its tensors.
+    """One call of a torch operator, without its tensors."""
 
-    Attributes
-    ----------
-    operator : str
-        ``"ns::name.overload"``.
-    arguments : str
-        As `calls.encode` writes them.
-    outputs : int
-        How many tensors it returns.
-    number : int or None
-        What tells equal calls of a random operator apart.
-    by_torch : bool
-        Whether it is to call torch even if an op of `pyops.kernels` carries such calls.
-    """
-
-    operator: str
-    arguments: str
-    outputs: int
-    number: int | None = None
-    by_torch: bool = False
+    operator: str  # "ns::name.overload"
+    arguments: str  # as `calls.encode` writes them
+    outputs: int  # how many tensors it returns
+    number: int | None = None  # tells equal calls of a random operator apart
+    by_torch: bool = False  # whether torch is called even if an op of `pyops.kernels` carries such calls
 
     @property
     def name(self) -> str:
@@ -124,13 +110,7 @@ def _define(name: str, returned: str, compute: Callable[..., Any], fake: Callabl
 
 @dataclass(frozen=True)
 class Carriers:
-    """Who may carry the calls of an export.
-
-    Attributes
-    ----------
-    kernels, torch : bool
-        The ops of `pyops.kernels`, and nodes that call torch.
-    """
+    """Who may carry the calls of an export: the ops of `pyops.kernels`, and nodes that call torch."""
 
     kernels: bool
     torch: bool
