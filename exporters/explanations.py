@@ -42,7 +42,7 @@ def unwrapped() -> Iterator[None]:
     failure = None
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # torch has none of its own for what went wrong
         ours = (cause for cause in causes(error) if isinstance(cause, PyopsError))
         failure = next(ours, None) or explained(error)
         if failure is None:

@@ -54,7 +54,7 @@ def _attempt(database: Database, plan: Plan, result: Result) -> Result:
     assert sample is not None
     try:
         program = _export(sample, plan)
-    except Exception as error:
+    except Exception as error:  # whatever it is, the call has failed
         return _failed(result, reasons.of_export(error), reasons.one_line(error))
     result = replace(result, custom_nodes=_custom_nodes(program))
     if not plan.dynamic:
@@ -107,7 +107,7 @@ def _compared(
             report = _compared_without_torch(sample, tensors, program)
         else:
             report = verify(sample, tensors, program, tolerances=TOLERANCES)
-    except Exception as error:
+    except Exception as error:  # a kernel may raise anything
         return _failed(result, reasons.Kind.RUNTIME, reasons.one_line(error))
     undecided = chance(sample)
     if undecided and not any(output.problem for output in report.outputs):

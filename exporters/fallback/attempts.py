@@ -63,7 +63,7 @@ def export(
     failure = None
     try:
         program = dynamo.capture(model, args, kernels=carriers.kernels, **arguments)
-    except Exception as error:
+    except Exception as error:  # whatever torch's exporter stops at
         if _is_ours(error):
             raise
         failure = error
@@ -117,7 +117,7 @@ class Attempts:
             return self.run(failure)
         try:
             return self.run()
-        except Exception as error:
+        except Exception as error:  # what the plain export stopped at is raised
             for cause in causes(error):
                 if isinstance(cause, NoTranslationError):
                     failure.add_note(str(cause))
@@ -134,7 +134,7 @@ class Attempts:
         while True:
             try:
                 graph = self._graph()
-            except Exception as error:
+            except Exception as error:  # whatever torch or the model's own code raises
                 raise (failure or error) from error
             recorded = self._rewritten(graph)
             table = {**opaque.translation_table(), **self._table}
@@ -143,7 +143,7 @@ class Attempts:
                     program = dynamo.capture(
                         graph, (), custom_translation_table=table, kernels=self._carriers.kernels, **self._arguments
                     )
-            except Exception as error:
+            except Exception as error:  # whatever torch's exporter stops at
                 if _is_ours(error):
                     raise
                 self._choose(graph, error)

@@ -88,7 +88,7 @@ def _capture(
         try:
             with mode:
                 return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
-        except Exception as error:
+        except Exception as error:  # whatever torch or the model's own code raises
             failures.append(error)
     raise failures[0]
 

@@ -171,7 +171,7 @@ def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str,
         other = module.resized(program.exported_program, _OTHER_SIZES) if any(shapes) else None
         if other is not None and not any(map(_differs(call), reports)):
             reports = _reports(session, other, module(*other))
-    except Exception as error:
+    except Exception as error:  # whatever refuses it is the finding
         return Finding(error=_summary(error))
     wrong = tuple(filter(_differs(call), reports))
     return Finding(wrong) if wrong else None

@@ -189,7 +189,7 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
         with functions.called_as_nodes():
             try:
                 return function(*args, **kwargs)
-            except Exception as error:
+            except Exception as error:  # marked and raised again
                 setattr(error, _RAISED, True)
                 raise
 
