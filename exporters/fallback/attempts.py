@@ -87,15 +87,7 @@ def _is_of_a_registration(error: Exception) -> bool:
 
 
 class Attempts:
-    """Exports of one model, with more and more calls rewritten.
-
-    Parameters
-    ----------
-    model, args, arguments
-        As for `exporters.dynamo.capture`.
-    carriers : opaque.Carriers
-        What may carry the calls.
-    """
+    """Exports of one model, with more and more calls rewritten for the carriers."""
 
     def __init__(
         self, model: Model, args: tuple[Any, ...], arguments: Mapping[str, Any], carriers: opaque.Carriers
@@ -124,13 +116,7 @@ class Attempts:
         raise failure
 
     def run(self, failure: Exception | None = None) -> Program:
-        """Export, rewriting what cannot be translated.
-
-        Parameters
-        ----------
-        failure : Exception, optional
-            What to raise where the model is not even captured.
-        """
+        """Export, rewriting what cannot be translated; the failure, if given, is raised where nothing is captured."""
         while True:
             try:
                 graph = self._graph()
@@ -153,13 +139,7 @@ class Attempts:
                 return program
 
     def check(self, *, rewritten: bool) -> bool:
-        """Find the calls that are wrong or refused; whether there are any.
-
-        Parameters
-        ----------
-        rewritten : bool
-            Whether the export rewrote what cannot be translated, so that it is not to be compared.
-        """
+        """Find calls that are wrong or refused, but for those that the export has rewritten; whether there are any."""
         graph = self._graph()
         if rewritten:
             self._rewritten(graph)

@@ -29,13 +29,7 @@ _KEPT = {
 
 
 def refusal(node: Node, namespaces: set[str] | None = None) -> str:
-    """Why a call cannot become a node that calls torch; empty if it can.
-
-    Parameters
-    ----------
-    namespaces : set of str, optional
-        Those of which a model may name operators; unless given, those that this process named.
-    """
+    """Why a call cannot become a node that calls torch, of these namespaces or those that this process named."""
     unfit = unfitness(node)
     if unfit or is_constant(node):
         return unfit
