@@ -14,8 +14,8 @@ from pyops.types import DType, dtype_name
 
 # Of the same name in both.
 _NAMES = (
-    *("float16", "float32", "float64", "bfloat16", "complex64", "complex128", "bool"),
-    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("bool", "complex64", "complex128", "bfloat16"),
     *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
 )
 

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from exporters import ExportError
 from exporters._torch_private.exporter import recorded_nodes
-from exporters._torch_private.operators import TorchDispatchMode, OpOverload, qualified_name, schema_arguments
+from exporters._torch_private.operators import OpOverload, TorchDispatchMode, qualified_name, schema_arguments
 from exporters._torch_private.sample_calls import op_database
 from exporters._torch_private.trees import clone_tensors, flatten, unflatten
 from exporters.kernels import library
