@@ -29,7 +29,10 @@ _KEPT = {
 
 
 def refusal(node: Node, namespaces: set[str] | None = None) -> str:
-    """Why a call cannot become a node that calls torch, of these namespaces or those that this process named."""
+    """Why a call cannot become a node that calls torch, of a namespace that is named; empty if it can.
+
+    Unless given, the namespaces are those that this process named.
+    """
     unfit = unfitness(node)
     if unfit or is_constant(node):
         return unfit
