@@ -89,7 +89,7 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     schema = torch_schema(signature)
     replaced = find_overload(name)
     try:
-        registered = torch.library.custom_op(name, _implementation(op), mutates_args=(), schema=schema)
+        registered = torch.library.custom_op(name, _called_with_tensors(op, _run), mutates_args=(), schema=schema)
     except (RuntimeError, ValueError, AttributeError, NotImplementedError) as error:
         raise ExportError(f"torch refuses {name!r} with the schema {schema}: {error}; choose another name") from error
     forget_schema(name)
@@ -97,52 +97,51 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
         call_instead(replaced, lambda *args, **kwargs: _registered[name][1](*args, **kwargs))
     # A kernel is any Python: without this torch drops a call whose result nobody uses.
     torch.fx.node.has_side_effect(overloads(name)[0])
-    registered.register_fake(_fake(op))
+    registered.register_fake(_called_with_tensors(op, _fake))
     _registered.pop(name, None)
     _registered[name] = op, registered
     translations.register(name, lambda *args, **kwargs: emit(op, _flat(signature, args), kwargs), op)
     return registered
 
 
-def _implementation(op: Op[..., Any]) -> Callable[..., Any]:
+def _called_with_tensors(op: Op[..., Any], compute: Callable[..., list[torch.Tensor]]) -> Callable[..., Any]:
+    """What torch calls: `compute` with the Op, a tensor (or None) per input, the given attributes and the device."""
     signature = op.signature
 
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         tensors = _flat(signature, args)
-        device = _device(op, tensors)
-        if device.type not in DEVICE_TYPES:
-            raise InputError(
-                f"{signature.qualified_name} got tensors on {device}; move them to cpu or cuda with .to(...)"
-            )
         given = {name: value for name, value in kwargs.items() if value is not None}
-        if device.type == "cuda":
-            return _returned(signature, cuda_kernel.call(op, tensors, given, device))
-        arrays, attributes = kernel.split_arguments(
-            signature, [None if tensor is None else as_array(tensor) for tensor in tensors], given
-        )
-        outputs = kernel.call(signature, op.kernels["cpu"], arrays, attributes)
-        return _returned(signature, [as_tensor(output, device) for output in outputs])
+        outputs = compute(op, tensors, given, _device(op, tensors))
+        if signature.outputs[-1].variadic:
+            return outputs
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
-    return run
+    return call
 
 
-def _fake(op: Op[..., Any]) -> Callable[..., Any]:
+def _run(
+    op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
+) -> list[torch.Tensor]:
     signature = op.signature
+    if device.type not in DEVICE_TYPES:
+        raise InputError(f"{signature.qualified_name} got tensors on {device}; move them to cpu or cuda with .to(...)")
+    if device.type == "cuda":
+        return cuda_kernel.call(op, tensors, attributes, device)
+    given = [None if tensor is None else as_array(tensor) for tensor in tensors]
+    outputs = kernel.call(signature, op.kernels["cpu"], *kernel.split_arguments(signature, given, attributes))
+    return [as_tensor(output, device) for output in outputs]
 
-    def fake(*args: Any, **kwargs: Any) -> Any:
-        tensors = _flat(signature, args)
-        device = _device(op, tensors)
-        specs = [None if item is None else Spec(tuple(item.shape), numpy_dtype(item.dtype)) for item in tensors]
-        sizes: dict[RuntimeDim, Any] = {}
-        return _returned(
-            signature,
-            [
-                torch.empty([_size(dim, sizes) for dim in spec.shape], dtype=torch_dtype(spec.dtype), device=device)
-                for spec in op.infer_shapes(*specs, **_constants(signature, kwargs))
-            ],
-        )
 
-    return fake
+def _fake(
+    op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
+) -> list[torch.Tensor]:
+    specs = [None if item is None else Spec(tuple(item.shape), numpy_dtype(item.dtype)) for item in tensors]
+    constants = {name: _constant(op.signature, name, value) for name, value in attributes.items()}
+    sizes: dict[RuntimeDim, Any] = {}
+    return [
+        torch.empty([_size(dim, sizes) for dim in spec.shape], dtype=torch_dtype(spec.dtype), device=device)
+        for spec in op.infer_shapes(*specs, **constants)
+    ]
 
 
 def _flat(signature: Signature, args: Sequence[Any]) -> list[Any]:
@@ -166,12 +165,8 @@ def _device(op: Op[..., Any], tensors: Sequence[torch.Tensor | None]) -> torch.d
     return devices.pop() if devices else torch.device("cpu")
 
 
-def _constants(signature: Signature, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes for the shape function: torch's symbolic numbers made constants."""
-    return {name: _constant(signature, name, value) for name, value in attributes.items() if value is not None}
-
-
 def _constant(signature: Signature, name: str, value: Any) -> Any:
+    """An attribute for the shape function: torch's symbolic numbers made constants."""
     if isinstance(value, (list, tuple)):
         return [_constant(signature, name, item) for item in value]
     if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -190,9 +185,3 @@ def _size(dim: Any, sizes: dict[RuntimeDim, Any]) -> Any:
     if dim not in sizes:
         sizes[dim] = torch.library.get_ctx().new_dynamic_size()
     return sizes[dim]
-
-
-def _returned(signature: Signature, tensors: list[torch.Tensor]) -> Any:
-    if signature.outputs[-1].variadic:
-        return tensors
-    return tuple(tensors) if len(tensors) > 1 else tensors[0]

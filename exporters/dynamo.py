@@ -9,11 +9,8 @@ from typing import Any
 import torch
 
 from ._torch_private.exporter import complex32_known, torchlib_read_once
-from .explanations import unwrapped
-from .finishing.finish import finish
-from .finishing.opset_imports import check_custom_opsets
+from .finishing.finish import finished
 from .program import Model, Program
-from .translating.emission import recorded
 from .translation_table import translation_table
 
 
@@ -28,35 +25,18 @@ def capture(
     optimize: bool = True,
     **arguments: Any,
 ) -> Program:
-    """Run torch's exporter with every registration applied.
-
-    Parameters
-    ----------
-    kernels : bool
-        Whether ops of `pyops.kernels` carry operators that it does not translate.
-    model, args, **arguments
-        As for `exporters.export`.
-
-    Raises
-    ------
-    ExportError
-        The model cannot be exported as it stands. What a translation or a shape function of ours
-        raised comes out as itself.
-    """
-    check_custom_opsets(custom_opsets or {})
+    """Run torch's exporter with every registration applied; takes and raises what `exporters.export` does."""
     table = {**translation_table(kernels=kernels), **(custom_translation_table or {})}
-    with unwrapped(), recorded() as emitted:
-        exported = _export(model, args, {**arguments, "custom_translation_table": table, "optimize": False})
-    return finish(
-        Program(exported.model, exported.exported_program),
-        emitted,
+    arguments |= {"custom_translation_table": table, "optimize": False}
+    return finished(
+        lambda: _export(model, args, arguments),
         keep_functions=keep_functions,
         custom_opsets=custom_opsets,
         optimize=optimize,
     )
 
 
-def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> torch.onnx.ONNXProgram:
+def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> Program:
     with torchlib_read_once(), complex32_known(), warnings.catch_warnings():
         # Torch's own copying of its exported program raises this; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
@@ -72,4 +52,4 @@ def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> t
             assert exported is not None
             exported.model.opset_imports[""] = arguments["opset_version"]
     assert exported is not None  # with dynamo=True it never is
-    return exported
+    return Program(exported.model, exported.exported_program)

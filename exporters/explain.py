@@ -18,7 +18,7 @@ from .errors import ExportError
 from .explanations import causes, explained
 from .fallback import opaque, rewriting
 from .fallback.capturing import capture_graph
-from .fallback.named_calls import call_nodes, calls_at_fault, mark_of
+from .fallback.named_calls import call_nodes, calls_at_fault, mark_of, target_of
 from .fallback.sources import source_line
 from .kernels import library
 from .kernels.table import Row
@@ -156,8 +156,7 @@ def _said(error: Exception) -> str:
 def _verdict(
     node: torch.fx.Node, missing: _Missing | None, lacking: bool, table: Mapping[Any, Any], row: Row | None
 ) -> tuple[str, By, str]:
-    target, name = node.target, _operator(node)
-    assert isinstance(target, OpOverload)
+    target, name = target_of(node), _operator(node)
     if opaque.is_fallback(target):
         return (name, "kernel", _carrier(row)) if row else (name, "fallback", "torch.export cannot trace it")
     if target in table:
@@ -178,8 +177,8 @@ def _verdict(
 
 def _operator(node: torch.fx.Node) -> str:
     """The operator that the model's code calls."""
-    assert isinstance(node.target, OpOverload)
-    return opaque.called(node) if opaque.is_fallback(node.target) else qualified_name(node.target)
+    target = target_of(node)
+    return opaque.called(node) if opaque.is_fallback(target) else qualified_name(target)
 
 
 def _is_carried(node: torch.fx.Node, row: Row) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +13,6 @@ from .errors import ExportError
 from .torch_ops import find_overload
 from .translating.nodes import symbolic_message
 
-_Match = re.Match[str]
-
 
 def explained(error: BaseException) -> ExportError | None:
     """An error of torch's exporters in the user's words, with the original as its cause; None for an unknown one."""
@@ -21,7 +20,7 @@ def explained(error: BaseException) -> ExportError | None:
         for pattern, explain in _EXPLANATIONS:
             match = pattern.search(str(cause))
             if match is not None:
-                meaning = ExportError(explain(match))
+                meaning = ExportError(explain(**match.groupdict()))
                 meaning.__cause__ = error
                 return meaning
     return None
@@ -43,7 +42,7 @@ def unwrapped() -> Iterator[None]:
     failure = None
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # torch has none of its own for what went wrong
         ours = (cause for cause in causes(error) if isinstance(cause, PyopsError))
         failure = next(ours, None) or explained(error)
         if failure is None:
@@ -53,53 +52,21 @@ def unwrapped() -> Iterator[None]:
         raise failure
 
 
-def _no_translation(match: _Match) -> str:
+def _no_translation(namespace: str, name: str, overload: str) -> str:
     # Torch breaks some operators up into its primitives before it looks for their translations.
-    namespace = "aten" if match["namespace"] == "prims" else match["namespace"]
-    name = f"{namespace}::{match['name']}"
-    overload = match["overload"]
+    operator = f"{'aten' if namespace == 'prims' else namespace}::{name}"
     if overload != "default" and namespace != "prims":
-        name += f".{overload}"
-    if find_overload(name) is None:
-        name = f"{match['namespace']}::{match['name']}"
+        operator += f".{overload}"
+    if find_overload(operator) is None:
+        operator = f"{namespace}::{name}"
     return (
-        f"torch's exporter has no translation for {name}, which the model calls; give it one before the export: "
-        f'exporters.translate("{name}", op), with an Op of yours or a function that calls exporters.opset(...)'
+        f"torch's exporter has no translation for {operator}, which the model calls; give it one before the export: "
+        f'exporters.translate("{operator}", op), with an Op of yours or a function that calls exporters.opset(...)'
     )
 
 
-def _no_fake(match: _Match) -> str:
-    name = match["name"]
-    return (
-        f"torch cannot trace {name}, since nobody told it the shape of what it returns; write "
-        f"@{name.rpartition(':')[2]}.register_fake (@torch.library.register_fake({name!r}) where it has no such "
-        f"decorator), or declare it with @pyops.onnx_op and a shape function, and "
-        f"exporters.custom_op(op, {name!r})"
-    )
-
-
-def _writes(match: _Match) -> str:
-    name = f"{match['namespace']}::{match['name']}"
-    return (
-        f"{name} writes to its arguments, which no node of an ONNX model can; let it return its result instead "
-        "(mutates_args=()), and use that in the model"
-    )
-
-
-def _symbolic(match: _Match) -> str:
-    return symbolic_message("torch.onnx.ops.symbolic", match["name"])
-
-
-def _optional_tensors(match: _Match) -> str:
-    return (
-        "TorchScript cannot trace a call with a list of optional tensors, which torch.onnx.ops.symbolic makes; leave "
-        "out dynamo=False, or call an operator of exporters.custom_op instead"
-    )
-
-
-def _depends_on_data(match: _Match) -> str:
-    line = " ".join((match["line"] or "").split())
-    where = f" ({line})" if line else ""
+def _depends_on_data(line: str | None) -> str:
+    where = f" ({' '.join(line.split())})" if line else ""
     return (
         f"the model asks in Python about values that only a run knows{where}: an `if`, a loop, a size or an error that "
         "depends on data, of which a graph holds one side alone; use torch.where or torch.cond, and give sizes as "
@@ -107,36 +74,24 @@ def _depends_on_data(match: _Match) -> str:
     )
 
 
-def _unsupported(match: _Match) -> str:
-    name, opset = match["name"], match["opset"]
-    return (
-        f"the TorchScript exporter has no translation for {name} in opset {opset}; give it one before the export: "
-        f'exporters.translate("{name}", op), or export with another opset_version'
-    )
-
-
-def _unknown_op(match: _Match) -> str:
-    domain = match["domain"]
-    return (
-        f"the domain {domain!r} has no operator {match['name']}; for one that is declared with @pyops.onnx_op, take "
-        f"the domain from exporters.opset({domain!r}), after the module that declares it is imported"
-    )
-
-
-def _no_schema(match: _Match) -> str:
-    return (
-        f"onnx has no schema of {match['name']}; exporters.register_schemas() gives it those of the declared ops, once "
-        "the modules that declare them are imported"
-    )
-
-
 _OVERLOAD = r"<OpOverload\(op='(?P<namespace>\w+)\.(?P<name>\w+)', overload='(?P<overload>\w+)'\)>"
 
-_EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[[_Match], str]], ...] = (
+# What makes an explanation gets the groups of its pattern.
+_EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     (re.compile(rf"No ONNX function found for {_OVERLOAD}"), _no_translation),
-    (re.compile(r"There was no fake impl registered for (<CustomOpDef\()?(?P<name>\w+::\w+)"), _no_fake),
-    # Torch wraps an operator that writes to its arguments, and then fails to look the wrapper up.
-    (re.compile(rf"<bound method OpOverload\.name of {_OVERLOAD}>"), _writes),
+    (
+        re.compile(r"There was no fake impl registered for (<CustomOpDef\()?(?P<operator>\w+::(?P<name>\w+))"),
+        "torch cannot trace {operator}, since nobody told it the shape of what it returns; write "
+        "@{name}.register_fake (@torch.library.register_fake({operator!r}) where it has no such "
+        "decorator), or declare it with @pyops.onnx_op and a shape function, and "
+        "exporters.custom_op(op, {operator!r})".format,
+    ),
+    (
+        # Torch wraps an operator that writes to its arguments, and then fails to look the wrapper up.
+        re.compile(rf"<bound method OpOverload\.name of {_OVERLOAD}>"),
+        "{namespace}::{name} writes to its arguments, which no node of an ONNX model can; let it return its result "
+        "instead (mutates_args=()), and use that in the model".format,
+    ),
     (
         re.compile(
             r"(Could not (guard on|extract specialized integer from) data-dependent expression|DataDependentOutput"
@@ -145,12 +100,28 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[[_Match], str]], ...] = (
         ),
         _depends_on_data,
     ),
-    (re.compile(r"Unsupported attribute type for (?P<name>\w+): <class 'torch\.Sym"), _symbolic),
-    (re.compile(r"unsupported input list type: Tensor\?"), _optional_tensors),
+    (
+        re.compile(r"Unsupported attribute type for (?P<name>\w+): <class 'torch\.Sym"),
+        functools.partial(symbolic_message, "torch.onnx.ops.symbolic"),
+    ),
+    (
+        re.compile(r"unsupported input list type: Tensor\?"),
+        "TorchScript cannot trace a call with a list of optional tensors, which torch.onnx.ops.symbolic makes; leave "
+        "out dynamo=False, or call an operator of exporters.custom_op instead".format,
+    ),
     (
         re.compile(r"Exporting the operator '(?P<name>[\w:.]+)' to ONNX opset version (?P<opset>\d+) is not"),
-        _unsupported,
+        "the TorchScript exporter has no translation for {name} in opset {opset}; give it one before the export: "
+        'exporters.translate("{name}", op), or export with another opset_version'.format,
     ),
-    (re.compile(r"'(?P<name>\w+)' is not a known op in '(?P<domain>[^']*)'"), _unknown_op),
-    (re.compile(r"No (schema|Op) registered for '?(?P<name>[\w.:]*\w)"), _no_schema),
+    (
+        re.compile(r"'(?P<name>\w+)' is not a known op in '(?P<domain>[^']*)'"),
+        "the domain {domain!r} has no operator {name}; for one that is declared with @pyops.onnx_op, take "
+        "the domain from exporters.opset({domain!r}), after the module that declares it is imported".format,
+    ),
+    (
+        re.compile(r"No (schema|Op) registered for '?(?P<name>[\w.:]*\w)"),
+        "onnx has no schema of {name}; exporters.register_schemas() gives it those of the declared ops, once "
+        "the modules that declare them are imported".format,
+    ),
 )

@@ -15,19 +15,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class SingleCall(torch.nn.Module):
-    """A function's call as a model: tensors come in one by one, all else is constant.
-
-    Parameters
-    ----------
-    function : callable
-    args, kwargs
-        Its arguments, with tensors anywhere in them.
-
-    Attributes
-    ----------
-    tensors : tuple of torch.Tensor
-        Those of the call.
-    """
+    """A function's call as a model: the tensors in its arguments come in one by one, all else is constant."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
@@ -52,15 +40,7 @@ class SingleCall(torch.nn.Module):
                 yield resized
 
     def resized(self, program: torch.export.ExportedProgram, tries: int | None = None) -> Tensors | None:
-        """Arguments of another size that it takes, and its exported program too; None if none is found.
-
-        Parameters
-        ----------
-        program : torch.export.ExportedProgram
-            Of this call, with dynamic dimensions.
-        tries : int, optional
-            How many are tried until one fits; all unless given.
-        """
+        """Arguments of another size that it takes, and a program with dynamic dimensions too; None if no try fits."""
         captured = program.module()
         candidates = itertools.islice(self.other_sizes(), tries)
         return next((tensors for tensors in candidates if _outputs(captured, tensors) is not None), None)

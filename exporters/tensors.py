@@ -12,26 +12,15 @@ from pyops import devices
 from pyops.errors import InputError, OutputError
 from pyops.types import DType, dtype_name
 
+# Of the same name in both.
+_NAMES = (
+    *("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("bool", "complex64", "complex128", "bfloat16"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+)
+
 TORCH_DTYPES: dict[DType, torch.dtype] = {
-    np.dtype(np.float16): torch.float16,
-    np.dtype(np.float32): torch.float32,
-    np.dtype(np.float64): torch.float64,
-    np.dtype(np.int8): torch.int8,
-    np.dtype(np.int16): torch.int16,
-    np.dtype(np.int32): torch.int32,
-    np.dtype(np.int64): torch.int64,
-    np.dtype(np.uint8): torch.uint8,
-    np.dtype(np.uint16): torch.uint16,
-    np.dtype(np.uint32): torch.uint32,
-    np.dtype(np.uint64): torch.uint64,
-    np.dtype(np.bool_): torch.bool,
-    np.dtype(np.complex64): torch.complex64,
-    np.dtype(np.complex128): torch.complex128,
-    np.dtype(ml_dtypes.bfloat16): torch.bfloat16,
-    np.dtype(ml_dtypes.float8_e4m3fn): torch.float8_e4m3fn,
-    np.dtype(ml_dtypes.float8_e4m3fnuz): torch.float8_e4m3fnuz,
-    np.dtype(ml_dtypes.float8_e5m2): torch.float8_e5m2,
-    np.dtype(ml_dtypes.float8_e5m2fnuz): torch.float8_e5m2fnuz,
+    np.dtype(getattr(ml_dtypes, name, name)): getattr(torch, name) for name in _NAMES
 }
 """Torch's dtype for each NumPy dtype that torch has too."""
 
@@ -94,11 +83,6 @@ def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
     """A CPU tensor on the memory of a NumPy array, which nobody may write to where the array is read-only.
 
     Torch has no tensors that are read-only, and warns of them.
-
-    Raises
-    ------
-    OutputError
-        Torch has no such dtype.
     """
     dtype = torch_dtype(array.dtype)
     plain = np.ascontiguousarray(array).reshape(array.shape)
@@ -108,13 +92,7 @@ def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
 
 
 def holding_tensor(array: Any) -> torch.Tensor:
-    """A CUDA tensor on the memory of a CuPy array, which it keeps.
-
-    Raises
-    ------
-    OutputError
-        Torch has no such dtype.
-    """
+    """A CUDA tensor on the memory of a CuPy array, which it keeps."""
     dtype = torch_dtype(array.dtype)
     if dtype in _BIT_VIEWED:
         array = array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)
@@ -148,11 +126,6 @@ def as_tensor(array: Any, device: torch.device) -> torch.Tensor:
 
     The copy keeps what a kernel returned (its input, a constant of its own) from being the
     memory that torch code writes to later.
-
-    Raises
-    ------
-    OutputError
-        Torch has no such dtype.
     """
     tensor = torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=device)
     as_array(tensor)[...] = array

@@ -64,14 +64,9 @@ def is_native(target: OpOverload) -> bool:
 
 
 def written(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments as ``torch.export`` writes a call.
+    """Positional and keyword arguments as ``torch.export`` writes a call, from a value for each that is declared.
 
-    Parameters
-    ----------
-    declared : sequence of Argument
-        All that the operator has.
-    values : sequence
-        One for each; those that equal their defaults are left out where that is possible.
+    Values that equal their defaults are left out where that is possible.
     """
     default = [
         item.has_default and type(value) in _CONSTANTS and value == item.default

@@ -112,18 +112,11 @@ def _parameter(attribute: Attribute) -> str:
 def _default(attribute: Attribute) -> str | None:
     """The default as torch's schemas spell it; None where they cannot."""
     value: Any = attribute.default
-    if value is None or attribute.boolean or attribute.kind is AttributeKind.STRINGS:
+    if value is None or attribute.boolean or attribute.kind in (AttributeKind.FLOATS, AttributeKind.STRINGS):
         return None
     if attribute.kind is AttributeKind.STRING:
         return json.dumps(value) if value.isascii() and value.isprintable() else None
-    if attribute.kind is not attribute.kind.element:
-        items = [_number(item) for item in value]
-        return f"[{', '.join(map(str, items))}]" if attribute.kind is AttributeKind.INTS else None
-    return _number(value)
-
-
-def _number(value: Any) -> str | None:
-    if isinstance(value, float):
+    if attribute.kind is AttributeKind.FLOAT:
         # The shortest decimal that is this float32: 0.1, not 0.10000000149011612.
         return str(np.float32(value)) if math.isfinite(value) else None
-    return str(value)
+    return f"[{', '.join(map(str, value))}]" if attribute.kind is AttributeKind.INTS else str(value)

@@ -57,12 +57,7 @@ def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
 def untranslated(program: torch.export.ExportedProgram, kept: Iterable[OpOverload]) -> list[torch.fx.Node]:
     """The calls that torch's exporter cannot translate, after it made others of those that it breaks up.
 
-    Parameters
-    ----------
-    program : torch.export.ExportedProgram
-        Is left as it is.
-    kept : iterable of OpOverload
-        Operators that have a translation elsewhere.
+    Calls of the kept operators stay, and are not among them. The program is left as it is.
     """
     from torch.onnx._internal.exporter import _core, _dispatching
 

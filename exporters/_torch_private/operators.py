@@ -12,28 +12,12 @@ from torch.fx import operator_schemas
 from .guard import USE, guarded
 
 try:
-    from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-    from torch.utils._python_dispatch import TorchDispatchMode as DispatchMode
+    from torch._ops import HigherOrderOperator as HigherOrderOperator
+    from torch._ops import OpOverload as OpOverload
+    from torch._ops import OpOverloadPacket
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 except ImportError as error:
     raise ImportError(f"torch {torch.__version__} lacks a private interface ({error}); {USE}") from error
-
-__all__ = [
-    "Argument",
-    "DispatchMode",
-    "HigherOrderOperator",
-    "OpOverload",
-    "call_instead",
-    "called_overload",
-    "can_decompose",
-    "forget_schema",
-    "is_mutable",
-    "is_random",
-    "operator_names",
-    "qualified_name",
-    "schema_arguments",
-    "schema_returns",
-    "spell",
-]
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from ..finishing.model_nodes import all_nodes
 from ..program import Program
 from ..single_call import SingleCall
 from ..tensors import numpy_dtype
-from ..verifying.report import OutputReport, Report, compare
+from ..verifying.report import Report, compare
 from ..verifying.verify import verify
 from . import reasons
 from .chance import chance
-from .plan import TOLERANCES, Mode, Plan
+from .plan import MODES, TOLERANCES, Mode, Plan
 from .results import Result, Status
 from .samples import Database
 from .without_torch import run_without_torch
@@ -54,7 +54,7 @@ def _attempt(database: Database, plan: Plan, result: Result) -> Result:
     assert sample is not None
     try:
         program = _export(sample, plan)
-    except Exception as error:
+    except Exception as error:  # whatever it is, the call has failed
         return _failed(result, reasons.of_export(error), reasons.one_line(error))
     result = replace(result, custom_nodes=_custom_nodes(program))
     if not plan.dynamic:
@@ -96,7 +96,7 @@ def _unusable(sample: SingleCall) -> str:
 
 def _export(sample: SingleCall, plan: Plan) -> Program:
     shapes: dict[str, Any] = {"dynamic_shapes": dynamic_shapes(sample)} if plan.dynamic else {}
-    return export(sample, clone_tensors(sample.tensors), verbose=False, **shapes, **plan.mode.arguments)
+    return export(sample, clone_tensors(sample.tensors), verbose=False, **shapes, **MODES[plan.mode][1])
 
 
 def _compared(
@@ -107,10 +107,10 @@ def _compared(
             report = _compared_without_torch(sample, tensors, program)
         else:
             report = verify(sample, tensors, program, tolerances=TOLERANCES)
-    except Exception as error:
+    except Exception as error:  # a kernel may raise anything
         return _failed(result, reasons.Kind.RUNTIME, reasons.one_line(error))
     undecided = chance(sample)
-    if undecided and not any(map(_mismatched, report.outputs)):
+    if undecided and not any(output.problem for output in report.outputs):
         return replace(result, status=Status(undecided))
     return result if report.ok else _failed(result, *reasons.of_report(report))
 
@@ -125,10 +125,6 @@ def _compared_without_torch(sample: SingleCall, tensors: tuple[torch.Tensor, ...
 
 def _failed(result: Result, kind: reasons.Kind, reason: str) -> Result:
     return replace(result, status=Status.FAILED, kind=kind, reason=reason)
-
-
-def _mismatched(output: OutputReport) -> bool:
-    return bool(output.problem)
 
 
 def _custom_nodes(program: Program) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .._torch_private.operators import DispatchMode, is_random
+from .._torch_private.operators import TorchDispatchMode, is_random
 from .._torch_private.trees import clone_tensors, flatten
 from ..single_call import SingleCall
 from ..tensors import as_pairs
@@ -37,7 +37,7 @@ def _result(sample: SingleCall, seed: int, content: int) -> Any:
         return sample(*clone_tensors(sample.tensors))
 
 
-class _Decided(DispatchMode):
+class _Decided(TorchDispatchMode):
     """Gives random operators a seed, and tensors without content some."""
 
     def __init__(self, seed: int, content: int) -> None:

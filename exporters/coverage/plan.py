@@ -22,17 +22,14 @@ class Mode(StrEnum):
     REPAIR = "repair"
     """With ``fallback="verify"``: what is translated wrongly, too."""
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What it adds to the arguments of ``exporters.export``."""
-        added: dict[Mode, dict[str, Any]] = {
-            Mode.PLAIN: {"kernels": False},
-            Mode.KERNELS: {},
-            Mode.FALLBACK: {"fallback": True},
-            Mode.REPAIR: {"fallback": "verify"},
-        }
-        return added[self]
 
+MODES: dict[Mode, tuple[str, dict[str, Any]]] = {
+    Mode.PLAIN: ("plain export", {"kernels": False}),
+    Mode.KERNELS: ("pyops.kernels, run without torch", {}),
+    Mode.FALLBACK: ("fallback=True", {"fallback": True}),
+    Mode.REPAIR: ('fallback="verify"', {"fallback": "verify"}),
+}
+"""How a table calls it, and what it adds to the arguments of ``exporters.export``."""
 
 TOLERANCES = {
     torch.float16: (1e-2, 1e-2),
@@ -45,30 +42,15 @@ TOLERANCES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """One run.
-
-    Attributes
-    ----------
-    mode : Mode
-    dtype : str
-        Of the samples, as torch names it; operators without it are left out. Empty is float32, and for
-        operators that lack it the first that they have.
-    samples : int
-        How many per operator.
-    dynamic : bool
-        Whether every dimension is dynamic, and the exported model is run at another size.
-    ops : str
-        Only operators whose name matches, as in a shell.
-    database : str
-        ``module:name`` of a list of OpInfo objects; empty for torch's own.
-    """
+    """One run."""
 
     mode: Mode = Mode.PLAIN
+    # Of the samples; operators without it are left out. Empty is float32, or the first that an operator has.
     dtype: str = ""
-    samples: int = 1
-    dynamic: bool = False
-    ops: str = "*"
-    database: str = ""
+    samples: int = 1  # for each operator
+    dynamic: bool = False  # whether every dimension is, and the exported model is run at another size
+    ops: str = "*"  # only operators whose name matches, as in a shell
+    database: str = ""  # "module:name" of a list of OpInfo objects; empty for torch's own
 
     @property
     def name(self) -> str:
@@ -79,12 +61,7 @@ class Plan:
     @property
     def title(self) -> str:
         """Says it in words."""
-        how = {
-            Mode.PLAIN: "plain export",
-            Mode.KERNELS: "pyops.kernels, run without torch",
-            Mode.FALLBACK: "fallback=True",
-            Mode.REPAIR: 'fallback="verify"',
-        }[self.mode]
+        how, _ = MODES[self.mode]
         size = ", every dimension dynamic" if self.dynamic else ""
         count = f", {self.samples} samples each" if self.samples > 1 else ""
         which = f", only {self.ops}" if self.ops != "*" else ""

@@ -23,17 +23,9 @@ _database: Database
 
 
 def attempts(plan: Plan, calls: list[tuple[str, int]], workers: int, timeout: float) -> Iterator[Result]:
-    """The result of every call, as they come.
+    """The result of every call, an operator and the index of its sample, as they come.
 
-    Parameters
-    ----------
-    plan : Plan
-    calls : list of (str, int)
-        Operators and the indices of their samples.
-    workers : int
-        How many processes.
-    timeout : float
-        After as many seconds a call has failed.
+    A call has failed after `timeout` seconds.
     """
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPool(workers, _CALLS_PER_PROCESS, _start, (plan.database,), spawn)

@@ -39,32 +39,15 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one call.
+    """What came of one call."""
 
-    Attributes
-    ----------
-    op : str
-        The operator's name in the database.
-    sample : int
-        Which of its samples, from 0.
-    status : Status
-    kind : str
-        Where it got to, if it failed.
-    reason : str
-        Why it is not reproduced, in one line.
-    custom_nodes : dict
-        The operators of the model that neither ONNX nor ONNX Runtime has, with the number of their nodes.
-    seconds : float
-        Exporting and running took.
-    """
-
-    op: str
-    sample: int
+    op: str  # the operator's name in the database
+    sample: int  # which of its samples, from 0
     status: Status
-    kind: str = ""
-    reason: str = ""
-    custom_nodes: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
+    kind: str = ""  # where it got to, if it failed
+    reason: str = ""  # why it is not reproduced, in one line
+    custom_nodes: dict[str, int] = field(default_factory=dict)  # how many of each that ONNX Runtime does not have
+    seconds: float = 0.0  # that exporting and running took
 
 
 def versions() -> dict[str, str]:
@@ -76,15 +59,7 @@ def versions() -> dict[str, str]:
 class ResultFile:
     """Results on disk, one JSON object a line after a first line that says what the run is.
 
-    Parameters
-    ----------
-    path : Path
-    plan : Plan
-    total : int
-        How many results the run comes to.
-    versions : dict
-        Of what decided them.
-    results : iterable of Result
+    It is complete with the total of results, which these versions of torch and the like decided.
     """
 
     def __init__(self, path: Path, plan: Plan, total: int, versions: dict[str, str], results: Iterable[Result]) -> None:

@@ -25,7 +25,7 @@ def main() -> None:
             return
         try:
             answer: list[Any] | str = pyops.InferenceSession(model).run(None, feed)
-        except Exception as error:
+        except Exception as error:  # is the answer, whatever it is
             answer = f"{type(error).__name__}: {error}"
         pickle.dump(answer, answers)
         answers.flush()

@@ -25,9 +25,9 @@ from ..translating.translations import NoTranslationError, raised_by_translation
 from . import checking, opaque, rewriting
 from .capturing import capture_graph
 from .kernel import use_fallback
-from .named_calls import call_nodes, calls_at_fault, graphs
+from .named_calls import call_nodes, calls_at_fault, graphs, target_of
 from .names import rename_views
-from .record import Finding, Recording
+from .record import Finding, RecordedCall, fallbacks
 from .sources import source_line
 
 
@@ -63,7 +63,7 @@ def export(
     failure = None
     try:
         program = dynamo.capture(model, args, kernels=carriers.kernels, **arguments)
-    except Exception as error:
+    except Exception as error:  # whatever torch's exporter stops at
         if _is_ours(error):
             raise
         failure = error
@@ -87,15 +87,7 @@ def _is_of_a_registration(error: Exception) -> bool:
 
 
 class Attempts:
-    """Exports of one model, with more and more calls rewritten.
-
-    Parameters
-    ----------
-    model, args, arguments
-        As for `exporters.dynamo.capture`.
-    carriers : opaque.Carriers
-        What may carry the calls.
-    """
+    """Exports of one model, with more and more calls rewritten for the carriers."""
 
     def __init__(
         self, model: Model, args: tuple[Any, ...], arguments: Mapping[str, Any], carriers: opaque.Carriers
@@ -117,49 +109,37 @@ class Attempts:
             return self.run(failure)
         try:
             return self.run()
-        except Exception as error:
+        except Exception as error:  # what the plain export stopped at is raised
             for cause in causes(error):
                 if isinstance(cause, NoTranslationError):
                     failure.add_note(str(cause))
         raise failure
 
     def run(self, failure: Exception | None = None) -> Program:
-        """Export, rewriting what cannot be translated.
-
-        Parameters
-        ----------
-        failure : Exception, optional
-            What to raise where the model is not even captured.
-        """
+        """Export, rewriting what cannot be translated; the failure, if given, is raised where nothing is captured."""
         while True:
             try:
                 graph = self._graph()
-            except Exception as error:
+            except Exception as error:  # whatever torch or the model's own code raises
                 raise (failure or error) from error
-            recording = self._rewritten(graph)
+            recorded = self._rewritten(graph)
             table = {**opaque.translation_table(), **self._table}
             try:
                 with opaque.carried_by(self._carriers) as left_to_torch:
                     program = dynamo.capture(
                         graph, (), custom_translation_table=table, kernels=self._carriers.kernels, **self._arguments
                     )
-            except Exception as error:
+            except Exception as error:  # whatever torch's exporter stops at
                 if _is_ours(error):
                     raise
                 self._choose(graph, error)
             else:
                 rename_views(program.model)
-                program.fallbacks = recording.fallbacks(left_to_torch)
+                program.fallbacks = fallbacks(recorded, left_to_torch)
                 return program
 
     def check(self, *, rewritten: bool) -> bool:
-        """Find the calls that are wrong or refused; whether there are any.
-
-        Parameters
-        ----------
-        rewritten : bool
-            Whether the export rewrote what cannot be translated, so that it is not to be compared.
-        """
+        """Find calls that are wrong or refused, but for those that the export has rewritten; whether there are any."""
         graph = self._graph()
         if rewritten:
             self._rewritten(graph)
@@ -175,15 +155,15 @@ class Attempts:
         shapes = self._arguments.get("dynamic_shapes")
         return capture_graph(self._model, self._args, self._kwargs, shapes, {*self._table, *registered()})
 
-    def _rewritten(self, graph: torch.export.ExportedProgram) -> Recording:
+    def _rewritten(self, graph: torch.export.ExportedProgram) -> list[RecordedCall]:
         """Rewrite the calls that are chosen, and those that nobody translates."""
         translated = {*self._table, *registered(), *self._carried}
-        recording = Recording()
+        recorded = []
         for number, (name, node) in enumerate(list(call_nodes(graph))):
-            target = node.target
-            assert isinstance(target, OpOverload)
+            target = target_of(node)
             if opaque.is_fallback(target):
-                recording.add(opaque.called(node), node, "torch.export cannot trace it", str(node.args[0]))
+                why, call = "torch.export cannot trace it", str(node.args[0])
+                recorded.append(RecordedCall(opaque.called(node), source_line(node), why, call))
                 continue
             finding = self._findings.get(name)
             why = finding.reason if finding else self._targets.get(target, "")
@@ -191,23 +171,21 @@ class Attempts:
                 why = "torch's exporter has no translation"
             if not why or self._refusal(node):
                 continue
-            constant = rewriting.is_constant(node)
             call = rewriting.rewrite(node, number, by_torch=finding is not None and target in self._carried)
-            if not constant:
-                recording.add(qualified_name(target), node, why, call, finding)
+            recorded.append(RecordedCall(qualified_name(target), source_line(node), why, call, finding))
         for _, module in graphs(graph):
             module.graph.lint()
             module.recompile()
-        return recording
+        return recorded
 
     def _refusal(self, node: torch.fx.Node) -> str:
         """Why nothing but torch's exporter may carry a call; empty where something may."""
-        assert isinstance(node.target, OpOverload)
-        if self._carriers.kernels and library.find(qualified_name(node.target)) is not None:
+        target = target_of(node)
+        if self._carriers.kernels and library.find(qualified_name(target)) is not None:
             return rewriting.unfitness(node)
         if not self._carriers.torch:
             return "no op of pyops.kernels carries it"
-        use_fallback(qualified_name(node.target).partition("::")[0])
+        use_fallback(target.namespace)
         return rewriting.refusal(node)
 
     def _choose(self, graph: torch.export.ExportedProgram, error: Exception) -> None:
@@ -216,8 +194,7 @@ class Attempts:
         node = next((nodes[name] for name in calls_at_fault(error) if name in nodes), None)
         if node is None or _is_of_a_registration(error):
             raise error
-        target = node.target
-        assert isinstance(target, OpOverload)
+        target = target_of(node)
         why = self._refusal(node)
         if why or target in self._targets:
             raise ExportError(

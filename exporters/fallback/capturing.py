@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ import torch
 from torch.export.graph_signature import OutputKind
 
 from .._torch_private.operators import OpOverload, qualified_name
+from .._torch_private.trees import replaced
 from ..program import Model
 from . import rule
 from .interception import Interception
@@ -86,15 +88,11 @@ def _capture(
         try:
             with mode:
                 return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
-        except Exception as error:
+        except Exception as error:  # whatever torch or the model's own code raises
             failures.append(error)
     raise failures[0]
 
 
 def _as_dims(dynamic_shapes: Any) -> Any:
     """Torch's exporter to ONNX takes the name of a dimension where ``torch.export`` takes a dimension."""
-    if isinstance(dynamic_shapes, Mapping):
-        return {key: _as_dims(value) for key, value in dynamic_shapes.items()}
-    if isinstance(dynamic_shapes, (list, tuple)):
-        return type(dynamic_shapes)(map(_as_dims, dynamic_shapes))
-    return torch.export.Dim.DYNAMIC if isinstance(dynamic_shapes, str) else dynamic_shapes
+    return replaced(dynamic_shapes, itertools.repeat(torch.export.Dim.DYNAMIC), lambda leaf: isinstance(leaf, str))

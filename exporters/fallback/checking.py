@@ -26,7 +26,7 @@ from ..single_call import SingleCall, Tensors
 from ..tensors import as_onnx_array
 from ..verifying.report import OutputReport, compare
 from . import rule
-from .named_calls import mark_of
+from .named_calls import mark_of, target_of
 from .record import Finding
 
 # How many are tried until one fits.
@@ -42,30 +42,15 @@ _TOLERANCES: dict[DType, tuple[float, float]] = {
 
 @dataclass
 class DistinctCall:
-    """One call of an operator, and the names of all that are like it.
-
-    Attributes
-    ----------
-    target : OpOverload
-    args, kwargs
-        As in the example run, tensors included.
-    dynamic : tuple of set of int
-        For each tensor, the dimensions that are dynamic.
-    expected : any
-        What torch returned.
-    names : list of str
-        The nodes.
-    used : set of int
-        Which of the outputs the graph uses; empty for an operator with one.
-    """
+    """One call of an operator as in the example run, tensors included, and the names of all that are like it."""
 
     target: OpOverload
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    dynamic: tuple[frozenset[int], ...]
-    expected: Any
+    dynamic: tuple[frozenset[int], ...]  # for each tensor, the dimensions that are
+    expected: Any  # what torch returned
     names: list[str] = field(default_factory=list)
-    used: set[int] = field(default_factory=set)
+    used: set[int] = field(default_factory=set)  # which outputs the graph uses; empty for an operator with one
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Call the operator, for the outputs that are used."""
@@ -84,13 +69,7 @@ def distinct_calls(
     kwargs: Mapping[str, Any],
     names: Set[str],
 ) -> list[DistinctCall]:
-    """The distinct calls that a graph makes for these arguments.
-
-    Parameters
-    ----------
-    names : set of str
-        The calls that are to be checked.
-    """
+    """The distinct calls, of those with these names, that a graph makes for these arguments."""
     found: dict[Any, DistinctCall] = {}
     module = graph.module()
     assert isinstance(module, torch.fx.GraphModule)
@@ -124,9 +103,8 @@ class _Recorder(torch.fx.Interpreter):
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         dynamic = tuple(map(_dynamic_dims, _tensor_nodes((node.args, node.kwargs))))
         key = (node.target, tuple(map(_key, flatten((args, kwargs)))), _structure((args, kwargs)), dynamic)
-        assert isinstance(node.target, OpOverload)
         if key not in self._found:
-            self._found[key] = DistinctCall(node.target, tuple(args), dict(kwargs), dynamic, result)
+            self._found[key] = DistinctCall(target_of(node), tuple(args), dict(kwargs), dynamic, result)
         call = self._found[key]
         call.names.append(name)
         if not isinstance(result, torch.Tensor):
@@ -157,12 +135,7 @@ def wrong_calls(
 ) -> dict[str, Finding]:
     """What is wrong with the translations of calls, by the names of the nodes; those that are right are left out.
 
-    Parameters
-    ----------
-    table : mapping
-        The user's own custom_translation_table.
-    arguments : mapping
-        Of the export: its opset version, whether it is to be verbose, ...
+    They are exported with the user's own translation table and the arguments of the export.
     """
     passed = {name: value for name, value in arguments.items() if name in ("opset_version", "optimize", "kernels")}
     bar = arguments.get("verbose") is not False
@@ -198,7 +171,7 @@ def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str,
         other = module.resized(program.exported_program, _OTHER_SIZES) if any(shapes) else None
         if other is not None and not any(map(_differs(call), reports)):
             reports = _reports(session, other, module(*other))
-    except Exception as error:
+    except Exception as error:  # whatever refuses it is the finding
         return Finding(error=_summary(error))
     wrong = tuple(filter(_differs(call), reports))
     return Finding(wrong) if wrong else None

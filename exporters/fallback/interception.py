@@ -22,14 +22,9 @@ from .sources import LINE, calling_line
 
 
 class Interception(TorchFunctionMode):
-    """Inside its ``with`` block such calls become fallback calls, or others that say the same.
+    """Inside its ``with`` block such calls become fallback calls, or others that say the same, unless translated.
 
     Every node of the graph gets the line of the user's code that calls it, for `sources.source_line`.
-
-    Parameters
-    ----------
-    translated : collection of OpOverload
-        Operators of which the calls stay what they are.
     """
 
     def __init__(self, translated: Collection[OpOverload] = ()) -> None:

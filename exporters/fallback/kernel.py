@@ -98,17 +98,16 @@ class _Torchs:
         self.namespace = namespace
 
     def provide(self, name: str) -> Op[..., Any] | None:
-        choices = tuple(overload for overload, why in self._overloads(name) if not why)
-        if not choices:
+        targets = {overload_name(overload): overload for overload, why in self._overloads(name) if not why}
+        if not targets:
             return None
-        signature = _signature(domain(self.namespace), name, tuple(map(overload_name, choices)))
-        targets = dict(zip(map(overload_name, choices), choices, strict=True))
+        signature = _signature(domain(self.namespace), name, tuple(targets))
 
         def kernel(*inputs: Any, overload_name: str, arguments: str, call: int | None = None) -> tuple[Any, ...]:
             return run(targets[overload_name], arguments, inputs)
 
         kernel.__name__ = kernel.__qualname__ = name
-        kernel.__doc__ = "\n".join(map(spell, choices))
+        kernel.__doc__ = "\n".join(map(spell, targets.values()))
         return Op(signature, kernel)
 
     def refusal(self, name: str) -> str:

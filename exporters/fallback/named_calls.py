@@ -31,6 +31,12 @@ def call_nodes(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Nod
                 yield f"{name}/{node.name}", node
 
 
+def target_of(call: Node) -> OpOverload:
+    """The operator that it calls."""
+    assert isinstance(call.target, OpOverload)
+    return call.target
+
+
 def mark(program: torch.export.ExportedProgram) -> None:
     """Write every call's name onto it."""
     for name, node in call_nodes(program):

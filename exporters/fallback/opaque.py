@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -26,27 +26,13 @@ from . import calls, fakes, kernel
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a torch operator, without its tensors.
+    """One call of a torch operator, without its tensors."""
 
-    Attributes
-    ----------
-    operator : str
-        ``"ns::name.overload"``.
-    arguments : str
-        As `calls.encode` writes them.
-    outputs : int
-        How many tensors it returns.
-    number : int or None
-        What tells equal calls of a random operator apart.
-    by_torch : bool
-        Whether it is to call torch even if an op of `pyops.kernels` carries such calls.
-    """
-
-    operator: str
-    arguments: str
-    outputs: int
-    number: int | None = None
-    by_torch: bool = False
+    operator: str  # "ns::name.overload"
+    arguments: str  # as `calls.encode` writes them
+    outputs: int  # how many tensors it returns
+    number: int | None = None  # tells equal calls of a random operator apart
+    by_torch: bool = False  # whether torch is called even if an op of `pyops.kernels` carries such calls
 
     @property
     def name(self) -> str:
@@ -103,25 +89,12 @@ def one(name: str) -> OpOverload:
 
     Torch names a graph's values after the operators that give them, hence one for each name.
     """
-    return _define(name, "Tensor", lambda call, tensors, sizes: _compute(call, tensors, sizes)[0], _fake_one)
+    return _define(name, "Tensor", lambda *given: _compute(*given)[0], lambda *given: _fake(*given)[0])
 
 
 def several(name: str) -> OpOverload:
     """The operator that stands for calls that return any number of tensors."""
     return _define(f"{name}.several", "Tensor[]", _compute, _fake)
-
-
-def constant(name: str) -> OpOverload:
-    """The operator that stands for calls without tensors, which are constants of the model."""
-    return _define(f"{name}.constant", "Tensor", lambda call, tensors, sizes: _constant(call), _fake_one)
-
-
-def _constant(text: str) -> torch.Tensor:
-    return _compute(text, (), ())[0]
-
-
-def _emit_constant(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
-    return opset("", 18).Constant(value=onnx_ir.tensor(as_onnx_array(_constant(text))))
 
 
 def _define(name: str, returned: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> OpOverload:
@@ -135,64 +108,50 @@ def _define(name: str, returned: str, compute: Callable[..., Any], fake: Callabl
     return _defined[name]
 
 
-def _fake_one(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
-    return _fake(text, tensors, sizes)[0]
-
-
 @dataclass(frozen=True)
 class Carriers:
-    """Who may carry the calls of an export.
-
-    Attributes
-    ----------
-    kernels, torch : bool
-        The ops of `pyops.kernels`, and nodes that call torch.
-    """
+    """Who may carry the calls of an export: the ops of `pyops.kernels`, and nodes that call torch."""
 
     kernels: bool
     torch: bool
 
 
-@dataclass
-class _Emission:
-    carriers: Carriers
-    left_to_torch: set[str] = field(default_factory=set)
-
-
-_emission: ContextVar[_Emission] = ContextVar("emission")
+_emission: ContextVar[tuple[Carriers, set[str]]] = ContextVar("emission")
 
 
 @contextmanager
 def carried_by(carriers: Carriers) -> Iterator[set[str]]:
     """Export inside the ``with`` block; collects the calls, as `spell` writes them, that become nodes of torch's."""
-    emission = _Emission(carriers)
-    token = _emission.set(emission)
+    left_to_torch: set[str] = set()
+    token = _emission.set((carriers, left_to_torch))
     try:
-        yield emission.left_to_torch
+        yield left_to_torch
     finally:
         _emission.reset(token)
 
 
 def _emit(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
-    call, emission = _read(text), _emission.get()
-    if emission.carriers.kernels and not call.by_torch:
+    call, inputs = _read(text), [*tensors, *sizes]
+    if not inputs:  # a constant of the model
+        return opset("", 18).Constant(value=onnx_ir.tensor(as_onnx_array(_compute(text, (), ())[0])))
+    carriers, left_to_torch = _emission.get()
+    if carriers.kernels and not call.by_torch:
         try:
-            carried = _emit_kernel(call, [*tensors, *sizes])
+            carried = _emit_kernel(call, inputs)
+            if carried is not NotImplemented:
+                return carried
         except NoTranslationError:
-            if not emission.carriers.torch:
+            if not carriers.torch:
                 raise
-            carried = NotImplemented
-        if carried is not NotImplemented:
-            return carried
-    if not emission.carriers.torch:
+    if not carriers.torch:
         raise NoTranslationError(f"pyops.kernels does not carry this call of {call.operator}")
-    emission.left_to_torch.add(text)
+    left_to_torch.add(text)
     attributes = {
         "overload_name": kernel.overload_name(call.target),
         "arguments": call.arguments,
         "call": call.number,
     }
-    return emit(kernel.op_of(call.target), [*tensors, *sizes], attributes, call.outputs)
+    return emit(kernel.op_of(call.target), inputs, attributes, call.outputs)
 
 
 def _emit_kernel(call: Call, inputs: Sequence[Any]) -> Any:
@@ -210,8 +169,7 @@ def _emit_list(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
 
 def translation_table() -> dict[OpOverload, Callable[..., Any]]:
     """How torch's exporter translates those that are defined so far."""
-    kinds = {"several": _emit_list, "constant": _emit_constant}
-    return {target: kinds.get(name.partition(".")[2], _emit) for name, target in _defined.items()}
+    return {target: _emit_list if name.endswith(".several") else _emit for name, target in _defined.items()}
 
 
 def is_fallback(target: Any) -> bool:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-import torch
-
 from ..verifying.report import OutputReport
-from .sources import source_line
 
 
 @dataclass(frozen=True)
@@ -74,34 +71,26 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class _Call:
+class RecordedCall:
+    """A call that torch's exporter does not translate, with the text that `opaque.spell` writes of it."""
+
     operator: str
     source: str
     reason: str
     text: str
-    finding: Finding | None
+    finding: Finding | None = None
 
 
-class Recording:
-    """The calls of an export that torch's exporter does not translate."""
-
-    def __init__(self) -> None:
-        self._calls: list[_Call] = []
-
-    def add(self, operator: str, node: torch.fx.Node, reason: str, text: str, finding: Finding | None = None) -> None:
-        """Record a call of an operator, which `opaque.spell` writes as this text."""
-        self._calls.append(_Call(operator, source_line(node), reason, text, finding))
-
-    def fallbacks(self, left_to_torch: Set[str]) -> tuple[Fallback, ...]:
-        """One for each operator whose calls are among these, in the order of their first."""
-        calls: dict[str, list[_Call]] = {}
-        for call in self._calls:
-            if call.text in left_to_torch:
-                calls.setdefault(call.operator, []).append(call)
-        return tuple(_fallback(operator, found) for operator, found in calls.items())
+def fallbacks(recorded: Iterable[RecordedCall], left_to_torch: Set[str]) -> tuple[Fallback, ...]:
+    """One for each operator whose calls are left to torch, in the order of their first."""
+    calls: dict[str, list[RecordedCall]] = {}
+    for call in recorded:
+        if call.text in left_to_torch:
+            calls.setdefault(call.operator, []).append(call)
+    return tuple(_fallback(operator, found) for operator, found in calls.items())
 
 
-def _fallback(operator: str, calls: list[_Call]) -> Fallback:
+def _fallback(operator: str, calls: list[RecordedCall]) -> Fallback:
     findings = list(dict.fromkeys(call.finding for call in calls if call.finding is not None))
     return Fallback(
         operator,

@@ -15,6 +15,7 @@ from .._torch_private.operators import OpOverload, is_mutable, is_random, qualif
 from .._torch_private.trees import present_leaves, tensor_leaves
 from . import calls, opaque, rule
 from .kernel import allowed_namespaces
+from .named_calls import target_of
 
 _aten = torch.ops.aten
 
@@ -28,26 +29,19 @@ _KEPT = {
 
 
 def refusal(node: Node, namespaces: set[str] | None = None) -> str:
-    """Why a call cannot become a node that calls torch; empty if it can.
+    """Why a call cannot become a node that calls torch, of a namespace that is named; empty if it can.
 
-    Parameters
-    ----------
-    namespaces : set of str, optional
-        Those of which a model may name operators; unless given, those that this process named.
+    Unless given, the namespaces are those that this process named.
     """
-    target = node.target
-    assert isinstance(target, OpOverload)
     unfit = unfitness(node)
     if unfit or is_constant(node):
         return unfit
-    return rule.refusal(target, allowed_namespaces() if namespaces is None else namespaces)
+    return rule.refusal(target_of(node), allowed_namespaces() if namespaces is None else namespaces)
 
 
 def unfitness(node: Node) -> str:
     """Why a call can be no single node of a model, whoever computes it; empty if it can."""
-    target = node.target
-    assert isinstance(target, OpOverload)
-    if target in _KEPT or opaque.is_fallback(target):
+    if node.target in _KEPT or opaque.is_fallback(node.target):
         return "it needs no kernel"
     if is_constant(node):
         return ""
@@ -112,8 +106,7 @@ def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
     str
         The call as `opaque.spell` writes it.
     """
-    target = node.target
-    assert isinstance(target, OpOverload)
+    target = target_of(node)
     values = present_leaves(node.meta["val"])
     text, tensors, sizes = _encoded(node)
     random = number if is_random(target) else None
@@ -123,9 +116,6 @@ def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
         pairs = [_as_pairs(graph, item) for item in tensors]
     spelled = opaque.spell(call)
     arguments = (spelled, pairs, sizes)
-    if is_constant(node):
-        _retarget(node, opaque.constant(call.name), arguments)
-        return spelled
     if isinstance(node.meta["val"], torch.Tensor):
         if node.meta["val"].is_complex():
             with graph.inserting_before(node):
@@ -175,11 +165,10 @@ def _items(node: Node, value: Any, first: int) -> Iterator[tuple[Node, int]]:
 
 def _encoded(node: Node) -> tuple[str, list[Node], list[Node]]:
     """The arguments of a call as JSON, and the nodes that give its tensors and its sizes."""
-    assert isinstance(node.target, OpOverload)
     inputs = [item for item in node.all_input_nodes if item.meta.get("val") is not None]
     tensors = [item for item in inputs if isinstance(item.meta["val"], torch.Tensor)]
     sizes = [item for item in inputs if not isinstance(item.meta["val"], torch.Tensor)]
-    declared = schema_arguments(node.target)
+    declared = schema_arguments(target_of(node))
     optional = {item.name for item in declared if item.has_default and item.default is None}
     arguments = {item.name: value for item, value in zip(declared, node.args, strict=False)} | dict(node.kwargs)
     given = {name: value for name, value in arguments.items() if value is not None or name not in optional}

@@ -69,13 +69,7 @@ _DENSE = {
 
 
 def refusal(overload: OpOverload, namespaces: set[str]) -> str:
-    """Why a model may not name the operator; empty if it may.
-
-    Parameters
-    ----------
-    namespaces : set of str
-        Those that this process named.
-    """
+    """Why a model may not name the operator in a process that named these namespaces; empty if it may."""
     whole, _, kind = qualified_name(overload).partition(".")
     namespace, _, name = whole.partition("::")
     if namespace not in namespaces:

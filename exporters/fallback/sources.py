@@ -43,7 +43,6 @@ def calling_line() -> str:
 def _innermost(frames: Iterable[tuple[str, int]]) -> str:
     """The first line that is nobody's library, or else not torch's."""
     outside = [(file, line) for file, line in frames if not file.startswith((*_TORCH, _HERE))]
-    chosen = next((frame for frame in outside if not frame[0].startswith(_LIBRARIES)), None) or next(
-        iter(outside), None
-    )
+    users = [frame for frame in outside if not frame[0].startswith(_LIBRARIES)]
+    chosen = next(iter(users or outside), None)
     return f"{chosen[0]}:{chosen[1]}: {linecache.getline(*chosen).strip()}" if chosen else ""

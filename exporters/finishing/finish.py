@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from ..explanations import unwrapped
 from ..program import Program
-from ..translating.emission import Emission
+from ..translating.emission import recorded
 from . import declared_nodes, function_bodies, opset_imports, optimization
 
 
-def finish(
-    program: Program,
-    emitted: Emission,
+def finished(
+    capture: Callable[[], Program],
     *,
     keep_functions: bool,
     custom_opsets: Mapping[str, int] | None,
     optimize: bool,
 ) -> Program:
-    """Give a program's model, in place, the functions and the opset imports that its nodes need.
+    """What one of torch's exporters captures, with the functions and the opset imports that its nodes need.
 
     Raises
     ------
     ExportError
-        The nodes do not fit the declared ops, the opset versions or each other.
+        The model cannot be exported as it stands, or its nodes do not fit the declared ops, the opset versions or
+        each other. What a translation or a shape function of ours raised comes out as itself.
     """
+    custom_opsets = custom_opsets or {}
+    opset_imports.check_custom_opsets(custom_opsets)
+    with unwrapped(), recorded() as emitted:
+        program = capture()
     if optimize:
         # Before its functions are there, which it would inline.
         optimization.optimize(program, emitted.functions)
     inlined = function_bodies.settle(program.model, emitted, keep=keep_functions)
-    opset_imports.settle(program.model, emitted.versions, custom_opsets or {})
-    declared_nodes.settle(program.model, custom_opsets or {})
+    opset_imports.settle(program.model, emitted.versions, custom_opsets)
+    declared_nodes.settle(program.model, custom_opsets)
     if inlined and optimize:
         optimization.optimize(program)
     return program

@@ -54,7 +54,7 @@ def _infer(op: Op[..., Any], context: InferenceContext) -> None:
     if op.shape_function is None or any(item is not None and not item.HasField("shape") for item in types):
         return
     specs = [
-        None if item is None or dtype is None else Spec(_shape(item), dtype)
+        None if item is None or dtype is None else Spec(tuple(map(_dim, item.shape.dim)), dtype)
         for item, dtype in zip(types, dtypes, strict=True)
     ]
     protos = [proto for item in op.signature.attributes if (proto := context.get_attribute(item.name)) is not None]
@@ -76,10 +76,6 @@ def _tensor_type(context: InferenceContext, index: int) -> onnx.TypeProto.Tensor
 def _dtype(item: onnx.TypeProto.Tensor) -> DType | None:
     row = from_onnx(item.elem_type)
     return row.dtype if row else None
-
-
-def _shape(item: onnx.TypeProto.Tensor) -> tuple[Any, ...]:
-    return tuple(map(_dim, item.shape.dim))
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Any:

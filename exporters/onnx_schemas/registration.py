@@ -23,10 +23,6 @@ _Key = tuple[str, str, int]
 _STANDARD = {ONNX_DOMAIN, "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"}
 _MARK = "Declared with pyops"
 
-_lock = threading.RLock()
-_entered: dict[_Key, Op[..., Any]] = {}
-_users = 0
-
 
 class SchemaRegistration(AbstractContextManager["SchemaRegistration"]):
     """Keeps the declared ops among onnx's schemas; made by `register_schemas`.
@@ -38,17 +34,12 @@ class SchemaRegistration(AbstractContextManager["SchemaRegistration"]):
     >>> registration.close()
     """
 
-    def __init__(self) -> None:
-        self._open = True
-
     def close(self) -> None:
         """Take the schemas out again, unless another registration still keeps them in."""
-        global _users
         with _lock:
-            if self._open:
-                self._open = False
-                _users -= 1
-                if not _users:
+            if self in _registrations:
+                _registrations.remove(self)
+                if not _registrations:
                     registry.listeners.remove(_follow)
                     _remove_all()
 
@@ -89,15 +80,20 @@ def register_schemas() -> SchemaRegistration:
     >>> with exporters.register_schemas():
     ...     onnx.checker.check_model(model, full_check=True, check_custom_domain=True)
     """
-    global _users
+    registration = SchemaRegistration()
     with _lock:
-        if not _users:
+        if not _registrations:
             registry.listeners.append(_follow)
             for versions in registry.all_versions().values():
                 for op in versions.values():
                     _enter(op)
-        _users += 1
-    return SchemaRegistration()
+        _registrations.append(registration)
+    return registration
+
+
+_lock = threading.RLock()
+_registrations: list[SchemaRegistration] = []
+_entered: dict[_Key, Op[..., Any]] = {}
 
 
 def _follow(op: Op[..., Any]) -> None:

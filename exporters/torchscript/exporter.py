@@ -23,11 +23,8 @@ from .._torch_private.exporter import default_opset
 from .._torch_private.torchscript import torchscript_opsets
 from .._torch_private.trees import named_leaves, present_leaves, replaced, tensor_leaves
 from ..errors import ExportError
-from ..explanations import unwrapped
-from ..finishing.finish import finish
-from ..finishing.opset_imports import check_custom_opsets
+from ..finishing.finish import finished
 from ..program import Model, Program
-from ..translating.emission import recorded
 from ..translating.translations import registered
 from .symbolics import Symbolics
 from .tracing import TracedCalls
@@ -49,17 +46,10 @@ def capture(
     optimize: bool = False,
     **arguments: Any,
 ) -> Program:
-    """Run torch's TorchScript exporter with every registration applied.
+    """Run torch's TorchScript exporter with every registration applied; takes and raises what `exporters.export` does.
 
     Nothing of it stays registered with torch.
-
-    Raises
-    ------
-    ExportError
-        The model cannot be exported as it stands. What a translation or a shape function of ours
-        raised comes out as itself.
     """
-    check_custom_opsets(custom_opsets or {})
     version = default_opset() if opset_version is None else opset_version
     _check(model, args, version, arguments)
     table = {**registered(), **(custom_translation_table or {})}
@@ -67,28 +57,15 @@ def capture(
     symbolics = Symbolics(table, version, calls)
     keywords = dict(kwargs or {})
     arguments |= {"opset_version": version, "input_names": input_names or _input_names(model, args, keywords)}
-    with (
-        unwrapped(),
-        recorded() as emitted,
-        symbolics.installed(),
-        calls,
-        _flat(model, args, keywords, calls) as given,
-        tempfile.TemporaryDirectory() as folder,
-    ):
-        path = Path(folder) / "model.onnx"
-        _export(model, given, path, arguments)
-        exported = onnx_ir.load(path)
-        # Large models come with files beside them, which end with the folder.
-        onnx_ir.external_data.load_to_model(exported)
-    calls.remove_results(exported.graph)
-    symbolics.put_in_place(exported)
-    return finish(
-        Program(exported, None),
-        emitted,
-        keep_functions=keep_functions,
-        custom_opsets=custom_opsets,
-        optimize=optimize,
-    )
+
+    def captured() -> Program:
+        with symbolics.installed(), calls, _flat(model, args, keywords, calls) as given:
+            exported = _export(model, given, arguments)
+        calls.remove_results(exported.graph)
+        symbolics.put_in_place(exported)
+        return Program(exported, None)
+
+    return finished(captured, keep_functions=keep_functions, custom_opsets=custom_opsets, optimize=optimize)
 
 
 def _check(model: Any, args: tuple[Any, ...], opset_version: int, arguments: Mapping[str, Any]) -> None:
@@ -164,8 +141,13 @@ def _as_tensor(leaf: Any) -> torch.Tensor:
         return torch.tensor(leaf)
 
 
-def _export(model: Any, args: tuple[Any, ...], path: Path, arguments: dict[str, Any]) -> None:
-    with warnings.catch_warnings():
+def _export(model: Any, args: tuple[Any, ...], arguments: dict[str, Any]) -> onnx_ir.Model:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         # It was asked for, and the rest is torch's own use of its older parts.
         warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.|exporters\.")
+        path = Path(folder) / "model.onnx"
         torch.onnx.export(model, args, str(path), dynamo=False, **arguments)
+        exported = onnx_ir.load(path)
+        # Large models come with files beside them, which end with the folder.
+        onnx_ir.external_data.load_to_model(exported)
+    return exported

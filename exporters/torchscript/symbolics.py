@@ -30,16 +30,7 @@ _TRACED_AS = {"aten::inverse": "aten::linalg_inv"}
 class Symbolics:
     """The symbolic functions of one export.
 
-    Each emits one node of an op type of its own, and keeps as a function what the translation emitted.
-
-    Parameters
-    ----------
-    table : mapping of torch.OpOverload to callable
-        The translations.
-    opset_version : int
-        Of ONNX's own operators.
-    traced : TracedCalls
-        The calls that TorchScript does not see.
+    Each emits one node of an op type of its own, and keeps as a function what its translation in the table emitted.
     """
 
     def __init__(self, table: Mapping[OpOverload, Callable[..., Any]], opset_version: int, traced: TracedCalls) -> None:

@@ -31,16 +31,7 @@ _current: ContextVar[TracedCalls] = ContextVar("traced calls")
 
 @dataclass
 class Call:
-    """A call of a torch operator.
-
-    Attributes
-    ----------
-    target : torch.OpOverload
-    arguments : tuple
-        Positional and keyword arguments.
-    outputs : list of torch.Tensor
-        What it returned.
-    """
+    """A call of a torch operator, with its positional and keyword arguments, and what it returned."""
 
     target: OpOverload
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
@@ -52,10 +43,6 @@ class TracedCalls(TorchFunctionMode):
 
     Operators of torch's own (aten) are left out: torch's C++ code calls them too, and the tracer takes
     all their arguments.
-
-    Parameters
-    ----------
-    targets : iterable of torch.OpOverload
     """
 
     def __init__(self, targets: Iterable[OpOverload]) -> None:

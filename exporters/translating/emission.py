@@ -55,21 +55,11 @@ class Functions(dict[tuple[str, str], OnnxFunction[..., Any]]):
 
 @dataclass
 class Emission:
-    """What was emitted.
+    """What was emitted."""
 
-    Attributes
-    ----------
-    versions : dict
-        The versions in which each ``(domain, name)`` was.
-    functions : Functions
-        Those that were called.
-    keepers : Keepers
-        Keep the nodes of declared ops from being dropped.
-    """
-
-    keepers: Keepers
-    versions: dict[tuple[str, str], set[int]] = field(default_factory=dict)
-    functions: Functions = field(default_factory=Functions)
+    keepers: Keepers  # of the nodes of declared ops
+    versions: dict[tuple[str, str], set[int]] = field(default_factory=dict)  # of each domain and name
+    functions: Functions = field(default_factory=Functions)  # that were called
 
     def add(self, domain: str, name: str, version: int) -> None:
         """Note that an operator was emitted."""

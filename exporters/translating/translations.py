@@ -24,18 +24,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Registration:
-    """How an operator is translated.
+    """How an operator is translated."""
 
-    Attributes
-    ----------
-    translation : callable
-        Takes the arguments that the exported graph has.
-    source : callable or Op
-        What was given for it.
-    """
-
-    translation: Callable[..., Any]
-    source: Any
+    translation: Callable[..., Any]  # takes the arguments that the exported graph has
+    source: Any  # the function or Op that was given for it
 
 
 # By the overload's name: registering a torch operator again makes another OpOverload object of it.
@@ -106,13 +98,7 @@ def functional_overloads(torch_op: str) -> list[OpOverload]:
 
 
 def registrations(torch_op: str, function: Any) -> dict[str, Registration]:
-    """What a function or an Op translates of a torch operator, by the names of its overloads.
-
-    Raises
-    ------
-    ExportError
-        As `translate` does.
-    """
+    """What a function or an Op translates of a torch operator, by the names of its overloads; raises as `translate`."""
     found: dict[str, Registration] = {}
     problems = []
     for target in functional_overloads(torch_op):
@@ -203,7 +189,7 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
         with functions.called_as_nodes():
             try:
                 return function(*args, **kwargs)
-            except Exception as error:
+            except Exception as error:  # marked and raised again
                 setattr(error, _RAISED, True)
                 raise
 

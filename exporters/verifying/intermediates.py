@@ -24,13 +24,6 @@ def compare_intermediates(
     A value is compared where the exported graph of torch has one of its name: torch's exporter names them
     alike, and its optimizations leave some without a counterpart.
 
-    Parameters
-    ----------
-    number : int
-        Which of the samples it is.
-    program : torch.onnx.ONNXProgram
-        As `exporters.export` returns it.
-
     Raises
     ------
     ExportError

@@ -29,10 +29,6 @@ _SIDES: dict[tuple[bool, bool], Side] = {
 class Reference:
     """A model in ONNX's own evaluator, with the declared ops.
 
-    Parameters
-    ----------
-    program : ONNXProgram, ModelProto, path or bytes
-
     Raises
     ------
     ExportError
@@ -60,13 +56,7 @@ class Reference:
         actual: Sequence[Array],
         tolerances: Tolerances,
     ) -> list[OutputReport]:
-        """The reports on one sample, each with the side that the evaluator takes.
-
-        Parameters
-        ----------
-        expected, actual
-            What torch and ONNX Runtime computed.
-        """
+        """The reports on one sample, of torch's outputs and ONNX Runtime's, each with the side the evaluator takes."""
         names = [report.name for report in reports]
         opinion = [np.asarray(array) for array in self._evaluator.run(None, dict(feed))]
         torchs, runtimes = (

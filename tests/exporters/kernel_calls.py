@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from exporters import ExportError
 from exporters._torch_private.exporter import recorded_nodes
-from exporters._torch_private.operators import DispatchMode, OpOverload, qualified_name, schema_arguments
+from exporters._torch_private.operators import OpOverload, TorchDispatchMode, qualified_name, schema_arguments
 from exporters._torch_private.sample_calls import op_database
 from exporters._torch_private.trees import clone_tensors, flatten, unflatten
 from exporters.kernels import library
@@ -41,7 +41,7 @@ class Call:
         return qualified_name(self.target)
 
 
-class Recorder(DispatchMode):
+class Recorder(TorchDispatchMode):
     """Records the calls that the library may carry, as they go down to torch's kernels."""
 
     def __init__(self) -> None:

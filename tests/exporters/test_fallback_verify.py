@@ -102,6 +102,13 @@ def test_missing_and_wrong_ones_together(model):
     assert exporters.verify(module, args, program).ok
 
 
+def test_a_complex_constant_that_the_exporter_gets_wrong(model):
+    module, x = model(lambda x: x * torch.full((3,), 1 + 2j)), torch.tensor([1j, 1, 2])
+    program = export(module, (x,))
+    assert program.fallbacks == ()
+    assert exporters.verify(module, (x,), program).ok
+
+
 def test_both_branches_are_checked(model):
     def function(x):
         return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: F.avg_pool2d(y, 3, 1, 1, True, True, 2) - 1, (x,))

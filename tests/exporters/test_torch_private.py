@@ -54,7 +54,7 @@ def test_the_database_needs_a_package(monkeypatch):
 
 
 def test_seeing_every_call():
-    class Seen(operators.DispatchMode):
+    class Seen(operators.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             seen.append(func)
             return func(*args, **(kwargs or {}))
