@@ -110,6 +110,12 @@ def call_instead(overload: OpOverload, function: Callable[..., Any]) -> None:
         caller._op = function
 
 
+@guarded("torch._check")
+def promise(condition: Any) -> None:
+    """Say what holds of sizes and indices that only a run knows, to a capture that goes on."""
+    torch._check(condition)
+
+
 @guarded("torch._C._dispatch_get_all_op_names")
 def operator_names() -> set[str]:
     """``ns::name`` of every operator that torch has."""

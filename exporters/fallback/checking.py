@@ -17,7 +17,7 @@ import torch
 from pyops.types import DType
 
 from .. import dynamo
-from .._torch_private.operators import OpOverload
+from .._torch_private.operators import OpOverload, qualified_name
 from .._torch_private.trees import flatten, replaced
 from ..adapt import to_onnx_outputs
 from ..explanations import causes
@@ -87,7 +87,7 @@ class _Recorder(torch.fx.Interpreter):
         self._found = found
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        if n.target is torch.ops.aten._assert_scalar.default:
+        if isinstance(n.target, OpOverload) and qualified_name(n.target) == "aten::_assert_scalar":
             return None  # torch's own bounds, of which a model has none, and some of them are too tight
         if n.target is torch.ops.higher_order.cond:
             predicate, true, false, operands = self.fetch_args_kwargs_from_env(n)[0]

@@ -14,7 +14,7 @@ from torch.fx.traceback import annotate, preserve_node_meta
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from .._torch_private.operators import OpOverload, schema_arguments, schema_returns
+from .._torch_private.operators import OpOverload, promise, schema_arguments, schema_returns
 from ..tensors import as_pairs
 from ..torch_ops import find_overload
 from . import calls, opaque
@@ -100,8 +100,8 @@ def _narrow(_: Translated, x: torch.Tensor, dim: int, start: Any, length: int) -
         return NotImplemented
     size = x.shape[dim]
     first: Any = torch.where(start < 0, start + size, start).item()
-    torch._check(first >= 0)
-    torch._check(first + length <= size)
+    promise(first >= 0)
+    promise(first + length <= size)
     return x.narrow(dim, first, length)
 
 

@@ -86,6 +86,18 @@ def test_a_call_of_another_function_instead():
     assert [call(torch.ones(1)).item() for call in (registered, overload, torch.ops.torch_private.gone)] == [2, 2, 2]
 
 
+def test_a_promise_lets_a_capture_go_on():
+    class Model(torch.nn.Module):
+        def forward(self, x, start):
+            first = start.item()
+            operators.promise(first >= 0)
+            operators.promise(first < 3)
+            return x[first]
+
+    captured = torch.export.export(Model(), (torch.arange(3), torch.tensor(1)))
+    assert captured.module()(torch.arange(3), torch.tensor(2)) == 2
+
+
 def test_operator_names():
     assert {"aten::gelu", "aten::add"} <= operators.operator_names()
 
