@@ -93,13 +93,13 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     except (RuntimeError, ValueError, AttributeError, NotImplementedError) as error:
         raise ExportError(f"torch refuses {name!r} with the schema {schema}: {error}; choose another name") from error
     forget_schema(name)
-    if replaced is not None:
-        call_instead(replaced, lambda *args, **kwargs: _registered[name][1](*args, **kwargs))
     # A kernel is any Python: without this torch drops a call whose result nobody uses.
     torch.fx.node.has_side_effect(overloads(name)[0])
     registered.register_fake(_called_with_tensors(op, _fake))
     _registered.pop(name, None)
     _registered[name] = op, registered
+    if replaced is not None:
+        call_instead(replaced, lambda *args, **kwargs: _registered[name][1](*args, **kwargs))
     translations.register(name, lambda *args, **kwargs: emit(op, _flat(signature, args), kwargs), op)
     return registered
 
