@@ -12,6 +12,17 @@ Examples
 True
 """
 
+from pyops.errors import MissingDependencyError
+
+try:
+    import onnxscript  # noqa: F401
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise MissingDependencyError(
+        f'exporters needs torch and onnxscript; {error.name} is not installed: pip install "onnx-pyops[torch]"',
+        name=error.name,
+    ) from error
+
 from .adapt import to_onnx_inputs, to_onnx_outputs
 from .custom_op import custom_op
 from .errors import ExportError

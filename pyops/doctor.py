@@ -186,6 +186,10 @@ def diagnose(machine: Machine) -> list[Finding]:
     else:
         text = 'numba is not installed; kernels with compile=True need pip install "onnx-pyops[compiled]"'
         found.append(Finding("compiled kernels", State.ABSENT, text))
+    missing = [name for name in ("torch", "onnxscript") if name not in machine.versions]
+    if missing:
+        text = f'not installed: {", ".join(missing)}; exporting from PyTorch needs pip install "onnx-pyops[torch]"'
+        found.append(Finding("exporters", State.ABSENT, text))
     for name, result in machine.plugins.items():
         fix = "fix or uninstall the package, or set PYOPS_PLUGINS=0"
         found.append(_of_probe(f"plug-in {name}", result, State.BROKEN, fix, "can be imported"))

@@ -8,11 +8,11 @@ import threading
 from contextlib import AbstractContextManager
 from typing import Any
 
-import onnxruntime
-
 from . import adoption, model, registry, resolution
 from .model import Model
 from .session import InferenceSession, register_custom_ops
+
+import onnxruntime  # isort: skip  # after session, which says what to install where it is absent
 
 
 def install() -> Installation:

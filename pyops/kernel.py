@@ -46,10 +46,12 @@ def split_arguments(
 def _as_array(signature: Signature, item: Input, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = np.asarray(value)
-    if value is not None and not hasattr(value, "dtype"):
+    if value is not None and not isinstance(getattr(value, "dtype", None), np.dtype):
+        of_torch = type(value).__module__.partition(".")[0] == "torch"
+        hint = '; for tensors, and in models: exporters.custom_op(op, "ns::name")' if of_torch else ""
         raise InputError(
             f"{signature.qualified_name}: input {item.name!r} is {describe(value)}; pass an array, for example "
-            f"np.asarray({item.name}, {spell_scalar(item.type.dtypes[0])})"
+            f"np.asarray({item.name}, {spell_scalar(item.type.dtypes[0])}){hint}"
         )
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(

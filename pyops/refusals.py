@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .builtin import is_builtin
 from .engines import extensions, extensions_carried
@@ -13,7 +15,7 @@ from .hosting import declared_name
 from .model import Model, key_of
 from .resolution import Resolution, describe_missing
 from .tables import printable
-from .types import dtype_name, from_type_str
+from .types import describe, dtype_name, from_type_str, spell_scalar
 
 _LONGEST = 4000  # characters
 _LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a registered kernel")
@@ -86,3 +88,17 @@ def _mistyped_inputs(model: Model, resolution: Resolution, refusal: str, hosted_
 
 
 _MISTYPED = re.compile(r"Type '(?P<type>[^']*)' of input parameter \((?P<value>[^)]*)\) of operator \((?P<op>[^)]*)\)")
+
+
+def note_mistyped(error: Exception, inputs: Sequence[Any], feed: Any) -> None:
+    """Add to ONNX Runtime's refusal of a feed which inputs have another type than the model's, and what to write."""
+    if not isinstance(feed, Mapping):
+        return
+    for item in inputs:
+        row, value = from_type_str(item.type), feed.get(item.name)
+        if row is None or row.dtype.kind == "O" or getattr(value, "dtype", row.dtype) == row.dtype:
+            continue
+        error.add_note(
+            f"input {item.name!r} is {describe(value)}; the model needs {dtype_name(row.dtype)}: "
+            f"np.asarray({item.name}, {spell_scalar(row.dtype)})"
+        )

@@ -13,6 +13,8 @@ from .model import Key, Model, key_of
 from .node import misfits
 from .op import AnyOp
 
+IMPORT_IT = "import the module that declares it before creating the session"
+
 
 def import_plugins(model: Model) -> None:
     """Import the installed plug-ins of the domains of which the model needs an op that is not declared.
@@ -108,4 +110,4 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
     nearest = elsewhere or [f"{domain}::{near}" for near in beside]
     if nearest:
         return f"{wanted} is not declared; did you mean {nearest[0]}?"
-    return f"{wanted} is not declared; import the module that declares it before creating the session"
+    return f"{wanted} is not declared; {IMPORT_IT}"

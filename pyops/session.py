@@ -28,7 +28,7 @@ from .interrupts import interrupts_deferred
 from .model import ModelSource
 from .op import Op
 from .pages import session_page
-from .refusals import explained, listing
+from .refusals import explained, listing, note_mistyped
 
 _FATAL = 4
 _UNSET = -1
@@ -184,6 +184,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         except Exception as error:  # ONNX Runtime's, of whatever type
             failure = failures.pick_up(str(error))
             if not failure:
+                note_mistyped(error, self.get_inputs(), input_feed)
                 raise
         raise failure.pop()
 

@@ -116,7 +116,10 @@ class Signature:
         required = max((i + 1 for i, item in enumerate(singles) if not item.optional), default=0)
         if count < required or (count > len(singles) and not variadic):
             bounds = f"{required}" if required == len(singles) else f"{required} to {len(singles)}"
-            raise InputError(f"got {count} inputs; {self} takes {f'{required} or more' if variadic else bounds}")
+            takes = f"{required} or more" if variadic else bounds
+            name = next((f"{item.name}=..." for item in self.attributes), "")
+            hint = f", and attributes by name: {name}" if name and count > len(singles) else ""
+            raise InputError(f"got {count} inputs; {self} takes {takes}{hint}")
         yield from singles[:count]
         for _ in range(count - len(singles)):
             yield self.inputs[-1]

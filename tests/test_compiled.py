@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,21 @@ def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def plain(op: Op[..., Any]) -> Callable[..., Any]:
     return op.kernels["cpu"].plain
+
+
+def test_the_log_tells_what_is_compiled_for_sessions_from_what_is_for_plain_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @onnx_op("compiled::Logged", compile=True)
+    def logged(x: F32) -> F32:
+        return x + np.float32(0.625)
+
+    monkeypatch.setenv("PYOPS_CACHE_DIR", str(tmp_path))  # so that there is something to compile
+    with caplog.at_level("INFO", "pyops"):
+        logged.compile(X)
+    plain_calls, sessions = caplog.messages
+    assert plain_calls.startswith("compiled compiled::Logged for float32")
+    assert ", in sessions: " in sessions
 
 
 @pytest.mark.parametrize("case", SAMPLES, ids=lambda sample: sample.id)

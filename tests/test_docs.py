@@ -21,8 +21,9 @@ RUN = """
 import json as _json, linecache as _linecache, sys as _sys
 for _number, _block in enumerate(_json.load(_sys.stdin), 1):
     # Where inspect finds the source, which onnxscript wants; the names are those of __main__ for it too.
-    _linecache.cache[f"block {_number}"] = (len(_block), None, _block.splitlines(True), f"block {_number}")
-    exec(compile(_block, f"block {_number}", "exec"))
+    _name = f"part{_number}.py"
+    _linecache.cache[_name] = (len(_block), None, _block.splitlines(True), _name)
+    exec(compile(_block, _name, "exec"))
     print(%r, flush=True)
 """
 

@@ -91,7 +91,13 @@ def test_ops_are_declared_and_called_where_onnxruntime_is_not_installed() -> Non
 
 
 @pytest.mark.parametrize(
-    "use", ["pyops.InferenceSession('model.onnx')", "pyops.register_custom_ops(None)", "import pyops.session"]
+    "use",
+    [
+        "pyops.InferenceSession('model.onnx')",
+        "pyops.register_custom_ops(None)",
+        "pyops.install()",
+        "import pyops.session",
+    ],
 )
 def test_a_session_says_which_extra_to_install_where_onnxruntime_is_not(use: str) -> None:
     script = f"""
@@ -105,6 +111,23 @@ except pyops.errors.MissingDependencyError as error:
     print(isinstance(error, ImportError), "onnx-pyops[cpu]" in text, "onnx-pyops[cuda]" in text, "pip install" in text)
 """
     run_plain_script(script, "True True True True")
+
+
+@pytest.mark.parametrize("missing", ["torch", "onnxscript"])
+def test_exporters_say_what_they_need_and_the_extra_that_brings_it(missing: str) -> None:
+    script = f"""
+BLOCKED = ["{missing}", "onnx_ir"]
+{BLOCK}
+for name in ("onnxscript", "torch"):
+    if name not in BLOCKED:
+        sys.modules[name] = type(sys)(name)  # stands for it where it is not installed
+try:
+    import exporters
+except ImportError as error:
+    print(type(error).__name__, error.name, error)
+"""
+    text = f'exporters needs torch and onnxscript; {missing} is not installed: pip install "onnx-pyops[torch]"'
+    run_plain_script(script, f"MissingDependencyError {missing} {text}")
 
 
 def test_a_session_of_other_ops_does_not_load_onnxruntime_extensions() -> None:

@@ -44,6 +44,11 @@ def upper(x: NDArray[np.str_]) -> NDArray[np.str_]:
     return np.array([item.upper() for item in x.flat], object).reshape(x.shape)
 
 
+@onnx_op("tests::Rounded")
+def rounded(x: F32, *, decimals: int = 0) -> F32:
+    return np.round(x, decimals)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_type_parameter_takes_each_of_its_types(dtype):
     assert add(np.ones(2, dtype), np.ones(2, dtype)).dtype == dtype
@@ -72,6 +77,14 @@ def test_what_is_no_array_is_refused_with_the_call_that_makes_one(value):
         errors.InputError, match=r"input 'x' is .*; pass an array, for example np\.asarray\(x, np\.float"
     ):
         add(value, ONE)
+
+
+def test_a_tensor_of_torch_is_refused_with_what_makes_an_operator_for_it():
+    tensor = type("Tensor", (), {"__module__": "torch", "dtype": "torch.float32"})()
+    with pytest.raises(
+        errors.InputError, match=r"input 'x' is torch\.Tensor; .*np\.asarray\(x, .*exporters\.custom_op"
+    ):
+        add(tensor, ONE)
 
 
 def test_a_numpy_scalar_is_an_array_without_dimensions():
@@ -121,6 +134,11 @@ def test_an_input_given_twice_is_refused():
 def test_a_wrong_number_of_inputs_is_refused(op, count, fragment):
     with pytest.raises(errors.InputError, match=f"got {count} inputs; .* {fragment}"):
         op(*[ONE] * count)
+
+
+def test_an_attribute_by_position_is_refused_with_its_name():
+    with pytest.raises(errors.InputError, match=r"got 2 inputs; .* takes 1, and attributes by name: decimals=\.\.\."):
+        rounded(ONE, 2)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

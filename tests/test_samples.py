@@ -116,6 +116,13 @@ def test_tolerances_are_those_given():
     assert Outputs([X], atol=1) == [X + 1]
 
 
+def test_a_numpy_scalar_is_an_array_without_dimensions():
+    assert_close(-np.array(0.5), np.float64(-0.5))  # which NumPy makes of the array
+    assert Outputs([np.array(0.5)]) == np.float64(0.5)
+    with pytest.raises(AssertionError, match=r"0.5 where 1.0 is expected"):
+        assert_close(np.float64(0.5), np.array(1.0))
+
+
 def test_an_array_compares_with_outputs_as_one():
     assert (Outputs([X]) == X) is True
     assert (Outputs([X]) == X) is True

@@ -171,6 +171,29 @@ def test_strings_and_ml_dtypes_go_together() -> None:
     assert pyops.InferenceSession(model).run(None, feed)[0].tolist() == ["a=1.0", "b=2.0"]
 
 
+@pytest.mark.parametrize(
+    ("value", "given"),
+    [
+        (np.ones(3), "float64[3]"),
+        (type("Tensor", (), {"__module__": "torch", "dtype": "torch.float32"})(), "torch.Tensor"),
+    ],
+    ids=["float64", "torch"],
+)
+def test_a_feed_of_another_type_is_refused_with_a_note_that_names_the_input(value: Any, given: str) -> None:
+    session = pyops.InferenceSession(chain("tests::Plus"))
+    with pytest.raises((onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, RuntimeError)) as caught:
+        session.run(None, {"x": value})
+    assert caught.value.__notes__ == [f"input 'x' is {given}; the model needs float32: np.asarray(x, np.float32)"]
+
+
+def test_another_refusal_of_a_feed_has_no_note() -> None:
+    session = pyops.InferenceSession(chain("tests::Plus"))
+    for feed in ({}, {"y": X}, None):
+        with pytest.raises((ValueError, TypeError, AttributeError)) as caught:
+            session.run(None, feed)
+        assert not hasattr(caught.value, "__notes__")
+
+
 def test_run_takes_an_ort_value_as_onnxruntime_does() -> None:
     value = onnxruntime.OrtValue.ortvalue_from_numpy(X)
     for model, feed in (

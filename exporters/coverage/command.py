@@ -34,7 +34,7 @@ def coverage(
     database: Annotated[str, typer.Option(help="module:name of a list of OpInfo objects. (torch's unless given)")] = "",
     results: Annotated[
         Path, typer.Option(help="Folder of the results. A run that was stopped goes on from there.")
-    ] = Path("coverage"),
+    ] = Path("export-coverage"),  # a name that no import finds: numba imports coverage if it is there
     workers: Annotated[int, typer.Option(min=1, help="How many processes.")] = 1,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one sample.")] = 120,
     markdown: Annotated[Path | None, typer.Option(help="Where the table goes. (coverage.md in that folder)")] = None,

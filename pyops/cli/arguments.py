@@ -23,6 +23,7 @@ from ..origin import DELETED, working_folder
 from ..resolution import describe_missing
 from ..signature import Signature
 from ..types import ELEMENT_TYPES, STRING, describe, dtype_name, from_type_str, native_dtype
+from .output import in_options
 
 _GENERATED = re.compile(r"(?P<type>\w+)\[(?P<shape>[\d,\s]*)\]")
 
@@ -93,7 +94,7 @@ def _declared(spec: str) -> AnyOp:
     versions = registry.versions(domain, name)
     if versions:
         return versions[max(versions)]
-    raise typer.BadParameter(f"{describe_missing(domain, name, 1)} (--import MODULE imports one)")
+    raise typer.BadParameter(in_options(describe_missing(domain, name, 1)))
 
 
 def read_arrays(given: Iterable[str]) -> list[tuple[str, Any]]:

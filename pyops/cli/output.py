@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import InputError, PyopsError
+from ..resolution import IMPORT_IT
 from ..tables import Part, filled, printable
 from ..tracebacks import has_others, shortened
 
@@ -65,7 +66,7 @@ class Answer:
         """For people: what is longer than a line of the terminal is folded."""
         for part in filled(self.parts):
             if isinstance(part, str):
-                console().print(Text(printable(part)), soft_wrap=True)
+                console().print(Text(printable(in_options(part))), soft_wrap=True)
                 continue
             table = Table(box=None, pad_edge=False, header_style="bold")
             for cell in part[0]:
@@ -73,6 +74,11 @@ class Answer:
             for row in part[1:]:
                 table.add_row(*(Text(printable(cell)) for cell in row))
             console().print(table)
+
+
+def in_options(message: str) -> str:
+    """A message with what to type at a command line in the place of what to write in Python."""
+    return message.replace(IMPORT_IT, "--import MODULE imports the module that declares it")
 
 
 def answering(command: Callable[P, Answer | None]) -> Callable[P, None]:
@@ -117,7 +123,7 @@ def answering(command: Callable[P, Answer | None]) -> Callable[P, None]:
 
 def _spell(error: BaseException) -> str:
     if isinstance(error, PyopsError):
-        return str(error)
+        return in_options(str(error))
     if not has_others(error.__traceback__):
         return "".join(traceback.format_exception_only(error)).rstrip()
     with shortened(error):

@@ -119,7 +119,7 @@ class CompiledKernel:
         from .machine_code import MachineCode
 
         what = str(specialization)
-        with self._lock, step(f"{self.signature.qualified_name} for {what}"):
+        with self._lock, step(f"{self.signature.qualified_name} for {what}, in sessions"):
             if specialization not in self._entries:
                 inputs = [None if item is None else _sample(*item) for item in specialization.inputs]
                 dtypes = self.output_dtypes(inputs)

@@ -48,7 +48,7 @@ class Outputs(tuple[Any, ...]):
         return first_difference(_sequence(other), self, (), self.rtol, self.atol)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, (np.ndarray, Sequence)) and self.difference(other) is None
+        return isinstance(other, (np.ndarray, np.generic, Sequence)) and self.difference(other) is None
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -60,7 +60,7 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
     Parameters
     ----------
     actual, expected : numpy.ndarray, or a sequence of them
-        Such as what ``session.run`` returns.
+        Such as what ``session.run`` returns. A NumPy scalar is an array without dimensions.
     rtol, atol : float, optional
         Allowed is ``atol + rtol * abs(expected)``. Unless given, they are those of
         ``torch.testing.assert_close`` for floating-point numbers, and 0 for all others. NaN equals NaN.
@@ -86,4 +86,4 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
 
 
 def _sequence(value: Any) -> Sequence[Any]:
-    return (value,) if isinstance(value, np.ndarray) else tuple(value)
+    return (value,) if isinstance(value, np.ndarray | np.generic) else tuple(value)

@@ -1,5 +1,7 @@
 """``doctor``."""
 
+from dataclasses import replace
+
 import pytest
 
 import pyops
@@ -106,6 +108,16 @@ def test_doctor_names_what_is_broken_and_the_fix(
     text = command("doctor", code=1).stdout
     assert found in text
     assert fix in text
+
+
+def test_doctor_says_what_exporting_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = machine(["onnxruntime"])
+    monkeypatch.setattr(machine_commands, "examine", lambda: made)
+    found = {item["what"]: item for item in parsed("doctor")["findings"]}
+    assert found["exporters"]["state"] == "absent"
+    assert "not installed: torch, onnxscript" in found["exporters"]["found"]
+    made = replace(made, versions={**made.versions, "torch": "2.13.0", "onnxscript": "0.7"})
+    assert "exporters" not in {item["what"] for item in parsed("doctor")["findings"]}
 
 
 @pytest.mark.parametrize(

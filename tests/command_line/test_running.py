@@ -29,6 +29,12 @@ def test_run_shows_and_saves_the_outputs(folder: Path) -> None:
     assert np.load("out/y.npy").tolist() == [2, 3]
 
 
+@pytest.mark.parametrize("name", ["run", "inspect"])
+def test_an_op_that_is_not_declared_is_refused_with_the_option_that_imports_it(name: str) -> None:
+    done = command(name, save(chain("typed::Unheard")), code=1)
+    assert "typed::Unheard is not declared; --import MODULE imports the module" in done.output
+
+
 @pytest.mark.parametrize("engine", ["native", "extensions"])
 def test_run_takes_random_inputs_and_an_engine(engine: str) -> None:
     path = save(chain("typed::Plus"))

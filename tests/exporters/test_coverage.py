@@ -26,10 +26,10 @@ ROOT = Path(__file__).parents[2]
 PLANTED = "tests.exporters.planted_ops:ops"
 
 
-def coverage(*arguments):
+def coverage(*arguments, cwd=ROOT):
     command = [sys.executable, "-m", "exporters", "coverage", "--database", PLANTED, *map(str, arguments)]
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+    return subprocess.run(command, cwd=cwd, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,13 @@ def planted():
 def results(folder):
     (path,) = folder.glob("*.jsonl")
     return {result.op: result for result in ResultFile.read(path)}
+
+
+def test_the_folder_of_the_results_hides_no_module(tmp_path):
+    done = coverage("--ops", "twice", cwd=tmp_path)  # from the working directory, python -m imports first of all
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.iterdir()
+    assert not folder.name.isidentifier()
 
 
 def test_a_run_survives_what_its_calls_do_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
