@@ -176,6 +176,7 @@ for with_library in (False, True):
     run_plain_script(PREAMBLE + script, "True\nValueError negative\n" * 2)
 
 
+@pytest.mark.exhaustive
 def test_thousands_of_redeclarations_leave_the_registry_small():
     from pyops.engines import extensions_registry
 

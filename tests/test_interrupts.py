@@ -97,6 +97,7 @@ def test_an_interrupt_while_a_long_node_runs_just_before_a_kernel_is_a_keyboard_
     run_script((TOOLS, script), "60\nTrue")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("nodes", [0, 3], ids=["short", "long"])
 @pytest.mark.parametrize("session", ["pyops", "plain"])
 def test_a_storm_of_interrupts_leaves_runs_right_or_interrupted(session: str, nodes: int) -> None:
@@ -131,6 +132,7 @@ def test_a_storm_of_interrupts_leaves_runs_right_or_interrupted(session: str, no
     run_script((TOOLS, script), "True\nTrue")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", ["SIGINT", "SIGUSR1"])
 @pytest.mark.parametrize("session", ["pyops", "plain"])
 def test_a_storm_of_signals_while_sessions_are_created_leaves_them_right_or_interrupted(

@@ -90,7 +90,13 @@ def _exporting(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of deprecated operators
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(torch.float32, id="float32"),
+        pytest.param(torch.float64, id="float64", marks=pytest.mark.exhaustive),
+    ],
+)
 @pytest.mark.parametrize("row", rows)
 def test_it_computes_what_torch_does(row, dtype):
     tried = 0
