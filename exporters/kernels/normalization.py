@@ -1,11 +1,18 @@
-"""Batch normalization in training mode, in ONNX's own nodes: torch's exporter normalizes by the wrong statistics."""
+"""Batch normalization, in ONNX's own nodes.
+
+In training mode torch's exporter normalizes by the wrong statistics; outside it returns some where torch has none.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx_ir
+import torch
 
+from .._torch_private.exporter import own_translation
+from .._torch_private.operators import OpOverload
 from .table import constant, like, lower, onnx_ops
 
 # Others are normalized in float32, with statistics of that type.
@@ -22,6 +29,11 @@ def _native(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: 
     return _without_statistics(input, weight, bias, *rest)
 
 
+@lower("aten::_native_batch_norm_legit_no_training", replaces=True)
+def _no_training(input: Any, *rest: Any) -> Any:
+    return _evaluated(torch.ops.aten._native_batch_norm_legit_no_training.default, input, *rest)
+
+
 @lower("aten::_native_batch_norm_legit_functional", replaces=True)
 def _functional(
     input: Any,
@@ -33,7 +45,10 @@ def _functional(
     momentum: float,
     eps: float,
 ) -> Any:
-    if not training or input.dtype not in _WIDE:
+    if not training:
+        own = torch.ops.aten._native_batch_norm_legit_functional.default
+        return _evaluated(own, input, weight, bias, running_mean, running_var, training, momentum, eps)
+    if input.dtype not in _WIDE:
         return NotImplemented
     normalized, mean, inverse, variance = _trained(input, weight, bias, eps)
     count = onnx_ops.Div(onnx_ops.Size(input), onnx_ops.Size(mean))
@@ -43,6 +58,16 @@ def _functional(
     )
     moved = (_moved(running_mean, mean, momentum), _moved(running_var, unbiased, momentum))
     return normalized, mean, inverse, *moved
+
+
+def _evaluated(target: OpOverload, input: Any, *rest: Any) -> Any:
+    """What torch's exporter makes of an operator outside training, without the statistics of the input."""
+    own = own_translation(target)
+    if own is None or input.dtype not in _WIDE:
+        return NotImplemented
+    normalized, _, _, *running = own(input, *rest)
+    nothing = np.empty(0, input.dtype.numpy())
+    return normalized, constant(nothing), constant(nothing), *running
 
 
 def _trained(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
