@@ -12,7 +12,6 @@ import onnx_ir
 import torch
 
 from .._torch_private.exporter import own_translation
-from .._torch_private.operators import OpOverload
 from .table import constant, like, lower, onnx_ops
 
 # Others are normalized in float32, with statistics of that type.
@@ -29,11 +28,6 @@ def _native(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: 
     return _without_statistics(input, weight, bias, *rest)
 
 
-@lower("aten::_native_batch_norm_legit_no_training", replaces=True)
-def _no_training(input: Any, *rest: Any) -> Any:
-    return _evaluated(torch.ops.aten._native_batch_norm_legit_no_training.default, input, *rest)
-
-
 @lower("aten::_native_batch_norm_legit_functional", replaces=True)
 def _functional(
     input: Any,
@@ -45,11 +39,15 @@ def _functional(
     momentum: float,
     eps: float,
 ) -> Any:
-    if not training:
-        own = torch.ops.aten._native_batch_norm_legit_functional.default
-        return _evaluated(own, input, weight, bias, running_mean, running_var, training, momentum, eps)
     if input.dtype not in _WIDE:
         return NotImplemented
+    if not training:
+        own = own_translation(torch.ops.aten._native_batch_norm_legit_functional.default)
+        if own is None:
+            return NotImplemented
+        normalized, _, _, *running = own(input, weight, bias, running_mean, running_var, training, momentum, eps)
+        nothing = np.empty(0, input.dtype.numpy())
+        return normalized, constant(nothing), constant(nothing), *running
     normalized, mean, inverse, variance = _trained(input, weight, bias, eps)
     count = onnx_ops.Div(onnx_ops.Size(input), onnx_ops.Size(mean))
     unbiased = onnx_ops.Div(
@@ -58,16 +56,6 @@ def _functional(
     )
     moved = (_moved(running_mean, mean, momentum), _moved(running_var, unbiased, momentum))
     return normalized, mean, inverse, *moved
-
-
-def _evaluated(target: OpOverload, input: Any, *rest: Any) -> Any:
-    """What torch's exporter makes of an operator outside training, without the statistics of the input."""
-    own = own_translation(target)
-    if own is None or input.dtype not in _WIDE:
-        return NotImplemented
-    normalized, _, _, *running = own(input, *rest)
-    nothing = np.empty(0, input.dtype.numpy())
-    return normalized, constant(nothing), constant(nothing), *running
 
 
 def _trained(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:

@@ -58,7 +58,7 @@ UNREACHED: dict[str, str] = (
     | dict.fromkeys(
         (
             *("aten::index_put", "aten::_unsafe_index_put", "aten::copy", "aten::_to_copy", "aten::native_dropout"),
-            *("aten::_native_batch_norm_legit_no_training", "aten::convolution"),
+            "aten::convolution",
         ),
         "it takes calls alone that torch's samples do not come down to: test_kernel_rows.py",
     )
