@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import onnx_ir
-import torch
 
 from .._torch_private.exporter import own_translation
+from ..torch_ops import find_overload
 from .table import constant, like, lower, onnx_ops
 
 # Others are normalized in float32, with statistics of that type.
@@ -42,7 +42,8 @@ def _functional(
     if input.dtype not in _WIDE:
         return NotImplemented
     if not training:
-        own = own_translation(torch.ops.aten._native_batch_norm_legit_functional.default)
+        target = find_overload("aten::_native_batch_norm_legit_functional")
+        own = target and own_translation(target)
         if own is None:
             return NotImplemented
         normalized, _, _, *running = own(input, weight, bias, running_mean, running_var, training, momentum, eps)
