@@ -164,7 +164,7 @@ def _verdict(
     source = registered_source(target)
     if source is not None:
         return name, "registration", _spelled(source)
-    if row and (missing or row.replaces) and _is_carried(node, row):
+    if row and (missing or (row.replaces and library.takes(node))) and _is_carried(node, row):
         return name, "kernel", _carrier(row)
     if missing is None:
         return name, "torch", ""

@@ -149,6 +149,11 @@ def complex32_known() -> Iterator[None]:
         del known[torch.complex32]
 
 
+def element_type(dtype: torch.dtype) -> onnx_ir.DataType:
+    """What a translation of torch's exporter gets for a dtype."""
+    return _element_types().get(dtype, onnx_ir.DataType.UNDEFINED)
+
+
 @guarded("torch.onnx._internal.exporter._core._TORCH_DTYPE_TO_ONNX")
 def _element_types() -> dict[torch.dtype, onnx_ir.DataType]:
     from torch.onnx._internal.exporter import _core

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import onnx
+import onnx_ir
 import torch
 
 from pyops.kernels import pointwise, polynomials, special
@@ -70,6 +71,15 @@ def _polygamma(n: int, self: Any) -> Any:
 def _signbit(self: Any) -> Any:
     # Torch's exporter asks whether it is below 0, which -0 is not.
     return kernels.Signbit(self) if dtype_of(self).is_floating_point else NotImplemented
+
+
+@lower("aten::_to_copy", replaces=True)
+def _to_copy(self: Any, *, dtype: Any = None, **_: Any) -> Any:
+    # Torch's exporter makes pairs of the other complex types, and has no name for complex32.
+    if dtype != onnx_ir.DataType.UNDEFINED:
+        return NotImplemented
+    real = onnx_ops.Cast(self, to=onnx_ir.DataType.FLOAT16)
+    return join(real, onnx_ops.Expand(like(0.0, real), onnx_ops.Shape(real)))
 
 
 @lower("aten::silu", takes_complex=True)

@@ -10,6 +10,7 @@ import torch
 
 from pyops.kernels import reductions_at, selection
 
+from .._torch_private.exporter import own_translation
 from .parts import by_parts
 from .promotion import cast, dtype_of, promote, typed_constant
 from .table import constant, kernels, lower, onnx_ops
@@ -17,9 +18,16 @@ from .table import constant, kernels, lower, onnx_ops
 lower("aten::nonzero_static")(selection.nonzero_static)
 lower("aten::one_hot")(selection.one_hot)
 lower("aten::index_reduce")(reductions_at.index_reduce)
-lower("aten::scatter_reduce.two")(reductions_at.scatter_reduce)
 
 _REDUCTIONS = {"add": "sum", "multiply": "prod"}
+
+
+@lower("aten::scatter_reduce.two", replaces=True)
+def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
+    # ONNX has no mean, and torch's exporter takes the last element for it.
+    if reduce != "mean":
+        return NotImplemented
+    return kernels.ScatterReduce(self, index, src, dim=dim, reduce=reduce, include_self=include_self)
 
 
 @lower("aten::scatter.reduce")
@@ -41,6 +49,26 @@ def _masked_select(self: Any, mask: Any) -> Any:
 @lower("aten::put", takes_complex=True)
 def _put(self: Any, index: Any, source: Any, accumulate: bool | None = None) -> Any:
     return by_parts(lambda values, given: kernels.Put(values, index, given, accumulate=accumulate), self, source)
+
+
+@lower("aten::index_put.default", replaces=True)
+@lower("aten::_unsafe_index_put.default", replaces=True)
+def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    # Torch's exporter makes an index of int32 one of ScatterND's, which are int64.
+    own = own_translation(torch.ops.aten.index_put.default)
+    if own is None or not any(map(_is_narrow, indices)):
+        return NotImplemented
+    return own(self, [_widened(index) if _is_narrow(index) else index for index in indices], values, accumulate)
+
+
+def _is_narrow(index: Any) -> bool:
+    return index is not None and bool(index.dtype == onnx_ir.DataType.INT32)
+
+
+def _widened(index: Any) -> Any:
+    wide = cast(index, torch.int64)
+    wide.shape, wide.dtype = index.shape, onnx_ir.DataType.INT64  # torch's exporter asks for them
+    return wide
 
 
 @lower("aten::searchsorted.Tensor")
@@ -84,6 +112,14 @@ def _unique_consecutive(
     both = {} if dim is None else {"return_inverse": True, "return_counts": True}
     asked = {"return_inverse": return_inverse, "return_counts": return_counts, **both}
     return kernels.UniqueConsecutive(self, **asked, dim=dim)
+
+
+@lower("aten::copy", replaces=True)
+def _copy(self: Any, src: Any, non_blocking: bool = False) -> Any:
+    # Torch's exporter leaves the source at its own shape.
+    if self.shape == src.shape:
+        return NotImplemented
+    return onnx_ops.Expand(cast(src, dtype_of(self)), onnx_ops.Shape(self))
 
 
 @lower("aten::diagonal_scatter", takes_complex=True)

@@ -6,14 +6,20 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import onnx_ir
+import torch
+
 from pyops.errors import PyopsError
 
+from .._torch_private.exporter import default_opset, element_type, one_at_a_time, recorded_nodes
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
+from .._torch_private.trees import flatten, unflatten
 from ..torch_ops import find_overload, is_native, written
 from ..translating.translations import NoTranslationError, or_torchs_own
 from . import (  # noqa: F401 # each enters its rows into the table
     arithmetic,
     attention,
+    convolution,
     distances,
     elementwise,
     fft,
@@ -57,6 +63,38 @@ def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
     declared = schema_arguments(target)
     args, kwargs = written(declared, [arguments.get(item.name, item.default) for item in declared])
     return _carried(target, row, *args, **kwargs)
+
+
+@one_at_a_time
+def takes(node: torch.fx.Node) -> bool:
+    """Whether the library carries a call that torch's exporter has a translation of, too."""
+    target = node.target
+    assert isinstance(target, OpOverload)
+    names = [item.name for item in schema_arguments(target)]
+    given = node.args, node.kwargs
+    args, kwargs = unflatten(given, [_stand_in(argument) for argument in flatten(given)])
+    with recorded_nodes(default_opset()):
+        try:
+            return emit(target, {**dict(zip(names, args, strict=False)), **kwargs}) is not NotImplemented
+        except Exception:  # whatever a translation raises, it does not leave the call to others
+            return True
+
+
+def _stand_in(argument: Any) -> Any:
+    """What a translation gets for an argument of a call."""
+    if isinstance(argument, torch.dtype):
+        return element_type(argument)
+    if not isinstance(argument, torch.fx.Node):
+        return argument
+    value = argument.meta["val"]
+    if not isinstance(value, torch.Tensor):
+        return _value(torch.int64)
+    sizes = [size if isinstance(size, int) else str(size) for size in value.shape]
+    return Pairs(_value(value.dtype.to_real(), *sizes, 2)) if value.is_complex() else _value(value.dtype, *sizes)
+
+
+def _value(dtype: torch.dtype, *sizes: int | str) -> onnx_ir.Value:
+    return onnx_ir.Value(shape=onnx_ir.Shape(sizes), type=onnx_ir.TensorType(element_type(dtype)))
 
 
 def _has_pairs(value: Any) -> bool:

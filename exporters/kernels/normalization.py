@@ -1,11 +1,17 @@
-"""Batch normalization in training mode, in ONNX's own nodes: torch's exporter normalizes by the wrong statistics."""
+"""Batch normalization, in ONNX's own nodes.
+
+In training mode torch's exporter normalizes by the wrong statistics; outside it returns some where torch has none.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx_ir
 
+from .._torch_private.exporter import own_translation
+from ..torch_ops import find_overload
 from .table import constant, like, lower, onnx_ops
 
 # Others are normalized in float32, with statistics of that type.
@@ -33,8 +39,16 @@ def _functional(
     momentum: float,
     eps: float,
 ) -> Any:
-    if not training or input.dtype not in _WIDE:
+    if input.dtype not in _WIDE:
         return NotImplemented
+    if not training:
+        target = find_overload("aten::_native_batch_norm_legit_functional")
+        own = target and own_translation(target)
+        if own is None:
+            return NotImplemented
+        normalized, _, _, *running = own(input, weight, bias, running_mean, running_var, training, momentum, eps)
+        nothing = np.empty(0, input.dtype.numpy())
+        return normalized, constant(nothing), constant(nothing), *running
     normalized, mean, inverse, variance = _trained(input, weight, bias, eps)
     count = onnx_ops.Div(onnx_ops.Size(input), onnx_ops.Size(mean))
     unbiased = onnx_ops.Div(

@@ -1,4 +1,4 @@
-"""Sampling volumes, and random numbers of float16; images and numbers of other types are torch's exporter's."""
+"""Sampling volumes, random numbers of float16, and dropout of all; the rest of these is torch's exporter's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx_ir
 
 from pyops.kernels import sampling
 
-from .table import constant, lower, onnx_ops, vector
+from .table import constant, like, lower, onnx_ops, vector
 
 lower("aten::grid_sampler_3d")(sampling.grid_sample)
 
@@ -29,6 +29,15 @@ def _randn(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = No
     if dtype != onnx_ir.DataType.FLOAT16:
         return NotImplemented
     return onnx_ops.Cast(_drawn(onnx_ops.RandomNormalLike, size), to=dtype)
+
+
+@lower("aten::native_dropout", replaces=True)
+def _dropout(input: Any, p: float, train: bool | None) -> Any:
+    if p != 1 or train is False:
+        return NotImplemented
+    # ONNX Runtime does not drop everything; torch keeps NaN.
+    kept = onnx_ops.Expand(constant(False), onnx_ops.Shape(input))
+    return onnx_ops.Mul(input, like(0.0, input)), kept
 
 
 def _drawn(like: Callable[..., Any], size: Any) -> Any:

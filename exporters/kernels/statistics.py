@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir
 import torch
 
 from pyops.kernels import cumulative, hashing, histograms, order_statistics
@@ -53,6 +54,22 @@ def _amin(self: Any, dim: Sequence[int] | None = None, keepdim: bool = False) ->
 @lower("aten::prod.dim_int", replaces=True)
 def _prod(self: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
     return NotImplemented if len(self.shape) else onnx_ops.Identity(_factors(self, dtype))
+
+
+@lower("aten::all.dim", replaces=True)
+@lower("aten::all.dims", replaces=True)
+@lower("aten::any.dim", replaces=True)
+@lower("aten::any.dims", replaces=True)
+def _truth(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return NotImplemented if len(self.shape) else onnx_ops.Cast(self, to=onnx_ir.DataType.BOOL)
+
+
+@lower("aten::linalg_vector_norm", replaces=True)
+def _vector_norm(self: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if len(self.shape) or not dim:
+        return NotImplemented
+    x = cast(self, named_dtype(dtype)) if dtype else self
+    return onnx_ops.Abs(x) if ord else onnx_ops.CastLike(onnx_ops.Cast(x, to=onnx_ir.DataType.BOOL), x)
 
 
 @lower("aten::topk", replaces=True)

@@ -56,6 +56,19 @@ def test_the_kernel_library(model):
     assert found["aten::add.Tensor"] == ("torch", "")
 
 
+def test_torch_where_its_own_translation_is_right(model):
+    def forward(x, scalar):
+        return x.all(0), scalar.all(0), x.amax(1), x.amax(), x.half(), torch.view_as_real(x.to(torch.complex32))
+
+    x = torch.ones(2, 3)
+    dynamic = ({0: torch.export.Dim.DYNAMIC}, None)
+    found = exporters.explain(model(forward), (x, x.sum()), dynamic_shapes=dynamic)
+    assert {(name, calls, by) for name, calls, by in _named(found) if "metadata" not in name} == {
+        *((f"aten::{name}", 1, by) for name in ("all.dim", "amax", "_to_copy") for by in ("torch", "kernel")),
+        ("aten::view_as_real", 1, "torch"),
+    }
+
+
 @pytest.mark.parametrize("kernels", [False, True])
 def test_it_agrees_with_the_export(model, kernels):
     module = model(lambda x: torch.special.bessel_j0(torch.digamma(torch.poisson(torch.nn.functional.gelu(x)))))

@@ -1,5 +1,7 @@
 """The kernel library in an export, for calls that torch's samples do not have, or not of floats."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -78,6 +80,46 @@ CALLS = {
         lambda x, y: x.scatter(0, torch.tensor([[1, 1, 0]]), y, reduce="multiply"),
         (INTS[0], INTS[0] * 2),
     ),
+    "truth of a scalar": (lambda x: (x.all(0), x.any(-1, keepdim=True), x.all(dim=(0,)), x.any(dim=(0,))), SCALAR),
+    "norms of a scalar": (
+        lambda x: tuple(torch.linalg.vector_norm(x, order, dim=0) for order in (2, 0, -1, math.inf)),
+        tensors(-2.5),
+    ),
+    "norm of a scalar as another type": (
+        lambda x: torch.linalg.vector_norm(x, dim=0, keepdim=True, dtype=torch.float64),
+        SCALAR,
+    ),
+    "scattered means": (
+        lambda x, y: tuple(
+            x.scatter_reduce(1, torch.tensor([[0, 0, 2], [1, 1, 1]]), y, "mean", include_self=both)
+            for both in (True, False)
+        ),
+        (torch.ones(2, 3), torch.arange(6.0).reshape(2, 3)),
+    ),
+    "writing at places of int32": (
+        lambda x, rows, columns, y: (
+            torch.index_put(x, (rows, columns.long()), y, accumulate=True),
+            torch.ops.aten.index_put(x, [None, rows], y),
+            torch.ops.aten._unsafe_index_put(x, [columns], y, True),
+        ),
+        (torch.ones(2, 2), *tensors([0, 0], [1, 1], dtype=torch.int32), *tensors([2.0, 3.0])),
+    ),
+    "copy of a row": (lambda x, y: x.clone().copy_(y), (FLOATS[0], INTS[0][1])),
+    "numbers as complex32": (lambda x: torch.view_as_real(x.to(torch.complex32)), FLOATS),
+    "wide output padding": (
+        lambda x, w, b: (
+            torch.conv_transpose1d(x, w, b, stride=2, padding=1, output_padding=3, dilation=4),
+            torch.conv_transpose1d(x[0], w, None, stride=2, padding=4, output_padding=2, dilation=4, groups=2),
+        ),
+        (torch.arange(8.0).reshape(1, 2, 4), torch.arange(12.0).reshape(2, 2, 3), torch.ones(2)),
+    ),
+    "normalization outside training": (
+        lambda x, mean, variance: torch.ops.aten._native_batch_norm_legit_functional(
+            x, None, mean, mean, variance, False, 0.1, 1e-5
+        ),
+        (torch.arange(6.0).reshape(2, 3), *tensors([1.0, 2.0, 3.0], [0.5, 1.0, 2.0])),
+    ),
+    "dropout of everything": (lambda x: torch.native_dropout(x, 1.0, True), FLOATS),
     "segments that begin with": (
         lambda x, n: torch.segment_reduce(x, "prod", lengths=n, initial=0.1),
         (torch.tensor([2.0, 3.0], dtype=torch.float64), torch.tensor([2, 0])),
