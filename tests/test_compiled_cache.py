@@ -61,7 +61,7 @@ def run(kernel: str, expected: str) -> None:
 
 def results(scale: float, where: str) -> str:
     lines = [f"[[{scale}, {scale}]]"] * 2 + ["ValueError too long", f"[{2 * scale}] {where}"]
-    first = ["compiled cached::Scale for float32[:]"] if where == "compiled" else []
+    first = ["compiled cached::Scale for float32[:], in sessions"] if where == "compiled" else []
     return "\n".join(first + lines)
 
 
