@@ -214,6 +214,23 @@ def test_operators_that_torch_makes_of_others():
     assert not operators.can_decompose(torch.ops.aten.lgamma.default)
 
 
+@pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec.*:FutureWarning")  # torch's, of itself
+def test_composites_are_loaded_once(monkeypatch):
+    from torch._export import utils
+
+    loaded = []
+    load = utils._materialize_cpp_cia_ops
+    monkeypatch.setattr(utils, "_materialize_cpp_cia_ops", counting := lambda: loaded.append(load()))
+
+    @exporter.one_at_a_time
+    def capture():
+        return torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)).run_decompositions()
+
+    assert torch.ops.aten.linear.default not in {node.target for node in capture().graph.nodes}
+    assert len(loaded) == 1
+    assert utils._materialize_cpp_cia_ops is counting
+
+
 def test_translations_are_read_once():
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
