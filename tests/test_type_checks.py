@@ -39,14 +39,20 @@ def run(checker: str, *arguments: str | Path) -> str:
     return f"{done.stdout}{done.stderr}" if done.returncode else ""
 
 
-def test_mypy_finds_what_is_marked_and_no_more(package: str, pytestconfig: pytest.Config) -> None:
+@pytest.fixture
+def files() -> list[Path]:
+    """All files at once, which takes less time than one by one."""
+    return [file for name, file in USES.items() if name != "exporters" or importlib.util.find_spec("torch")]
+
+
+def test_mypy_finds_what_is_marked_and_no_more(files: list[Path], pytestconfig: pytest.Config) -> None:
     cache = pytestconfig.cache.mkdir("mypy")
-    assert run("mypy", *MYPY, "--cache-dir", cache, USES[package]) == ""
+    assert run("mypy", *MYPY, "--cache-dir", cache, *files) == ""
 
 
-def test_pyright_finds_what_is_marked_and_no_more(package: str) -> None:
+def test_pyright_finds_what_is_marked_and_no_more(files: list[Path]) -> None:
     # pyproject.toml has its settings.
-    assert run("pyright", "--pythonpath", sys.executable, USES[package]) == ""
+    assert run("pyright", "--pythonpath", sys.executable, *files) == ""
 
 
 def test_every_public_name_is_used(package: str) -> None:
