@@ -19,13 +19,17 @@ PLAIN_ENGINES = ("native", "extensions-plain")
 """The engines in sessions that are ONNX Runtime's own, where one of them carries less."""
 
 
-def sample_cases(engines: Sequence[str] = ENGINES, samples: Sequence[Sample] = SAMPLES) -> list[Any]:
-    """A table times the engines, as pytest's parameters."""
+def sample_cases(
+    engines: Sequence[str] = ENGINES, samples: Sequence[Sample] = SAMPLES, exhaustive: bool = False
+) -> list[Any]:
+    """A table times the engines, as pytest's parameters; with `exhaustive`, the first engine alone is quick."""
     cases = []
     for engine in engines:
         for sample in samples:
             reason = expected_failures(sample).get(engine)
             marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+            if exhaustive and engine != engines[0]:
+                marks.append(pytest.mark.exhaustive)
             cases.append(pytest.param(sample, engine, id=f"{engine}-{sample.id}", marks=marks))
     return cases
 

@@ -9,7 +9,10 @@ from tests.models import assert_same
 from tests.op_db import DTYPES, SAMPLES
 
 over_the_table = pytest.mark.parametrize(("sample", "engine"), sample_cases())
-over_the_table_in_plain_sessions = pytest.mark.parametrize(("sample", "engine"), sample_cases(PLAIN_ENGINES))
+over_the_table_in_plain_sessions = pytest.mark.parametrize(
+    ("sample", "engine"), sample_cases(PLAIN_ENGINES, exhaustive=True)
+)
+over_the_table_with_open_shapes = pytest.mark.parametrize(("sample", "engine"), sample_cases(exhaustive=True))
 
 
 @over_the_table
@@ -24,7 +27,7 @@ def test_a_session_of_onnxruntime_gives_what_the_plain_call_gives(sample: Sample
     assert_same(run_plain(session, sample.feed), sample.expected())
 
 
-@over_the_table
+@over_the_table_with_open_shapes
 def test_a_model_may_leave_all_shapes_open(sample: Sample, engine: str) -> None:
     session = make_session(sample.model(dynamic=True), engine)
     for _ in range(2):
