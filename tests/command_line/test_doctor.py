@@ -176,3 +176,8 @@ def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_ends_a_process_does_not_end_the_doctor(code: str, failure: str) -> None:
     assert pyops.doctor.probe(code) == Probe(failure=failure)
+
+
+def test_what_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyops.doctor, "_TIMEOUT", 0.2)
+    assert pyops.doctor.probe("while True: pass") == Probe(failure="does not end within 0.2 seconds")
