@@ -161,6 +161,18 @@ def test_arguments_that_do_not_fit_are_an_error_when_it_runs(arguments, error, m
         session.run(None, {"x": np.eye(2, dtype=np.float32)})
 
 
+def test_a_complex_input_is_pairs():
+    model = make_model("linalg_inv", '{"A": {"complex": 0}}')
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
+    with pytest.raises(InputError, match=r"pairs of floats along its last dimension; got float32\(2, 3\)"):
+        pyops.InferenceSession(model).run(None, {"x": np.ones((2, 3), np.float32)})
+
+
+def test_what_is_no_plain_data_is_no_attribute():
+    with pytest.raises(InputError, match=r"\(Generator\) is no plain data"):
+        calls.encode({"generator": torch.Generator()})
+
+
 def test_no_memory_beyond_the_tensor_is_read():
     arguments = '{"self": {"tensor": 0}, "size": [1000000], "stride": [1000]}'
     session = pyops.InferenceSession(make_model("as_strided", arguments))
