@@ -53,6 +53,18 @@ def test_arguments_that_do_not_fit_are_said(arguments: tuple[str, ...], message:
     assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
+def test_bench_of_a_model_that_nothing_runs() -> None:
+    said = command("bench", save(chain("typed::Plsu")), "-i", "typed_ops", "-x", "x=float32[2]", code=1).stderr
+    assert "native: " in said
+    assert "did you mean typed::Plus?" in said
+
+
+def test_bench_leaves_out_the_reference_where_it_lacks_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyops.cli.ops, "medians", quick_medians)
+    result = parsed("bench", save(chain("com.microsoft::Gelu")), "-x", "x=float32[2]")
+    assert "Gelu" in result["left out"]["reference"]
+
+
 def test_optional_inputs_and_tensors_as_attributes(folder: Path) -> None:
     np.save("weights.npy", np.ones(2, np.float32))
     (folder / "optional_op.py").write_text(OPTIONAL)

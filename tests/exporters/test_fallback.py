@@ -269,7 +269,7 @@ def test_an_op_of_the_operators_name_is_in_the_way(model, own_registrations):
         return x
 
     with pytest.raises(ExportError, match="aten::lgamma cannot fall back: an op of this domain and name is declared"):
-        exporters.export(model(torch.lgamma), (rand(3),), fallback=True, kernels=False, **QUIET)
+        exporters.export(model(torch.lgamma), (rand(3),), fallback=True, **QUIET)
 
 
 def test_the_torchscript_exporter_has_none(model):

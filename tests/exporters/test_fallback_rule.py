@@ -70,6 +70,7 @@ def test_what_a_model_may_name(name):
         ("_unsafe_index.Tensor", "private to torch"),
         ("unsafe_chunk", "unsafe"),
         ("embedding_dense_backward", "gradients"),
+        ("cpu", "dispatcher does not know it"),
         ("to.prim_dtype", "TorchScript's alone"),
         ("_fft_c2c", "private to torch"),
         ("_ctc_loss", "private to torch"),
