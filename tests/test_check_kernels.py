@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import threading
@@ -129,6 +130,8 @@ def test_generated_inputs_need_hypothesis(op, monkeypatch: pytest.MonkeyPatch):
     assert check(op, X, checks="generated")["generated"].status == "not run"
     with pytest.raises(MissingDependencyError, match=r"need hypothesis.*onnx-pyops\[testing\]"):
         check(op, X, generate=5, checks="generated", raise_exception=False)
+    with pytest.raises(MissingDependencyError, match="need hypothesis"):
+        importlib.import_module("pyops.testing.strategies")
 
 
 def test_an_op_of_types_that_onnx_runtime_lacks():

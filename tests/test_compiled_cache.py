@@ -100,6 +100,20 @@ def test_what_the_code_depends_on_has_it_compiled_again(old: str, new: str, scal
     run(KERNEL.replace(old, new), results(scale, "compiled"))
 
 
+def test_the_cache_is_in_the_users_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYOPS_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder.rename(tmp_path / "pyops")
+    run(KERNEL, results(4.0, "from disk"))
+
+
+def test_modules_and_functions_of_numba_may_be_referred_to() -> None:
+    kernel = KERNEL.replace("def helper(x):", "import numba, string\n\n@numba.njit\ndef helper(x):")
+    kernel = kernel.replace("x.size > 100", "x.size > len(string.digits) * 10")
+    run(kernel, results(4.0, "compiled"))
+    run(kernel, results(4.0, "from disk"))
+
+
 def test_damaged_files_are_compiled_again(folder: Path) -> None:
     for file in folder.iterdir():
         file.write_bytes(file.read_bytes()[:50])

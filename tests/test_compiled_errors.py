@@ -149,6 +149,81 @@ def test_a_result_of_another_type_is_a_compile_error(result: str, message: str) 
         onnx_op("compiled::Wrong", compile=True)(names["wrong"]).compile()
 
 
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ("[x, x]", r"returns list\(.*declared is a tuple; return one of a fixed length"),
+        ("x", r"returns .*array\(float32, 1d, C\).*, declared is a tuple; return one of a fixed length"),
+        ("(x, x, x)", "the kernel returns 3 arrays, 2 are declared"),
+        ("(x,)", "the kernel returns 1 arrays, 2 are declared"),
+        ("(x, x > 0)", r"returns array\(bool, 1d, C\), declared is float32"),
+    ],
+)
+def test_a_tuple_of_another_form_is_a_compile_error(result: str, message: str) -> None:
+    names = {"np": np, "F32": F32}
+    exec(f"def wrong(x: F32) -> tuple[F32, F32]:\n    return {result}", names)
+    with pytest.raises(CompileError, match=message):
+        onnx_op("compiled::WrongTuple", compile=True)(names["wrong"]).compile()
+
+
+def test_a_variadic_output_is_a_tuple() -> None:
+    @onnx_op("compiled::NoTuple", compile=True)
+    def no_tuple(x: F32) -> tuple[F32, ...]:
+        return x  # type: ignore[return-value] # which is the mistake
+
+    with pytest.raises(CompileError, match="declared is a tuple"):
+        no_tuple(X)
+
+
+def test_wider_floats_are_narrowed() -> None:
+    @onnx_op("compiled::Narrowed", compile=True)
+    def narrowed(x: F32) -> F32:
+        return x * np.float64(2)
+
+    assert narrowed(X).dtype == np.float32
+    assert narrowed(X).tolist() == (2 * X).tolist()
+
+
+def test_hints_may_be_local_names() -> None:
+    Local = F32
+
+    @onnx_op("compiled::Local", compile=True)
+    def local(x: Local) -> Local:
+        return x + x
+
+    assert local(X).tolist() == (2 * X).tolist()
+
+
+def test_try_goes_on_where_nothing_can_be_compiled_ahead() -> None:
+    @onnx_op("compiled::TriedAhead", compile="try")
+    def tried_ahead(x: F32) -> F32:
+        return np.array([float(f"{value:.1f}") for value in x], np.float32)
+
+    with pytest.warns(CompileWarning, match="cannot be compiled"):
+        tried_ahead.compile()
+
+
+def test_declarations_that_cannot_be_compiled() -> None:
+    @onnx_op("compiled::Plain")
+    def plain(x: F32) -> F32:
+        return -x
+
+    with pytest.raises(DeclarationError, match="needs a function written in Python, not <ufunc 'negative'>"):
+        plain.register_kernel("cpu", compile=True)(np.negative)
+
+    def several(x: F32, *others: NDArray[np.floating[Any]]) -> F32:
+        return x
+
+    with pytest.raises(DeclarationError, match="needs one type for all tensors of a variadic one; use a TypeVar"):
+        onnx_op("compiled::Several", compile=True)(several)
+
+    def alike(x: F32, *others: F32) -> F32:
+        return x
+
+    with pytest.raises(DeclarationError, match="parallel is for a fixed number of inputs; leave it out"):
+        onnx_op("compiled::Alike", compile=True, parallel="(),()->()")(alike)
+
+
 def test_compile_takes_examples_and_attributes() -> None:
     @onnx_op("compiled::Matrix", compile=True)
     def matrix(x: F32, *, k: int) -> F32:

@@ -82,3 +82,14 @@ def test_of_nothing() -> None:
     assert sum_of_nothing(x).tolist() == [0]
     with pytest.raises(ValueError, match="zero-size array to reduction operation maximum which has no identity"):
         max_of_nothing(x)
+
+
+def test_sums_along_an_axis_in_another_precision() -> None:
+    @onnx_op("compiled::WideSum", compile=True)
+    def wide_sum(x: F32) -> NDArray[np.float64]:
+        return np.sum(x, axis=0, dtype=np.float64)
+
+    x = np.full((1000, 2), 0.1, np.float32)
+    given = wide_sum(x)
+    assert given.dtype == np.float64
+    np.testing.assert_allclose(given, x.sum(0, dtype=np.float64), rtol=1e-12)

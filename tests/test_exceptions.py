@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import onnxruntime.capi.onnxruntime_pybind11_state as bindings
 import pytest
 from numpy.typing import NDArray
 from onnx import helper
@@ -131,16 +132,20 @@ def test_an_exception_keeps_its_own_cause_and_context() -> None:
     assert error.__cause__.__context__ is None
 
 
-@pytest.mark.parametrize("way", ["run", "ort_values", "iobinding"])
+@pytest.mark.parametrize("way", ["run", "ort_values", "ort_value_vector", "iobinding"])
 def test_every_way_to_run_raises_the_exception_as_itself(way: str, session: pyops.InferenceSession) -> None:
     current[:] = [OwnError(1, detail=way)]
     value = onnxruntime.OrtValue.ortvalue_from_numpy(X)
     binding = session.io_binding()
     binding.bind_ortvalue_input("x", value)
     binding.bind_output("y")
+    feeds = bindings.OrtValueVector()
+    feeds.push_back(value._ortvalue)
+    vectors = ["x"], feeds, ["y"], bindings.OrtValueVector(), [onnxruntime.OrtDevice.make("cpu", 0)._get_c_device()]
     run: dict[str, Callable[[], Any]] = {
         "run": lambda: session.run(["y"], {"x": X}, onnxruntime.RunOptions()),
         "ort_values": lambda: session.run_with_ort_values(None, {"x": value}),
+        "ort_value_vector": lambda: session.run_with_ortvaluevector(onnxruntime.RunOptions(), *vectors),
         "iobinding": lambda: session.run_with_iobinding(binding),
     }
     with pytest.raises(OwnError) as caught:

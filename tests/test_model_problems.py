@@ -175,6 +175,13 @@ def test_an_attribute_of_bytes_that_mean_nothing_is_said(attribute: onnx.Attribu
         pyops.InferenceSession(in_graph(broken, np.float32))
 
 
+def test_an_attribute_that_onnxruntime_would_cut_off_is_said() -> None:
+    broken = node("Scale", factor=1.0)
+    broken.attribute.append(onnx.AttributeProto(name="modes", type=onnx.AttributeProto.STRINGS, strings=[b"a\0b"]))
+    with pytest.raises(ModelError, match="attribute 'modes' holds a NUL character"):
+        pyops.InferenceSession(in_graph(broken, np.float32))
+
+
 def test_a_node_without_a_name_is_named_by_its_output() -> None:
     wrong = helper.make_node("RoundTwice", ["x"], ["the_output"], domain="problems", decimals=0.5)
     with pytest.raises(ModelError, match="the node that gives 'the_output'"):

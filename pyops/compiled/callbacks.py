@@ -216,6 +216,11 @@ def conform_all(values: Any, dtype: Any) -> Any:
     raise NotImplementedError("for compiled code")
 
 
+def as_tuple(values: Any, like: Any) -> Any:
+    """A tuple of several outputs; an array, whose elements an index would give, is none."""
+    raise NotImplementedError("for compiled code")
+
+
 def problem(value: Any, declared: Any) -> str | None:
     """What is wrong with a result of this numba type, where an array of another is declared.
 
@@ -232,6 +237,12 @@ def problem(value: Any, declared: Any) -> str | None:
         return None
     fix = f"result.astype(np.{declared})" if array else f"np.{declared}(result)"
     return f"the kernel returns {value}, declared is {declared}; return {fix}"
+
+
+@overload(as_tuple)
+def _as_tuple(values: Any, like: Any) -> Any:
+    fitting = isinstance(values, types.BaseTuple) and len(values) == len(like)
+    return (lambda values, like: values) if fitting else None
 
 
 @overload(conform)

@@ -20,7 +20,7 @@ from numba.core.registry import cpu_target
 
 from ..signature import Signature
 from ..types import DType
-from .callbacks import conform, conform_all, problem
+from .callbacks import as_tuple, conform, conform_all, problem
 from .decorators import INNER
 from .disk_cache import keep
 from .fingerprint import global_names
@@ -65,7 +65,13 @@ class CallableKernel:
         # Only `call` is called from Python; for the others there is no need of code for that.
         inner = options | INNER
         self._function = _dispatcher(_positional(function), inner, {})
-        names = {"function": self._function, "conform": conform, "conform_all": conform_all, "np": np}
+        names = {
+            "function": self._function,
+            "conform": conform,
+            "conform_all": conform_all,
+            "as_tuple": as_tuple,
+            "np": np,
+        }
         self.call = numba.njit(**options)(define("call", code, names))
         spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
         self.made_from = (made_from, code, str(spelled))
@@ -92,9 +98,10 @@ class CallableKernel:
             if not isinstance(returned, types.BaseTuple):
                 return f"the kernel returns {returned}, declared is a tuple; return one of a fixed length"
             results = list(returned)
-        if len(results) < len(self._dtypes):
+        beyond = len(results) - len(self._dtypes)
+        if beyond < 0 or (beyond and not self._signature.outputs[-1].variadic):
             return f"the kernel returns {len(results)} arrays, {len(self._dtypes)} are declared"
-        dtypes = [*self._dtypes, *[self._dtypes[-1]] * (len(results) - len(self._dtypes))]
+        dtypes = [*self._dtypes, *[self._dtypes[-1]] * beyond]
         found = (problem(kind, numba.from_dtype(dtype)) for kind, dtype in zip(results, dtypes, strict=True))
         return next(filter(None, found), None)
 
@@ -125,17 +132,15 @@ def _arguments(function: Callable[..., Any], signature: Signature, buffers: bool
 
 
 def _call_code(arguments: Sequence[str], signature: Signature, dtypes: Sequence[DType]) -> str:
-    results = [f"conform(result, np.{dtypes[0]})"]
-    if signature.returns_tuple:
-        singles = len(signature.outputs) - signature.outputs[-1].variadic
+    called, results = f"function({', '.join(arguments)})", [f"conform(result, np.{dtypes[0]})"]
+    if signature.outputs[-1].variadic:
+        singles = len(signature.outputs) - 1
         results = [f"conform(result[{i}], np.{dtype})" for i, dtype in enumerate(dtypes[:singles])]
-        if signature.outputs[-1].variadic:
-            results.append(f"*conform_all(result[{singles}:], np.{dtypes[-1]})")
-    return (
-        "def call(inputs, values, outs):\n"
-        f"    result = function({', '.join(arguments)})\n"
-        f"    return ({', '.join(results)},)\n"
-    )
+        results.append(f"*conform_all(result[{singles}:], np.{dtypes[-1]})")
+    elif signature.returns_tuple:
+        results = [f"conform(result[{i}], np.{dtype})" for i, dtype in enumerate(dtypes)]
+        called = f"as_tuple({called}, ({'0, ' * len(dtypes)}))"
+    return f"def call(inputs, values, outs):\n    result = {called}\n    return ({', '.join(results)},)\n"
 
 
 def _type_of(argument: str, kinds: Types) -> Any:

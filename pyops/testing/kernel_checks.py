@@ -140,7 +140,7 @@ def out_buffers(case: Case) -> None:
         what = "with out="
         if alias is not None:
             position, source = alias
-            if arrays[source] is None or arrays[source].shape != buffers[position].shape:
+            if source >= len(arrays) or arrays[source] is None or arrays[source].shape != buffers[position].shape:
                 continue
             buffers[position] = arrays[source].view()
             item = case.signature.inputs[source].name

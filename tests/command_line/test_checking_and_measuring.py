@@ -1,10 +1,26 @@
 """``check`` and ``bench``."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 import pyops
 from tests.commands import command, parsed, quick_medians, save
 from tests.models import chain
+
+OPTIONAL = """
+import numpy as np
+from numpy.typing import NDArray
+from pyops import onnx_op
+
+F32 = NDArray[np.float32]
+
+@onnx_op("typed::Weighted")
+def weighted(x: F32, y: F32 | None = None, *, weights: np.ndarray) -> F32:
+    assert y is None
+    return x * weights
+"""
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -21,6 +37,41 @@ pytestmark = pytest.mark.usefixtures("folder")
 def test_an_op_that_is_none_is_said(spec: str, message: str) -> None:
     result = command("bench", spec, "-i", "typed_ops", "-x", "x=float32[2]", code=2)
     assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("typed::Plus", "-x", "y=float32[2]"), "has no input 'y'"),
+        (("typed::Plus", "-x", "x=float32[2]", "-x", "x=float32[2]"), "input 'x' is given twice"),
+        (("typed::Plus", "-x", "x=float32[2]", "-a", "by=one"), "attribute 'by' is 'one'; expected float"),
+        (("model.onnx", "-x", "x=float32[2]", "-a", "by=1"), "a model has its attributes in it"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_said(arguments: tuple[str, ...], message: str) -> None:
+    result = command("bench", *arguments, "-i", "typed_ops", code=2)
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_bench_of_a_model_that_nothing_runs() -> None:
+    said = command("bench", save(chain("typed::Plsu")), "-i", "typed_ops", "-x", "x=float32[2]", code=1).stderr
+    assert "native: " in said
+    assert "did you mean typed::Plus?" in said
+
+
+def test_bench_leaves_out_the_reference_where_it_lacks_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyops.cli.ops, "medians", quick_medians)
+    result = parsed("bench", save(chain("com.microsoft::Gelu")), "-x", "x=float32[2]")
+    assert "Gelu" in result["left out"]["reference"]
+
+
+def test_optional_inputs_and_tensors_as_attributes(folder: Path) -> None:
+    np.save("weights.npy", np.ones(2, np.float32))
+    (folder / "optional_op.py").write_text(OPTIONAL)
+    result = parsed(
+        "check", "optional_op:weighted", "-x", "x=float32[2]", "-a", "weights=weights.npy", "--only", "outputs"
+    )
+    assert result["ok"] is True
 
 
 @pytest.mark.parametrize("spec", ["typed_ops:plus", "typed_ops.py:plus", "typed::Plus"])

@@ -1,6 +1,9 @@
 """``doctor``."""
 
+import os
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +11,7 @@ import pyops
 from pyops.cli import machine as machine_commands
 from pyops.doctor import Machine, Probe
 from tests.commands import command, parsed
+from tests.test_plugins import install
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -158,6 +162,23 @@ def test_doctor_says_whether_cuda_kernels_run_in_sessions(made, state, found, mo
     assert found in finding["found"]
 
 
+def test_doctor_says_what_plug_ins_and_numba_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = machine(["onnxruntime"], numba=Probe(failure="ends the process (SIGILL)"))
+    monkeypatch.setattr(machine_commands, "examine", lambda: replace(made, plugins={"a 1.0, b": Probe(failure="no")}))
+    found = {item["what"]: item for item in parsed("doctor", code=1)["findings"]}
+    assert "SIGILL" in found["compiled kernels"]["found"]
+    assert "PYOPS_PLUGINS=0" in found["plug-in a 1.0, b"]["fix"]
+
+
+def test_doctor_imports_plug_ins_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(folder, "typed-plugin", "typed_plugin", "raise OSError('no licence')", "typed.plugin")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *sys.path]))
+    monkeypatch.setattr(pyops.doctor, "PROBES", {})
+    (result,) = pyops.doctor.examine().plugins.values()
+    assert "typed_plugin: OSError: no licence" in result.failure
+
+
 def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(pyops.doctor.PROBES, "numba")  # which takes long
     report = parsed("doctor")
@@ -176,3 +197,8 @@ def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_ends_a_process_does_not_end_the_doctor(code: str, failure: str) -> None:
     assert pyops.doctor.probe(code) == Probe(failure=failure)
+
+
+def test_what_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyops.doctor, "_TIMEOUT", 0.2)
+    assert pyops.doctor.probe("while True: pass") == Probe(failure="does not end within 0.2 seconds")

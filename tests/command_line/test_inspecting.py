@@ -72,6 +72,34 @@ def test_inspect_says_which_kernel_runs_each_custom_node() -> None:
     assert "Neg (1)" in text
 
 
+@pytest.mark.parametrize(
+    ("value", "spelled"),
+    [
+        (1.5, "1.5"),
+        ([0.1, 2.0], "[0.100000001, 2]"),
+        ([1, 2], "[1, 2]"),
+        ("text", "'text'"),
+        (["one", "two"], "['one', 'two']"),
+        ("x" * 99, f"'{'x' * 56}..."),
+        (onnx.helper.make_tensor("t", onnx.TensorProto.INT64, [2, 1], [3, 4]), "int64[2, 1]"),
+        (chain("Neg").graph, "graph"),
+    ],
+)
+def test_inspect_spells_attributes_of_every_kind(value: object, spelled: str) -> None:
+    model = chain("typed::Other")
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("given", value))
+    (node,) = parsed("inspect", save(model), code=1)["nodes"]
+    assert node["attributes"] == {"given": spelled}
+
+
+def test_inspect_shows_values_that_are_no_tensors() -> None:
+    model = chain("typed::Plus")
+    tensor = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [2])
+    model.graph.input.add(name="listed").type.CopyFrom(onnx.helper.make_sequence_type_proto(tensor))
+    report = parsed("inspect", save(model), "-i", "typed_ops")
+    assert [item["type"] for item in report["inputs"]] == ["float32", "sequence_type"]
+
+
 def test_inspect_fails_where_a_node_would_not_run() -> None:
     model = chain("typed::Plus", "typed::Plsu")
     model.graph.node[0].attribute.append(onnx.helper.make_attribute("to", 1))

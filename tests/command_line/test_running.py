@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.commands import command, parsed, save
@@ -90,6 +91,20 @@ def test_modules_and_kernels_that_end_the_process_are_said(folder: Path) -> None
     assert "script.py" in command("list", "-i", "script.py", code=1).stderr
 
 
+@pytest.mark.parametrize("dtype", ["int64", "bool", "string"])
+def test_run_makes_up_inputs_of_every_kind(dtype: str) -> None:
+    model = chain("Identity")
+    for item in (model.graph.input[0], model.graph.output[0]):
+        item.type.tensor_type.elem_type = onnx.TensorProto.DataType.Value(dtype.upper())
+    (record,) = parsed("run", save(model), "-x", f"x={dtype}[2]")
+    assert (record["type"], record["shape"]) == (dtype, [2])
+
+
+def test_a_module_that_lacks_another_one_says_so(folder: Path) -> None:
+    (folder / "lacking.py").write_text("import no_such_module\n")
+    assert "No module named 'no_such_module'" in command("list", "-i", "lacking", code=1).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -98,6 +113,7 @@ def test_modules_and_kernels_that_end_the_process_are_said(folder: Path) -> None
         (("-x", "x=float32[2]", "-x", "x=float32[2]"), "given twice"),
         (("-x", "x=float64[2]"), "input 'x' is float64[2]; the model needs float32"),
         (("-x", "x=none.npy"), "there is no file 'none.npy'"),
+        (("-x", "x=several.npz"), "'several.npz' holds several arrays"),
         (("-x", "x=flaot32[2]"), "did you mean float32?"),
         (("-x", "x"), "expected NAME=FILE.npy"),
         (("-x", "x=float32[2]", "--provider", "NoProvider"), "no 'NoProvider'; it has"),
@@ -111,6 +127,7 @@ def test_modules_and_kernels_that_end_the_process_are_said(folder: Path) -> None
 def test_wrong_usage_is_said_with_the_fix(arguments: tuple[str, ...], message: str) -> None:
     model = chain("Neg")
     model.graph.input[0].type.tensor_type.shape.dim.add(dim_param="n")
+    np.savez("several.npz", np.ones(2), np.ones(2))
     result = command("run", save(model), *arguments, code=2)
     assert message in " ".join(result.stderr.replace("│", " ").split())
 

@@ -81,6 +81,13 @@ ROWS = [
     Row("bool", lambda x: torch.masked_select(x, x), (rand(3) > 0.5,), ("aten::masked_select",)),
     Row("without tensors", lambda x: x[torch.tril_indices(3, 3)[0]], (rand(3),), ()),
     Row("covariance", torch.cov, (rand(2, 5),), ("aten::cov",), (rand(3, 7),)),
+    Row(
+        "weighted covariance",
+        lambda x, w: torch.cov(x, aweights=w),
+        (rand(2, 5), rand(5, dtype=torch.float64)),
+        ("aten::cov",),
+        (rand(3, 7), rand(7, dtype=torch.float64)),
+    ),
     Row("one-hot", lambda x: F.one_hot(x), (torch.arange(3),), ("aten::one_hot",), (torch.arange(5),)),
     Row("least squares", lambda x: torch.linalg.lstsq(x, x)[0], (square(3),), ("aten::linalg_lstsq",)),
     Row(
@@ -95,7 +102,7 @@ ROWS = [
     Row("complex factors", torch.geqrf, (square(3, torch.complex64),), ("aten::geqrf",), (square(4, torch.complex64),)),
     Row(
         "a start in a tensor",
-        lambda x, start: torch.narrow(x, 1, start, 2).mul_(2) + x[:, :2],
+        lambda x, start: torch.narrow(x, 1, start, 2).mul_(2) + torch.narrow(x, 1, 0, 2),
         (rand(2, 4), torch.tensor(-3)),
         (),
         (rand(2, 4), torch.tensor(2)),
@@ -124,4 +131,5 @@ ROWS = [
     Row("equal", lambda x: torch.equal(x, x), (rand(3),), ()),
     Row("close", lambda x: torch.allclose(x, x + 1), (rand(3),), ()),
     Row("Gaussian", lambda x, y: F.gaussian_nll_loss(x, y, y, full=True), (rand(3), rand(3)), ()),
+    Row("one variance a row", lambda x, y: F.gaussian_nll_loss(x, 2 * x, y), (rand(2, 3), rand(2)), ()),
 ]

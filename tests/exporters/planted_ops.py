@@ -33,6 +33,7 @@ ops = [
     _info("filled", lambda x: torch.empty_like(x).fill_(3), (_x,)),
     _info("randomised", lambda x: torch.svd_lowrank(x, 3)[1], (_x,)),
     _info("number", lambda x: x.sum().item(), (_x,)),
+    _info("untouched", lambda n: torch.ones(n), (3,)),
     _info("error", lambda x: x.reshape(5), (_x,)),
     _info("integer", lambda x: x + 1, (_x.long(),), dtypes=[torch.int64]),
     _info("gathered", lambda x, index: x[index], (_x, torch.tensor([3, 0, 1]))),

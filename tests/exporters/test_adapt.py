@@ -2,6 +2,7 @@
 
 import ml_dtypes
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 
@@ -36,6 +37,17 @@ def test_nested_arguments_and_results(export, nested, tmp_path):
             np.testing.assert_allclose(computed, result, rtol=1e-6)
     for computed, result in zip(program(*args, **kwargs), expected, strict=True):
         np.testing.assert_allclose(computed, result, rtol=1e-6)
+
+
+def test_a_model_in_ort_format_is_read_by_its_session(export, model, tmp_path):
+    net, path = model(lambda x: x + 1), tmp_path / "model.ort"
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(path)
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    pyops.InferenceSession(export(net, (torch.ones(2),)).model_proto, options)
+    with pytest.raises(exporters.ExportError, match="in ORT format are not readable; pass its session"):
+        exporters.to_onnx_inputs(path, torch.ones(2))
+    assert [*exporters.to_onnx_inputs(pyops.InferenceSession(path), torch.ones(2))] == ["x"]
 
 
 def test_keywords_go_by_name(export, model):

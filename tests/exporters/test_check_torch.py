@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import exporters
 from pyops import Op, onnx_op
+from pyops.shapes import Spec
 from pyops.testing import CHECKS, Sample, check
 from tests import op_db, op_db_shapes
 
@@ -134,6 +135,32 @@ def test_what_has_no_gradients_says_so():
         "Upper": "torch has no tensors of string",
         "Table": "torch has no tensor attributes, such as table",
     }
+
+
+def test_what_torch_has_no_use_for_says_so():
+    @onnx_op("checked.torch::Ones")
+    def ones(*, size: int) -> F32:
+        return np.ones(size, np.float32)
+
+    ones.register_shape_inference(lambda *, size: Spec((size,), np.dtype(np.float32)))
+
+    @onnx_op("checked.torch::Halve")
+    def halve(x: NDArray[np.float16]) -> NDArray[np.float16]:
+        return x / np.float16(2)
+
+    halve.register_shape_inference(lambda x: x)
+    report = check(halve, X.astype(np.float16), checks="torch_gradients")
+    assert "neither float64 nor float32" in report["torch_gradients"].reason
+    assert "no tensors among its inputs" in check(ones, size=2, checks=OF_TORCH)["torch_export"].reason
+
+
+def test_a_backward_formula_that_raises_is_a_failure(op):
+    def fail(context, gradient):
+        raise RuntimeError("no such gradient")
+
+    exporters.custom_op(op, "checked_torch::failing").register_autograd(fail)
+    report = check(op, X, X, checks="torch_gradients", raise_exception=False)
+    assert "RuntimeError: no such gradient" in report["torch_gradients"].reason
 
 
 def test_without_a_shape_function_nothing_is_run_in_torch():

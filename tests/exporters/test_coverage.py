@@ -112,10 +112,17 @@ def test_what_has_no_one_result(planted, name, expected):
     [
         ("wrong", "failed"), ("random", "random"), ("uninitialised", "uninitialised"), ("kept", "reproduced"),
         ("filled", "reproduced"), ("number", "unusable"), ("error", "unusable"), ("integer", "reproduced"),
+        ("untouched", "unusable"),
     ],
 )  # fmt: skip
 def test_what_comes_of_a_call(planted, name, status):
     assert attempt(planted, Plan(), name, 0).status == status
+
+
+@pytest.mark.parametrize(("name", "custom_nodes"), [("twice", 0), ("missing", 1)])
+def test_kernels_run_without_torch(planted, name, custom_nodes):
+    result = attempt(planted, Plan(Mode.KERNELS), name, 0)
+    assert (str(result.status), len(result.custom_nodes), result.reason) == ("reproduced", custom_nodes, "")
 
 
 @pytest.mark.parametrize(
@@ -229,6 +236,13 @@ def test_the_tables_have_what_fell_back(tmp_path):
     assert written["reproduced"] == ["op0", "op1"]
     assert [item["op"] for item in written["others"]] == ["op2"]
     assert written["custom nodes"]["op1"] == {"aten::a": 1}
+
+
+def test_the_table_names_what_has_no_one_result(tmp_path):
+    file = ResultFile.resume(tmp_path / "a.jsonl", Plan(), 2)
+    for name in ("bernoulli", "dropout"):
+        file.add(Result(name, 0, Status.RANDOM))
+    assert "Random: `bernoulli`, `dropout`." in as_markdown([file])
 
 
 def test_what_a_run_has_found_outlives_a_full_disk_and_a_kill(tmp_path):

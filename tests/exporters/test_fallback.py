@@ -10,10 +10,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from numpy.typing import NDArray
 
 import exporters
 import pyops
 from exporters.errors import ExportError
+from pyops import onnx_op
 from pyops.errors import ModelError
 from tests.exporters.fallback_db import ROWS, Row, rand, square
 from tests.scripts import run_plain_script
@@ -259,6 +261,15 @@ def test_what_cannot_be_had_says_why(function, message, model):
         warnings.simplefilter("ignore")
         with pytest.raises(ExportError, match=message):
             exporters.export(model(function), (rand(3, 3),), fallback=True, **QUIET)
+
+
+def test_an_op_of_the_operators_name_is_in_the_way(model, own_registrations):
+    @onnx_op("aten::lgamma")
+    def lgamma(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+
+    with pytest.raises(ExportError, match="aten::lgamma cannot fall back: an op of this domain and name is declared"):
+        exporters.export(model(torch.lgamma), (rand(3),), fallback=True, **QUIET)
 
 
 def test_the_torchscript_exporter_has_none(model):

@@ -70,6 +70,7 @@ def test_what_a_model_may_name(name):
         ("_unsafe_index.Tensor", "private to torch"),
         ("unsafe_chunk", "unsafe"),
         ("embedding_dense_backward", "gradients"),
+        ("cpu", "dispatcher does not know it"),
         ("to.prim_dtype", "TorchScript's alone"),
         ("_fft_c2c", "private to torch"),
         ("_ctc_loss", "private to torch"),
@@ -161,6 +162,18 @@ def test_arguments_that_do_not_fit_are_an_error_when_it_runs(arguments, error, m
         session.run(None, {"x": np.eye(2, dtype=np.float32)})
 
 
+def test_a_complex_input_is_pairs():
+    model = make_model("linalg_inv", '{"A": {"complex": 0}}')
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
+    with pytest.raises(InputError, match=r"pairs of floats along its last dimension; got float32\(2, 3\)"):
+        pyops.InferenceSession(model).run(None, {"x": np.ones((2, 3), np.float32)})
+
+
+def test_what_is_no_plain_data_is_no_attribute():
+    with pytest.raises(InputError, match=r"\(Generator\) is no plain data"):
+        calls.encode({"generator": torch.Generator()})
+
+
 def test_no_memory_beyond_the_tensor_is_read():
     arguments = '{"self": {"tensor": 0}, "size": [1000000], "stride": [1000]}'
     session = pyops.InferenceSession(make_model("as_strided", arguments))
@@ -211,7 +224,11 @@ attempt("aten::embedding_bag", weight=F(10, 3), indices=I([1, 2]), offsets=I([0,
 attempt("aten::embedding_bag", weight=F(10, 3), indices=I([1, BIG]), offsets=I([0, 1]))
 attempt("aten::segment_reduce", data=F(5), reduce="sum", lengths=I([3, BIG]), unsafe=True)
 attempt("aten::segment_reduce", data=F(5), reduce="sum", offsets=I([0, 3, BIG]))
+attempt("aten::segment_reduce", data=F(5), reduce="sum", offsets=I([0, 4, 2]))
+attempt("aten::segment_reduce", data=F(5), reduce="sum", lengths=I([3, 1]), unsafe=True)
+attempt("aten::segment_reduce", data=F(5, 2), reduce="sum", lengths=I([1, 1]), axis=1, unsafe=True)
 attempt("aten::lu_unpack", LU_data=F(50, 5), LU_pivots=I([[1, 2, 3]], dtype=torch.int32))
+attempt("aten::lu_unpack", LU_data=F(50, 5), LU_pivots=I([1, 2, 3, 4, BIG], dtype=torch.int32))
 for pivots in ([BIG, 1], [1, -1]):
     attempt("aten::linalg_ldl_solve", LD=F(2, 2), pivots=I(pivots, dtype=torch.int32), B=F(2, 2))
 attempt("aten::_weight_norm_interface", v=torch.zeros(0), g=F(1))
@@ -221,6 +238,8 @@ attempt("aten::fractional_max_pool2d", self=F(1, 1, 6, 6), kernel_size=[2, 2], o
         random_samples=torch.full((1, 1, 2), 1e9))
 recurrent = dict(has_biases=False, num_layers=BIG, dropout=0.0, train=False, bidirectional=False, batch_first=False)
 attempt("aten::lstm.input", input=F(3, 2, 4), hx=[F(1, 2, 5), F(1, 2, 5)], params=[F(20, 4), F(20, 5)], **recurrent)
+attempt("aten::lstm.input", input=F(3, 2, 4), hx=[F(1, 1, 2, 5), F(1, 2, 5)], params=[F(20, 4), F(20, 5)],
+        **recurrent | dict(num_layers=1))
 attempt("aten::batch_norm", input=F(5, 5))
 for operator in ("aten::linalg_matrix_power", "aten::matrix_power"):
     attempt(operator, self=F(2, 2), n=-(2**63))
@@ -248,7 +267,11 @@ InputError aten::embedding_bag: expected offsets in 0..2
 InputError aten::embedding_bag: expected indices in 0..9
 InputError aten::segment_reduce: expected lengths in 0..5
 InputError aten::segment_reduce: expected offsets in 0..5
+InputError aten::segment_reduce: expected offsets in ascending order
+InputError aten::segment_reduce: expected lengths that add up to 5
+InputError aten::segment_reduce: expected one row of segments for each row of data
 InputError aten::lu_unpack: expected pivots of shape (5,)
+InputError aten::lu_unpack: expected pivots in 1..50
 InputError aten::linalg_ldl_solve: expected pivots in 1..2
 InputError aten::linalg_ldl_solve: expected negative pivots in pairs
 InputError aten::_weight_norm_interface: expected tensors that are not empty
@@ -256,6 +279,7 @@ InputError aten::_grouped_mm: expected offs in 0..8
 InputError aten::_pack_padded_sequence: expected lengths in 1..5
 InputError aten::fractional_max_pool2d: expected random_samples in 0..1
 InputError aten::lstm: expected 2000000000 params for 1000000000 layers, not 2
+InputError aten::lstm: expected hx of two or three dimensions
 RuntimeError aten::batch_norm() is missing value for argument 'weight'. Declaration: aten::batch_norm(Tensor input, \
 Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
 bool cudnn_enabled) -> Tensor

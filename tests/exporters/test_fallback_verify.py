@@ -1,5 +1,7 @@
 """exporters.export(fallback="verify"): what is translated wrongly, or refused by ONNX Runtime, falls back too."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -123,6 +125,11 @@ def test_a_bar_goes_on(model, capsys):
     pytest.importorskip("rich")
     exporters.export(model(torch.relu), (rand(3),), fallback="verify")
     assert "checking each operator" in capsys.readouterr().out
+
+
+def test_without_rich_there_is_no_bar(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    assert exporters.export(model(torch.relu), (rand(3),), fallback="verify").fallbacks == ()
 
 
 def test_random_operators_are_not_compared(model):

@@ -124,6 +124,30 @@ def test_a_size_that_is_not_known_leaves_the_shape_open(schemas):
     assert described(check(model))["t1"] == (1, [4, 2])
 
 
+def test_a_type_that_nothing_tells_leaves_those_after_it_open(schemas):
+    @onnx_op("known::Count")
+    def count(x: F32) -> NDArray[np.int64]:
+        return np.array([x.size])
+
+    inferred = onnx.shape_inference.infer_shapes(chain("unknown::Op", "known::Count", "Abs"))
+    assert not {"t1", "t2"} & described(inferred).keys()
+
+
+def test_fewer_shapes_than_outputs(schemas):
+    @onnx_op("known::Parts")
+    def parts(x: F32) -> tuple[F32, ...]:
+        return x, x
+
+    @parts.register_shape_inference
+    def _(x):
+        return (x,)
+
+    node = helper.make_node("Parts", ["x"], ["y", "z"], domain="known")
+    results = [(name, np.float32, (None,)) for name in node.output]
+    with pytest.raises(InferenceError, match="it has 2 outputs, and the shape function gives 1"):
+        check(make_model([node], [("x", np.float32, (2,))], results, {"known": 1}))
+
+
 def test_without_a_shape_function_types_are_known(schemas):
     @onnx_op("known::Count")
     def count(x: F32) -> NDArray[np.int64]:

@@ -167,6 +167,12 @@ def test_a_declared_op_is_checked(export, model, inverse):
         export(model(lambda x: torch.linalg.inv(x)), (x,))
 
 
+def test_an_input_that_is_not_optional(export, model, inverse):
+    exporters.translate("aten::linalg_inv", lambda A: exporters.opset("translate").Inverse(None))
+    with pytest.raises(InputError, match=r"translate::Inverse: input '.*' is None; it is not optional"):
+        export(model(lambda x: torch.linalg.inv(x)), (torch.eye(2),))
+
+
 def test_an_undeclared_op(export, model):
     @exporters.translate("aten::lgamma")
     def lgamma(x):

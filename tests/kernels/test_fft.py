@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pyops.kernels.fft import fft_c2c, fft_c2r, fft_r2c
+from pyops.kernels.stft import istft
 
 rng = np.random.default_rng(0)
 PAIRS = rng.standard_normal((3, 4, 5, 2))
@@ -37,3 +38,12 @@ def test_an_empty_batch_and_no_dimension_are_fine():
     assert fft_c2c(np.zeros((0, 4, 2)), dim=[1]).shape == (0, 4, 2)
     assert fft_c2r(np.zeros((0, 3, 2)), dim=[1]).shape == (0, 4)
     np.testing.assert_array_equal(fft_c2c(PAIRS, dim=[]), PAIRS)
+
+
+def test_a_signal_is_filled_up_to_its_length():
+    spectrum = rng.standard_normal((9, 5, 2))
+    whole = istft(spectrum, n_fft=16)
+    longer = istft(spectrum, n_fft=16, length=whole.size + 20)
+    np.testing.assert_array_equal(longer[: whole.size], whole)
+    assert longer.shape == (whole.size + 20,)
+    assert not longer[-10:].any()

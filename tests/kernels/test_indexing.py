@@ -195,3 +195,21 @@ def test_shapes_of_named_dimensions():
     assert str(searchsorted.infer_shapes(x, Spec((n, 3), np.float32))[0]) == "int64[n, 3]"
     assert str(index_reduce.infer_shapes(x, places, x, dim=1, reduce="prod")[0]) == "float32[n, m]"
     assert str(one_hot.infer_shapes(places)[0]) == "int64[m, ?]"
+
+
+def test_nothing_is_scattered():
+    x = np.arange(4.0)
+    assert scatter_reduce(x, index(), np.ones(0), dim=0, reduce="sum").tolist() == x.tolist()
+    assert as_strided_scatter(x, np.ones(0), size=[0], stride=[1]).tolist() == x.tolist()
+
+
+@pytest.mark.parametrize(("reduce", "expected"), [("amax", [-3, 0]), ("amin", [-7, 0])])
+def test_extremes_of_integers_without_the_inputs_own(reduce, expected):
+    x, source = np.zeros(2, np.int8), np.array([-3, -7], np.int8)
+    assert scatter_reduce(x, index(0, 0), source, dim=0, reduce=reduce, include_self=False).tolist() == expected
+
+
+@pytest.mark.parametrize(("reduce", "expected"), [("amax", [True, False]), ("amin", [False, True])])
+def test_extremes_of_bool_without_the_inputs_own(reduce, expected):
+    x, source = np.array([not expected[0], expected[1]]), np.array([True, False])
+    assert scatter_reduce(x, index(0, 0), source, dim=0, reduce=reduce, include_self=False).tolist() == expected

@@ -11,6 +11,7 @@ from pyops.kernels.least_squares import lstsq, pinv
 from pyops.kernels.lu_factorization import lu, lu_factor_ex, lu_solve, lu_unpack
 from pyops.kernels.matrix_functions import matrix_exp
 from pyops.kernels.orthogonal_factorization import geqrf, householder_product, ormqr, qr
+from pyops.kernels.spectral import eigh, svd
 from pyops.kernels.triangular_systems import solve_triangular, triangular_solve
 from pyops.shapes import Spec, SymbolicDim
 
@@ -181,3 +182,20 @@ def test_tolerances_of_a_pseudo_inverse_broadcast_with_its_batch():
     np.testing.assert_allclose(inverses, [np.diag([1, 1 / 3]), np.diag([0, 1 / 3])], atol=1e-12)
     (spec,) = OPS["Pinv"].infer_shapes(Spec(a.shape, a.dtype), Spec((SymbolicDim("b"),), a.dtype))
     assert spec.shape == (SymbolicDim("b"), 2, 2)
+
+
+def test_a_diagonal_element_that_is_small_in_its_column_only_is_a_pivot():
+    a = np.array([[1.0, 2, 0], [2, 1, 100], [0, 100, 1]])
+    factors, pivots, _ = ldl_factor_ex(a)
+    assert pivots[0] == 1
+    np.testing.assert_allclose(a @ ldl_solve(factors, pivots, a), a, atol=1e-12)
+
+
+def test_values_without_vectors():
+    a = symmetric(5)
+    u, s, vh = svd(a, compute_uv=False)
+    assert u.size == vh.size == 0
+    np.testing.assert_allclose(s, svd(a).S)
+    values, vectors = eigh(a, compute_v=False)
+    assert vectors.size == 0
+    np.testing.assert_allclose(values, eigh(a)[0])

@@ -49,6 +49,21 @@ def test_many_distances_are_those_of_few():
     np.testing.assert_allclose(pdist(x, p=np.array(1.0))[:3], np.abs(x[0] - x[1:4]).sum(-1))
 
 
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, np.inf])
+def test_points_without_coordinates_are_one(p):
+    assert cdist(np.ones((2, 0)), np.ones((3, 0)), p=np.array(p)).tolist() == [[0, 0, 0]] * 2
+
+
+def test_pooled_to_nothing():
+    assert adaptive_avg_pool(IMAGE, output_size=[0, 2]).shape == (2, 3, 0, 2)
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+def test_the_reflections_of_a_single_pixel_are_it(align_corners):
+    grid = np.array([[-3.0, 2.0]]).reshape(1, 1, 1, 2)
+    assert grid_sample(np.full((1, 1, 1, 1), 7.0), grid, padding_mode=2, align_corners=align_corners).item() == 7
+
+
 def test_the_centres_of_an_image_are_its_values():
     rows, columns = np.meshgrid(np.linspace(-1, 1, 6), np.linspace(-1, 1, 5), indexing="ij")
     grid = np.broadcast_to(np.stack([columns, rows], -1), (2, 6, 5, 2))
