@@ -86,6 +86,7 @@ def test_the_second_process_does_not_compile() -> None:
     run(KERNEL, results(4.0, "from disk"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("old", "new", "scale"),
     [
@@ -126,6 +127,7 @@ def test_where_nothing_can_be_kept_it_is_compiled_each_time(folder: Path) -> Non
     run(KERNEL, results(4.0, "compiled"))
 
 
+@pytest.mark.exhaustive
 def test_a_user_without_a_home_has_it_compiled_each_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYOPS_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -45,11 +45,13 @@ def files() -> list[Path]:
     return [file for name, file in USES.items() if name != "exporters" or importlib.util.find_spec("torch")]
 
 
+@pytest.mark.exhaustive
 def test_mypy_finds_what_is_marked_and_no_more(files: list[Path], pytestconfig: pytest.Config) -> None:
     cache = pytestconfig.cache.mkdir("mypy")
     assert run("mypy", *MYPY, "--cache-dir", cache, *files) == ""
 
 
+@pytest.mark.exhaustive
 def test_pyright_finds_what_is_marked_and_no_more(files: list[Path]) -> None:
     # pyproject.toml has its settings.
     assert run("pyright", "--pythonpath", sys.executable, *files) == ""

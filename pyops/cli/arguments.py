@@ -127,6 +127,7 @@ def _load(source: str) -> Any:
     except (ValueError, EOFError, OSError) as error:
         raise typer.BadParameter(f"{source!r} is not read: {error}") from error
     if not isinstance(array, np.ndarray):
+        array.close()
         raise typer.BadParameter(f"{source!r} holds several arrays; save each in a .npy file of its own")
     return array.astype(native_dtype(array.dtype), copy=False)
 

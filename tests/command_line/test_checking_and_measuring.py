@@ -16,7 +16,7 @@ from pyops import onnx_op
 
 F32 = NDArray[np.float32]
 
-@onnx_op("typed::Weighted")
+@onnx_op("optional::Weighted")
 def weighted(x: F32, y: F32 | None = None, *, weights: np.ndarray) -> F32:
     assert y is None
     return x * weights

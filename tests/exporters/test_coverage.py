@@ -49,6 +49,7 @@ def test_the_folder_of_the_results_hides_no_module(tmp_path):
     assert not folder.name.isidentifier()
 
 
+@pytest.mark.exhaustive
 def test_a_run_survives_what_its_calls_do_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     some = "[tmcn]*"
     done = coverage("--ops", some, "--results", tmp_path)
