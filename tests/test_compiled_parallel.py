@@ -62,6 +62,7 @@ SIZES = st.integers(1, 40) | st.sampled_from([0, 1, 700, 2000])
 SHAPES = st.lists(SIZES, min_size=3, max_size=3).filter(lambda shape: math.prod(shape) < 10**6)
 
 
+@pytest.mark.exhaustive
 @given(SHAPES, st.lists(st.booleans(), min_size=2, max_size=2))
 @settings(max_examples=60, deadline=None)
 def test_parts_give_what_the_whole_gives(shape: list[int], kept: list[bool]) -> None:

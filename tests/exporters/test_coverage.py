@@ -42,6 +42,7 @@ def results(folder):
     return {result.op: result for result in ResultFile.read(path)}
 
 
+@pytest.mark.exhaustive
 def test_the_folder_of_the_results_hides_no_module(tmp_path):
     done = coverage("--ops", "twice", cwd=tmp_path)  # from the working directory, python -m imports first of all
     assert done.returncode == 0, done.stderr
@@ -88,6 +89,7 @@ def test_a_run_survives_what_its_calls_do_and_goes_on_where_it_stopped(tmp_path,
     }
 
 
+@pytest.mark.exhaustive
 def test_a_call_that_hangs():
     (result,) = attempts(Plan(database=PLANTED), [("hang", 0)], workers=1, timeout=1)
     assert (result.kind, result.reason) == ("time-out", "took more than 1 s")
