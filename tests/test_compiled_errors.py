@@ -212,7 +212,7 @@ def test_declarations_that_cannot_be_compiled() -> None:
         def __call__(self, x: F32) -> F32:
             return -x
 
-    with pytest.raises(DeclarationError, match="needs a function written in Python, not <.*Negative object"):
+    with pytest.raises(DeclarationError, match=r"needs a function written in Python, not <.*Negative object"):
         plain.register_kernel("cpu", compile=True)(Negative())
 
     def several(x: F32, *others: NDArray[np.floating[Any]]) -> F32:
