@@ -30,6 +30,8 @@ _exporting = threading.RLock()
 def one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
     """Let one thread at a time into such functions: torch's exporter keeps the state of an export in its modules.
 
+    A module that another thread calls meanwhile becomes a part of that export, and its mode is everybody's.
+
     What torch loads for every pass over a graph is loaded once for each of them.
     """
 

@@ -14,6 +14,7 @@ from pyops import devices
 from pyops.model import ModelSource
 from pyops.types import DType
 
+from .._torch_private.exporter import one_at_a_time
 from .._torch_private.trees import clone_tensors, tensor_leaves
 from ..adapt import input_values, to_onnx_outputs
 from ..dynamo import capture
@@ -26,6 +27,7 @@ from .reference import Reference
 from .report import OutputReport, Report, compare
 
 
+@one_at_a_time
 def verify(
     model: Model,
     args: tuple[Any, ...] | None = None,

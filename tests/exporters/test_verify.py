@@ -1,6 +1,8 @@
 """Torch against ONNX Runtime, and the report about it."""
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
@@ -308,3 +310,24 @@ def test_a_progress_bar_without_rich(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     with pytest.raises(MissingDependencyError, match="needs rich; pip install rich"):
         exporters.verify(model(lambda x: torch_twice(x)), (torch.ones(2),), progress=True)
+
+
+def test_it_waits_while_another_thread_exports(model):
+    exporting, compared = threading.Event(), threading.Event()
+
+    def twice(x):
+        if torch.compiler.is_exporting():
+            exporting.set()
+            assert not compared.wait(0.3)
+        else:
+            compared.set()
+        return x + x
+
+    net, args = model(twice), (torch.ones(2),)
+    program = exporters.export(net, args, verbose=False)
+    exporting.clear()
+    with ThreadPoolExecutor(1) as other:
+        second = other.submit(exporters.export, net, args, verbose=False)
+        assert exporting.wait(30)
+        assert exporters.verify(net, args, program).ok
+        assert exporters.verify(net, args, second.result()).ok
