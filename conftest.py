@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from tests.gpus import missing_gpu, missing_provider
 
 # A checkout that is on the path without being installed has no entry points.
 IS_INSTALLED = "pyops" in importlib.metadata.entry_points(group="pytest11").names
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: torch's threads would wait for each other
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 pytest_plugins = ["pytester", *([] if IS_INSTALLED else ["pyops.pytest_plugin"])]
 

@@ -59,7 +59,7 @@ def reduced(x: NDArray[T]) -> tuple[NDArray[T], NDArray[T], NDArray[T], NDArray[
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.exhaustive)])
 def test_sums_and_extremes(dtype: Any) -> None:
     x = np.random.default_rng(0).normal(size=(7, 1001)).astype(dtype)
     for value in (1, np.nan, np.inf, -np.inf):
