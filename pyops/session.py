@@ -18,7 +18,19 @@ except ImportError as error:
         "a machine with an NVIDIA GPU (not both: they overwrite each other's files)"
     ) from error
 
-from . import adoption, devices, failures, hosting, model, ort_values, plugins, registry, resolution, session_devices
+from . import (
+    adoption,
+    devices,
+    external_data,
+    failures,
+    hosting,
+    model,
+    ort_values,
+    plugins,
+    registry,
+    resolution,
+    session_devices,
+)
 from .engines import extensions, extensions_plain, native
 from .engines.choice import Engine, choose
 from .engines.extensions_plain import get_library_path as get_library_path
@@ -117,12 +129,11 @@ class InferenceSession(onnxruntime.InferenceSession):
             weakref.finalize(self, host.forget).atexit = False
         else:
             host = native.SessionHost(options, source, resolved.ops, taken)
-        if host.model is not source and source.folder is not None:
-            options.add_session_config_entry("session.model_external_initializers_file_folder_path", source.folder)
+        folder = source.folder if host.model is not source else None
         create = super().__init__
         failure: list[BaseException] = []
         # ONNX Runtime asks about the ops, and the answers are numbers.
-        with interrupts_deferred():
+        with interrupts_deferred(), external_data.read_from(folder, options):
             try:
                 host.create(lambda: create(host.model.source, options, providers, provider_options, **kwargs))
             except Exception as error:  # ONNX Runtime's, of whatever type

@@ -1,5 +1,6 @@
 """What an InferenceSession takes as a model, and what goes in and out of `run`."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,6 +77,46 @@ def test_a_session_finds_external_data_beside_the_model(
         monkeypatch.chdir(tmp_path)
     session = pyops.InferenceSession("m.onnx" if folder_is_current else tmp_path / "m.onnx")
     np.testing.assert_array_equal(session.run(None, {"x": weights})[0], weights * 2)
+
+
+@onnx_op("tests::Sum")
+def total(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float32]:
+    return x + y
+
+
+def weighted(folder: Path, scale: int, node: str) -> Path:
+    """A model whose weights lie in a file of the same name in every folder."""
+    folder.mkdir()
+    model = make_model(
+        [helper.make_node(node, ["x", "w"], ["y"], domain="" if node == "Add" else "tests")],
+        [("x", np.float32, None)],
+        [("y", np.float32, None)],
+        {"tests": 1},
+        {"w": np.full(2, scale, np.float32)},
+    )
+    onnx.save_model(model, folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize("engine", ["native", "extensions"])
+def test_options_do_not_keep_the_folder_of_an_earlier_models_external_data(tmp_path: Path, engine: Any) -> None:
+    if engine == "extensions":
+        pytest.importorskip("onnxruntime_extensions")
+    paths = [weighted(tmp_path / str(scale), scale, node) for scale, node in ((1, "Sum"), (2, "Add"), (3, "Sum"))]
+    options = onnxruntime.SessionOptions()
+    x = np.zeros(2, np.float32)
+    with ThreadPoolExecutor(3) as pool:
+        sessions = list(pool.map(lambda path: pyops.InferenceSession(path, options, engine=engine), paths * 10))
+    assert [session.run(None, {"x": x})[0][0] for session in sessions] == [1, 2, 3] * 10
+    assert onnxruntime.InferenceSession(paths[1], options).run(None, {"x": x})[0][0] == 2
+
+
+def test_a_folder_of_external_data_that_options_name_is_used(tmp_path: Path) -> None:
+    first, second = weighted(tmp_path / "a", 1, "Sum"), weighted(tmp_path / "b", 2, "Sum")
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(second.parent))
+    for _ in range(2):
+        assert pyops.InferenceSession(first, options).run(None, {"x": np.zeros(2, np.float32)})[0][0] == 2
 
 
 def test_a_path_that_does_not_exist_is_a_file_not_found_error_that_names_it(tmp_path: Path) -> None:
