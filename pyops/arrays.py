@@ -70,7 +70,8 @@ def read_strings(api: Any, value: int, shape: tuple[int, ...]) -> np.ndarray[Any
         places = ctypes.addressof(text), length.value, ctypes.addressof(offsets), count
         api.check(api.GetStringTensorContent(value, *places))
         ends = [*offsets[1:], length.value]
-        array[:] = [text.raw[start:end].decode() for start, end in zip(offsets, ends, strict=True)]
+        encoded = text.raw  # a copy
+        array[:] = [encoded[start:end].decode() for start, end in zip(offsets, ends, strict=True)]
     array = array.reshape(shape)
     array.flags.writeable = False
     return array
