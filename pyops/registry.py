@@ -60,14 +60,14 @@ def declare(op: AnyOp) -> AnyOp:
         aside.append(op)
         return op
     with _lock:
-        versions = _ops.setdefault((op.domain, op.name), {})
+        versions = _ops.get((op.domain, op.name), {})
         current = versions.get(op.version)
         if current is not None and _adds_only.get():
             return op
         if current is not None and current.signature == op.signature:
             _set_body(current, _body(op))
             return current
-        versions[op.version] = op
+        _ops[op.domain, op.name] = {**versions, op.version: op}
     for listener in tuple(listeners):
         listener(op)
     return op
@@ -156,7 +156,8 @@ def versions(domain: str, name: str) -> dict[int, AnyOp]:
     """The declared versions of an operator; empty where there is none."""
     if (domain, name) not in _ops and (source := provider(domain)) and (provided := source.provide(name)):
         declare(provided)
-    return dict(_ops.get((domain, name), {}))
+    with _lock:
+        return dict(_ops.get((domain, name), {}))
 
 
 def find(domain: str, name: str, opset: int) -> AnyOp | None:
