@@ -79,8 +79,22 @@ class SymbolicDim:
     def __floordiv__(self, other: Dim) -> Dim:
         return self if other == 1 else self._combine("//", self, other)
 
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return self._combine("//", other, self)
+
     def __mod__(self, other: Dim) -> Dim:
         return 0 if other == 1 else self._combine("%", self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return self._combine("%", other, self)
+
+    def __neg__(self) -> Dim:
+        return 0 - self
+
+    def _fraction(self, other: Dim) -> Dim:
+        raise ShapeInferenceError(f"dimension {self} is divided with /, which gives no int; divide with //")
+
+    __truediv__ = __rtruediv__ = _fraction
 
     def _unknown(self, *_: object) -> bool:
         raise UnknownSizeError(

@@ -30,6 +30,22 @@ def plain_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 @pytest.mark.parametrize("make", [pyops.InferenceSession, plain_session])
+def test_what_a_shape_function_raises_leaves_shapes_open_and_is_no_kernels_exception(make: Any) -> None:
+    @onnx_op("inferred::Failing")
+    def failing(x: F32) -> F32:
+        return x
+
+    @failing.register_shape_inference
+    def _(x: Any) -> Any:
+        return x.like(shape=(x.shape[0] if isinstance(x.shape[0], int) else {}[x.shape[0]],))
+
+    before = pyops.last_exception()
+    session = session_for("(float[n] x) => (float[m] y) { y = inferred.Failing(x) }", make)
+    assert pyops.last_exception() is before
+    assert session.run(None, {"x": np.ones(2, np.float32)})[0].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("make", [pyops.InferenceSession, plain_session])
 @pytest.mark.parametrize(
     ("given", "inferred"),
     [("2, 3", [6, 3]), ("batch, 3", ["batch*3", 3]), ("2, width", [6, "width"])],

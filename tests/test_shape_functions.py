@@ -168,6 +168,9 @@ def test_two_different_symbols_broadcast_to_a_dimension_known_at_run_time():
         (0 + N, "n"),
         (N * 1, "n"),
         (N // 1, "n"),
+        (10 // N, "10//n"),
+        (10 % N, "10%n"),
+        (-(-N // 2), "0-((0-n)//2)"),
     ],
 )
 def test_arithmetic_on_symbols_gives_expressions(dim, text):
@@ -177,7 +180,8 @@ def test_arithmetic_on_symbols_gives_expressions(dim, text):
 
 @given(st.integers(1, 50), st.integers(1, 9), st.sampled_from(["+", "-", "*", "//", "%"]))
 def test_an_expression_means_what_python_means_by_it(size, number, operator):
-    for text in (f"n {operator} {number}", f"({number} * n) {operator} {number}", f"(n + n) {operator} {number}"):
+    terms = ("n", f"({number} * n)", "(n + n)", "-n")
+    for text in (*(f"{term} {operator} {number}" for term in terms), f"{number} {operator} n"):
         expression = str(eval(text, {"n": N}))
         assert eval(expression, {"n": size}) == eval(text, {"n": size})
 
@@ -195,6 +199,12 @@ def test_what_is_known_of_a_symbol_is_said():
 def test_asking_a_symbol_for_its_size_says_what_to_do(question):
     with pytest.raises(errors.ShapeInferenceError, match=r"known at run time only; .*isinstance\(dim, int\)"):
         question()
+
+
+@pytest.mark.parametrize("fraction", [lambda: N / 2, lambda: 2 / N, lambda: new_dim() / 2])
+def test_a_fraction_of_a_symbol_says_how_to_divide(fraction):
+    with pytest.raises(errors.ShapeInferenceError, match="divide with //"):
+        fraction()
 
 
 def test_a_run_time_dimension_equals_nothing_but_itself():
