@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import adoption, model, plugins, registry, resolution
-from .builtin import DOMAINS, ONNX_DOMAIN, is_builtin
+from .builtin import DOMAINS, ONNX_DOMAIN, is_builtin, unknown_version
 from .errors import DeclarationError, ModelError
 from .model import Model, key_of
 from .model_text import Value, spell_attribute, value_of
@@ -103,11 +103,14 @@ class ModelReport(Shown):
     @property
     def problems(self) -> list[str]:
         """Why a session would refuse the model."""
-        return list(dict.fromkeys(problem for node in self.nodes for problem in node.problems))
+        found = {node.domain for node in self.nodes if node.version is not None}
+        unknown = [unknown_version(item.domain, item.version) for item in self.imports if item.domain not in found]
+        nodes = [problem for node in self.nodes for problem in node.problems]
+        return list(dict.fromkeys([*nodes, *filter(None, unknown)]))
 
     @property
     def ok(self) -> bool:
-        """Whether every custom node has a kernel that would run it."""
+        """Whether every custom node has a kernel that would run it, and nothing else is in the way."""
         return not self.problems
 
     def parts(self) -> list[Part]:

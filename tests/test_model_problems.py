@@ -12,6 +12,7 @@ from onnx import NodeProto, helper
 import pyops
 from pyops import onnx_op
 from pyops.errors import ModelError
+from pyops.inspection import inspect
 from tests.models import chain, make_model, opset_imports, value_info
 
 F32 = NDArray[np.float32]
@@ -225,6 +226,7 @@ def test_a_version_that_onnxruntime_does_not_know_is_said_before_it_fails(domain
     with pytest.raises(ModelError, match=message) as caught:
         pyops.InferenceSession(model)
     assert caught.value.__cause__ is None
+    assert message in inspect(model).problems
 
 
 def test_declared_ops_bring_newer_versions_of_onnxruntimes_domains() -> None:
