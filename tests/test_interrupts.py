@@ -1,8 +1,10 @@
 """Signals at every instant: the process lives, the interrupt is seen, and no result is wrong."""
 
+import signal
+
 import pytest
 
-from tests.scripts import run_script
+from tests.scripts import run_new_script, run_script
 
 pytestmark = pytest.mark.usefixtures("engine_of_scripts")
 
@@ -206,3 +208,25 @@ def test_the_handler_of_the_user_is_in_place_after_a_session_is_created() -> Non
         print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
     """
     run_script(script, "True\n[[0.0, 1.0, 2.0]]\n1\nTrue")
+
+
+@pytest.mark.parametrize(
+    ("handler", "printed", "code"),
+    [("SIG_IGN", "going on", 0), ("SIG_DFL", "", -signal.SIGINT), ("default_int_handler", "KeyboardInterrupt", 0)],
+)
+def test_an_interrupt_while_a_session_is_created_does_what_the_handler_says(
+    handler: str, printed: str, code: int
+) -> None:
+    script = f"""
+        @onnx_op("hazards::Op")
+        def op(x: F32) -> F32:
+            return x
+
+        def disabled():  # which ONNX Runtime asks while it creates the session
+            os.kill(os.getpid(), signal.SIGINT)
+            yield from ()
+
+        signal.signal(signal.SIGINT, signal.{handler})
+        attempt(lambda: pyops.InferenceSession(chain("hazards::Op"), disabled_optimizers=disabled()) and "going on")
+    """
+    run_new_script(script, printed, code)
