@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,8 @@ def test_a_failed_check_is_raised_with_its_reason(op):
         check(op, X, expected=X, checks="expected")
     assert isinstance(caught.value, AssertionError)
     assert isinstance(caught.value.report, CheckReport)
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert (str(copied), str(copied.report)) == (str(caught.value), str(caught.value.report))
 
 
 def test_the_kernels_own_exception_is_the_cause():

@@ -122,3 +122,6 @@ class CheckError(PyopsError, AssertionError):
         self.report = report
         lines = "".join(f"\n  {result.name}: {result.reason}" for result in report.failed)
         super().__init__(f"{report.subject}: {len(report.failed)} of {len(report)} checks failed{lines}")
+
+    def __reduce__(self) -> tuple[type[CheckError], tuple[CheckReport]]:
+        return CheckError, (self.report,)
