@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .devices import is_cupy
 from .errors import InputError, OutputError
 from .signature import Input, Output, Signature
 from .types import STRING, DType, describe, dtype_name, element_type, holds_str, spell_scalar, spell_shape
@@ -44,8 +45,7 @@ def split_arguments(
 
 
 def _as_array(signature: Signature, item: Input, value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = np.asarray(value)
+    value = _plain(value)
     if value is not None and not isinstance(getattr(value, "dtype", None), np.dtype):
         of_torch = type(value).__module__.partition(".")[0] == "torch"
         hint = '; for tensors, and in models: exporters.custom_op(op, "ns::name")' if of_torch else ""
@@ -66,6 +66,13 @@ def _as_array(signature: Signature, item: Input, value: Any) -> Any:
             f"{item.name}.astype(str), or numbers as an array of numbers"
         )
     return value
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's own array of its scalars and subclasses, and of what else has a dtype of NumPy, as pandas' columns do."""
+    has_dtype = isinstance(getattr(value, "dtype", None), np.dtype)
+    is_own = isinstance(value, np.ma.MaskedArray) or is_cupy(value)
+    return np.asarray(value) if has_dtype and not is_own else value
 
 
 def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple[DType | None, ...]:
@@ -216,8 +223,7 @@ def _check_output(signature: Signature, index: int, dtype: DType | None, value: 
     declared = f"{signature.qualified_name}: {output.name!r} is declared {dtype_name(dtype)}"
     if isinstance(value, np.ma.MaskedArray):
         raise OutputError(f"{declared} and is a masked array; ONNX has no masks, return value.filled(...)")
-    if isinstance(value, (np.generic, np.ndarray)):
-        value = np.asarray(value)
+    value = _plain(value)
     # An array of NumPy or CuPy; torch and others have dtypes of their own.
     if not isinstance(getattr(value, "dtype", None), np.dtype) or not hasattr(value, "shape"):
         fix = f"return np.asarray(result, {spell_scalar(dtype)})"

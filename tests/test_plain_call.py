@@ -195,6 +195,40 @@ def test_kernels_get_read_only_views_of_plain_arrays():
     assert array.flags.writeable
 
 
+class Column:
+    """A column of a table, as other libraries have them."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = np.asarray(values)
+        self.dtype, self.shape = self.values.dtype, self.values.shape
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self.values
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.values[index] = value
+
+
+class Subclass(np.ndarray):
+    pass
+
+
+@pytest.mark.parametrize("make", [Column, lambda values: np.asarray(values).view(Subclass)], ids=["other", "subclass"])
+def test_what_numpy_takes_as_an_array_of_a_dtype_is_an_array(make):
+    @onnx_op("tests::Columns")
+    def columns(x: F32) -> F32:
+        assert type(x) is np.ndarray
+        with pytest.raises(ValueError, match="read-only"):
+            x[:] = 0
+        return make(x + 1)
+
+    x = np.ones((1, 2), np.float32)
+    given = columns(make(x))
+    assert type(given) is np.ndarray
+    assert given.tolist() == [[2, 2]]
+    assert x.tolist() == [[1, 1]]
+
+
 def test_a_kernel_that_writes_to_its_input_raises_numpys_own_error():
     @onnx_op("tests::Writes")
     def writes(x: F32) -> F32:
