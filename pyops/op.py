@@ -113,6 +113,14 @@ class Op(Generic[P, R]):
             The arguments do not match the declaration.
         OutputError
             The kernel's result does not.
+        ShapeInferenceError
+            The shape function, which it is held against, does not return what is declared.
+        CompileError
+            The kernel is to be compiled, and cannot be for these arguments.
+        DeclarationError
+            The arrays are CuPy's, and the op has no kernel for ``"cuda"``.
+        MissingDependencyError
+            The kernel needs CuPy, which is not installed.
         """
         arrays, named = kernel.split_arguments(self.signature, inputs, attributes)
         device_type = "cuda" if any(map(is_cupy, arrays)) else "cpu"
@@ -225,6 +233,8 @@ class Op(Generic[P, R]):
             The kernel is not declared with ``compile=``.
         CompileError
             It cannot be compiled; the message has numba's reason and line.
+        InputError
+            The examples do not match the declaration.
         """
         shapes = None if self.shape_function is None else functools.partial(output_shapes, self)
         ahead.compile_kernel(self.signature, self.kernels["cpu"], shapes, inputs, attributes)
@@ -246,6 +256,8 @@ class Op(Generic[P, R]):
         ------
         ShapeInferenceError
             There is no shape function, or it returned something other than declared.
+        InputError
+            The specs or attributes do not match the declaration.
         """
         if self.shape_function is None:
             raise ShapeInferenceError(

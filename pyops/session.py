@@ -35,7 +35,7 @@ from .engines import extensions, extensions_plain, native
 from .engines.choice import Engine, choose
 from .engines.extensions_plain import get_library_path as get_library_path
 from .engines.extensions_registry import domains as published_domains
-from .errors import ModelError
+from .errors import InputError, ModelError
 from .interrupts import interrupts_deferred
 from .model import ModelSource
 from .op import Op
@@ -69,9 +69,11 @@ class InferenceSession(onnxruntime.InferenceSession):
 
     Raises
     ------
+    FileNotFoundError
+        There is no such model file.
     ModelError
-        The model and the declared ops disagree, or ONNX Runtime refuses the model for want of an
-        operator; the message lists what is missing.
+        The source is no model, or a protobuf too large to be serialized; the model and the declared ops disagree; or
+        ONNX Runtime refuses the model for want of an operator, and the message lists what is missing.
     EngineError
         The engine does not work here, or cannot carry an op of the model.
     PluginError
@@ -180,6 +182,8 @@ class InferenceSession(onnxruntime.InferenceSession):
 
         Raises
         ------
+        InputError
+            An input or a wanted output is no tensor, beside one of bfloat16, float8 or a 4-bit type.
         BaseException
             Whatever a kernel raises, as itself.
         """
@@ -200,6 +204,15 @@ class InferenceSession(onnxruntime.InferenceSession):
         raise failure.pop()
 
     def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
+        # They travel as OrtValue, which ONNX Runtime's bindings neither make of a sequence nor read one from.
+        fetched = [item for item in self.get_outputs() if not output_names or item.name in output_names]
+        for item in (*self.get_inputs(), *fetched):
+            if not item.type.startswith("tensor("):
+                raise InputError(
+                    f"{item.name!r} is {item.type}; in a model with inputs or outputs of bfloat16, float8 or 4-bit "
+                    "types, ONNX Runtime's bindings take and give tensors alone: ask for other outputs by name, or "
+                    "take it apart inside the model"
+                )
         feed = {name: ort_values.from_array(value) for name, value in input_feed.items()}
         values = super().run_with_ort_values(output_names, feed, run_options)
         return [ort_values.to_array(value) for value in values]
@@ -254,6 +267,8 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     ------
     EngineError
         `options` is no SessionOptions, or the engine does not work here.
+    MissingDependencyError
+        The engine is onnxruntime-extensions, which is not installed.
 
     Examples
     --------

@@ -196,6 +196,19 @@ def test_an_absent_feed_is_an_error_that_names_it_with_ml_dtypes_too() -> None:
         session.run(None, {"x": np.zeros(3, ml_dtypes.bfloat16)})
 
 
+def test_beside_ml_dtypes_what_is_no_tensor_is_refused_with_what_to_do() -> None:
+    given, made = "bfloat16[2] x, float[2] z", "bfloat16[2] y, seq(float[2]) s"
+    body = "y = Identity(x) s = SequenceConstruct(z)"
+    model = f'<ir_version: 10, opset_import: ["": 20]> g ({given}) => ({made}) {{ {body} }}'
+    session = pyops.InferenceSession(onnx.parser.parse_model(model))
+    feed = {"x": np.ones(2, ml_dtypes.bfloat16), "z": np.ones(2, np.float32)}
+    with pytest.raises(
+        pyops.errors.InputError, match=r"'s' is seq\(tensor\(float\)\); .* ask for other outputs by name"
+    ):
+        session.run(None, feed)
+    assert session.run(["y"], feed)[0].tolist() == [1, 1]
+
+
 def test_strings_and_ml_dtypes_go_together() -> None:
     @onnx_op("tests::Name")
     def name(x: NDArray[ml_dtypes.bfloat16], names: NDArray[np.str_]) -> NDArray[np.str_]:
