@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from typing import Any
 
 from . import plugins
+from .engines.c_api import OLDEST, is_too_old
 from .origin import package
 
 PACKAGES = (
@@ -34,7 +35,6 @@ _SHARED = ("onnxruntime", "cupy")
 """Modules of which several packages have one each; only one of these may be installed."""
 _TIMEOUT = 120
 _AT_ONCE = 4
-_OLDEST_ONNXRUNTIME = (1, 28)
 
 
 class State(StrEnum):
@@ -215,10 +215,9 @@ def _onnxruntime(machine: Machine) -> Iterator[Finding]:
         return
     number, providers = result.answer
     yield Finding("execution providers", State.OK, ", ".join(providers))
-    if tuple(map(int, number.split(".")[:2])) < _OLDEST_ONNXRUNTIME:
-        oldest = ".".join(map(str, _OLDEST_ONNXRUNTIME))
-        fix = f'pip install "{packages[0]}>={oldest}"' if packages else ""
-        yield Finding("ONNX Runtime", State.BROKEN, f"{number} is older than {oldest}", fix)
+    if is_too_old(number):
+        fix = f'pip install "{packages[0]}>={OLDEST}"' if packages else ""
+        yield Finding("ONNX Runtime", State.BROKEN, f"{number} is older than {OLDEST}", fix)
     elif packages == ["onnxruntime-gpu"] and "CUDAExecutionProvider" not in providers:
         text = "onnxruntime-gpu is installed and offers no CUDAExecutionProvider"
         yield Finding("ONNX Runtime", State.BROKEN, text, reinstall)

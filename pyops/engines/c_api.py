@@ -21,8 +21,8 @@ from typing import Any
 from ..errors import EngineError
 
 API_VERSION = 25
-# Older ones abort when a shape function knows of an output that the model does not use.
-OLDEST_MINOR = 28
+OLDEST = "1.28"
+"""Of ONNX Runtime. Older ones abort when a shape function knows of an output that the model does not use."""
 
 ORT_FAIL = 1
 _OUT_OF_MEMORY = re.compile("Failed to allocate memory|storage size overflow")
@@ -93,6 +93,12 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
 }
 
 
+def is_too_old(version: str) -> bool:
+    """Whether this version of ONNX Runtime is older than the oldest that pyops runs with."""
+    installed, oldest = (tuple(map(int, text.split(".")[:2])) for text in (version, OLDEST))
+    return installed < oldest
+
+
 class Api:
     """One ``OrtApi`` table; each function is an attribute under its C name.
 
@@ -105,7 +111,7 @@ class Api:
         for name, (_, parameters) in _FUNCTIONS.items():
             address = self.address(name)
             if not address:
-                raise EngineError(f"this ONNX Runtime's C API lacks {name}; pyops needs onnxruntime 1.28 or later")
+                raise EngineError(f"this ONNX Runtime's C API lacks {name}; pyops needs onnxruntime {OLDEST} or later")
             setattr(self, name, PYFUNCTYPE(c_void_p, *parameters)(address))
 
     def __getattr__(self, name: str) -> Any:
@@ -238,9 +244,8 @@ def load() -> Api:
             f"pyops hosts kernels through ONNX Runtime's C API on Linux (x86-64 and AArch64); this is "
             f"{sys.platform} on {platform.machine()}"
         )
-    minor = int(__version__.split(".")[1])
-    if minor < OLDEST_MINOR:
-        raise EngineError(f"pyops needs onnxruntime 1.{OLDEST_MINOR} or later; {__version__} is installed")
+    if is_too_old(__version__):
+        raise EngineError(f"pyops needs onnxruntime {OLDEST} or later; {__version__} is installed")
     path = Path(bindings.__file__).with_name(f"libonnxruntime.so.{__version__}")
     try:
         library = ctypes.PyDLL(str(path))
