@@ -135,7 +135,7 @@ def _python_signature(function: Any, op_type: str) -> inspect.Signature:
         raise DeclarationError(f"{op_type}: {function!r} is not a function; put @onnx_op on a function")
     try:
         return inspect.signature(function)
-    except ValueError:  # NumPy's ufuncs, among others, have no signature that Python could read
+    except ValueError:  # some built-in functions, and ufuncs before NumPy 2.4, have none that Python could read
         return inspect.signature(lambda *inputs, **attributes: None)
 
 

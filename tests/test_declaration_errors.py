@@ -51,6 +51,7 @@ INPUTS = {
     "longdouble": (NDArray[np.longdouble], "ONNX has no element type for np.longdouble; use one that ONNX has"),
     "bytes": (NDArray[np.bytes_], "ONNX has no element type for np.bytes_"),
     "dates": (NDArray[np.datetime64], "ONNX has no element type for np.datetime64"),
+    "a class that has no dtype": (NDArray[np.character], "ONNX has no element type for np.character"),
     "a dtype": (NDArray[np.dtype("float32")], "float32 is no element type; write a NumPy scalar type such as"),
     "a free TypeVar": (NDArray[Free], 'TypeVar Free allows any type; constrain it: Free = TypeVar("Free", np.float32'),
     "a TypeVar over Python types": (NDArray[Python], "in the TypeVar Python, float is no NumPy type; write np.float32"),
@@ -67,6 +68,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Converting .* to a dtype:DeprecationWarning")  # an error in later releases of NumPy
 @pytest.mark.parametrize(("hint", "fragment"), INPUTS.values(), ids=INPUTS)
 def test_an_input_hint_that_cannot_be_read_names_the_parameter_and_the_fix(hint, fragment):
     def function(x):

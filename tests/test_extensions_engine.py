@@ -65,6 +65,29 @@ def test_what_it_cannot_carry_is_one_line_per_op_that_names_the_native_engine():
     pyops.InferenceSession(model, engine="native").run(None, {"x": x})
 
 
+def test_so_are_more_outputs_and_choices_of_types_than_it_has_room_for():
+    @onnx_op("ext::Outputs")
+    def outputs(x: F32) -> tuple[(F32,) * 257]:
+        return (x,) * 257
+
+    @onnx_op("ext::Choices")
+    def choices(x: NDArray[np.number], y: NDArray[np.number], z: NDArray[np.number]) -> F32:
+        return x
+
+    nodes = [
+        helper.make_node("Outputs", ["x"], [f"a{index}" for index in range(257)], domain="ext"),
+        helper.make_node("Choices", ["a0", "a1", "a2"], ["y"], domain="ext"),
+    ]
+    model = make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], {"ext": 1})
+    with pytest.raises(EngineError) as caught:
+        session(model)
+    assert str(caught.value).splitlines()[1:] == [
+        "  - ext::Outputs: onnxruntime-extensions cannot carry its 257 outputs (256 at most); the native engine can",
+        "  - ext::Choices: onnxruntime-extensions cannot carry its type parameters, of which there are more than 256 "
+        "choices; the native engine can",
+    ]
+
+
 def test_of_an_op_of_several_types_it_carries_those_it_can():
     @onnx_op("ext::Same")
     def same(x: NDArray[Half]) -> NDArray[Half]:

@@ -135,6 +135,10 @@ def out(x: F32, y: F32 | None = None, *, rate: float = 0.5, table: list[int] = [
 def add(x: F32) -> F32:
     return x
 
+@onnx_op("com.microsoft.extensions::Op")
+def op(x: F32) -> F32:
+    return x
+
 for _ in range(2):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -148,6 +152,8 @@ left out:
 ints attribute 'table'; the native engine can
   - left::Add: onnxruntime-extensions cannot carry its name 'Add', which ONNX Runtime's optimizers take for ONNX's \
 operator; the native engine can
+  - com.microsoft.extensions::Op: onnxruntime-extensions cannot carry its domain 'com.microsoft.extensions', which is \
+another library's; the native engine can
 
 True
 """

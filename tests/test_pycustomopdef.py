@@ -152,8 +152,8 @@ class Scaler:
 
 @pytest.mark.parametrize(
     "function",
-    [np.negative, functools.partial(np.multiply, np.float32(-1)), Scaler(), np.round],
-    ids=["a ufunc", "a partial", "an object", "a function"],
+    [np.negative, functools.partial(np.multiply, np.float32(-1)), Scaler(), np.round, max],
+    ids=["a ufunc", "a partial", "an object", "a function", "one that Python cannot read"],
 )
 def test_any_callable_may_be_decorated(function):
     op = onnx_op(op_type="a::Callable")(function)

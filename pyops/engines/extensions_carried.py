@@ -19,9 +19,9 @@ def obstacles(signature: Signature) -> list[str]:
         if not set(parameter.dtypes) & set(CARRIED):
             found.append(f"type {' or '.join(map(dtype_name, parameter.dtypes))}")
     if len(signature.outputs) > MOST_OUTPUTS:
-        found.append(f"more than {MOST_OUTPUTS} outputs")
+        found.append(f"{len(signature.outputs)} outputs ({MOST_OUTPUTS} at most)")
     if not found and len(choices(signature)) > MOST_CHOICES:
-        found.append(f"more than {MOST_CHOICES} choices of its types")
+        found.append(f"type parameters, of which there are more than {MOST_CHOICES} choices")
     return found
 
 

@@ -164,9 +164,9 @@ def dtype_of(code: int) -> DType:
     Raises
     ------
     InputError
-        NumPy lacks it.
+        It is newer than this pyops.
     """
     row = from_ort(code)
     if row is None:
-        raise InputError(f"a tensor has element type {code} of ONNX Runtime, which NumPy lacks")
+        raise InputError(f"a tensor has element type {code} of ONNX Runtime, which is newer than this pyops; cast it")
     return row.dtype

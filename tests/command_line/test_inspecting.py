@@ -92,6 +92,17 @@ def test_inspect_spells_attributes_of_every_kind(value: object, spelled: str) ->
     assert node["attributes"] == {"given": spelled}
 
 
+def test_inspect_says_which_attributes_a_function_s_caller_sets() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 20, "typed": 1, "local": 1]>
+        main (float[n] x) => (float[n] y) { y = local.Lifted <amount = 2.0> (x) }
+        <opset_import: ["typed": 1], domain: "local">
+        Lifted <amount> (x) => (y) { y = typed.Plus <by: float = @amount> (x) }
+    """)
+    (node,) = parsed("inspect", save(model), "-i", "typed_ops")["nodes"]
+    assert node["attributes"] == {"by": "that of the function (amount)"}
+
+
 def test_inspect_shows_values_that_are_no_tensors() -> None:
     model = chain("typed::Plus")
     tensor = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [2])
