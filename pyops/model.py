@@ -77,9 +77,7 @@ class Model:
 
     def constants(self) -> Iterator[tuple[str, onnx.TensorProto]]:
         """Every tensor that the model holds, with its name or its node's."""
-        if self.proto is None:
-            return
-        graphs = [self.proto.graph]
+        graphs: list[Any] = [self.proto.graph] if self.proto else []
         for node, _ in self.nodes():
             for attribute in node.attribute:
                 yield node.name, attribute.t
@@ -92,10 +90,8 @@ class Model:
         """The model with its functions inlined, if a hosted node in one has attributes that the caller sets."""
         import onnx.inliner
 
-        if self.proto is None:
-            return self
-        nodes = (node for function in self.proto.functions for node in _nodes(function))
-        if not any(linked_attributes(node) for node in nodes if key_of(node) in hosts):
+        nodes = (node for container, _ in self._containers() for node in _nodes(container))
+        if self.proto is None or not any(linked_attributes(node) for node in nodes if key_of(node) in hosts):
             return self
         proto = onnx.inliner.inline_local_functions(self.proto)
         return Model(proto.SerializeToString(), proto, self.folder)

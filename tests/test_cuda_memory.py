@@ -93,6 +93,9 @@ def test_outputs_that_the_model_does_not_use_have_buffers_too(cupy) -> None:
     assert cuda_session(parse("(float[3] x) => (float[3] a) { a = cuda.Op(x) }")).run(None, {"x": X})[0].tolist() == [
         *(-1, 0, 1)
     ]
+    nameless = parse("(float[3] x) => (float[3] b) { a, b = cuda.Op(x) }")
+    nameless.graph.node[0].output[0] = ""
+    assert cuda_session(nameless).run(None, {"x": X})[0].tolist() == [1, 2, 3]
 
 
 def test_outputs_in_each_other_s_memory_are_copied_before_it_is_written_to(cupy) -> None:

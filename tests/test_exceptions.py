@@ -217,6 +217,20 @@ def test_in_a_session_of_onnxruntime_its_own_error_carries_node_and_traceback(
     assert pyops.last_exception() is current[0]
 
 
+def test_of_exceptions_that_nobody_picks_up_the_last_ones_are_kept() -> None:
+    options = pyops.register_custom_ops(onnxruntime.SessionOptions())
+    options.log_severity_level = 4
+    plain = onnxruntime.InferenceSession(chain("tests::Raise").SerializeToString(), options)
+    current[:] = [OwnError(0, detail="first")]
+    first = weakref.ref(current[0])
+    raised_by(plain)
+    for number in range(1, 100):
+        current[:] = [OwnError(number, detail="later")]
+        raised_by(plain)
+    gc.collect()
+    assert first() is None
+
+
 def test_an_exception_while_the_session_is_created_is_raised_as_itself() -> None:
     @onnx_op("tests::Folded")
     def folded(x: F32) -> F32:

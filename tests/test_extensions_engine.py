@@ -178,18 +178,23 @@ def test_strings_that_it_would_cut_off_or_end_the_process_for_are_refused(value,
 
 
 @pytest.mark.parametrize("data", [b"a\0b", b"\xff"])
-def test_so_are_those_in_the_model(data):
+@pytest.mark.parametrize("is_initializer", [True, False])
+def test_so_are_those_in_the_model(data, is_initializer):
     @onnx_op("ext::Text")
     def text(x: Str) -> Str:
         return x
 
-    tensor = onnx.TensorProto(data_type=onnx.TensorProto.STRING, dims=[1], string_data=[data])
-    nodes = [
-        helper.make_node("Constant", [], ["c"], value=tensor),
-        helper.make_node("Text", ["c"], ["y"], domain="ext"),
-    ]
-    with pytest.raises(InputError, match="constant"):
-        session(make_model(nodes, [], [("y", np.object_, None)], {"ext": 1}))
+    tensor = onnx.TensorProto(name="c", data_type=onnx.TensorProto.STRING, dims=[1], string_data=[data])
+    constant = helper.make_node("Constant", [], ["c"], name="c", value=tensor)
+    model = make_model(
+        [*[constant] * (not is_initializer), helper.make_node("Text", ["c"], ["y"], domain="ext")],
+        [],
+        [("y", np.object_, None)],
+        {"ext": 1},
+    )
+    model.graph.initializer.extend([tensor] * is_initializer)
+    with pytest.raises(InputError, match="constant 'c' holds"):
+        session(model)
 
 
 def test_a_kernel_cannot_return_a_string_that_would_be_cut_off():

@@ -146,6 +146,22 @@ def test_a_kernel_that_keeps_its_input_is_told_and_gets_copies() -> None:
     assert [array.tolist() for array in kept] == [X.tolist()] * 2
 
 
+def test_a_kernel_that_is_known_to_keep_its_input_gets_copies_and_is_told_once() -> None:
+    kept = []
+
+    @onnx_op("seen::Keeps")
+    def keeps(x: F32) -> F32:
+        kept.append(x)
+        return x + x
+
+    made = session("seen::Keeps")
+    with pytest.warns(pyops.errors.KeptArrayWarning):
+        made.run(None, {"x": X})
+    with pyops.profile(made):
+        made.run(None, {"x": X})
+    assert [array.tolist() for array in kept] == [X.tolist()] * 2
+
+
 def test_kernels_that_run_sessions_and_several_threads_are_told_apart() -> None:
     inner = session("seen::Plus")
 
@@ -184,6 +200,7 @@ def test_compiled_kernels_run_as_machine_code_meanwhile(with_shapes: bool) -> No
         assert (first.calls, second.calls, first.bytes_in, second.bytes_in) == (1, 1, size, size)
         assert first.bytes_out == (size if with_shapes else None)
         assert first.around_seconds is None
+        assert str(profile).splitlines()[1].split().count("-") == 2
         assert plain.around_seconds is not None
         (result,) = made.run(None, {"x": np.zeros(shape, np.float32)})
         assert result.tolist() == np.full(shape, 3, np.float32).tolist()

@@ -39,6 +39,13 @@ def test_declaring_again_drops_kernels_and_shape_function_of_the_old_body():
     assert list(op.kernels) == ["cpu"]
 
 
+def test_declaring_again_drops_what_somebody_noted_on_the_op():
+    op = declare(2)
+    vars(op)["remark"] = "old"
+    declare(3)
+    assert not hasattr(op, "remark")
+
+
 def test_declaring_again_with_another_signature_replaces_the_op_and_leaves_the_old_one_working():
     old = declare(2)
 
@@ -116,3 +123,10 @@ def test_an_op_of_a_module_is_pickled_by_its_name(tmp_path, monkeypatch):
     assert copy.deepcopy(module.twice) is module.twice
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply_async(module.work, (module.twice,)).get(60) == [2]
+
+
+def test_an_op_of_a_function_is_copied_by_value():
+    op = declare(2)
+    copied = copy.deepcopy(op)
+    declare(3)
+    assert (op(ONE).tolist(), copied(ONE).tolist()) == ([3], [2])
