@@ -142,6 +142,19 @@ def test_options_that_hold_the_library_from_before_are_an_error_that_says_so():
         session(make_model([node], inputs, [("y", np.float32, None)], {"ext": 1}), options)
 
 
+def test_of_a_model_that_onnxruntime_refuses_its_own_error_comes_where_options_hold_the_library_already():
+    @onnx_op("ext::Same")
+    def same(x: F32) -> F32:
+        return x
+
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(pyops.get_library_path())
+    model = chain("ext::Same", "Neg")
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    with pytest.raises(Exception, match=r"(?s)Type Error.*tensor\(int64\)"):
+        session(model, options)
+
+
 def test_models_in_ort_format_are_refused():
     with pytest.raises(EngineError, match="use engine='native'"):
         session(b"\0\0\0\0ORTM" + bytes(20))

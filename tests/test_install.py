@@ -87,6 +87,15 @@ def test_a_session_whose_model_has_none_of_the_ops_is_left_alone():
             onnxruntime.InferenceSession("no-such-model.onnx")
 
 
+def test_a_model_in_ort_format_may_have_some(model, tmp_path):
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "model.ort")
+    pyops.InferenceSession(model, options)
+    with pyops.install():
+        session = onnxruntime.InferenceSession(options.optimized_model_filepath)
+    assert session.run(None, {"x": x})[0].tolist() == np.sqrt(x).tolist()
+
+
 def test_a_session_of_ours_is_created_as_ever(model):
     with pyops.install():
         assert pyops.InferenceSession(model).run(None, {"x": x})[0].tolist() == np.sqrt(x).tolist()

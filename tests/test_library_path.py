@@ -76,10 +76,13 @@ THEIRS = """
 for i in range(4):
     theirs.onnx_op(op_type=f"half::Theirs{i}")(lambda x: x * 2)
 
-def theirs_alone():
+def theirs_alone(path=None):
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(theirs.get_library_path())
-    return onnxruntime.InferenceSession(chain("half::Theirs0").SerializeToString(), options)
+    model = chain("half::Theirs0")
+    if path:
+        onnx.save(model, path)
+    return onnxruntime.InferenceSession(path or model.SerializeToString(), options)
 
 def declare(count):
     for i in range(count):
@@ -106,22 +109,29 @@ attempt(living.run, None, {"x": x})
     run(THEIRS + script, expected)
 
 
-def test_while_sessions_live_a_domain_of_others_does_not_grow():
+def test_while_sessions_live_a_domain_of_others_does_not_grow(tmp_path, monkeypatch):
     script = """
 ours = pyops.InferenceSession(chain("half::Theirs1"))
 session = theirs_alone()
 declare(1)
-try:
-    pyops.get_library_path()
-except pyops.errors.EngineError as error:
-    print("domain 'half' holds functions declared with onnxruntime-extensions' own" in str(error))
+def refuse():
+    try:
+        pyops.get_library_path()
+    except pyops.errors.EngineError as error:
+        print("domain 'half' holds functions declared with onnxruntime-extensions' own" in str(error))
+refuse()
+session = theirs_alone("model.onnx")
+refuse()
+os.remove("model.onnx")
+refuse()
 attempt(session.run, None, {"x": x})
 attempt(pyops.InferenceSession(chain("half::Theirs1", "half::Ours0")).run, None, {"x": x})
 del session
 attempt(plain(chain("half::Theirs1", "half::Ours0")).run, None, {"x": x})
 attempt(ours.run, None, {"x": x})
 """
-    expected = "True\n[[0.0, 2.0, 4.0]]\n[[1.0, 3.0, 5.0]]\n[[1.0, 3.0, 5.0]]\n[[0.0, 2.0, 4.0]]"
+    expected = "True\n" * 3 + "[[0.0, 2.0, 4.0]]\n[[1.0, 3.0, 5.0]]\n[[1.0, 3.0, 5.0]]\n[[0.0, 2.0, 4.0]]"
+    monkeypatch.chdir(tmp_path)
     run(THEIRS + script, expected)
 
 

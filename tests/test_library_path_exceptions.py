@@ -254,7 +254,9 @@ def test_run_async_hands_the_exceptions_text_to_the_callback(engine):
         living = onnxruntime.InferenceSession(model.SerializeToString(), options)
     else:
         living = pyops.InferenceSession(model, options, engine="extensions")
-    for given, wanted in [(x, None), (x - 1, "ValueError: is negative")]:
+    with pytest.raises(ValueError, match="x"):  # a run that does not start, and leaves nothing of itself
+        living.run_async(None, {}, print, None)
+    for given, wanted in [(x, None), (x - 1, "ValueError: is negative"), (x, None)]:
         answers = queue.Queue()
         living.run_async(None, {"x": given}, lambda *answer, to=answers: to.put(answer), "mine")
         outputs, data, error = answers.get(timeout=30)

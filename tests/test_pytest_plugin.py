@@ -45,6 +45,9 @@ OF_SAMPLES = """
 
     def test_that_fails_the_other_way_round():
         assert Outputs([WRONG]) == [np.where(WRONG == 8, np.float32(7), WRONG)]
+
+    def test_that_fails_of_the_same():
+        assert [WRONG] != Outputs([WRONG])
 """
 
 OF_ISOLATION = """
@@ -159,12 +162,21 @@ def test_sessions_samples_assertions_and_isolation(suite: pytest.Pytester):
         test_isolation=OF_ISOLATION,
         late_library=LIBRARY.replace("Double", "Late").replace("double", "late"),
         # Before all others: nobody has imported anything of pyops.
-        test_alone="import sys\ndef test_that_has_nothing_to_do_with_it(): assert 'pyops.registry' not in sys.modules",
+        test_alone="""
+            import sys
+
+            def test_that_has_nothing_to_do_with_it():
+                assert "pyops.registry" not in sys.modules
+
+            def test_that_fails():
+                assert 1 == 2
+        """,
     )
     alone = suite.runpytest_subprocess("test_alone.py", "-p", "no:hypothesispytest")
-    alone.assert_outcomes(passed=1)
+    alone.assert_outcomes(passed=1, failed=1)
+    alone.stdout.fnmatch_lines(["E*assert 1 == 2"])
     result = suite.runpytest_subprocess("test_samples.py", "test_isolation.py")
-    result.assert_outcomes(passed=10, failed=2)
+    result.assert_outcomes(passed=10, failed=3)
     result.stdout.fnmatch_lines(
         [
             "*test_in_a_session[[]Double(float32[[]2, 3[]])[]] PASSED*",
@@ -172,6 +184,7 @@ def test_sessions_samples_assertions_and_isolation(suite: pytest.Pytester):
             "*test_in_a_session[[]Double(float32[[]3[]])[]] PASSED*",
             "E*differs in 1 of 6 elements, first at [[]1, 1[]]: 10.0 where 11.0 is expected*",
             "E*differs in 1 of 6 elements, first at [[]1, 0[]]: 7.0 where 8.0 is expected*",
+            "E*assert [[]array(*)[]] != *",
         ]
     )
 

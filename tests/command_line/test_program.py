@@ -115,9 +115,10 @@ def test_a_full_stdout_is_said() -> None:
     assert said == "error: the answer cannot be written to stdout: [Errno 28] No space left on device\n"
 
 
-def test_whoever_stops_reading_ends_it_in_silence() -> None:
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_whoever_stops_reading_ends_it_in_silence(options: tuple[str, ...]) -> None:
     gone = "import os; end, start = os.pipe(); os.close(end); os.dup2(start, 1)"
-    assert started("list", before=gone, wanted=1) == ""
+    assert started("list", *options, before=gone, wanted=1) == ""
 
 
 def test_a_closed_stderr_is_none_to_fail_at() -> None:
