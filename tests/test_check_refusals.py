@@ -205,3 +205,15 @@ def test_generated_lists_and_inputs_of_several_types():
 
     reason = check(listed, X[0], scales=[1.0], generate=60, checks="generated")["generated"].reason
     assert not reason.endswith("refuses 0")
+
+
+def test_generated_inputs_of_an_abstract_class_are_of_several_types():
+    seen = set()
+
+    @onnx_op("checked::Kinds")
+    def kinds(x: F32, *others: NDArray[np.integer]) -> F32:
+        seen.add(len({other.dtype for other in others}))
+        return x
+
+    assert check(kinds, X[0], np.int8([1]), np.int8([1]), generate=20, checks="generated").ok
+    assert seen >= {1, 2}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from pyops import errors
+from pyops import devices, errors
 from pyops.engines import native
 from tests.cuda_ops import F32, X, declare, parse
 from tests.cuda_sessions import compute_stream, cuda_session, cupy, logged, needs_the_provider
@@ -42,6 +42,25 @@ def test_the_kernel_runs_on_the_session_s_device_and_stream(cupy) -> None:
         ("leave stream", 0x5EED),
         ("leave device", 0),
     ]
+
+
+def test_hundreds_of_streams_are_told_apart_and_not_all_kept(cupy, monkeypatch) -> None:
+    made = []
+    monkeypatch.setattr(devices, "stream", lambda *given, real=devices.stream: made.append(given[1]) or real(*given))
+    streams = []
+
+    def kernel(x: F32) -> F32:
+        streams.append(cupy.cuda.get_current_stream().ptr)
+        return x + np.float32(1)
+
+    declare(kernel, device_types=("cuda",))
+    session = cuda_session(chain("cuda::Op"))
+    wanted = [*range(1, 100), 99, 1]
+    for pointer in wanted:
+        with compute_stream(pointer):
+            session.run(None, {"x": X})
+    assert streams == wanted
+    assert made == [*range(1, 100), 1]
 
 
 def test_stream_and_device_are_left_when_the_kernel_raises(cupy) -> None:

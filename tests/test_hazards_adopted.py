@@ -226,3 +226,16 @@ def test_the_process_ends_with_living_sessions(library: bool) -> None:
         attempt(living.run, None, {"x": x})
     """
     run_adopted(script, "[[1.0, 2.0, 3.0]]", library)
+
+
+def test_one_that_cannot_be_hosted_is_an_error_where_a_model_needs_it() -> None:
+    script = """
+        extensions.onnx_op(op_type="adopted::Odd", inputs=[PyCustomOpDef.dt_float] * 3)(lambda x: x)
+        extensions.onnx_op(op_type="adopted::Op")(lambda x: x)
+        attempt(run, "adopted::Op")
+        try:
+            session("adopted::Odd")
+        except pyops.errors.ModelError as error:
+            print("adopted::Odd" in str(error), "cannot be called with the 3 declared inputs" in str(error))
+    """
+    run_adopted(script, "[[0.0, 1.0, 2.0]]\nTrue True", library=False)

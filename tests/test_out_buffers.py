@@ -55,6 +55,26 @@ def test_where_the_shape_is_not_known_it_gets_none(shape: str | None) -> None:
     assert seen == [None]
 
 
+def test_shapes_are_inferred_once_unless_there_were_hundreds_since() -> None:
+    seen = []
+
+    @onnx_op("out::Double")
+    def double(x: F32, *, out: F32 | None = None) -> F32:
+        return np.multiply(x, 2, out=out)
+
+    @double.register_shape_inference
+    def _(x: Any) -> Any:
+        seen.append(x.shape)
+        return x
+
+    text = '<ir_version: 8, opset_import: ["" : 17, "out" : 1]> g (float[n] x) => (float[n] y) { y = out.Double(x) }'
+    session = pyops.InferenceSession(onnx.parser.parse_model(text))
+    sizes = [*range(300), 299, 0]
+    for size in sizes:
+        assert session.run(None, {"x": np.ones(size, np.float32)})[0].tolist() == [2] * size
+    assert [shape for shape in seen if shape in {(0,), (299,)}] == [(0,), (299,), (0,)]
+
+
 def test_what_is_returned_and_is_not_out_is_copied() -> None:
     @onnx_op("out::Ignore")
     def ignore(x: F32, *, out: tuple[F32, F32] | None = None) -> tuple[F32, F32]:

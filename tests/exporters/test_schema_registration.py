@@ -240,6 +240,17 @@ def test_redeclaration_replaces(ops, schemas):
     assert described(check(model))["y"] == (3, [8])
 
 
+def test_a_declaration_that_is_undone_is_replaced_too(ops, schemas):
+    with pyops.testing.isolated_declarations():
+
+        @onnx_op("known::Late", version=3)
+        def changed(x: NDArray[np.int8]) -> NDArray[np.int8]:
+            return x
+
+        assert onnx.defs.get_schema("Late", 3, "known").inputs[0].type_str == "tensor(int8)"
+    assert onnx.defs.get_schema("Late", 3, "known").inputs[0].type_str == "tensor(float)"
+
+
 def test_every_version_stands_beside_the_others(ops, schemas):
     @onnx_op("known::Late", version=5)
     def late(x: F32) -> F32:
