@@ -121,6 +121,20 @@ def test_what_numba_cannot_compile_is_said_with_its_reason_and_line() -> None:
         assert 'compile="try"' in text
 
 
+def test_what_a_call_lacked_may_be_defined_after_it() -> None:
+    @onnx_op("compiled::Early", compile=True)
+    def early(x: F32) -> F32:
+        return helper(x)
+
+    with pytest.raises(CompileError, match="Untyped global name 'helper'"):
+        early(X)
+
+    def helper(x: Any) -> Any:
+        return x + x
+
+    assert early(X).tolist() == (2 * X).tolist()
+
+
 def test_try_runs_the_plain_kernel_and_says_why_once() -> None:
     @onnx_op("compiled::Tried", compile="try")
     def tried(x: F32) -> F32:
@@ -144,7 +158,7 @@ def test_try_runs_the_plain_kernel_and_says_why_once() -> None:
 )
 def test_a_result_of_another_type_is_a_compile_error(result: str, message: str) -> None:
     names = {"np": np, "F32": F32}
-    exec(f"def wrong(x: F32) -> F32:\n    return {result}", names)
+    exec(f"def wrong(x: F32, *, out: F32 | None = None) -> F32:\n    return {result}", names)
     with pytest.raises(CompileError, match=message):
         onnx_op("compiled::Wrong", compile=True)(names["wrong"]).compile()
 

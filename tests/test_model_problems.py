@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from google.protobuf.message import EncodeError
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
@@ -198,6 +199,17 @@ def test_an_attribute_that_onnxruntime_would_cut_off_is_said() -> None:
     broken.attribute.append(onnx.AttributeProto(name="modes", type=onnx.AttributeProto.STRINGS, strings=[b"a\0b"]))
     with pytest.raises(ModelError, match="attribute 'modes' holds a NUL character"):
         pyops.InferenceSession(in_graph(broken, np.float32))
+
+
+def test_a_model_that_protobuf_cannot_serialize_is_said_with_the_fix() -> None:
+    class TooLarge:
+        graph = None
+
+        def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
+            raise EncodeError("Failed to serialize proto")
+
+    with pytest.raises(ModelError, match=r"\(Failed to serialize proto\); protobuf takes 2 GB: .* and pass the path"):
+        pyops.InferenceSession(TooLarge())  # type: ignore[arg-type] # in the place of gigabytes
 
 
 def test_a_node_without_a_name_is_named_by_its_output() -> None:

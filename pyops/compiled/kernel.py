@@ -174,6 +174,8 @@ class CompiledKernel:
                     kinds = typeof(inputs), typeof(values), typeof(outs)
                     reason = self._callable(dtypes, out is not None).compile(kinds)
                 if reason is not None:
+                    if not self._ready:  # what it refers to may be there by the next call
+                        self._callables.clear()
                     self._refuse(key, what, reason)
                     return False
                 self._ready.add(key)
