@@ -153,6 +153,25 @@ def test_what_torch_has_no_use_for_says_so():
     assert "neither float64 nor float32" in report["torch_gradients"].reason
     assert "no tensors among its inputs" in check(ones, size=2, checks=OF_TORCH)["torch_export"].reason
 
+    @onnx_op("checked.torch::Labelled")
+    def labelled(x: F32, labels: NDArray[np.str_] | None = None) -> F32:
+        return x + x
+
+    labelled.register_shape_inference(lambda x, labels=None: x)
+    report = check(labelled, X, checks="torch_eager")
+    assert "input 'labels' is string, and torch has no such tensors" in report["torch_eager"].reason
+
+
+def test_a_shape_function_that_cannot_have_torch_s_sizes_is_found():
+    @onnx_op("checked.torch::Square")
+    def square(x: F32) -> F32:
+        return x + x
+
+    known: dict[Any, Any] = {}
+    square.register_shape_inference(lambda x: known.setdefault(x.shape, x))
+    report = check(square, X, checks="torch_opcheck", raise_exception=False)
+    assert "opcheck's test_aot_dispatch_dynamic: unhashable type" in report["torch_opcheck"].reason
+
 
 def test_a_backward_formula_that_raises_is_a_failure(op):
     def fail(context, gradient):
