@@ -62,6 +62,16 @@ def test_inputs_may_be_named_and_outputs_given():
     assert sample.returned is None
 
 
+def test_a_list_may_come_from_an_iterator():
+    @onnx_op("sampled::Weighted")
+    def weighted(x: F32, *, weights: list[float]) -> F32:
+        return x * np.float32(sum(weights))
+
+    sample = Sample(weighted, X, weights=map(float, "12"))
+    assert sample.id == "Weighted(float32[3], weights=[1.0, 2.0])"
+    assert sample.expected() == sample.expected() == X * 3
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

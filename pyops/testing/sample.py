@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,10 +56,15 @@ class Sample:
     """
 
     def __init__(self, op: AnyOp, /, *inputs: Any, **attributes: Any) -> None:
-        arrays, _ = kernel.split_arguments(op.signature, inputs, attributes)
+        arrays, converted = kernel.split_arguments(op.signature, inputs, attributes)
         self.op = op
         self.inputs = tuple(arrays)
-        self.attributes = {name: value for name, value in attributes.items() if op.signature.attribute(name)}
+        # An iterator is at its end by now.
+        self.attributes = {
+            name: converted[name] if isinstance(value, Iterator) else value
+            for name, value in attributes.items()
+            if op.signature.attribute(name)
+        }
         self.made_up = False
         self.returned: Outputs | None = None
         self.id = _spell_call(op, self.inputs, self.attributes)
