@@ -6,7 +6,7 @@ import pytest
 import pyops
 from pyops.errors import EngineError
 from tests.models import chain
-from tests.scripts import PREAMBLE, run_plain_script
+from tests.scripts import PREAMBLE, run_plain_script, run_script
 
 pytest.importorskip("onnxruntime_extensions")
 
@@ -46,7 +46,9 @@ print(len(caught), "extensions engine" in str(caught[0].message), "sparc" in str
 try:
     pyops.InferenceSession(chain("ext::AddOne"), engine="native")
 except pyops.errors.EngineError as error:
+    problem = error
     print(str(error).endswith("this is linux on sparc"))
+print(pyops.testing.check(add_one, x, checks="engine_native")["engine_native"].reason == str(problem))
 """
 
 
@@ -59,8 +61,30 @@ def test_where_native_does_not_work_it_takes_over_and_says_so_once():
         [[1.0, 2.0, 3.0]]
         1 True True
         True
+        True
         """,
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("onnxruntime.__version__ = '1.27.0'", "pyops needs onnxruntime 1.28 or later; 1.27.0 is installed"),
+        ("onnxruntime.__version__ = '1.999.0'", "libonnxruntime.so.1.999.0 is not the C library of ONNX Runtime 1.999"),
+        ("pyops.engines.c_api.API_VERSION = 999", "does not offer version 999 of its C API"),
+    ],
+    ids=["older", "without-its-library", "without-the-interface"],
+)
+def test_a_release_that_native_does_not_work_with_is_said(change: str, message: str) -> None:
+    script = f"""
+        import pyops.engines.c_api
+        {change}
+        try:
+            pyops.InferenceSession(chain("Neg"), engine="native")
+        except pyops.errors.EngineError as error:
+            print({message!r} in str(error))
+    """
+    run_script(script, "True")
 
 
 def test_without_onnxruntime_extensions_the_error_says_what_to_install():
@@ -74,9 +98,11 @@ def add_one(x: F32) -> F32:
 attempt(lambda: pyops.InferenceSession(chain("ext::AddOne"), engine="extensions"))
 attempt(pyops.get_library_path)
 attempt(pyops.InferenceSession(chain("ext::AddOne")).run, None, {"x": x})
+print(pyops.testing.check(add_one, x, checks="engine_extensions")["engine_extensions"].reason)
 """
     message = (
         "MissingDependencyError this needs onnxruntime-extensions, which cannot be imported (import of "
         "onnxruntime_extensions halted; None in sys.modules); pip install onnxruntime-extensions"
     )
-    run_plain_script(PREAMBLE + script, f"{message}\n{message}\n[[1.0, 2.0, 3.0]]")
+    not_run = "onnxruntime-extensions is not installed: pip install onnxruntime-extensions"
+    run_plain_script(PREAMBLE + script, f"{message}\n{message}\n[[1.0, 2.0, 3.0]]\n{not_run}")

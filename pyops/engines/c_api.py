@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from ctypes import PYFUNCTYPE, c_char_p, c_int, c_size_t, c_uint32, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import EngineError
 
@@ -114,8 +114,9 @@ class Api:
                 raise EngineError(f"this ONNX Runtime's C API lacks {name}; pyops needs onnxruntime {OLDEST} or later")
             setattr(self, name, PYFUNCTYPE(c_void_p, *parameters)(address))
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{name} is not among the functions pyops uses of ONNX Runtime's C API")
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def address(self, name: str) -> int:
         """Where a function lies; 0 where this ONNX Runtime lacks it."""

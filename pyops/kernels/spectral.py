@@ -84,7 +84,7 @@ def _iterating(op: str, a: Array) -> Iterator[None]:
     except np.linalg.LinAlgError as error:
         raise np.linalg.LinAlgError(
             f"{op}: the algorithm failed to converge because an input matrix is ill-conditioned or has too many "
-            "repeated values; use float64"
+            "repeated values; use float64, and values that are fewer orders of magnitude apart"
         ) from error
 
 

@@ -130,6 +130,7 @@ def test_doctor_says_what_exporting_needs(monkeypatch: pytest.MonkeyPatch) -> No
         machine(["onnxruntime"]),
         machine(["onnxruntime"], native=Probe(failure="this is darwin on arm64")),  # extensions takes over
         machine(["onnxruntime"], ["cupy-cuda12x"], cupy=Probe([1, 12080, 13000])),
+        replace(machine(["onnxruntime"]), probes={name: WORKS[name] for name in WORKS.keys() - {"extensions"}}),
     ],
 )
 def test_doctor_succeeds_where_ops_run(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,9 +182,11 @@ def test_doctor_imports_plug_ins_elsewhere(folder: Path, monkeypatch: pytest.Mon
 
 def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(pyops.doctor.PROBES, "numba")  # which takes long
+    monkeypatch.setattr(pyops.doctor, "PACKAGES", (*pyops.doctor.PACKAGES, "not-installed-anywhere"))
     report = parsed("doctor")
     states = {item["what"]: item["state"] for item in report["findings"]}
-    assert states["engine native"] == states["engine extensions"] == "ok"
+    assert states["engine native"] == states["engine extensions"] == states["numpy"] == "ok"
+    assert "not-installed-anywhere" not in states
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 import pyops
+import pyops.__main__
 from tests.commands import command, quick_medians, save
 from tests.models import chain
 
@@ -80,6 +81,12 @@ def test_without_the_extra_it_is_named(missing: str) -> None:
     assert done.stderr == (
         f'error: the command line needs {missing}, which is not installed: pip install "onnx-pyops[cli]"\n'
     )
+
+
+def test_a_broken_installation_of_ours_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyops.cli.app", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pyops\.cli\.app"):
+        pyops.__main__.main()
 
 
 def test_progress_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:

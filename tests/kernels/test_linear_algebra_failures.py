@@ -18,6 +18,7 @@ BATCH = np.stack([REGULAR, SINGULAR, 2 * REGULAR])
 INDEFINITE = np.array([[4.0, 1, 2], [1, -3, 5], [2, 5, 9]])
 NAN = np.full((3, 3), np.nan)
 EYE = np.eye(3)
+FAR_APART = np.array([[0.0, 0, 0, 0], [0, 0, 0, 0], [2e292, 0, 0, 0], [0, 3e24, 5e21, 0]])
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,7 @@ def test_a_failure_is_an_error_where_it_is_to_be_checked(op, inputs, message):
         (pinv, (NAN,), "Pinv: .*non-finite values"),
         (lstsq, (NAN, EYE), "Lstsq: .*non-finite values"),
         (eigh, (NAN,), "Eigh: .*non-finite values"),
+        (eigh, (FAR_APART,), "Eigh: the algorithm failed to converge .*; use float64, and values that are fewer"),
         (eig, (NAN,), "Eig: .*non-finite values; look for what made them"),
         (eigvals, (np.full((2, 2), np.inf),), "Eigvals: .*non-finite values"),
     ],
