@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 Table = Sequence[Sequence[str]]
@@ -12,12 +13,12 @@ Part = str | Table
 """A line of text, or a table; one without rows is not shown."""
 
 
-class Shown:
+class Shown(ABC):
     """What is lines and tables: text in a terminal, and HTML in a notebook."""
 
+    @abstractmethod
     def parts(self) -> list[Part]:
         """Its lines and tables, from top to bottom."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         parts = filled(self.parts())

@@ -205,7 +205,7 @@ def test_a_model_that_protobuf_cannot_serialize_is_said_with_the_fix() -> None:
     class TooLarge:
         graph = None
 
-        def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
+        def SerializeToString(self) -> bytes:
             raise EncodeError("Failed to serialize proto")
 
     with pytest.raises(ModelError, match=r"\(Failed to serialize proto\); protobuf takes 2 GB: .* and pass the path"):

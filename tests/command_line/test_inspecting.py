@@ -54,6 +54,18 @@ def test_list_names_plug_ins_and_imports_them_only_when_asked(folder: Path, monk
     assert [item["domain"] for item in parsed("list", "--plugins")["ops"] if item["domain"] == "typed.plugin"]
 
 
+def test_inspect_names_the_module_where_its_package_is_installed_by_half(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = folder / "half"
+    site.mkdir()
+    install(site, "renamed-since", "half_installed", PLUGIN.replace("typed.plugin", "half"))
+    (site / "half_installed-2.5.dist-info" / "top_level.txt").write_text("half_installed")
+    monkeypatch.syspath_prepend(site)
+    imports = parsed("inspect", save(chain("half::Same")), "-i", "half_installed")["imports"]
+    assert {"domain": "half", "version": 1, "provider": "module half_installed"} in imports
+
+
 def test_inspect_says_which_kernel_runs_each_custom_node() -> None:
     model = chain("typed::Plus", "Neg", "typed::Plus")
     model.graph.node[0].attribute.append(onnx.helper.make_attribute("by", 0.1))
