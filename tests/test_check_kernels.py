@@ -94,6 +94,18 @@ def test_the_first_input_is_not_to_be_kept_either():
         check(keeps_first, X, checks="inputs_*")
 
 
+def test_a_kernel_whose_calls_get_shorter_is_tried_in_threads_all_the_same():
+    left = iter(range(1000, 0, -1))
+
+    @onnx_op("checked::Shorter")
+    def shorter(x: F32) -> F32:
+        for _ in range(next(left)):
+            pass
+        return x + x
+
+    assert check(shorter, X, checks="thread_safe").ok
+
+
 def test_memory_of_a_thread_is_its_own():
     local = threading.local()
 
