@@ -225,3 +225,18 @@ def test_a_compiled_kernel_is_held_against_the_plain_function():
     assert check(wraps, x, checks=checks).ok
     report = check(differs, x, checks=checks, raise_exception=False)
     assert [result.name for result in report.failed] == ["compiled"]
+
+
+@pytest.mark.exhaustive
+def test_inputs_that_a_compiled_kernel_has_no_form_for_in_sessions_are_passed_over():
+    pytest.importorskip("numba")
+
+    @onnx_op("checked::Filled", compile=True)
+    def filled(x: F32, *, out: F32 | None = None) -> F32:
+        if out is None:
+            return x + np.float32(1)
+        out[:] = x + np.float32(1)  # which numba refuses for an array without dimensions
+        return out
+
+    filled.register_shape_inference(lambda x: x)
+    assert check(filled, X[0], checks="engine_native").ok

@@ -131,6 +131,15 @@ def test_machine_code_serves_changing_ranks_and_shapes(python_calls: list[int]) 
     assert len(python_calls) == len(shapes)
 
 
+@pytest.mark.exhaustive
+def test_of_thousands_of_shapes_the_last_ones_are_known(python_calls: list[int]) -> None:
+    session = session_for("y = compiled.Loop(x)")
+    sizes = range(2060)
+    for size in (*sizes, 2059, 0):
+        assert session.run(None, {"x": np.ones(size, np.float32)})[0].tolist() == [2] * size
+    assert len(python_calls) == len(sizes) + 1
+
+
 def test_several_dtypes_of_one_op_in_one_model() -> None:
     session = session_for(
         "y = compiled.Loop(x) b = compiled.Loop(a)", "float[n] x, int64[n] a", "float[m] y, int64[m] b"
