@@ -26,7 +26,8 @@ def to_onnx_inputs(model: Any, *args: Any, **kwargs: Any) -> dict[str, np.ndarra
     *args, **kwargs
         As for the torch model: nested tuples, lists and dicts are taken apart, None is left out,
         and so are numbers that the export made constants of. Complex numbers become pairs along a
-        last dimension.
+        last dimension. Keywords go to the inputs that are named after them; where there are none, in
+        the order in which the model was exported with them.
 
     Returns
     -------
@@ -37,6 +38,8 @@ def to_onnx_inputs(model: Any, *args: Any, **kwargs: Any) -> dict[str, np.ndarra
     ------
     ExportError
         More or fewer tensors than inputs.
+    InputError
+        A tensor's dtype is one that NumPy and ONNX lack.
 
     Examples
     --------
@@ -65,6 +68,11 @@ def to_onnx_outputs(result: Any) -> list[np.ndarray[Any, Any]]:
     -------
     list of numpy.ndarray
 
+    Raises
+    ------
+    InputError
+        A tensor's dtype is one that NumPy and ONNX lack.
+
     Examples
     --------
     >>> import exporters, torch
@@ -77,7 +85,7 @@ def to_onnx_outputs(result: Any) -> list[np.ndarray[Any, Any]]:
 def input_values(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     """The argument for each input of an exported model: nested ones flattened, None dropped.
 
-    Keywords go by name where an input has it, the rest in order.
+    Keywords go by name where inputs are named after them, the rest in order.
 
     Raises
     ------
@@ -85,7 +93,7 @@ def input_values(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[st
         More or fewer tensors than inputs.
     """
     named = {name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor) and name in names}
-    unnamed = (args, {name: value for name, value in kwargs.items() if name not in named})
+    unnamed = (args, _in_order(names, {name: value for name, value in kwargs.items() if name not in named}))
     leaves = present_leaves(unnamed)
     given = tensor_leaves(unnamed)
     missing = len(names) - len(named)
@@ -97,6 +105,17 @@ def input_values(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[st
     # Numbers are constants of the graph, unless they were exported as dynamic.
     rest = iter(given if len(given) == missing else leaves)
     return [named[name] if name in named else next(rest) for name in names]
+
+
+def _in_order(names: Sequence[str], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Nested keywords as the inputs named after them follow each other (``past_0`` is of ``past``); else as given."""
+    owners = [max((key for key in kwargs if name.startswith(f"{key}_")), key=len, default="") for name in names]
+    nested = [key for key, value in kwargs.items() if tensor_leaves(value)]
+    if not set(nested) <= set(owners):
+        return kwargs
+    following = iter(sorted(nested, key=owners.index))
+    keys = [next(following) if key in nested else key for key in kwargs]
+    return {key: kwargs[key] for key in keys}
 
 
 def _input_names(model: Any) -> list[str]:

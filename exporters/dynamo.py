@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ._torch_private.exporter import complex32_known, torchlib_read_once
+from .errors import ExportError
 from .finishing.finish import finished
 from .program import Model, Program
 from .translation_table import translation_table
@@ -52,4 +53,10 @@ def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> P
             assert exported is not None
             exported.model.opset_imports[""] = arguments["opset_version"]
     assert exported is not None  # with dynamo=True it never is
+    wanted, version = arguments.get("opset_version"), exported.model.opset_imports.get("")
+    if wanted and version != wanted:
+        raise ExportError(
+            f"torch's exporter makes a model of opset {version}, which it cannot convert to opset {wanted}; leave out "
+            "opset_version"
+        )
     return Program(exported.model, exported.exported_program)

@@ -74,6 +74,27 @@ def default_opset() -> int:
     return int(_constants.ONNX_DEFAULT_OPSET)
 
 
+@guarded("torch.onnx._internal.exporter._dynamic_shapes.from_dynamic_axes_to_dynamic_shapes")
+def shapes_of_axes(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The ``dynamic_shapes`` that ``dynamic_axes`` among these arguments mean, and the model's arguments for them."""
+    from torch.onnx._internal.exporter._dynamic_shapes import from_dynamic_axes_to_dynamic_shapes as convert
+
+    outputs = set(arguments.get("output_names") or ())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is deprecated", DeprecationWarning)
+        shapes, args, keywords = convert(
+            model,
+            args,
+            kwargs,
+            dynamic_axes=arguments["dynamic_axes"],
+            input_names=arguments.get("input_names"),
+            output_names=outputs,
+        )
+    return shapes, args, keywords or {}
+
+
 @guarded("ONNXRegistry.get_decomps")
 def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
     """The function by which torch's exporter translates an operator of real numbers, if it has one."""

@@ -15,6 +15,7 @@ import torch
 from pyops.errors import PyopsError
 
 from .. import dynamo
+from .._torch_private.exporter import shapes_of_axes
 from .._torch_private.operators import OpOverload, qualified_name
 from ..errors import ExportError
 from ..explanations import causes
@@ -59,6 +60,9 @@ def export(
     """
     if carriers.torch:
         use_fallback()
+    if arguments.get("dynamic_axes") and not isinstance(model, torch.export.ExportedProgram):
+        shapes, args, kwargs = shapes_of_axes(model, args, arguments.get("kwargs") or {}, arguments)
+        arguments |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
     attempts = Attempts(model, args, arguments, carriers)
     failure = None
     try:

@@ -68,6 +68,11 @@ class TracedCalls(TorchFunctionMode):
         if target is None:
             return func(*args, **kwargs)
         call = Call(target, _arguments(target, args, kwargs))
+        if not tensor_leaves(call.arguments):
+            raise ExportError(
+                f"{qualified_name(target)} is called without a tensor, and TorchScript makes a constant of what it "
+                "returns; leave out dynamo=False"
+            )
         self.calls.append(call)
         traced = torch.ops.pyops_exporters.traced(tensor_leaves(call.arguments), len(self.calls) - 1)
         self._results += traced[:1]

@@ -60,6 +60,15 @@ def test_keywords_go_by_name(export, model):
     assert program(x, second=second, first=first)[0].item() == -7
 
 
+def test_nested_keywords_go_to_the_inputs_that_are_named_after_them(export, model):
+    net = model(lambda x, *, past, past_keys: x + past["v"] - 2 * past_keys["v"][0])
+    x, past, keys = torch.ones(1), {"v": torch.full((1,), 2.0)}, {"v": (torch.full((1,), 5.0),)}
+    program = export(net, (x,), kwargs={"past": past, "past_keys": keys})
+    for kwargs in ({"past": past, "past_keys": keys}, {"past_keys": keys, "past": past}):
+        assert [value.item() for value in exporters.to_onnx_inputs(program, x, **kwargs).values()] == [1, 2, 5]
+        assert program(x, **kwargs)[0].item() == -7
+
+
 def test_other_arguments_than_the_models(export, nested):
     args, kwargs = arguments()
     program = export(nested, args, kwargs=kwargs)

@@ -161,6 +161,19 @@ def test_a_named_dimension_stays_named(model):
     assert program.model_proto.graph.output[0].type.tensor_type.shape.dim[0].dim_param == "n"
 
 
+@pytest.mark.parametrize("axes", [{0: "n"}, [0]], ids=["names", "numbers"])
+def test_dynamic_axes_stay_dynamic(axes):
+    class LogGamma(torch.nn.Module):
+        def forward(self, x):
+            return torch.lgamma(x)
+
+    arguments = {"dynamic_axes": {"x": axes, "y": axes}, "input_names": ["x"], "output_names": ["y"], **QUIET}
+    program = exporters.export(LogGamma().eval(), (rand(3),), fallback=True, **arguments)
+    assert [item.operator for item in program.fallbacks] == ["aten::lgamma"]
+    assert program(rand(5))[0].shape == (5,)
+    assert program.model_proto.graph.input[0].name == "x"
+
+
 def test_equal_random_calls_are_two(model):
     program = exporters.export(
         model(lambda x: (torch._standard_gamma(x), torch._standard_gamma(x))), (rand(3) + 1,), fallback=True, **QUIET

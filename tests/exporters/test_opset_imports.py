@@ -42,6 +42,14 @@ def test_opset_versions(model, opset_version):
             assert torch.equal(program(x)[0], net(x))
 
 
+@pytest.mark.parametrize("opset_version", [12, 99])
+def test_an_opset_that_torch_does_not_make_is_an_error(model, opset_version):
+    with pytest.raises(
+        exporters.ExportError, match=f"cannot convert to opset {opset_version}; leave out opset_version"
+    ):
+        exporters.export(model(lambda x: torch.relu(x)), (torch.ones(2),), opset_version=opset_version, verbose=False)
+
+
 @pytest.mark.parametrize("opset_version", [9, 15, 17, 20])
 def test_opset_versions_of_torchscript(model, opset_version):
     torch_negate = register(negate, "imports::Negate")

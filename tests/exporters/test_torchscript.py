@@ -211,6 +211,17 @@ def test_a_call_that_no_registration_takes(model):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
 
 
+def test_a_call_without_tensors_is_refused(model):
+    def noise(*, n: int) -> NDArray[np.float32]:
+        return np.random.rand(n).astype(np.float32)
+
+    torch_noise = register(noise, "traced::Noise", lambda *, n: shapes.Spec((n,), np.float32))
+    with pytest.raises(
+        exporters.ExportError, match=r"called without a tensor, and TorchScript .* leave out dynamo=False"
+    ):
+        export(model(lambda x: x + torch_noise(n=2)), (torch.ones(2),))
+
+
 def test_sizes_of_torchs_own_arguments(model):
     exporters.use_contrib_ops()
     net = model(lambda x: torch.triu(x, x.shape[0] - 2))
