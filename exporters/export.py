@@ -76,8 +76,8 @@ def export(
         Whether the onnxscript functions of `translate` stay functions of the model, with one node
         that calls each; otherwise their nodes are inlined.
     kernels : bool
-        Whether torch operators that its exporter lacks become nodes of the ops in `pyops.kernels`; if not,
-        they are an error. The TorchScript exporter does not use them.
+        Whether torch operators that its exporter lacks, and calls that it translates wrongly, become nodes of
+        the ops in `pyops.kernels`; if not, the former are an error. The TorchScript exporter does not use them.
     fallback : bool or "verify"
         Let the rest of what cannot be translated become nodes that call torch itself; a process that
         runs the model then needs torch, and calls `use_fallback`. ``"verify"`` compares each distinct call

@@ -18,7 +18,8 @@ def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Calla
     Parameters
     ----------
     kernels : bool
-        Whether those of `pyops.kernels` are among them, for operators that torch's exporter has no way to translate.
+        Whether those of `pyops.kernels` are among them, for operators that torch's exporter has no way to translate,
+        and for calls that it translates wrongly.
 
     Returns
     -------
@@ -55,8 +56,9 @@ def is_registered(torch_op: str) -> Literal["exporters", "torch", "kernels"] | N
     -------
     str or None
         ``"exporters"`` for a registration of `custom_op` or `translate`, ``"torch"`` for torch's
-        own translation in its ``torch.export`` based exporter, ``"kernels"`` for an op of `pyops.kernels`
-        where torch has nothing, None if there is none.
+        own translation in its ``torch.export`` based exporter (calls that it gets wrong are those of
+        `pyops.kernels` all the same), ``"kernels"`` for an op of `pyops.kernels` where torch has nothing,
+        None if there is none.
 
     Raises
     ------

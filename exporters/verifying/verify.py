@@ -80,6 +80,10 @@ def verify(
         The arguments are missing, given twice, or more or fewer than the program's inputs; or
         `intermediates` are asked for of a program without torch's graph, or `reference` of a model with
         an operator that ONNX's evaluator lacks.
+    ModelError
+        The program is none that a session takes.
+    BaseException
+        Whatever a kernel or the model raises, as itself.
     MissingDependencyError
         `progress` is asked for and rich is not installed, or a tensor lies on a GPU and this onnxruntime
         has no CUDA.
