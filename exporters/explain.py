@@ -58,7 +58,8 @@ def explain(
     -------
     Explanation
         Printed, and in a notebook, it is a table. Operators are those that the model's code calls, not those
-        that torch makes of them. A model that ``torch.export`` cannot capture has none, and a `problem`.
+        that torch makes of them. A model that ``torch.export`` cannot capture, or that torch's exporter cannot
+        make such operators of, has none, and a `problem`.
 
     Raises
     ------
@@ -83,9 +84,12 @@ def explain(
         graph = capture()
     except Exception as error:  # whatever torch or the model's own code raises
         return Explanation([], f"torch.export cannot capture the model: {_said(error)}")
-    missing = _missing(capture, graph, translated)
-    carried = library.translations() if kernels and missing else {}
-    lacking = _missing(capture, graph, {*translated, *carried}) if carried else missing
+    try:
+        missing = _missing(capture, graph, translated)
+        carried = library.translations() if kernels and missing else {}
+        lacking = _missing(capture, graph, {*translated, *carried}) if carried else missing
+    except Exception as error:  # whatever torch raises where no call is at fault, or one that it was to leave alone
+        return Explanation([], f"torch's exporter stops before it translates anything: {_said(error)}")
     found: dict[tuple[str, By, str], list[str]] = {}
     for name, node in call_nodes(graph):
         row = library.find(_operator(node)) if kernels else None
@@ -164,7 +168,7 @@ def _verdict(
     source = registered_source(target)
     if source is not None:
         return name, "registration", _spelled(source)
-    if row and (missing or (row.replaces and library.takes(node))) and _is_carried(node, row):
+    if row and _is_carried(node, row, missing is not None):
         return name, "kernel", _carrier(row)
     if missing is None:
         return name, "torch", ""
@@ -181,10 +185,13 @@ def _operator(node: torch.fx.Node) -> str:
     return opaque.called(node) if opaque.is_fallback(target) else qualified_name(target)
 
 
-def _is_carried(node: torch.fx.Node, row: Row) -> bool:
+def _is_carried(node: torch.fx.Node, row: Row, missing: bool) -> bool:
+    """Whether the library carries a call: rewritten where torch has no translation, or by one of its own."""
     values = [item.meta.get("val") for item in node.all_input_nodes]
     has_complex = any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
-    return not rewriting.unfitness(node) and (row.takes_complex or not has_complex)
+    if has_complex and not row.takes_complex:
+        return False
+    return not rewriting.unfitness(node) if missing else row.replaces and library.takes(node)
 
 
 def _carrier(row: Row) -> str:
