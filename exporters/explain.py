@@ -24,6 +24,7 @@ from .kernels import library
 from .kernels.table import Row
 from .program import Model
 from .support import By, Explanation, OperatorSupport
+from .torch_ops import is_native
 from .translating.translations import registered, registered_source
 
 _LACKING = "torch's exporter has no translation"
@@ -116,11 +117,14 @@ def _missing(
     translated: Set[OpOverload],
 ) -> dict[str, _Missing]:
     """What torch's exporter cannot translate, by the call's name; of what is no operator's, by its own."""
-    stopped: dict[OpOverload, str] = {}
+    kept = {*translated, *opaque.translation_table()}
+    # Torch may stop at an operator that it has no way with.
+    targets = {target_of(node) for _, node in call_nodes(graph) if not rewriting.unfitness(node)} - kept
+    stopped = {target: _LACKING for target in targets if not is_native(target)}
     while True:
         calls = dict(call_nodes(graph))
         try:
-            lacking = untranslated(graph, {*translated, *opaque.translation_table(), *stopped})
+            lacking = untranslated(graph, {*kept, *stopped})
         except Exception as error:  # whatever torch raises where it breaks an operator up
             target = next((calls[name].target for name in calls_at_fault(error) if name in calls), None)
             if not isinstance(target, OpOverload) or target in stopped:
