@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import traceback
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
@@ -18,7 +17,7 @@ from .errors import ExportError
 from .explanations import causes, explained
 from .fallback import opaque, rewriting
 from .fallback.capturing import capture_graph
-from .fallback.named_calls import call_nodes, calls_at_fault, mark_of, target_of
+from .fallback.named_calls import call_nodes, mark_of, target_of
 from .fallback.sources import source_line
 from .kernels import library
 from .kernels.table import Row
@@ -80,16 +79,15 @@ def explain(
         raise ExportError(f"explain takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
     table = custom_translation_table or {}
     translated = {*table, *registered()}
-    capture = functools.partial(capture_graph, model, args, kwargs or {}, dynamic_shapes, translated)
     try:
-        graph = capture()
+        graph = capture_graph(model, args, kwargs or {}, dynamic_shapes, translated)
     except Exception as error:  # whatever torch or the model's own code raises
         return Explanation([], f"torch.export cannot capture the model: {_said(error)}")
     try:
-        missing = _missing(capture, graph, translated)
+        missing = _missing(graph, translated)
         carried = library.translations() if kernels and missing else {}
-        lacking = _missing(capture, graph, {*translated, *carried}) if carried else missing
-    except Exception as error:  # whatever torch raises where no call is at fault, or one that it was to leave alone
+        lacking = _missing(graph, {*translated, *carried}) if carried else missing
+    except Exception as error:  # whatever torch raises where it breaks operators up
         return Explanation([], f"torch's exporter stops before it translates anything: {_said(error)}")
     found: dict[tuple[str, By, str], list[str]] = {}
     for name, node in call_nodes(graph):
@@ -111,37 +109,23 @@ class _Missing(NamedTuple):
     parts: str = ""
 
 
-def _missing(
-    capture: Callable[[], torch.export.ExportedProgram],
-    graph: torch.export.ExportedProgram,
-    translated: Set[OpOverload],
-) -> dict[str, _Missing]:
+def _missing(graph: torch.export.ExportedProgram, translated: Set[OpOverload]) -> dict[str, _Missing]:
     """What torch's exporter cannot translate, by the call's name; of what is no operator's, by its own."""
+    calls = dict(call_nodes(graph))
     kept = {*translated, *opaque.translation_table()}
     # Torch may stop at an operator that it has no way with.
-    targets = {target_of(node) for _, node in call_nodes(graph) if not rewriting.unfitness(node)} - kept
-    stopped = {target: _LACKING for target in targets if not is_native(target)}
-    while True:
-        calls = dict(call_nodes(graph))
-        try:
-            lacking = untranslated(graph, {*kept, *stopped})
-        except Exception as error:  # whatever torch raises where it breaks an operator up
-            target = next((calls[name].target for name in calls_at_fault(error) if name in calls), None)
-            if not isinstance(target, OpOverload) or target in stopped:
-                raise
-            stopped[target] = "torch's exporter stops where it breaks it up"
-            graph = capture()
-            continue
-        reasons = {name: _Missing(stopped[node.target]) for name, node in calls.items() if node.target in stopped}
-        for node in lacking:
-            call = mark_of(node)
-            part = qualified_name(node.target) if isinstance(node.target, OpOverload) else str(node.target)
-            whole = qualified_name(calls[call].target) if call else part  # type: ignore[arg-type] # it is an operator
-            # Torch has primitives of its own under the same names.
-            known = part.partition("::")[2] == whole.partition("::")[2]
-            parts = "" if known else f"torch makes {part} of it"
-            reasons.setdefault(call or part, _Missing(f"{parts}; {_LACKING} of that" if parts else _LACKING, parts))
-        return reasons
+    targets = {target_of(node) for node in calls.values() if not rewriting.unfitness(node)} - kept
+    foreign = {target for target in targets if not is_native(target)}
+    reasons = {name: _Missing(_LACKING) for name, node in calls.items() if node.target in foreign}
+    for node in untranslated(graph, kept | foreign):
+        call = mark_of(node)
+        part = qualified_name(node.target) if isinstance(node.target, OpOverload) else str(node.target)
+        whole = qualified_name(target_of(calls[call])) if call else part
+        # Torch has primitives of its own under the same names.
+        known = part.partition("::")[2] == whole.partition("::")[2]
+        parts = "" if known else f"torch makes {part} of it"
+        reasons.setdefault(call or part, _Missing(f"{parts}; {_LACKING} of that" if parts else _LACKING, parts))
+    return reasons
 
 
 def _said(error: Exception) -> str:
