@@ -16,7 +16,7 @@ import exporters
 import pyops
 from exporters.errors import ExportError
 from pyops import onnx_op
-from pyops.errors import ModelError
+from pyops.errors import ModelError, OutputError
 from tests.exporters.fallback_db import ROWS, Row, rand, square
 from tests.scripts import run_plain_script
 
@@ -244,6 +244,17 @@ def test_a_custom_operator_falls_back(model):
     program = exporters.export(module, (rand(3),), fallback=True, **QUIET)
     assert [node.op_type for node in custom_nodes(program, "torch.fallback_tests")] == ["plus"]
     assert exporters.verify(module, (rand(3),), program).ok
+
+
+def test_a_custom_operator_that_returns_another_layout_than_its_fake(model):
+    @torch.library.custom_op("fallback_tests::thinned", mutates_args=())
+    def thinned(x: torch.Tensor) -> torch.Tensor:
+        return x.to_sparse()
+
+    thinned.register_fake(torch.empty_like)
+    program = exporters.export(model(lambda x: thinned(x)), (rand(3),), fallback=True, **QUIET)
+    with pytest.raises(OutputError, match=r"thinned returned a tensor that is not dense \(torch.sparse_coo\)"):
+        program(rand(3))
 
 
 @pytest.mark.parametrize(
