@@ -58,8 +58,8 @@ def explain(
     -------
     Explanation
         Printed, and in a notebook, it is a table. Operators are those that the model's code calls, not those
-        that torch makes of them. A model that ``torch.export`` cannot capture, or that torch's exporter cannot
-        make such operators of, has none, and a `problem`.
+        that torch makes of them. A model that ``torch.export`` cannot capture, or at which torch's exporter stops
+        as a whole, has none, and a `problem`.
 
     Raises
     ------
