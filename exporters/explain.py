@@ -177,9 +177,8 @@ def _is_carried(node: torch.fx.Node, row: Row, missing: bool) -> bool:
     """Whether the library carries a call: rewritten where torch has no translation, or by one of its own."""
     values = [item.meta.get("val") for item in node.all_input_nodes]
     has_complex = any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
-    if has_complex and not row.takes_complex:
-        return False
-    return not rewriting.unfitness(node) if missing else row.replaces and library.takes(node)
+    fits = not rewriting.unfitness(node) if missing else row.replaces and library.takes(node)
+    return fits and (row.takes_complex or not has_complex)
 
 
 def _carrier(row: Row) -> str:
