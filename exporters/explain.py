@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import traceback
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
@@ -18,12 +17,13 @@ from .errors import ExportError
 from .explanations import causes, explained
 from .fallback import opaque, rewriting
 from .fallback.capturing import capture_graph
-from .fallback.named_calls import call_nodes, calls_at_fault, mark_of, target_of
+from .fallback.named_calls import call_nodes, mark_of, target_of
 from .fallback.sources import source_line
 from .kernels import library
 from .kernels.table import Row
 from .program import Model
 from .support import By, Explanation, OperatorSupport
+from .torch_ops import is_native
 from .translating.translations import registered, registered_source
 
 _LACKING = "torch's exporter has no translation"
@@ -58,7 +58,8 @@ def explain(
     -------
     Explanation
         Printed, and in a notebook, it is a table. Operators are those that the model's code calls, not those
-        that torch makes of them. A model that ``torch.export`` cannot capture has none, and a `problem`.
+        that torch makes of them. A model that ``torch.export`` cannot capture, or at which torch's exporter stops
+        as a whole, has none, and a `problem`.
 
     Raises
     ------
@@ -78,14 +79,16 @@ def explain(
         raise ExportError(f"explain takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
     table = custom_translation_table or {}
     translated = {*table, *registered()}
-    capture = functools.partial(capture_graph, model, args, kwargs or {}, dynamic_shapes, translated)
     try:
-        graph = capture()
+        graph = capture_graph(model, args, kwargs or {}, dynamic_shapes, translated)
     except Exception as error:  # whatever torch or the model's own code raises
         return Explanation([], f"torch.export cannot capture the model: {_said(error)}")
-    missing = _missing(capture, graph, translated)
-    carried = library.translations() if kernels and missing else {}
-    lacking = _missing(capture, graph, {*translated, *carried}) if carried else missing
+    try:
+        missing = _missing(graph, translated)
+        carried = library.translations() if kernels and missing else {}
+        lacking = _missing(graph, {*translated, *carried}) if carried else missing
+    except Exception as error:  # whatever torch raises where it breaks operators up
+        return Explanation([], f"torch's exporter stops before it translates anything: {_said(error)}")
     found: dict[tuple[str, By, str], list[str]] = {}
     for name, node in call_nodes(graph):
         row = library.find(_operator(node)) if kernels else None
@@ -106,34 +109,23 @@ class _Missing(NamedTuple):
     parts: str = ""
 
 
-def _missing(
-    capture: Callable[[], torch.export.ExportedProgram],
-    graph: torch.export.ExportedProgram,
-    translated: Set[OpOverload],
-) -> dict[str, _Missing]:
+def _missing(graph: torch.export.ExportedProgram, translated: Set[OpOverload]) -> dict[str, _Missing]:
     """What torch's exporter cannot translate, by the call's name; of what is no operator's, by its own."""
-    stopped: dict[OpOverload, str] = {}
-    while True:
-        calls = dict(call_nodes(graph))
-        try:
-            lacking = untranslated(graph, {*translated, *opaque.translation_table(), *stopped})
-        except Exception as error:  # whatever torch raises where it breaks an operator up
-            target = next((calls[name].target for name in calls_at_fault(error) if name in calls), None)
-            if not isinstance(target, OpOverload) or target in stopped:
-                raise
-            stopped[target] = "torch's exporter stops where it breaks it up"
-            graph = capture()
-            continue
-        reasons = {name: _Missing(stopped[node.target]) for name, node in calls.items() if node.target in stopped}
-        for node in lacking:
-            call = mark_of(node)
-            part = qualified_name(node.target) if isinstance(node.target, OpOverload) else str(node.target)
-            whole = qualified_name(calls[call].target) if call else part  # type: ignore[arg-type] # it is an operator
-            # Torch has primitives of its own under the same names.
-            known = part.partition("::")[2] == whole.partition("::")[2]
-            parts = "" if known else f"torch makes {part} of it"
-            reasons.setdefault(call or part, _Missing(f"{parts}; {_LACKING} of that" if parts else _LACKING, parts))
-        return reasons
+    calls = dict(call_nodes(graph))
+    kept = {*translated, *opaque.translation_table()}
+    # Torch may stop at an operator that it has no way with.
+    targets = {target_of(node) for node in calls.values() if not rewriting.unfitness(node)} - kept
+    foreign = {target for target in targets if not is_native(target)}
+    reasons = {name: _Missing(_LACKING) for name, node in calls.items() if node.target in foreign}
+    for node in untranslated(graph, kept | foreign):
+        call = mark_of(node)
+        part = qualified_name(node.target) if isinstance(node.target, OpOverload) else str(node.target)
+        whole = qualified_name(target_of(calls[call])) if call else part
+        # Torch has primitives of its own under the same names.
+        known = part.partition("::")[2] == whole.partition("::")[2]
+        parts = "" if known else f"torch makes {part} of it"
+        reasons.setdefault(call or part, _Missing(f"{parts}; {_LACKING} of that" if parts else _LACKING, parts))
+    return reasons
 
 
 def _said(error: Exception) -> str:
@@ -164,7 +156,7 @@ def _verdict(
     source = registered_source(target)
     if source is not None:
         return name, "registration", _spelled(source)
-    if row and (missing or (row.replaces and library.takes(node))) and _is_carried(node, row):
+    if row and _is_carried(node, row, missing is not None):
         return name, "kernel", _carrier(row)
     if missing is None:
         return name, "torch", ""
@@ -181,10 +173,12 @@ def _operator(node: torch.fx.Node) -> str:
     return opaque.called(node) if opaque.is_fallback(target) else qualified_name(target)
 
 
-def _is_carried(node: torch.fx.Node, row: Row) -> bool:
+def _is_carried(node: torch.fx.Node, row: Row, missing: bool) -> bool:
+    """Whether the library carries a call: rewritten where torch has no translation, or by one of its own."""
     values = [item.meta.get("val") for item in node.all_input_nodes]
     has_complex = any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
-    return not rewriting.unfitness(node) and (row.takes_complex or not has_complex)
+    fits = not rewriting.unfitness(node) if missing else row.replaces and library.takes(node)
+    return fits and (row.takes_complex or not has_complex)
 
 
 def _carrier(row: Row) -> str:

@@ -101,6 +101,10 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
         _depends_on_data,
     ),
     (
+        re.compile(r"(?P<name>\w+::\w+)\(\) Expected a value of type 'Optional\[Generator\]'"),
+        "the model passes {name} a torch.Generator, which no ONNX model has; leave the generator out".format,
+    ),
+    (
         re.compile(r"Unsupported attribute type for (?P<name>\w+): <class 'torch\.Sym"),
         functools.partial(symbolic_message, "torch.onnx.ops.symbolic"),
     ),

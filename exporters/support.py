@@ -53,7 +53,8 @@ class Explanation(Sequence[OperatorSupport]):
     Attributes
     ----------
     problem : str
-        Why the model has no graph at all, if ``torch.export`` cannot capture it; empty otherwise.
+        Why there are none: ``torch.export`` cannot capture the model, or torch's exporter stops at it as a whole.
+        Empty otherwise.
 
     Examples
     --------

@@ -54,7 +54,7 @@ def torch_dtype(dtype: DType) -> torch.dtype:
         Torch has no such dtype (strings, int4).
     """
     if dtype not in TORCH_DTYPES:
-        raise OutputError(f"torch has no tensors of {dtype_name(dtype)}")
+        raise OutputError(f"torch has no tensors of {dtype_name(dtype)}; let the operator return another type")
     return TORCH_DTYPES[dtype]
 
 

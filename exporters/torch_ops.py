@@ -22,10 +22,9 @@ _CONSTANTS = (type(None), bool, int, float, str, list)
 
 def find_overload(name: str) -> OpOverload | None:
     """The overload that ``"ns::name"`` (its default one) or ``"ns::name.overload"`` means, if torch has it."""
-    matched = _NAME.fullmatch(name)
-    if matched is None:
-        return None
-    return getattr(_packet(matched["namespace"], matched["name"]), matched["overload"] or "default", None)
+    namespace, _, rest = name.partition("::")
+    name, _, overload = rest.partition(".")
+    return getattr(_packet(namespace, name), overload or "default", None)
 
 
 def overloads(name: Any) -> list[OpOverload]:

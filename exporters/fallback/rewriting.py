@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.export.graph_signature import CustomObjArgument
 from torch.fx import Graph, Node
-
-from pyops.errors import InputError
 
 from .._torch_private.operators import OpOverload, is_mutable, is_random, qualified_name, schema_arguments
 from .._torch_private.trees import present_leaves, tensor_leaves
@@ -54,12 +53,6 @@ def unfitness(node: Node) -> str:
             return unfit
     if not any(tensor_leaves(item.meta.get("val")) for item in node.all_input_nodes):
         return "this call takes no tensor"
-    if isinstance(node.meta["val"], (list, tuple)) and any(user.target is not operator.getitem for user in node.users):
-        return "its outputs are used as one list"
-    try:
-        _encoded(node)
-    except InputError as error:
-        return str(error)
     return ""
 
 
@@ -79,6 +72,8 @@ def is_constant(node: Node) -> bool:
 def _unfit(value: Any) -> str:
     if isinstance(value, (torch.SymFloat, torch.SymBool)):
         return "it takes a number other than an integer that only a run tells"
+    if isinstance(value, CustomObjArgument):
+        return f"it takes a {value.class_fqn}, which no ONNX model has"
     for tensor in tensor_leaves(value):
         if tensor.layout is not torch.strided:
             return f"it has a sparse tensor ({tensor.layout}), and ONNX has none"

@@ -30,8 +30,7 @@ def optimize(program: torch.onnx.ONNXProgram, functions: Container[tuple[str, st
     functions : container of (str, str)
         Domain and name of functions that the model will get, whose calls stay as well.
     """
-    if program.model.functions:
-        InlinePass()(program.model)
+    InlinePass()(program.model)
     calls = [
         node
         for node in all_nodes(program.model)

@@ -2,10 +2,16 @@
 
 import os
 import time
+import warnings
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.testing._internal.common_dtype import _dispatch_dtypes
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
+import exporters
+from tests.exporters.declared import declare
 
 
 def _info(name, op, *samples, dtypes=(torch.float32,)):
@@ -19,8 +25,17 @@ def _hang(x):
     time.sleep(3600)
 
 
+def _half(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return x / 2
+
+
+_declared = exporters.custom_op(declare(_half, "planted::Half"), "planted::half")
+_generator = torch.Generator()
 _x = torch.arange(12.0).reshape(4, 3) + 1
 _empty = torch.ones(0, 3)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch calls it a beta
+    _sparse = _x.to_sparse_csr()
 
 ops = [
     _info("twice", lambda x: x + x, (_empty,), (_x,), (-_x,)),
@@ -43,4 +58,11 @@ ops = [
     _info("grown", torch.exp, (torch.tensor(1.0),), (_x,)),
     _info("scalar", torch.exp, (torch.tensor(1.0),)),
     _info("hang", _hang, (_x,)),
+    _info("beside", lambda x: (x + 1, x.dim()), (_x,)),
+    _info("drawn", lambda x: (x + 1, torch.rand(()).item()), (_x,)),
+    _info("branching", lambda x: x if x.sum() > 0 else -x, (_x,)),
+    _info("generated", lambda x: torch.bernoulli(x / 12, generator=_generator), (_x,)),
+    _info("declared", lambda x: _declared(x), (_x,)),
+    _info("places", torch.nonzero, (torch.tensor(3.0),)),
+    _info("sparse", lambda x: x.to_dense(), (_sparse,)),
 ]

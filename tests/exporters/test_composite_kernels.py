@@ -91,6 +91,7 @@ CALLS = {
     "aten::cdist": ((tensor(3, 4, 2), tensor(5, 2), p) for p in (0.0, 0.3, 1.0, 2.0, float("inf"))),
     "aten::_euclidean_dist": iter([(tensor(3, 4, 2), tensor(3, 5, 2, seed=1))]),
     "prims::view_of": iter([(tensor(2, 3),), (tensor(),)]),
+    "aten::fft_fft2": iter([(classes(9, 3, 4).bool(),)]),
     "aten::pdist": ((tensor(4, 3), p) for p in (0.0, 0.3, 2.0, float("inf"))),
 }
 
@@ -139,6 +140,13 @@ def test_it_computes_what_torch_does(operator, args, dtype):
             "aten::_native_batch_norm_legit_no_training",
             (tensor(2, 3).half(), None, None, *(tensor(3),) * 2, 1, 1),
         ),
+        (
+            "aten::_native_batch_norm_legit_functional",
+            (tensor(2, 3).half(), None, None, *(tensor(3),) * 2, True, 1, 1),
+        ),
+        ("aten::bincount", (classes(3, 4),)),
+        ("aten::rand", ([2, 3],)),
+        ("aten::diagonal_scatter", (tensor(3, 3).cfloat(), tensor(3))),
         ("aten::native_dropout", (tensor(3), 0.5, True)),
         ("aten::native_dropout", (tensor(3), 1.0, False)),
     ],

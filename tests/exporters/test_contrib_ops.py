@@ -67,6 +67,11 @@ def test_types_without_a_kernel_are_left_to_torch(export, model):
     assert exporters.verify(net, (x,), program).ok
 
 
+def test_a_type_that_torch_has_no_way_with_either(model):
+    with pytest.raises(exporters.ExportError, match="nothing that is registered for aten::linalg_inv takes a call"):
+        exporters.export(model(torch.linalg.inv), (torch.eye(2, dtype=torch.complex64),), dynamo=False)
+
+
 def test_volumes_are_left_to_torch(model):
     net = model(lambda x, grid: functional.grid_sample(x, grid, align_corners=True))
     args = (torch.randn(1, 1, 2, 3, 4), torch.rand(1, 2, 2, 2, 3))

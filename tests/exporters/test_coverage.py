@@ -12,7 +12,7 @@ import torch
 
 from exporters import ExportError
 from exporters.__main__ import main
-from exporters.coverage import command
+from exporters.coverage import command, without_torch
 from exporters.coverage.attempt import attempt, dynamic_shapes
 from exporters.coverage.chance import chance
 from exporters.coverage.plan import Mode, Plan
@@ -104,6 +104,8 @@ def test_a_call_that_hangs():
         ("filled", ""),
         ("randomised", ""),
         ("twice", ""),
+        ("beside", ""),
+        ("drawn", "random"),
     ],
 )
 def test_what_has_no_one_result(planted, name, expected):
@@ -122,10 +124,32 @@ def test_what_comes_of_a_call(planted, name, status):
     assert attempt(planted, Plan(), name, 0).status == status
 
 
+@pytest.mark.parametrize(
+    ("name", "mode", "kind", "reason"),
+    [
+        ("branching", Mode.PLAIN, "torch.export stops", "the model asks in Python about values"),
+        ("generated", Mode.PLAIN, "exporter fails", "the model passes aten::bernoulli a torch.Generator"),
+        ("places", Mode.PLAIN, "wrong shape or dtype", "output nonzero of int64[1, 0]: ONNX Runtime gives int64[1, 1]"),
+        ("declared", Mode.KERNELS, "ONNX Runtime refuses", "without torch: ModelError: "),
+    ],
+)
+def test_what_stops_a_call(planted, name, mode, kind, reason):
+    result = attempt(planted, Plan(mode), name, 0)
+    assert (result.status, result.kind) == (Status.FAILED, kind)
+    assert result.reason.startswith(reason)
+
+
 @pytest.mark.parametrize(("name", "custom_nodes"), [("twice", 0), ("missing", 1)])
 def test_kernels_run_without_torch(planted, name, custom_nodes):
     result = attempt(planted, Plan(Mode.KERNELS), name, 0)
     assert (str(result.status), len(result.custom_nodes), result.reason) == ("reproduced", custom_nodes, "")
+
+
+def test_the_process_without_torch_is_started_again(planted):
+    without_torch._process().kill()
+    result = attempt(planted, Plan(Mode.KERNELS), "twice", 0)
+    assert result.reason == "the process without torch ended with exit code -9"
+    assert attempt(planted, Plan(Mode.KERNELS), "twice", 0).status is Status.REPRODUCED
 
 
 @pytest.mark.parametrize(
@@ -145,6 +169,7 @@ def test_dynamic_dimensions(planted):
     assert attempt(planted, plan, "scalar", 0).status is Status.FIXED
     constant = attempt(planted, plan, "specialised", 0)
     assert (constant.status, constant.kind) == (Status.FAILED, "one size only")
+    assert attempt(planted, plan, "sparse", 0).status is Status.FAILED  # which torch cannot cut
 
 
 def test_with_dynamic_dimensions_samples_are_those_that_torch_takes_at_another_size(planted):

@@ -90,6 +90,26 @@ def test_an_out_is_torch_s_memory(cupy) -> None:
     assert copies(cupy) == 0
 
 
+def test_no_out_for_a_shape_that_only_the_kernel_tells(cupy) -> None:
+    def positive(x: F32, *, out: F32 | None = None) -> F32:
+        outs.append(out)
+        return x + np.float32(1)
+
+    def parts(x: F32, *, out: tuple[F32, ...] | None = None) -> tuple[F32, ...]:
+        outs.append(out)
+        return x + np.float32(1), x + np.float32(1)
+
+    outs: list[Any] = []
+    for kernel, shapes in (
+        (positive, lambda x: x.like(shape=(pyops.shapes.new_dim(),))),
+        (parts, lambda x: (x, x)),
+    ):
+        op = declare(kernel)
+        op.register_shape_inference(shapes)
+        assert [y.tolist() for y in cuda_kernel.call(op, [X], {}, CPU)] == [[1, 2, 3]] * len(outs)
+    assert outs == [None, None]
+
+
 CONSTANT = []
 
 

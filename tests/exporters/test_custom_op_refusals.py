@@ -3,6 +3,7 @@
 import sys
 from typing import Literal, TypeVar
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -106,6 +107,26 @@ def test_what_torch_has_no_type_for():
 
     with pytest.raises(exporters.ExportError, match="input 'x' is string, and torch has no such tensors"):
         exporters.custom_op(declare(upper, "refused::Upper"), "refused::upper")
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_result_that_torch_has_no_type_for(device):
+    def narrow(x: NDArray[np.float32]) -> tuple[NDArray[np.generic], ...]:
+        return (x.astype(ml_dtypes.int4),)
+
+    op = declare(narrow, "refused::Narrow", lambda x: (x.like(dtype=ml_dtypes.int4),))
+    torch_narrow = exporters.custom_op(op, "refused::narrow")
+    with pytest.raises(OutputError, match="torch has no tensors of int4; let the operator return another type"):
+        torch_narrow(torch.ones(2, device=device))
+
+
+def test_tensors_on_two_devices():
+    def add(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x + y
+
+    torch_add = exporters.custom_op(declare(add, "refused::Add"), "refused::add")
+    with pytest.raises(InputError, match=r"refused::Add got tensors on cpu, meta; move them to one device with .to\("):
+        torch_add(torch.ones(2), torch.ones(2, device="meta"))
 
 
 def test_only_an_op_can_be_registered():

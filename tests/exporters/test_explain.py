@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch._higher_order_ops.map import map as torch_map
 
 import exporters
 from exporters import ExportError
@@ -46,11 +47,12 @@ def test_who_exports_what(model):
 
 def test_the_kernel_library(model):
     def forward(x):
-        return torch.linalg.cond(x) + torch.lgamma(x) + torch.cov(x), torch.special.log_ndtr(x)
+        y = torch.diagonal_scatter(x, x[0])  # at which torch's exporter stops by itself
+        return torch.linalg.cond(x) + torch.lgamma(y) + torch.cov(x), torch.special.log_ndtr(x)
 
     found = {item.operator: (item.by, item.reason) for item in _explained(model, forward)}
     assert found["aten::linalg_cond"] == ("kernel", "torch makes aten::_linalg_svd of it")
-    assert {found[f"aten::{name}"] for name in ("lgamma", "cov", "special_log_ndtr")} == {
+    assert {found[f"aten::{name}"] for name in ("diagonal_scatter", "lgamma", "cov", "special_log_ndtr")} == {
         ("kernel", "ops of pyops.kernels")
     }
     assert found["aten::add.Tensor"] == ("torch", "")
@@ -58,13 +60,16 @@ def test_the_kernel_library(model):
 
 def test_torch_where_its_own_translation_is_right(model):
     def forward(x, scalar):
-        return x.all(0), scalar.all(0), x.amax(1), x.amax(), x.half(), torch.view_as_real(x.to(torch.complex32))
+        drawn = torch.rand(x.shape[0]), torch.rand(x.shape[0], dtype=torch.half)
+        real = torch.view_as_real(x.to(torch.complex32))
+        return x.all(0), scalar.all(0), x.amax(1), x.amax(), x.half(), real, drawn
 
     x = torch.ones(2, 3)
     dynamic = ({0: torch.export.Dim.DYNAMIC}, None)
     found = exporters.explain(model(forward), (x, x.sum()), dynamic_shapes=dynamic)
     assert {(name, calls, by) for name, calls, by in _named(found) if "metadata" not in name} == {
-        *((f"aten::{name}", 1, by) for name in ("all.dim", "amax", "_to_copy") for by in ("torch", "kernel")),
+        *((f"aten::{name}", 1, by) for name in ("all.dim", "amax", "_to_copy", "rand") for by in ("torch", "kernel")),
+        ("aten::sym_size.int", 1, "torch"),
         ("aten::view_as_real", 1, "torch"),
     }
 
@@ -106,10 +111,21 @@ def test_registrations(model):
     assert found.verdict == "every operator has a translation"
 
 
-def test_what_cannot_be_had(model):
-    (found,) = _explained(model, lambda x: x.to_sparse())
-    assert (found.operator, found.by) == ("aten::to_sparse", "nothing")
-    assert "sparse" in found.reason
+@pytest.mark.parametrize(
+    ("function", "operator", "reason"),
+    [
+        (lambda x: x.to_sparse(), "aten::to_sparse", "it has a sparse tensor"),
+        (lambda x: x.short().view(torch.bits16), "aten::view.dtype", "it has a tensor of torch.bits16"),
+        (lambda x: torch.randperm(x.shape[0]) + x[0, 0], "aten::randperm", "this call takes no tensor"),
+        (lambda x: torch_map(torch.sin, x), "map_impl", "torch's exporter has no translation"),
+    ],
+    ids=["sparse", "bits", "size", "map"],
+)
+def test_what_cannot_be_had(model, function, operator, reason):
+    shapes = ({0: torch.export.Dim.DYNAMIC},) if operator == "aten::randperm" else None
+    found = next(item for item in _explained(model, function, dynamic_shapes=shapes) if item.by == "nothing")
+    assert (found.operator, found.calls) == (operator, 1)
+    assert reason in found.reason
 
 
 def test_both_branches_of_cond(model):
@@ -125,6 +141,15 @@ def test_a_model_without_a_graph(model):
     assert found.problem.startswith("torch.export cannot capture the model: the model asks in Python about values")
     assert "test_explain.py" in found.problem
     assert found.verdict == repr(found) == found.problem
+
+
+def test_a_model_that_torchs_exporter_stops_at(model):
+    generator = torch.Generator()
+    found = _explained(model, lambda x: torch.bernoulli(x / 2, generator=generator))
+    assert found.problem == (
+        "torch's exporter stops before it translates anything: the model passes aten::bernoulli a torch.Generator, "
+        "which no ONNX model has; leave the generator out"
+    )
 
 
 def test_a_model_that_raises(model):

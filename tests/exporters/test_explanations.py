@@ -107,6 +107,13 @@ def test_an_operator_that_writes_to_its_argument(model):
     assert "explained::writing writes to its arguments" in str(error)
 
 
+def test_a_generator(model):
+    error = refusal(model, lambda x: torch.bernoulli(x, generator=torch.Generator()))
+    assert str(error) == (
+        "the model passes aten::bernoulli a torch.Generator, which no ONNX model has; leave the generator out"
+    )
+
+
 def test_an_operator_that_the_torchscript_exporter_lacks(model):
     exporters.translate("aten::lgamma", lambda x: exporters.opset("some").Thing(x))
     export(model(lambda x: torch.lgamma(x)), dynamo=False)

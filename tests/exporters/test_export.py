@@ -337,6 +337,12 @@ def test_pruned_copies_of_one_node(torch_add_round, model):
     assert torch.equal(dynamo_export(net, (x,))(x)[0], net(x))
 
 
+def test_what_torch_says_of_an_argument_is_as_it_is(model):
+    with pytest.raises(ValueError, match=r"Input names cannot be duplicated: \['a'\]") as caught:
+        dynamo_export(model(lambda x, y: x + y), (torch.ones(2), torch.ones(2)), input_names=["a", "a"], kernels=False)
+    assert caught.value.__context__ is None  # torch was asked once
+
+
 def test_the_program_takes_the_models_arguments(export, torch_add_round, model):
     net = model(lambda x, n, pair, *, y: torch_add_round(x) * n + pair[1] - y)
     x, args = torch.randn(2), (torch.randn(2), 3, (None, torch.randn(2)))

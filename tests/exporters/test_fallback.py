@@ -16,7 +16,7 @@ import exporters
 import pyops
 from exporters.errors import ExportError
 from pyops import onnx_op
-from pyops.errors import ModelError
+from pyops.errors import ModelError, OutputError
 from tests.exporters.fallback_db import ROWS, Row, rand, square
 from tests.scripts import run_plain_script
 
@@ -259,14 +259,29 @@ def test_a_custom_operator_falls_back(model):
     assert exporters.verify(module, (rand(3),), program).ok
 
 
+def test_a_custom_operator_that_returns_another_layout_than_its_fake(model):
+    @torch.library.custom_op("fallback_tests::thinned", mutates_args=())
+    def thinned(x: torch.Tensor) -> torch.Tensor:
+        return x.to_sparse()
+
+    thinned.register_fake(torch.empty_like)
+    program = exporters.export(model(lambda x: thinned(x)), (rand(3),), fallback=True, **QUIET)
+    with pytest.raises(OutputError, match=r"thinned returned a tensor that is not dense \(torch.sparse_coo\)"):
+        program(rand(3))
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (lambda x: x if x.sum() > 0 else -x, r"asks in Python about values that only a run knows.*use torch.where"),
         (lambda x: torch.sparse.mm(x.to_sparse(), x), "aten::to_sparse cannot fall back: .*sparse"),
         (lambda x: torch.special.zeta(x, x.sum().item()), "cannot fall back: it takes a number other than an integer"),
+        (
+            lambda x: torch.bernoulli(x, generator=torch.Generator()),
+            "it takes a torch._C.Generator, which no ONNX model has",
+        ),
     ],
-    ids=["if", "sparse", "number"],
+    ids=["if", "sparse", "number", "generator"],
 )
 def test_what_cannot_be_had_says_why(function, message, model):
     logging.getLogger("torch").setLevel(logging.CRITICAL)

@@ -82,6 +82,14 @@ def test_what_a_model_may_not_name(name, why):
     assert re.search(why, rule.refusal(overload(name), {"aten"}))
 
 
+def test_a_string_that_names_something():
+    # None of aten's own is left to this rule.
+    with torch.library._scoped_library("aten", "FRAGMENT") as library:
+        library.define("pyops_read(Tensor self, str path) -> Tensor")
+        why = rule.refusal(overload("pyops_read"), {"aten"})
+        assert why == "its argument 'path' is a str that is not among the known ones"
+
+
 def test_only_namespaces_that_were_asked_for():
     assert "did not ask" in rule.refusal(torch.ops.prims.sin.default, {"aten"})
 

@@ -199,6 +199,29 @@ def test_a_list_of_outputs(model):
     assert exporters.verify(net, (torch.randn(5, 2),), program).ok
 
 
+def test_a_list_that_torch_unpacks_itself(model):
+    @exporters.translate("aten::tensor_split.sections")
+    def tensor_split(x, sections, dim=0):
+        return opset18.Split(x, axis=dim, num_outputs=sections) if sections == 2 else NotImplemented
+
+    net = model(lambda x: (*torch.tensor_split(x, 2), *torch.tensor_split(x, 3)))
+    program = export(net, (torch.randn(6, 2),))
+    assert [name for _, name in op_types(program)].count("Split") == 1
+    assert exporters.verify(net, (torch.randn(6, 2),), program).ok
+
+
+def test_a_list_with_a_size_in_it(model):
+    @exporters.translate("aten::expand")
+    def expand(x, size, *, implicit=False):
+        batch, columns = size
+        sizes = opset18.Reshape(batch, [1]), opset18.Constant(value_ints=[columns])
+        return opset18.Expand(x, opset18.Concat(*sizes, axis=0))
+
+    net = model(lambda x: x[:1].expand(x.shape[0], 3))
+    program = export(net, (torch.randn(2, 3),), **BATCH)
+    assert exporters.verify(net, (torch.randn(5, 3),), program).ok
+
+
 def test_an_argument_returned_as_it_is(model):
     exporters.translate("aten::gelu", lambda x, *, approximate="none": x)
     program = export(model(lambda x: torch.nn.functional.gelu(x) + torch.nn.functional.gelu(x + 1)), (torch.ones(2),))
@@ -220,6 +243,12 @@ def test_a_call_without_tensors_is_refused(model):
         exporters.ExportError, match=r"called without a tensor, and TorchScript .* leave out dynamo=False"
     ):
         export(model(lambda x: x + torch_noise(n=2)), (torch.ones(2),))
+
+
+def test_a_custom_operator_that_its_translation_leaves_to_torch(double, model):
+    exporters.translate("torchscript::double", lambda x, *, times=2, weights=None: NotImplemented)
+    with pytest.raises(exporters.ExportError, match="for torchscript::double returns NotImplemented for this call"):
+        export(model(lambda x: double(x)), (torch.ones(2),))
 
 
 def test_sizes_of_torchs_own_arguments(model):
@@ -251,6 +280,42 @@ def test_a_scripted_model(model):
     assert all("Gelu" in [node.op_type for node in item.g.node] for item in branches)
     for sign in (1, -1):
         torch.testing.assert_close(program(sign * x)[0], scripted(sign * x))
+
+
+class Biased(torch.nn.Module):
+    def forward(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return torch.nn.functional.linear(x, x, bias)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_optional_tensor_of_a_scripted_model(model):
+    exporters.translate("aten::linear", lambda x, weight, bias=None: exporters.opset("some").Linear(x, weight, bias))
+    program = export(torch.jit.script(Biased().eval()), (torch.ones(2, 2), torch.ones(2)))
+    (node,) = program.model_proto.graph.node
+    assert list(node.input) == ["x", "x", "bias"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:no signature found:UserWarning")  # of torch's
+@pytest.mark.parametrize("kind", ["traced", "built in"])
+def test_a_forward_without_a_signature(model, kind):
+    net, x = model(torch.sin), torch.ones(2)
+    program = export(torch.jit.trace(net, x) if kind == "traced" else net, (x,))
+    assert [item.name for item in program.model_proto.graph.input] == ["args_0"]
+
+
+class Listing(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = [x]
+        for number in range(x.size(0)):
+            found.append(x + number)
+        return torch.cat(found)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_list_that_only_a_run_tells_is_left_to_torch():
+    exporters.translate("aten::cat", lambda tensors, dim=0: exporters.opset("some").Joined(*tensors))
+    program = export(torch.jit.script(Listing().eval()), (torch.ones(2),))
+    assert op_types(program)[-1] == ("", "ConcatFromSequence")
 
 
 def test_shared_weights_and_modes(double):

@@ -74,6 +74,19 @@ def test_an_onnxscript_function(export, model):
         assert exporters.verify(net, (x,), program).ok
 
 
+def test_an_onnxscript_function_in_opsets_of_ours(export, model):
+    onnx_ops, contrib = exporters.opset("", 18), exporters.opset("com.microsoft")
+
+    @onnxscript.script(default_opset=onnx_ops)
+    def gelu_of_twice(x: FLOAT[...]) -> FLOAT[...]:
+        return contrib.Gelu(onnx_ops.Abs(x) * 2)
+
+    exporters.translate("aten::relu", gelu_of_twice)
+    x = torch.tensor([-1.0, 2.0])
+    program = export(model(lambda x: torch.relu(x)), (x,))
+    torch.testing.assert_close(program(x)[0], torch.nn.functional.gelu(x.abs() * 2))
+
+
 def test_an_onnxscript_function_drops_nothing(export, model):
     @onnxscript.script(default_opset=op18)
     def relu(x: FLOAT[...]) -> FLOAT[...]:
@@ -165,6 +178,22 @@ def test_a_declared_op_is_checked(export, model, inverse):
 
     with pytest.raises(InputError, match=r"got 2 inputs; translate::Inverse.* takes 1"):
         export(model(lambda x: torch.linalg.inv(x)), (x,))
+
+
+def test_a_declared_op_with_any_number_of_outputs(export, model):
+    def halves(x: NDArray[np.float32], y: NDArray[np.float32] | None = None) -> tuple[NDArray[np.float32], ...]:
+        return tuple(np.split(x, 2))
+
+    declare(halves, "translate::Halves", lambda x, y=None: (x.like(shape=(x.shape[0] // 2,)),) * 2)
+    ours = exporters.opset("translate")
+    net, x = model(lambda x: torch.relu(x)), torch.ones(4)
+    exporters.translate("aten::relu", lambda x: op18.Concat(*ours.Halves(x, None), axis=0))
+    assert exporters.verify(net, (x,), export(net, (x,))).ok
+    exporters.translate("aten::relu", lambda x: op18.Concat(*ours.Halves(op18.Relu(x), _outputs=2), axis=0))
+    assert exporters.verify(net, (x,), export(net, (x,))).ok
+    exporters.translate("aten::relu", lambda x: op18.Concat(*ours.Halves(op18.Relu(x)), axis=0))
+    with pytest.raises(exporters.ExportError, match="an input whose shape is not known; pass _outputs"):
+        export(net, (x,))
 
 
 def test_an_input_that_is_not_optional(export, model, inverse):

@@ -1,6 +1,7 @@
 """The first node that differs, and the reference engine as a third opinion."""
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -120,6 +121,17 @@ def test_the_reference_engine_on_a_file_with_external_data(tmp_path):
     export(net, (x,)).save(tmp_path / "model.onnx", external_data=True)
     report = exporters.verify(net, (x,), tmp_path / "model.onnx", reference=True)
     assert [item.reference for item in report.outputs] == ["both"]
+
+
+def test_the_reference_engine_needs_a_model_in_onnx_format(model, tmp_path):
+    net, x, path = model(lambda x: x + 1), torch.ones(2), tmp_path / "model.ort"
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(path)
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    pyops.InferenceSession(export(net, (x,)).model_proto, options)
+    assert exporters.verify(net, (x,), path).ok
+    with pytest.raises(exporters.ExportError, match="reference=True needs a model in ONNX's format"):
+        exporters.verify(net, (x,), path, reference=True)
 
 
 def test_the_reference_engine_needs_to_know_every_operator(model, own_registrations):
