@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -151,6 +151,17 @@ def test_an_output_in_an_input_s_memory_does_not_change_another_output() -> None
     both.register_shape_inference(lambda x: (x, x))
     session = session_for("n = Neg(x)  a, b = out.Both(n)  y = Sub(a, b)")
     assert session.run(None, {"x": X})[0].tolist() == np.ones_like(X).tolist()
+
+
+@pytest.mark.parametrize("device_type", ["cpu", "cuda"])
+def test_another_kernel_takes_it_too(device_type: Literal["cpu", "cuda"]) -> None:
+    @onnx_op("out::Second")
+    def second(x: F32, *, out: F32 | None = None) -> F32:
+        return np.add(x, 1, out=out)
+
+    with pytest.raises(DeclarationError, match=r"unexpected keyword argument 'out'\); give it .*, and out=None$"):
+        second.register_kernel(device_type)(lambda x: x + 2)
+    second.register_kernel(device_type)(lambda x, *, out=None: np.add(x, 2, out=out))
 
 
 def kernel(x: F32, y: NDArray[np.float64]) -> F32:
