@@ -145,7 +145,8 @@ class Op(Generic[P, R]):
         host_inputs : sequence of str
             As for `onnx_op`, of a CUDA kernel.
         compile, parallel, fastmath
-            As for `onnx_op`, of a CPU kernel; the declared function is its plain kernel.
+            As for `onnx_op`, of a CPU kernel; the declared function is its plain kernel, unless that is a
+            CUDA kernel alone.
 
         Raises
         ------
@@ -177,10 +178,13 @@ class Op(Generic[P, R]):
         def register(function: F) -> F:
             check_parameters(function, self.signature, self.signature.takes_out)
             declared = self.kernels["cpu"]
-            plain = declared.plain if isinstance(declared, CompiledKernel) else declared
+            copying = isinstance(declared, CopyingKernel)
+            plain = function if copying else declared.plain if isinstance(declared, CompiledKernel) else declared
             self.kernels[device_type] = make_kernel(self.signature, function, plain, compile, parallel, fastmath)
             if device_type == "cuda":
                 self.host_inputs = named
+                if copying:
+                    self.kernels["cpu"] = CopyingKernel(self.signature, function, named)
             self._revision.value += 1
             return function
 
