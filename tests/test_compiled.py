@@ -298,6 +298,9 @@ def test_a_session_of_other_options_runs_it_too() -> None:
         ({"compile": True, "parallel": "rows"}, 'write them as NumPy does for generalized ufuncs: "(),()->()"'),
         ({"compile": True, "parallel": "(),()->()"}, "has 2 inputs, 1 are declared: x"),
         ({"compile": True, "fastmath": {"fast"}}, "fastmath has 'fast'; LLVM's flags are"),
+        ({"compile": True, "fastmath": [["nnan"]]}, "fastmath has ['nnan']; LLVM's flags are"),
+        ({"compile": True, "fastmath": "nnan"}, "fastmath is 'nnan'; write True or a set of LLVM's flags"),
+        ({"compile": True, "fastmath": 3}, "compiled::Bad: fastmath is 3; write True or a set"),
     ],
 )
 def test_what_is_wrong_with_the_options_is_a_declaration_error(options: dict[str, Any], message: str) -> None:

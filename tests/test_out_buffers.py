@@ -171,11 +171,13 @@ def kernel(x: F32, y: NDArray[np.float64]) -> F32:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
+        ([("output", "x")], 'out::Bad: may_inplace is .*; write output and input: {"output": "x"}'),
+        ({"output": ["x"]}, r"the input \['x'\]; there are: x, y"),
         ({"z": "x"}, "the output 'z'; there are: output"),
         ({"output": "z"}, "the input 'z'; there are: x, y"),
         ({"output": "y"}, "output 'output' is float32 and input 'y' is float64"),
     ],
 )
-def test_what_cannot_share_memory_is_a_declaration_error(names: dict[str, str], message: str) -> None:
+def test_what_cannot_share_memory_is_a_declaration_error(names: Any, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         onnx_op("out::Bad", may_inplace=names)(kernel)
