@@ -34,23 +34,28 @@ def check_function(function: Any, op_type: str) -> None:
         raise DeclarationError(f"{op_type}: {problem[0]}; {problem[1]}")
 
 
-def check_kernel_parameters(function: Callable[..., Any], signature: Signature) -> None:
+def check_parameters(function: Callable[..., Any], signature: Signature, takes_out: bool) -> None:
     """Check that a second kernel or a shape function can be called like the declared function.
+
+    Parameters
+    ----------
+    takes_out : bool
+        It is called with `out`, too.
 
     Raises
     ------
     DeclarationError
-        Its parameters cannot take the declared inputs and attributes.
+        Its parameters cannot take the declared inputs and attributes, or `out`.
     """
-    attributes: dict[str, object] = {a.name: None for a in signature.attributes}
+    names = [attribute.name for attribute in signature.attributes] + ["out"] * takes_out
     required = sum(not item.optional and not item.variadic for item in signature.inputs)
     try:
         bind = inspect.signature(function).bind
         for count in (required, len(signature.inputs) + signature.is_variadic):
-            bind(*[None] * count, **attributes)
+            bind(*[None] * count, **dict.fromkeys(names))
     except (TypeError, ValueError) as error:
         name = getattr(function, "__qualname__", repr(function))
         raise DeclarationError(
             f"{signature.qualified_name}: {name} cannot be called like the declared function ({error}); give it the "
-            f"same parameters, hints may be left out: {signature}"
+            f"same parameters, hints may be left out: {signature}{', and out=None' if takes_out else ''}"
         ) from None

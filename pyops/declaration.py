@@ -88,12 +88,16 @@ def with_may_inplace(signature: Signature, names: Mapping[str, str]) -> Signatur
     DeclarationError
         There is no such output or input, or their types differ.
     """
+    if not isinstance(names, Mapping):
+        raise DeclarationError(
+            f'{signature.qualified_name}: may_inplace is {names!r}; write output and input: {{"output": "x"}}'
+        )
     outputs = {item.name: (position, item.type) for position, item in enumerate(signature.outputs)}
     inputs = {item.name: (position, item.type) for position, item in enumerate(signature.inputs)}
     pairs = []
     for output, input in names.items():
         for name, known, kind in ((output, outputs, "output"), (input, inputs, "input")):
-            if name not in known:
+            if not isinstance(name, str) or name not in known:
                 raise DeclarationError(
                     f"{signature.qualified_name}: may_inplace names the {kind} {name!r}; there are: {', '.join(known)}"
                 )

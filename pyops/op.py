@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, SupportsIndex, TypeVar, cast
 
 from . import kernel, origin, shape_functions
-from .callables import check_kernel_parameters
+from .callables import check_parameters
 from .compiled import ahead
 from .compiled.kernel import Compile, CompiledKernel, FastMath
 from .compiled.kernel import make as make_kernel
@@ -138,14 +138,15 @@ class Op(Generic[P, R]):
     ) -> Callable[[F], F]:
         """Decorator: the kernel for another device type, or another one for the CPU.
 
-        ``"cuda"`` takes and returns CuPy arrays. The function takes what the declared one takes.
+        ``"cuda"`` takes and returns CuPy arrays. The function takes what the declared one takes, `out` included.
 
         Parameters
         ----------
         host_inputs : sequence of str
             As for `onnx_op`, of a CUDA kernel.
         compile, parallel, fastmath
-            As for `onnx_op`, of a CPU kernel; the declared function is its plain kernel.
+            As for `onnx_op`, of a CPU kernel; the declared function is its plain kernel, unless that is a
+            CUDA kernel alone.
 
         Raises
         ------
@@ -175,12 +176,15 @@ class Op(Generic[P, R]):
         named = check_host_inputs(self.signature, host_inputs, (device_type,))
 
         def register(function: F) -> F:
-            check_kernel_parameters(function, self.signature)
+            check_parameters(function, self.signature, self.signature.takes_out)
             declared = self.kernels["cpu"]
-            plain = declared.plain if isinstance(declared, CompiledKernel) else declared
+            copying = isinstance(declared, CopyingKernel)
+            plain = function if copying else declared.plain if isinstance(declared, CompiledKernel) else declared
             self.kernels[device_type] = make_kernel(self.signature, function, plain, compile, parallel, fastmath)
             if device_type == "cuda":
                 self.host_inputs = named
+                if copying:
+                    self.kernels["cpu"] = CopyingKernel(self.signature, function, named)
             self._revision.value += 1
             return function
 
@@ -211,7 +215,7 @@ class Op(Generic[P, R]):
         >>> print(*flat.infer_shapes(pyops.shapes.Spec((2, 3, 4), np.float32)))
         float32[2, 12]
         """
-        check_kernel_parameters(function, self.signature)
+        check_parameters(function, self.signature, takes_out=False)
         self.shape_function = function
         self._revision.value += 1
         return function

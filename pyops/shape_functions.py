@@ -34,6 +34,10 @@ def infer(
     name = signature.qualified_name
     dtypes = kernel.output_dtypes(signature, [None if spec is None else spec.dtype for spec in specs])
     result = function(*specs, **signature.convert_attributes(attributes))
+    if signature.returns_tuple and not isinstance(result, (tuple, Spec)):
+        raise ShapeInferenceError(
+            f"the shape function of {name} returned {describe(result)}; return a tuple of specs, one for each output"
+        )
     outputs = result if isinstance(result, tuple) else (result,)
     if not signature.has_outputs(len(outputs)):
         raise ShapeInferenceError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,32 @@ def test_living_sessions_follow_a_changed_body(redeclared: Callable[..., Op[...,
     assert later.run(None, {"x": np.zeros(1, np.float32)})[0].tolist() == [4]
 
 
+def test_living_sessions_follow_what_another_thread_declares_while_the_old_body_is_compiled(
+    redeclared: Callable[..., Op[..., Any]],
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def run(*shape: int) -> Any:
+        return session.run(None, {"x": np.zeros(shape, np.float32)})[0].tolist()
+
+    def declare_anew() -> None:
+        redeclared(2, compile=True).register_shape_inference(lambda x: x)
+        assert run(1, 1) == [[2]]
+
+    def shape_function(x: pyops.shapes.Spec) -> pyops.shapes.Spec:
+        if x.shape == (1,) and not threads:  # in a call, before the kernel is compiled for it
+            threads.append(threading.Thread(target=declare_anew))
+            threads[0].start()
+            threads[0].join()
+        return x
+
+    redeclared(1, compile=True).register_shape_inference(shape_function)
+    session = session_for("y = compiled.Changing(x)", "float x", "float y")
+    run(1)
+    assert threads
+    assert [run(1), run(1)] == [[2], [2]]
+
+
 def test_a_changed_shape_function_is_followed() -> None:
     @onnx_op("compiled::Shaped", compile=True)
     def shaped(x: F32) -> F32:
@@ -271,6 +298,9 @@ def test_a_session_of_other_options_runs_it_too() -> None:
         ({"compile": True, "parallel": "rows"}, 'write them as NumPy does for generalized ufuncs: "(),()->()"'),
         ({"compile": True, "parallel": "(),()->()"}, "has 2 inputs, 1 are declared: x"),
         ({"compile": True, "fastmath": {"fast"}}, "fastmath has 'fast'; LLVM's flags are"),
+        ({"compile": True, "fastmath": [["nnan"]]}, "fastmath has ['nnan']; LLVM's flags are"),
+        ({"compile": True, "fastmath": "nnan"}, "fastmath is 'nnan'; write True or a set of LLVM's flags"),
+        ({"compile": True, "fastmath": 3}, "compiled::Bad: fastmath is 3; write True or a set"),
     ],
 )
 def test_what_is_wrong_with_the_options_is_a_declaration_error(options: dict[str, Any], message: str) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.scripts import run_new_script
@@ -113,6 +117,65 @@ def test_modules_and_functions_of_numba_may_be_referred_to() -> None:
     kernel = kernel.replace("x.size > 100", "x.size > len(string.digits) * 10")
     run(kernel, results(4.0, "compiled"))
     run(kernel, results(4.0, "from disk"))
+
+
+SETTINGS = """
+import enum
+from collections import namedtuple
+
+import numba
+
+VALUE = 2
+
+class Mode(enum.IntEnum):
+    FACTOR = 2
+
+PAIR = namedtuple("Pair", "two three" if VALUE < 3 else "three two")(2, 3)
+
+@numba.njit
+def constant():
+    return VALUE
+
+@numba.experimental.jitclass
+class Box:
+    def __init__(self):
+        pass
+
+    def get(self):
+        return VALUE
+"""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "settings.constant()",
+        "getattr(settings, 'VALUE')",
+        "settings.Mode.FACTOR.value",
+        "Mode['FACTOR'].value",
+        "settings.PAIR.two",
+        "settings.Box().get()",
+    ],
+)
+def test_a_change_in_another_module_has_it_compiled_again(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = f"""
+import numpy as np
+import settings
+from numpy.typing import NDArray
+from pyops import onnx_op
+from settings import Mode
+
+@onnx_op("cached::Settings", compile=True)
+def times(x: NDArray[np.int64]) -> NDArray[np.int64]:
+    return x * {value}
+"""
+    for text, result in ((SETTINGS, 2), (SETTINGS.replace("= 2", "= 3"), 3)):
+        settings = ModuleType("settings")
+        exec(text, settings.__dict__)
+        monkeypatch.setitem(sys.modules, "settings", settings)
+        names: dict[str, Any] = {"__name__": "kernels_of_settings"}
+        exec(kernel, names)
+        assert names["times"](np.ones(1, np.int64)).tolist() == [result]
 
 
 def test_damaged_files_are_compiled_again(folder: Path) -> None:

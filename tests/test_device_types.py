@@ -107,6 +107,24 @@ def cupy(monkeypatch):
     return cupy_on_host
 
 
+def test_a_kernel_for_the_cpu_that_cannot_be_compiled_ends_the_copying() -> None:
+    pytest.importorskip("numba")
+    op = cuda_alone("Tried")
+    op.register_kernel("cpu", compile="try")(twice)
+    with pytest.warns(errors.CompileWarning, match="the plain kernel runs in its place"):
+        assert op(ONE).tolist() == [2]
+
+
+def test_another_cuda_kernel_runs_between_the_copies(cupy) -> None:
+    def doubled(x: F32) -> F32:
+        return cupy.add(x, x)
+
+    op = cuda_alone("Replaced", doubled)
+    op.register_kernel("cuda")(lambda x: cupy.add(x, doubled(x)))
+    with pytest.warns(errors.DeviceCopyWarning):
+        assert op(ONE).tolist() == [3]
+
+
 def test_a_cuda_kernel_alone_runs_between_copies_and_says_so_once(cupy) -> None:
     def around(x: F32, y: F32 | None = None, *, out: tuple[F32, F32] | None = None) -> Both:
         assert type(x) is cupy.ndarray

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -153,6 +153,17 @@ def test_an_output_in_an_input_s_memory_does_not_change_another_output() -> None
     assert session.run(None, {"x": X})[0].tolist() == np.ones_like(X).tolist()
 
 
+@pytest.mark.parametrize("device_type", ["cpu", "cuda"])
+def test_another_kernel_takes_it_too(device_type: Literal["cpu", "cuda"]) -> None:
+    @onnx_op("out::Second")
+    def second(x: F32, *, out: F32 | None = None) -> F32:
+        return np.add(x, 1, out=out)
+
+    with pytest.raises(DeclarationError, match=r"unexpected keyword argument 'out'\); give it .*, and out=None$"):
+        second.register_kernel(device_type)(lambda x: x + 2)
+    second.register_kernel(device_type)(lambda x, *, out=None: np.add(x, 2, out=out))
+
+
 def kernel(x: F32, y: NDArray[np.float64]) -> F32:
     return x
 
@@ -160,11 +171,13 @@ def kernel(x: F32, y: NDArray[np.float64]) -> F32:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
+        ([("output", "x")], 'out::Bad: may_inplace is .*; write output and input: {"output": "x"}'),
+        ({"output": ["x"]}, r"the input \['x'\]; there are: x, y"),
         ({"z": "x"}, "the output 'z'; there are: output"),
         ({"output": "z"}, "the input 'z'; there are: x, y"),
         ({"output": "y"}, "output 'output' is float32 and input 'y' is float64"),
     ],
 )
-def test_what_cannot_share_memory_is_a_declaration_error(names: dict[str, str], message: str) -> None:
+def test_what_cannot_share_memory_is_a_declaration_error(names: Any, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         onnx_op("out::Bad", may_inplace=names)(kernel)

@@ -110,6 +110,17 @@ def test_a_shape_function_that_says_something_else_is_refused(op, result, fragme
     assert fragment in str(raised.value)
 
 
+@pytest.mark.parametrize(("result", "given"), [([spec(2), spec(2)], "list"), (None, "None")])
+def test_a_shape_function_of_several_outputs_returns_a_tuple(result, given):
+    @onnx_op("tests::Several")
+    def several(x: F32) -> tuple[F32, F32]:
+        return x, x
+
+    several.register_shape_inference(lambda x: result)
+    with pytest.raises(errors.ShapeInferenceError, match=f"returned {given}; return a tuple of specs, one for each"):
+        several.infer_shapes(spec(2))
+
+
 def test_inputs_of_a_shape_function_are_checked_like_those_of_a_call(op):
     op.register_shape_inference(lambda x, y=None, *, n=1: x)
     with pytest.raises(errors.InputError, match="input 'x' is int64"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import enum
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -29,7 +29,7 @@ class _UndescribableError(Exception):
     pass
 
 
-def _function(function: Any, seen: set[int]) -> Iterator[str]:
+def _function(function: Any, seen: set[Any]) -> Iterator[str]:
     if id(function) in seen:  # a recursive function
         return
     seen.add(id(function))
@@ -37,14 +37,17 @@ def _function(function: Any, seen: set[int]) -> Iterator[str]:
     # Exceptions name the file and the line; IPython's files lie in a folder of the process's own.
     yield f"{Path(code.co_filename).name}:{code.co_firstlineno}"
     yield from _code(code)
+    # A constant may be the name that getattr is given.
+    read = {name for part in _parts(code) for name in (*part.co_names, *part.co_consts) if isinstance(name, str)}
+    names = tuple(sorted(read))
     for name in sorted(global_names(code)):
         if name in function.__globals__:
             yield f"global {name}"
-            yield from _value(function.__globals__[name], seen)
+            yield from _value(function.__globals__[name], seen, names)
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         yield f"cell {name}"
         try:
-            yield from _value(cell.cell_contents, seen)
+            yield from _value(cell.cell_contents, seen, names)
         except ValueError:
             yield "empty"
     yield from _value(function.__defaults__, seen)
@@ -59,27 +62,43 @@ def _code(code: CodeType) -> Iterator[str]:
 
 def global_names(code: CodeType) -> set[str]:
     """The global names that a function's code, or code inside it, reads."""
-    names = {item.argval for item in dis.get_instructions(code) if item.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return names.union(*(global_names(item) for item in code.co_consts if isinstance(item, CodeType)))
+    read = (item for part in _parts(code) for item in dis.get_instructions(part))
+    return {item.argval for item in read if item.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
 
 
-def _value(value: Any, seen: set[int]) -> Iterator[str]:
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, enum.Enum, np.generic, np.dtype)):
+def _parts(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _parts(constant)
+
+
+def _value(value: Any, seen: set[Any], names: tuple[str, ...] = ()) -> Iterator[str]:
+    """A description of a value, of which a module's part is the attributes with these names."""
+    if isinstance(value, enum.Enum):
+        yield value.name
+        yield from _value(type(value), seen)
+    elif value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic, np.dtype)):
         yield f"{type(value).__name__} {value!r}"
     elif isinstance(value, (tuple, list)):
-        yield f"{type(value).__name__} {len(value)}"
+        yield f"{type(value).__name__} {len(value)} {getattr(value, '_fields', '')}"
         for item in value:
             yield from _value(item, seen)
     elif isinstance(value, np.ndarray) and value.dtype != np.object_:
         yield f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
     elif isinstance(value, ModuleType):
-        yield _module(value)
+        yield from _module(value, seen, names)
     elif isinstance(getattr(value, "py_func", None), FunctionType):  # compiled by numba
         yield repr(sorted(getattr(value, "targetoptions", {}).items()))
         yield from _function(value.py_func, seen)
-    elif isinstance(value, (type, BuiltinFunctionType, np.ufunc)) or _is_versioned(value):
+    elif isinstance(value, (BuiltinFunctionType, np.ufunc)) or type(value) is type or _is_versioned(value):
         yield f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value)}"
         yield repr(getattr(value, "_fields", ""))
+    elif isinstance(value, enum.EnumMeta):
+        members: Mapping[str, enum.Enum] = value.__members__
+        for name, member in members.items():
+            yield f"{value.__qualname__}.{name}"
+            yield from _value(member.value, seen)
     elif isinstance(value, FunctionType):
         yield from _function(value, seen)
     else:
@@ -87,12 +106,16 @@ def _value(value: Any, seen: set[int]) -> Iterator[str]:
 
 
 def _is_versioned(value: Any) -> bool:
-    return str(getattr(value, "__module__", None)).partition(".")[0] in _VERSIONED
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return str(name).partition(".")[0] in _VERSIONED
 
 
-def _module(module: ModuleType) -> str:
-    if module.__name__.partition(".")[0] in _VERSIONED:
-        return module.__name__
-    file = getattr(module, "__file__", None)
-    digest = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).exists() else ""
-    return f"{module.__name__} {digest}"
+def _module(module: ModuleType, seen: set[Any], names: tuple[str, ...]) -> Iterator[str]:
+    yield module.__name__
+    if _is_versioned(module) or (id(module), names) in seen:
+        return
+    seen.add((id(module), names))
+    for name in names:
+        if hasattr(module, name):
+            yield f"attribute {name}"
+            yield from _value(getattr(module, name), seen, names)

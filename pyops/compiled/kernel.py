@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Compile = bool | Literal["try", "debug"]
 FastMath = bool | Collection[str]
 
-_FLAGS = {"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"}
+_FLAGS = ("afn", "arcp", "contract", "ninf", "nnan", "nsz", "reassoc")
 
 _INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
 _COMPILABLE = {np.dtype(scalar) for scalar in (np.bool_, *_INTEGERS, np.float32, np.float64)}
@@ -224,9 +224,13 @@ def make(
         if parallel is not None or fastmath:
             raise DeclarationError(f"{name}: parallel and fastmath are for compiled kernels; add compile=True")
         return function
-    unknown = set() if isinstance(fastmath, bool) else set(fastmath) - _FLAGS
+    if isinstance(fastmath, str) or not isinstance(fastmath, (bool, Collection)):
+        raise DeclarationError(
+            f"{name}: fastmath is {fastmath!r}; write True or a set of LLVM's flags, which are {', '.join(_FLAGS)}"
+        )
+    unknown = [] if isinstance(fastmath, bool) else [flag for flag in fastmath if flag not in _FLAGS]
     if unknown:
-        raise DeclarationError(f"{name}: fastmath has {min(unknown)!r}; LLVM's flags are {', '.join(sorted(_FLAGS))}")
+        raise DeclarationError(f"{name}: fastmath has {unknown[0]!r}; LLVM's flags are {', '.join(_FLAGS)}")
     if not hasattr(inspect.unwrap(function), "__code__"):
         raise DeclarationError(f"{name}: compile={compile!r} needs a function written in Python, not {function!r}")
     tensors: list[Input | Output] = [*signature.inputs, *signature.outputs]

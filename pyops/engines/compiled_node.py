@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import math
+import threading
 from ctypes import c_void_p
 from time import perf_counter_ns
 from typing import Any
@@ -54,8 +55,7 @@ class CompiledNode(KernelNode):
 
     def __init__(self, api: Api, info: int, hosted: HostedOp, python: int) -> None:
         super().__init__(api, info, hosted)
-        self._revision = self.op._revision.value - 1
-        self._records: dict[Specialization, Record] = {}
+        self._lock = threading.Lock()
         # Machine code that runs in another thread may still use what another took the place of.
         self._kept: list[Any] = []
         functions = (
@@ -67,7 +67,7 @@ class CompiledNode(KernelNode):
         )
         self._state = words(0, ctypes.addressof(self.op._revision), python, *map(api.address, functions))
         self.address = address_of(self._state)
-        self._publish()
+        self._publish(self.op._revision.value - 1, {})
 
     def compute(self, context: int) -> None:
         """As `KernelNode.compute`; or raise what machine code caught, where `context` is the address of that."""
@@ -88,9 +88,10 @@ class CompiledNode(KernelNode):
 
     def separate(self) -> CompiledNode:
         """The same node, with what machine code knows of it for itself."""
-        node = copy.copy(self)
-        node._records = dict(self._records)
-        node._state = self._state.copy()
+        with self._lock:
+            node = copy.copy(self)
+            node._records = dict(self._records)
+            node._state = self._state.copy()
         node.address = address_of(node._state)
         return node
 
@@ -102,8 +103,8 @@ class CompiledNode(KernelNode):
 
     def enter_machine_code(self, knowing: CompiledNode) -> None:
         """Let machine code take ONNX Runtime's calls again, with what another one of the same node has learnt."""
-        self._revision, self._records = knowing._revision, dict(knowing._records)
-        self._publish()
+        with self._lock:
+            self._publish(knowing._revision, dict(knowing._records))
 
     def sizes(self, context: int) -> tuple[int, int | None]:
         """Bytes that go in and come out; None where only the kernel tells."""
@@ -125,10 +126,11 @@ class CompiledNode(KernelNode):
 
     def _learn(self, inputs: list[Any]) -> None:
         """Make machine code ready for the next call with inputs like these."""
-        revision, kernel = self.op._revision.value, self.op.kernels["cpu"]
-        if revision != self._revision:
-            self._revision, self._records = revision, {}
-            self._publish()
+        with self._lock:
+            revision, kernel = self.op._revision.value, self.op.kernels["cpu"]
+            if revision != self._revision:
+                self._publish(revision, {})
+            records = self._records
         if not isinstance(kernel, CompiledKernel) or kernel.lacking(inputs, self._attributes, self._node.output_dtypes):
             return
         shapes = None if self.op.shape_function is None else self._shapes_for(inputs)
@@ -138,19 +140,22 @@ class CompiledNode(KernelNode):
         )
         input_sizes = [size for array in inputs if array is not None for size in array.shape]
         output_sizes = [-1 if size is None else size for shape in shapes or () for size in shape]
-        if specialization not in self._records:
+        if specialization not in records:
             code = kernel.entry(specialization, self._attributes)
             if code is None:
                 return
-            self._records[specialization] = Record(code, attributes, len(input_sizes), len(output_sizes))
-            self._publish()
+            with self._lock:
+                records.setdefault(specialization, Record(code, attributes, len(input_sizes), len(output_sizes)))
+                if records is self._records:  # the op may have been redefined meanwhile
+                    self._publish(revision, records)
         if shapes is not None:
-            self._records[specialization].add_shapes(input_sizes, output_sizes)
+            records[specialization].add_shapes(input_sizes, output_sizes)
 
-    def _publish(self) -> None:
-        addresses = [record.address for record in self._records.values()]
-        published = words(self._revision, len(addresses), *addresses)
-        self._kept.append((published, self._records))
+    def _publish(self, revision: int, records: dict[Specialization, Record]) -> None:
+        self._revision, self._records = revision, records
+        addresses = [record.address for record in records.values()]
+        published = words(revision, len(addresses), *addresses)
+        self._kept.append((published, records))
         self._state[layout.RECORDS] = address_of(published)
 
     def _raise(self, failures: int) -> None:
