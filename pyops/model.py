@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from .builtin import ONNX_DOMAIN
 from .errors import ModelError
-from .hosting import Host
+from .hosting import Host, declared_name
 from .node import linked_attributes
 from .op import AnyOp
 from .origin import DELETED, working_folder
@@ -155,8 +155,8 @@ def full_domain(domain: str) -> str:
 
 
 def key_of(node: onnx.NodeProto) -> Key:
-    """Domain and op type of a node."""
-    return full_domain(node.domain), node.op_type
+    """Domain and op type of a node, as it was before a session of ours saved the model."""
+    return full_domain(node.domain), declared_name(node.op_type)
 
 
 def load(source: Any) -> Model:

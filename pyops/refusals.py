@@ -76,7 +76,7 @@ def _mistyped_inputs(model: Model, resolution: Resolution, refusal: str, hosted_
     lines: dict[str, None] = {}
     for node, _ in model.nodes():
         op = resolution.ops.get(key_of(node))
-        known_as = hosted_by or node.op_type
+        known_as = hosted_by or key_of(node)[1]
         if op is None or known_as != declared_name(refused["op"]) or refused["value"] not in node.input:
             continue
         for item, value in zip(op.signature.parameters(len(node.input)), node.input, strict=True):

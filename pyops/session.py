@@ -289,13 +289,13 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
         extensions_plain.register(options)
         return options
     plugins.import_all()
-    hosts = [hosting.host(op, taken=set()) for op in registry.latest()]
-    mistaken = [host.op.signature.qualified_name for host in hosts if hosting.is_mistaken(host.op)]
+    ops = registry.latest()
+    mistaken = [op.signature.qualified_name for op in ops if hosting.is_mistaken(op)]
     if mistaken:
         warnings.warn(
             f"left out: {', '.join(mistaken)}, which ONNX Runtime's optimizers take for the ONNX operators of these "
             "names; run them in a pyops.InferenceSession, or name them otherwise",
             stacklevel=2,
         )
-    with native.registered(options, [host for host in hosts if not hosting.is_mistaken(host.op)], keep=True):
+    with native.registered(options, [host for op in ops for host in hosting.plain_hosts(op)], keep=True):
         return options

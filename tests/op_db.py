@@ -87,7 +87,7 @@ def reverse(x: NDArray[Any_]) -> NDArray[Any_]:
     return x[::-1]
 
 
-@onnx_op("samples::Transpose")
+@onnx_op("samples::Turned")
 def transpose(x: NDArray[Any_]) -> NDArray[Any_]:
     return np.array(x, order="F").T[::-1] if x.ndim else x.copy()
 

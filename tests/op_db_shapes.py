@@ -86,7 +86,7 @@ def lines(count: int) -> Callable[..., Spec]:
 SHAPE_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Same": same,
     "Reverse": same,
-    "Transpose": transpose,
+    "Turned": transpose,
     "Corner": corner,
     "Tile": tile,
     "AddRound": add_round,

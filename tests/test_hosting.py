@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 import pyops
 from pyops import onnx_op
 from pyops.errors import DeclarationError, ModelError, OutputError
+from tests.engines import make_plain_session
 
 F32 = NDArray[np.float32]
 T = TypeVar("T", np.float32, np.float64)
@@ -23,7 +25,9 @@ def model(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17, "hosting" : 1]> g {text}')
 
 
-@pytest.mark.parametrize("name", ["Identity", "Add", "Conv"])
+@pytest.mark.parametrize(
+    "name", ["Identity", "Add", "Conv", "Cast", "DequantizeLinear", "Expand", "If", "Shape", "Transpose"]
+)
 def test_an_op_called_like_one_of_onnx_is_itself(name: str) -> None:
     @onnx_op(f"hosting::{name}")
     def op(x: F32) -> F32:
@@ -33,6 +37,21 @@ def test_an_op_called_like_one_of_onnx_is_itself(name: str) -> None:
     assert pyops.InferenceSession(proto).run(None, {"x": X})[0].tolist() == (-X - 1).tolist()
     with pytest.warns(UserWarning, match=f"left out: hosting::{name}.*pyops.InferenceSession"):
         pyops.register_custom_ops(onnxruntime.SessionOptions())
+
+
+@pytest.mark.parametrize("name", ["Relu", "Transpose"])
+def test_a_saved_model_with_an_op_called_like_one_of_onnx_runs_in_every_session(name: str, tmp_path: Path) -> None:
+    @onnx_op(f"hosting::{name}")
+    def op(x: F32) -> F32:
+        return x + 1
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.optimized_model_filepath = str(tmp_path / "model.onnx")
+    pyops.InferenceSession(model(f"(float[n] x) => (float[n] y) {{ y = hosting.{name}(x) }}"), options)
+    saved = onnx.load(options.optimized_model_filepath)
+    for session in (pyops.InferenceSession(saved), make_plain_session(saved)):
+        assert session.run(None, {"x": X})[0].tolist() == (X + 1).tolist()
 
 
 def test_in_a_builtin_domain_an_op_takes_the_place_of_another_only_when_asked_to() -> None:
