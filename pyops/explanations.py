@@ -53,6 +53,12 @@ _EXPLANATIONS = (
         '@onnx_op("ai.onnx::{name}", override=True)',
     ),
     (
+        r"Op \((?P<name>\w+)\) output arg \((?P<value>[^)]*)\) type inference failed",
+        "ONNX Runtime does not know the type of {value!r}, which {name} gives, nor looks for it in a function of the "
+        "model; add it to the model: model.graph.value_info.append(onnx.helper.make_tensor_value_info({value!r}, "
+        "onnx.TensorProto.FLOAT, None)), for float32",
+    ),
+    (
         r"Unsupported model IR version: \d+, max supported IR version: (?P<newest>\d+)",
         "the installed onnx writes models in a newer form than this ONNX Runtime reads; set model.ir_version = "
         "{newest} before saving it",

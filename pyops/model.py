@@ -93,7 +93,7 @@ class Model:
         nodes = (node for container, _ in self._containers() for node in _nodes(container))
         if self.proto is None or not any(linked_attributes(node) for node in nodes if key_of(node) in hosts):
             return self
-        proto = onnx.inliner.inline_local_functions(self.proto)
+        proto = onnx.inliner.inline_local_functions(_with_functions_per_call(self.proto))
         return Model(proto.SerializeToString(), proto, self.folder)
 
     def hosted(self, hosts: Mapping[Key, Host], mark: Callable[[onnx.NodeProto, AnyOp], None] | None = None) -> Model:
@@ -147,6 +147,44 @@ def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
                 yield from _nodes(graph)
+
+
+def _with_functions_per_call(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a function for each call, which has the attributes of that, those that are defaults included.
+
+    onnx's inliner leaves those out, and does not touch functions that import other versions than the graph.
+    """
+    import onnx
+
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    del result.functions[:]
+    functions = {(full_domain(item.domain), item.name, item.overload): item for item in proto.functions}
+
+    def give(container: Any, values: Mapping[str, onnx.AttributeProto], callers: tuple[Any, ...]) -> None:
+        for node in _nodes(container):
+            for item in list(node.attribute):
+                if item.ref_attr_name in values:
+                    name = item.name
+                    item.CopyFrom(values[item.ref_attr_name])
+                    item.name = name
+                elif item.ref_attr_name:
+                    node.attribute.remove(item)
+            called = functions.get((full_domain(node.domain), node.op_type, node.overload))
+            if called in callers:
+                raise ModelError(
+                    f"the model's function {node.domain}::{node.op_type} calls itself; no ONNX function does"
+                )
+            if called is not None:
+                own = result.functions.add()
+                own.CopyFrom(called)
+                own.name = node.op_type = f"pyops_{len(result.functions)}_{called.name}"
+                give(own, {item.name: item for item in (*called.attribute_proto, *node.attribute)}, (*callers, called))
+                for message, field in ((own, "attribute"), (own, "attribute_proto"), (node, "attribute")):
+                    message.ClearField(field)
+
+    give(result.graph, {}, ())
+    return result
 
 
 def full_domain(domain: str) -> str:

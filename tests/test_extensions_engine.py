@@ -124,6 +124,44 @@ def test_attributes_of_all_kinds_arrive_exactly_from_functions_too():
         assert session(model).run(None, {"x": x})[0].tolist() == expected.tolist()
 
 
+@onnx_op("ext::Scaled")
+def scaled(x: F32, *, by: float = 1.0) -> F32:
+    return x * np.float32(by)
+
+
+FUNCTIONS = """
+    <domain: "local", opset_import: ["ext": 1]> Scaled <by: float = 2.0> (x) => (y) {
+        y = ext.Scaled <by: float = @by> (x)
+    }
+    <domain: "local", opset_import: ["local": 1]> Through <by> (x) => (y) { y = local.Scaled <by: float = @by> (x) }
+    <domain: "local", opset_import: ["": 18, "ext": 1]> Older <by: float = 5.0> (x) => (y) {
+        n = Neg(x)  y = ext.Scaled <by: float = @by> (n)
+    }"""
+
+
+@pytest.mark.parametrize(
+    ("call", "factor"),
+    [("Scaled", 2), ("Scaled <by = 3.0>", 3), ("Through", 2), ("Through <by = 3.0>", 3), ("Older", -5)],
+)
+@pytest.mark.parametrize("engine", ["native", "extensions"])
+def test_an_attribute_of_a_function_has_the_caller_s_value_or_its_default(engine, call, factor):
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 20, "ext": 1, "local": 1]>
+        graph (float[n] x) => (float[n] y) <float[n] t> {{ t = local.{call} (x)  y = local.Scaled <by = 10.0> (t) }}
+        {FUNCTIONS}""")
+    result = pyops.InferenceSession(model, engine=engine).run(None, {"x": x})
+    assert result[0].tolist() == (x * factor * 10).tolist()
+
+
+def test_a_function_that_calls_itself_is_refused():
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["local": 1]>
+        graph (float[n] x) => (float[n] y) { y = local.Endless <by = 1.0> (x) }
+        <domain: "local", opset_import: ["ext": 1, "local": 1]> Endless <by> (x) => (y) {
+            t = ext.Scaled <by: float = @by> (x)  y = local.Endless <by: float = @by> (t)
+        }""")
+    with pytest.raises(ModelError, match="function local::Endless calls itself"):
+        session(model)
+
+
 def test_a_node_may_leave_out_outputs_and_stand_in_a_branch():
     @onnx_op("ext::Parts")
     def parts(x: F32) -> tuple[F32, F32, F32]:

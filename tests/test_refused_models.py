@@ -1,6 +1,7 @@
 """What ONNX Runtime refuses when a session is made comes out with what it means and what to type."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
@@ -49,6 +50,21 @@ def test_types_without_a_kernel():
     text = refusal(chain("Sinh", dtype=np.float64))
     assert "has no kernel of Sinh for the types in this model (see the node 'node0')" in text
     assert '@onnx_op("ai.onnx::Sinh", override=True)' in text
+
+
+def test_a_value_whose_type_only_a_function_of_the_model_tells():
+    @onnx_op("refused::Twice")
+    def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x * 2
+
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "local": 1]>
+        graph (float[n] x) => (float[n] y) { between = local.Twice (x)  y = local.Twice (between) }
+        <domain: "local", opset_import: ["refused": 1]> Twice (x) => (y) { y = refused.Twice (x) }""")
+    text = refusal(model)
+    assert "does not know the type of 'between', which Twice gives" in text
+    exec(text.rpartition("add it to the model: ")[2].rpartition(", for")[0], {"model": model, "onnx": onnx})
+    result = pyops.InferenceSession(model).run(None, {"x": np.ones(2, np.float32)})
+    assert result[0].tolist() == [4, 4]
 
 
 def test_a_newer_form_of_the_file():
