@@ -60,6 +60,7 @@ def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], share
     functions = model.functions()
     ours = registry.domains() - shared - DOMAINS
     missing: dict[str, int] = {}
+    opsets: dict[Key, int] = {}
     for node, opset in model.nodes():
         key = key_of(node)
         if key in functions:
@@ -68,8 +69,11 @@ def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], share
         if isinstance(op, DeclarationError):
             result.problems.append(str(op))
         elif op is not None:
-            result.ops[key] = op
             result.problems += misfits(node, op.signature)
+            if result.ops.setdefault(key, op) is not op:
+                mixed = _describe_mixed(result.ops[key], opsets[key], op, opset)
+                result.problems += [mixed] if mixed not in result.problems else []
+            opsets.setdefault(key, opset)
         elif key[0] in ours and not is_builtin(*key):
             problem = describe_missing(*key, opset)
             missing[problem] = missing.get(problem, 0) + 1
@@ -78,6 +82,15 @@ def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], share
     unknown = [unknown_version(*item) for item in sorted(model.imports()) if item[0] not in hosted]
     result.problems += filter(None, unknown)
     return result
+
+
+def _describe_mixed(op: AnyOp, opset: int, other: AnyOp, other_opset: int) -> str:
+    # ONNX Runtime would run one of them for both.
+    return (
+        f"{op.signature.qualified_name} is version {op.version} where the model imports version {opset} of "
+        f"{op.domain!r}, and version {other.version} where it imports version {other_opset}; let the graph and the "
+        "model's functions import the same version (opset_import)"
+    )
 
 
 def describe_missing(domain: str, name: str, opset: int) -> str:
