@@ -123,27 +123,22 @@ class InferenceSession(onnxruntime.InferenceSession):
         session_devices.check_available(providers)
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
         self._extensions: extensions.SessionHost | None = None
-        host: native.SessionHost | extensions.SessionHost
+        self._host: native.SessionHost | extensions.SessionHost
         if engine == "extensions":
             others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
             fresh = sess_options is None
-            host = self._extensions = extensions.SessionHost(options, source, resolved.ops, others, fresh)
-            weakref.finalize(self, host.forget).atexit = False
+            self._host = self._extensions = extensions.SessionHost(options, source, resolved.ops, others, fresh)
+            weakref.finalize(self, self._extensions.forget).atexit = False
         else:
-            host = native.SessionHost(options, source, resolved.ops, taken)
-        folder = source.folder if host.model is not source else None
-        create = super().__init__
-        failure: list[BaseException] = []
-        # ONNX Runtime asks about the ops, and the answers are numbers.
-        with interrupts_deferred(), external_data.read_from(folder, options):
-            try:
-                host.create(lambda: create(host.model.source, options, providers, provider_options, **kwargs))
-            except Exception as error:  # ONNX Runtime's, of whatever type
-                failure = host.raised_by_kernel(error) or [explained(error, source, resolved, engine)]
-        if failure:
-            raise failure.pop()
-        session_devices.check_started(providers, self.get_providers())
-        self._nodes = host.nodes
+            self._host = native.SessionHost(options, source, resolved.ops, taken)
+        folder = source.folder if self._host.model is not source else None
+        self._reading = functools.partial(external_data.read_from, folder, options)
+        create = functools.partial(
+            super().__init__, self._host.model.source, options, providers, provider_options, **kwargs
+        )
+        del self._host.model  # which may be large
+        self._create(create, providers, lambda error: explained(error, source, resolved, engine))
+        self._nodes = self._host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
             session_devices.tell_copies(resolved.ops.values(), engine)
         self._quiet_run: Any = None
@@ -156,6 +151,24 @@ class InferenceSession(onnxruntime.InferenceSession):
             self._quiet_run.add_run_config_entry("gpu_graph_id", "0")
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
         self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
+
+    def _create(self, create: Callable[[], None], providers: Any, refusal: Callable[[Exception], Any]) -> None:
+        failure: list[BaseException] = []
+        # ONNX Runtime asks about the ops, and the answers are numbers.
+        with interrupts_deferred(), self._reading():
+            try:
+                self._host.create(create)
+            except Exception as error:  # ONNX Runtime's, of whatever type
+                failure = self._host.raised_by_kernel(error) or [refusal(error)]
+        if failure:
+            raise failure.pop()
+        session_devices.check_started(providers, self.get_providers())
+
+    def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
+        """As in ``onnxruntime.InferenceSession``, which makes the session anew; the ops run in it as before."""
+        session_devices.check_available(providers)
+        reset = functools.partial(super().set_providers, providers, provider_options)
+        self._create(reset, providers, lambda error: error)
 
     def _repr_html_(self) -> str:
         engine = "native" if self._extensions is None else "extensions"

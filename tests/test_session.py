@@ -15,6 +15,7 @@ from onnx import helper
 
 import pyops
 from pyops import onnx_op
+from pyops.engines.choice import Engine
 from tests.models import assert_same, chain, make_model
 
 F32 = NDArray[np.float32]
@@ -144,11 +145,42 @@ def test_options_and_providers_are_passed_on() -> None:
     assert session.get_providers() == ["CPUExecutionProvider"]
 
 
+@pytest.mark.parametrize("engine", ["native", "extensions"])
+def test_the_ops_run_after_the_providers_are_set_anew(engine: Engine, tmp_path: Path) -> None:
+    if engine == "extensions":
+        pytest.importorskip("onnxruntime_extensions")
+
+    @onnx_op("tests::Root")
+    def root(x: F32) -> F32:
+        if x[0] < 0:
+            raise ValueError("negative")
+        return np.sqrt(x)
+
+    options = onnxruntime.SessionOptions()
+    session = pyops.InferenceSession(chain("tests::Root"), options, engine=engine)
+    pyops.InferenceSession(chain("Relu"), options, engine=engine)
+    for _ in range(2):
+        session.set_providers(["CPUExecutionProvider"])
+        assert session.run(None, {"x": X * X})[0].tolist() == X.tolist()
+    with pytest.raises(ValueError, match="negative"):
+        session.run(None, {"x": X - 1})
+    with pyops.profile(session) as profile:
+        session.run(None, {"x": X})
+    assert [node.calls for node in profile.nodes] == [1]
+    session = pyops.InferenceSession(weighted(tmp_path / "model", 3, "Sum"), options, engine=engine)
+    session.set_providers(["CPUExecutionProvider"])
+    assert session.run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [3, 3]
+
+
 def test_the_cuda_provider_is_a_missing_dependency_where_onnxruntime_has_none() -> None:
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this onnxruntime has CUDA")
     with pytest.raises(pyops.errors.MissingDependencyError, match=r'pip install "onnx-pyops\[cuda\]"'):
         pyops.InferenceSession(chain("tests::Plus"), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+    session = pyops.InferenceSession(chain("tests::Plus"))
+    with pytest.raises(pyops.errors.MissingDependencyError, match=r'pip install "onnx-pyops\[cuda\]"'):
+        session.set_providers(["CUDAExecutionProvider"])
+    assert session.run(None, {"x": X})[0].tolist() == (X + 1).tolist()
 
 
 def test_options_that_are_none_are_an_error_that_says_what_is_expected() -> None:

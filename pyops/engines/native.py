@@ -113,7 +113,7 @@ class SessionHost:
     Attributes
     ----------
     model : Model
-        As ONNX Runtime can take it.
+        As ONNX Runtime can take it; the session lets go of it.
     nodes : Nodes
         Those that ops compute, once the session is created.
 
