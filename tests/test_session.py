@@ -80,7 +80,7 @@ def test_a_session_finds_external_data_beside_the_model(
     np.testing.assert_array_equal(session.run(None, {"x": weights})[0], weights * 2)
 
 
-@onnx_op("tests::Sum")
+@onnx_op("tests::Weighted")
 def total(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float32]:
     return x + y
 
@@ -103,7 +103,9 @@ def weighted(folder: Path, scale: int, node: str) -> Path:
 def test_options_do_not_keep_the_folder_of_an_earlier_models_external_data(tmp_path: Path, engine: Any) -> None:
     if engine == "extensions":
         pytest.importorskip("onnxruntime_extensions")
-    paths = [weighted(tmp_path / str(scale), scale, node) for scale, node in ((1, "Sum"), (2, "Add"), (3, "Sum"))]
+    paths = [
+        weighted(tmp_path / str(scale), scale, node) for scale, node in ((1, "Weighted"), (2, "Add"), (3, "Weighted"))
+    ]
     options = onnxruntime.SessionOptions()
     x = np.zeros(2, np.float32)
     with ThreadPoolExecutor(3) as pool:
@@ -113,7 +115,7 @@ def test_options_do_not_keep_the_folder_of_an_earlier_models_external_data(tmp_p
 
 
 def test_a_folder_of_external_data_that_options_name_is_used(tmp_path: Path) -> None:
-    first, second = weighted(tmp_path / "a", 1, "Sum"), weighted(tmp_path / "b", 2, "Sum")
+    first, second = weighted(tmp_path / "a", 1, "Weighted"), weighted(tmp_path / "b", 2, "Weighted")
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(second.parent))
     for _ in range(2):
@@ -167,7 +169,7 @@ def test_the_ops_run_after_the_providers_are_set_anew(engine: Engine, tmp_path: 
     with pyops.profile(session) as profile:
         session.run(None, {"x": X})
     assert [node.calls for node in profile.nodes] == [1]
-    session = pyops.InferenceSession(weighted(tmp_path / "model", 3, "Sum"), options, engine=engine)
+    session = pyops.InferenceSession(weighted(tmp_path / "model", 3, "Weighted"), options, engine=engine)
     session.set_providers(["CPUExecutionProvider"])
     assert session.run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [3, 3]
 
