@@ -63,9 +63,11 @@ class Opset(values.Opset):
                 if any(isinstance(value, Tensor) for value in inputs):
                     return _call_eagerly(declared, inputs, attributes)
                 return emit(declared, inputs, attributes, _outputs)
-            if _outputs is None and onnx.defs.has(name, self.version, self.domain):
+            if onnx.defs.has(name, self.version, self.domain):
                 require_export(f"{self!r}.{name}")
-                return getattr(values.Opset(self.domain, self.version), name)(*inputs, **attributes)
+                schema = onnx.defs.get_schema(name, self.version, self.domain)
+                _check_arguments(repr(self), schema, inputs, attributes)
+                return values.Op(self, name, schema)(*inputs, **attributes)
             if not self.domain:
                 raise ExportError(f"ONNX has no operator {name} in opset {self.version}")
             return _emit_undeclared(self, name, inputs, attributes, 1 if _outputs is None else _outputs)
@@ -101,7 +103,8 @@ def opset(domain: str, version: int = 1) -> Opset:
     Raises
     ------
     ExportError
-        By the calls: outside an export, or for a value that an attribute cannot hold.
+        By the calls: outside an export, for a value that an attribute cannot hold, or for arguments that
+        ONNX's own operator does not take.
     InputError
         By the calls: arguments that do not match the declaration of a declared operator.
 
@@ -158,6 +161,23 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
     if recording is not None:
         recording.keepers.keep([result] if isinstance(result, onnx_ir.Value) else result)
     return result
+
+
+def _check_arguments(opset: str, schema: onnx.defs.OpSchema, inputs: Sequence[Any], attributes: Iterable[str]) -> None:
+    """Check what an operator that onnx knows is given, of which onnxscript drops what its schema does not have."""
+    named = {item.name for item in schema.inputs}
+    unknown = set(attributes) - schema.attributes.keys() - named
+    if unknown:
+        raise ExportError(
+            f"{opset}.{schema.name} has no attribute {', '.join(sorted(unknown))}; it has "
+            f"{', '.join(sorted(schema.attributes)) or 'none'}"
+        )
+    given = len(inputs) + len(named.intersection(attributes))
+    if not schema.min_input <= given <= schema.max_input:
+        raise ExportError(
+            f"{opset}.{schema.name} got {given} inputs; it has {', '.join(item.name for item in schema.inputs)}, and "
+            "attributes are keywords"
+        )
 
 
 def _emit_undeclared(

@@ -331,6 +331,29 @@ def test_an_operator_onnx_lacks(export, model):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
 
 
+@pytest.mark.parametrize(
+    ("emit", "message"),
+    [
+        (lambda op, x: op.Softmax(x, axes=0), r"opset\('', 18\).Softmax has no attribute axes; it has axis$"),
+        (lambda op, x: op.Relu(x, alpha=1.0, beta=2.0), r"Relu has no attribute alpha, beta; it has none$"),
+        (lambda op, x: op.Relu(x, x), r"Relu got 2 inputs; it has X, and attributes are keywords$"),
+        (lambda op, x: op.Cast(x, 1), r"Cast got 2 inputs; it has input, and attributes are keywords$"),
+        (lambda op, x: op.Clip(x, x, x, max=x), r"Clip got 4 inputs; it has input, min, max,"),
+        (lambda op, x: op.MatMul(x), r"MatMul got 1 inputs; it has A, B,"),
+    ],
+)
+def test_what_an_operator_of_onnx_does_not_take(export, model, emit, message):
+    exporters.translate("aten::lgamma", lambda x: emit(exporters.opset("", 18), x))
+    with pytest.raises(exporters.ExportError, match=message):
+        export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
+
+
+def test_an_input_of_an_operator_of_onnx_by_its_name(export, model):
+    exporters.translate("aten::lgamma", lambda x: exporters.opset("", 18).Clip(x, max=2.0))
+    program = export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
+    assert program(torch.tensor([1.0, 3.0]))[0].tolist() == [1.0, 2.0]
+
+
 def test_left_to_torch(export, model):
     @exporters.translate("aten::gelu")
     def gelu(x, *, approximate="none"):
