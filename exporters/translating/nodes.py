@@ -10,12 +10,13 @@ import numpy as np
 import onnx
 import onnx_ir
 import torch
+from onnx.defs import OpSchema
 from onnxscript import values
 from onnxscript.tensor import Tensor
 
 from pyops import kernel, registry
 from pyops.attribute import Attribute, AttributeKind
-from pyops.builtin import is_builtin
+from pyops.builtin import ONNX_DOMAIN, is_builtin
 from pyops.errors import InputError
 from pyops.op import Op
 from pyops.resolution import describe_missing
@@ -67,7 +68,8 @@ class Opset(values.Opset):
                 require_export(f"{self!r}.{name}")
                 schema = onnx.defs.get_schema(name, self.version, self.domain)
                 _check_arguments(repr(self), schema, inputs, attributes)
-                return values.Op(self, name, schema)(*inputs, **attributes)
+                called = schema if _outputs is None else _with_outputs(repr(self), schema, _outputs)
+                return values.Op(self, name, called)(*inputs, **attributes)
             if not self.domain:
                 raise ExportError(f"ONNX has no operator {name} in opset {self.version}")
             return _emit_undeclared(self, name, inputs, attributes, 1 if _outputs is None else _outputs)
@@ -163,7 +165,7 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
     return result
 
 
-def _check_arguments(opset: str, schema: onnx.defs.OpSchema, inputs: Sequence[Any], attributes: Iterable[str]) -> None:
+def _check_arguments(opset: str, schema: OpSchema, inputs: Sequence[Any], attributes: Iterable[str]) -> None:
     """Check what an operator that onnx knows is given, of which onnxscript drops what its schema does not have."""
     named = {item.name for item in schema.inputs}
     unknown = set(attributes) - schema.attributes.keys() - named
@@ -178,6 +180,28 @@ def _check_arguments(opset: str, schema: onnx.defs.OpSchema, inputs: Sequence[An
             f"{opset}.{schema.name} got {given} inputs; it has {', '.join(item.name for item in schema.inputs)}, and "
             "attributes are keywords"
         )
+
+
+def _with_outputs(opset: str, schema: OpSchema, count: int) -> OpSchema:
+    """The schema of one node, with so many outputs, of an operator that onnx knows."""
+    outputs = list(schema.outputs)
+    if not schema.min_output <= count <= schema.max_output:
+        raise ExportError(
+            f"{opset}.{schema.name} got _outputs={count}; it has {', '.join(item.name for item in outputs)}"
+        )
+    outputs += outputs[-1:] * (count - len(outputs))
+    return OpSchema(
+        schema.name,
+        # Written out, ONNX's domain keeps torch's exporter from counting the outputs of some operators itself.
+        schema.domain or ONNX_DOMAIN,
+        schema.since_version,
+        inputs=schema.inputs,
+        outputs=[OpSchema.FormalParameter(f"output_{i}", item.type_str) for i, item in enumerate(outputs[:count])],
+        type_constraints=[
+            (item.type_param_str, item.allowed_type_strs, item.description) for item in schema.type_constraints
+        ],
+        attributes=list(schema.attributes.values()),
+    )
 
 
 def _emit_undeclared(
@@ -204,7 +228,7 @@ def _emit_undeclared(
     return _emit(op_schema(signature), inputs, protos)
 
 
-def _emit(schema: onnx.defs.OpSchema, inputs: Sequence[Any], attributes: Iterable[onnx.AttributeProto]) -> Any:
+def _emit(schema: OpSchema, inputs: Sequence[Any], attributes: Iterable[onnx.AttributeProto]) -> Any:
     require_export(f"{schema.domain}::{schema.name}")
     recording = emission.current()
     if recording is not None:

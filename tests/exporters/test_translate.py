@@ -339,6 +339,7 @@ def test_an_operator_onnx_lacks(export, model):
         (lambda op, x: op.Relu(x, x), r"Relu got 2 inputs; it has X, and attributes are keywords$"),
         (lambda op, x: op.Cast(x, 1), r"Cast got 2 inputs; it has input, and attributes are keywords$"),
         (lambda op, x: op.Clip(x, x, x, max=x), r"Clip got 4 inputs; it has input, min, max,"),
+        (lambda op, x: op.Relu(x, _outputs=2), r"Relu got _outputs=2; it has Y$"),
         (lambda op, x: op.MatMul(x), r"MatMul got 1 inputs; it has A, B,"),
     ],
 )
@@ -352,6 +353,21 @@ def test_an_input_of_an_operator_of_onnx_by_its_name(export, model):
     exporters.translate("aten::lgamma", lambda x: exporters.opset("", 18).Clip(x, max=2.0))
     program = export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
     assert program(torch.tensor([1.0, 3.0]))[0].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("emit", "expected"),
+    [
+        (lambda op, x: op.Split(x, num_outputs=2, _outputs=2)[1], [3.0]),
+        (lambda op, x: op.Split(x, op.Constant(value_ints=[1, 2]), _outputs=2)[1], [2.0, 3.0]),
+        (lambda op, x: op.Neg(x, _outputs=1), [-1.0, -2.0, -3.0]),
+    ],
+)
+def test_the_number_of_outputs_of_an_operator_of_onnx(export, model, emit, expected):
+    exporters.translate("aten::lgamma", lambda x: emit(exporters.opset("", 18), x))
+    x = torch.tensor([1.0, 2.0, 3.0])
+    (computed,) = export(model(lambda x: torch.lgamma(x)), (x,))(x)
+    assert computed.tolist() == expected
 
 
 def test_left_to_torch(export, model):
