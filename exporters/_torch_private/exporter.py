@@ -95,6 +95,14 @@ def shapes_of_axes(
     return shapes, args, keywords or {}
 
 
+@guarded("torch.onnx._internal.exporter._constants.TORCHLIB_OPSET")
+def lowest_opset() -> int:
+    """The opset version of torch's own translations, from which its exporter converts; older nodes count as of it."""
+    from torch.onnx._internal.exporter import _constants
+
+    return int(_constants.TORCHLIB_OPSET)
+
+
 @guarded("ONNXRegistry.get_decomps")
 def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
     """The function by which torch's exporter translates an operator of real numbers, if it has one."""
@@ -216,6 +224,13 @@ def recorded_nodes(opset_version: int) -> Iterator[list[onnx_ir.Node]]:
     recorder = _recorder(opset_version)
     with evaluator.default_as(recorder):
         yield recorder.nodes
+
+
+@guarded("torch.onnx._internal.exporter._building.OpRecorder")
+def recording() -> tuple[list[onnx_ir.Node], int]:
+    """The nodes emitted so far, where a translation is called, and the opset version of the model."""
+    recorder: Any = evaluator.default()
+    return recorder.nodes, recorder.opset.version
 
 
 @guarded("torch.onnx._internal.exporter._building.OpRecorder")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import onnx
 import onnx_ir
 from onnx.defs import OpSchema
 
+from .._torch_private.exporter import lowest_opset, recording
 from ..errors import ExportError
 
 
@@ -26,16 +28,36 @@ def check_opset(where: str, nodes: Iterable[onnx_ir.Node], written: int | None, 
     """
     for node in nodes:
         version = written or node.version
-        if node.domain or version is None or _is_the_same(node.op_type, version, opset_version):
+        if node.domain or version is None or _is_the_same(node, version, opset_version):
             continue
         raise ExportError(
             f"{where} uses {node.op_type} of opset {version}, which is another in opset {opset_version} of the "
-            f"model; export with opset_version={version}, or write it with onnxscript.opset{opset_version}"
+            f"model; export with opset_version={version} (below 18 with dynamo=False), or write it with "
+            f"onnxscript.opset{opset_version}"
         )
 
 
-def _is_the_same(op_type: str, written: int, opset_version: int) -> bool:
+@contextmanager
+def older_nodes_checked(where: str) -> Iterator[None]:
+    """Check the nodes that are emitted inside the ``with`` block and older than what torch's exporter converts.
+
+    Raises
+    ------
+    ExportError
+        An operator of them has become another since.
+    """
+    nodes, opset_version = recording()
+    before = len(nodes)
+    yield
+    lowest = min(lowest_opset(), opset_version)
+    older = [node for node in nodes[before:] if not node.domain and (node.version or lowest) < lowest]
+    changed = [node for node in older if not _is_the_same(node, node.version or lowest, lowest)]
+    check_opset(where, changed, None, opset_version)
+
+
+def _is_the_same(node: onnx_ir.Node, written: int, opset_version: int) -> bool:
     """Whether a node of an operator, as it was in one opset version, is one of it in another."""
+    op_type = node.op_type
     known = [onnx.defs.has(op_type, version) for version in (written, opset_version)]
     if not all(known):
         return not any(known)  # what ONNX has in neither is refused elsewhere
@@ -49,9 +71,14 @@ def _is_the_same(op_type: str, written: int, opset_version: int) -> bool:
         and not new.deprecated
         and inputs == [item.name for item in new.inputs][: len(inputs)]
         and [item.name for item in old.outputs] == [item.name for item in new.outputs]
-        and all(_same_attribute(item, new.attributes.get(name)) for name, item in old.attributes.items())
+        and all(
+            _same_attribute(item, new.attributes.get(name), name in node.attributes)
+            for name, item in old.attributes.items()
+        )
     )
 
 
-def _same_attribute(old: OpSchema.Attribute, new: OpSchema.Attribute | None) -> bool:
-    return new is not None and old.type == new.type and old.default_value == new.default_value
+def _same_attribute(old: OpSchema.Attribute, new: OpSchema.Attribute | None, given: bool) -> bool:
+    if new is None:
+        return not given and not old.required and not old.default_value.name
+    return old.type == new.type and old.default_value == new.default_value

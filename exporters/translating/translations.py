@@ -17,6 +17,7 @@ from ..errors import ExportError
 from ..torch_ops import find_overload, overloads
 from . import functions
 from .op_translation import op_translation
+from .opset_check import older_nodes_checked
 from .returned import check_returned
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -188,7 +189,8 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
             functions.check_return_annotation(function)
         with functions.called_as_nodes():
             try:
-                return function(*args, **kwargs)
+                with older_nodes_checked(f"the translation of {qualified_name(target)}"):
+                    return function(*args, **kwargs)
             except Exception as error:  # marked and raised again
                 setattr(error, _RAISED, True)
                 raise

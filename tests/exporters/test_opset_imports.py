@@ -126,3 +126,36 @@ def test_a_version_that_onnx_runtime_does_not_know(export, model):
     program = export(net, (x,), custom_opsets={"com.microsoft": 1})
     assert exporters.verify(net, (x,), program).ok
     assert pyops.InferenceSession(program).get_inputs()
+
+
+@pytest.mark.parametrize(
+    "emit",
+    [
+        lambda x: exporters.opset("", 11).Softmax(x, axis=1),
+        lambda x: exporters.opset("", 13).ReduceMax(x, axes=[0], keepdims=0),
+    ],
+)
+def test_nodes_of_an_older_opset_in_which_the_operator_is_another(export, model, emit):
+    exporters.translate("aten::lgamma", emit)
+    message = r"the translation of aten::lgamma uses (Softmax|ReduceMax) of opset 1\d, which is another in opset 19"
+    with pytest.raises(exporters.ExportError, match=message):
+        export(model(lambda x: torch.lgamma(x)), (torch.ones(2, 2, 2),), opset_version=19)
+
+
+def test_nodes_of_an_older_opset_in_which_the_operator_is_the_same(export, model):
+    # Of opset 1, operators had an attribute more, which said nothing of what they compute.
+    exporters.translate("aten::lgamma", lambda x: exporters.opset("", 11).Relu(exporters.opset("").Neg(x)))
+    assert export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))(torch.ones(2))[0].tolist() == [0, 0]
+
+
+def test_torchs_exporter_converts_nodes_to_the_models_opset(model):
+    @exporters.translate("aten::grid_sampler")
+    def grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners):
+        return exporters.opset("", 18).GridSample(x, grid, mode="bilinear")
+
+    net, args = (
+        model(lambda x, y: torch.grid_sampler(x, y, 0, 0, False)),
+        (torch.rand(1, 1, 3, 3), torch.rand(1, 2, 2, 2)),
+    )
+    program = exporters.export(net, args, opset_version=20, verbose=False)
+    assert exporters.verify(net, args, program).ok
