@@ -168,6 +168,17 @@ def _segment_reduce(values: Values) -> None:
         _demand(tensor is None or tensor.shape[:-1] == data.shape[:axis], "one row of segments for each row of data")
 
 
+def _upsample(values: Values) -> None:
+    # Where torch gets scales alone, the sizes follow from them, and the tensor has another name.
+    x, sizes = values["self"], values["output_size"]
+    _demand(isinstance(sizes, list) and x.dim() == len(sizes) + 2, f"an output_size of {x.dim() - 2} numbers")
+    names = ["scales"] if len(sizes) == 1 else ["scales_d", "scales_h", "scales_w"][-len(sizes) :]
+    for size, given, name in zip(sizes, x.shape[2:], names, strict=True):
+        scale = values.get(name)
+        # Torch divides by it to find where in the input an output comes from.
+        _demand(scale is None or size <= given * scale, f"{name} of {size}/{given} or more, or none")
+
+
 def _weight_norm(values: Values) -> None:
     _demand(values["v"].numel() > 0 and values["g"].numel() > 0, "tensors that are not empty")
 
@@ -189,6 +200,23 @@ _CHECKS: dict[str, Callable[[Values], None]] = {
     **dict.fromkeys(["aten::lu_unpack", "aten::lu_solve", "aten::linalg_lu_solve"], _lu),
     **dict.fromkeys(["aten::fractional_max_pool2d", "aten::fractional_max_pool3d"], _fractional_max_pool),
     **dict.fromkeys(["aten::linalg_matrix_power", "aten::matrix_power"], _matrix_power),
+    **dict.fromkeys(
+        [
+            "aten::_upsample_bicubic2d_aa",
+            "aten::_upsample_bilinear2d_aa",
+            "aten::_upsample_nearest_exact1d",
+            "aten::_upsample_nearest_exact2d",
+            "aten::_upsample_nearest_exact3d",
+            "aten::upsample_bicubic2d",
+            "aten::upsample_bilinear2d",
+            "aten::upsample_linear1d",
+            "aten::upsample_nearest1d",
+            "aten::upsample_nearest2d",
+            "aten::upsample_nearest3d",
+            "aten::upsample_trilinear3d",
+        ],
+        _upsample,
+    ),
     **dict.fromkeys(["aten::_weight_norm", "aten::_weight_norm_interface"], _weight_norm),
     "aten::_grouped_mm": _grouped_mm,
     "aten::_pack_padded_sequence": _pack_padded_sequence,

@@ -11,7 +11,8 @@ A model is data that may come from anybody, so what it can make torch run is dec
 5. A name of aten that begins with an underscore is torch's own business, and checks little of what it is
    given; those that public functions of torch leave in a graph are listed. Names with ``unsafe`` in them, and
    those of sparse, quantized and nested tensors, which ONNX has none of, are out, and so are those
-   of gradients, which trust the indices that they are given. What others trust, `bounds` checks.
+   of gradients and of single kernels of convolutions, which trust the indices and sizes that they are given.
+   What others trust, `bounds` checks.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _PRIVATE = {
 _NEVER = re.compile(
     r"backward|^batch_norm_(elemt|gather|stats|update)"
     r"|unsafe|sparse|quantize|qscheme|nested|mkldnn|cudnn|miopen|to_mkldnn|^set_|_coo|_csr|_csc|_bsr|_bsc"
-    r"|pin_memory|^from_|^data$|^lift|^alias_with"
+    r"|slow_conv|thnn_conv|pin_memory|^from_|^data$|^lift|^alias_with"
 )
 # Named by a pattern, and dense all the same.
 _DENSE = {
@@ -87,7 +88,8 @@ def refusal(overload: OpOverload, namespaces: set[str]) -> str:
         return "it is private to torch"
     if namespace == "aten" and _NEVER.search(name) and name not in _DENSE:
         return (
-            "it is of a kind that models have none of (gradients, unsafe, sparse, quantized, nested, or of the process)"
+            "it is of a kind that models have none of (gradients, kernels of convolutions, unsafe, sparse, quantized, "
+            "nested, or of the process)"
         )
     arguments = schema_arguments(overload)
     if not any(item.type in TENSORS for item in arguments):

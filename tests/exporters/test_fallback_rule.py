@@ -70,6 +70,8 @@ def test_what_a_model_may_name(name):
         ("_unsafe_index.Tensor", "private to torch"),
         ("unsafe_chunk", "unsafe"),
         ("embedding_dense_backward", "gradients"),
+        ("slow_conv_transpose3d", "kernels of convolutions"),
+        ("thnn_conv2d", "kernels of convolutions"),
         ("cpu", "dispatcher does not know it"),
         ("to.prim_dtype", "TorchScript's alone"),
         ("_fft_c2c", "private to torch"),
@@ -252,6 +254,14 @@ attempt("aten::batch_norm", input=F(5, 5))
 for operator in ("aten::linalg_matrix_power", "aten::matrix_power"):
     attempt(operator, self=F(2, 2), n=-(2**63))
 attempt("aten::random.from", self=F(2), **{"from": 2**63 - 1, "to": None})
+small, image = dict(output_size=[5, 5], scales_h=1e-6, scales_w=1e-30), F(2, 3, 4, 4)
+attempt("aten::_upsample_bilinear2d_aa", self=image, align_corners=False, **small)
+attempt("aten::_upsample_bicubic2d_aa", self=image, align_corners=False, **small)
+attempt("aten::upsample_nearest2d", self=image.byte(), **small)
+attempt("aten::upsample_nearest2d", self=image, output_size=[9, 6], scales_h=2.3, scales_w=None)
+attempt("aten::upsample_nearest2d", self=image, output_size=[9, 6], scales_h=2.3, scales_w=1.3)
+attempt("aten::upsample_nearest1d", self=F(1, 1, 4), output_size=[4], scales=1e-30)
+attempt("aten::upsample_nearest2d", self=image, output_size=5)
 
 mean, variance = torch.zeros(3), torch.ones(3)
 attempt("aten::batch_norm", **norm | dict(input=F(5, 3), weight=F(3), running_mean=mean, running_var=variance),
@@ -294,6 +304,13 @@ bool cudnn_enabled) -> Tensor
 InputError aten::linalg_matrix_power: expected an n above -2**63
 InputError aten::matrix_power: expected an n above -2**63
 InputError aten::random: expected a from below 2**63 - 1
+InputError aten::_upsample_bilinear2d_aa: expected scales_h of 5/4 or more, or none
+InputError aten::_upsample_bicubic2d_aa: expected scales_h of 5/4 or more, or none
+InputError aten::upsample_nearest2d: expected scales_h of 5/4 or more, or none
+ran
+InputError aten::upsample_nearest2d: expected scales_w of 6/4 or more, or none
+InputError aten::upsample_nearest1d: expected scales of 4/4 or more, or none
+InputError aten::upsample_nearest2d: expected an output_size of 2 numbers
 ran
 [0.0, 0.0, 0.0] [1.0, 1.0, 1.0]
 ran
