@@ -23,6 +23,10 @@ def check_custom_opsets(custom_opsets: Mapping[str, int]) -> None:
         It is no mapping of domains to versions, holds ONNX's own domain, or a version that ONNX
         Runtime does not know.
     """
+    if not isinstance(custom_opsets, Mapping):
+        raise ExportError(
+            f'custom_opsets is {custom_opsets!r}; write domains and their versions, for example {{"mylibrary": 2}}'
+        )
     for domain, version in custom_opsets.items():
         if domain in ("", builtin.ONNX_DOMAIN):
             raise ExportError(f"custom_opsets has ONNX's own domain {domain!r}; pass opset_version={version}")

@@ -168,12 +168,13 @@ def or_torchs_own(target: OpOverload, translation: Callable[..., Any]) -> Callab
 def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
     if isinstance(function, Op):
         return op_translation(target, function)
-    if not callable(function):
+    try:
+        parameters = inspect.signature(function)
+    except (TypeError, ValueError):  # it is not callable, or is built in and does not say what it takes
         raise ExportError(
-            f"{qualified_name(target)}: a translation is a function, an @onnxscript.script function or an Op, not "
-            f"{function!r}"
-        )
-    parameters = inspect.signature(function)
+            f"{qualified_name(target)}: a translation is a Python function, an @onnxscript.script function or an Op, "
+            f"not {function!r}"
+        ) from None
     _check_parameters(target, function, parameters)
 
     # Bound here because onnxscript drops arguments that its function does not take, without a word.
@@ -211,8 +212,9 @@ def _check_parameters(target: OpOverload, function: Any, parameters: inspect.Sig
     for index, item in enumerate(arguments):
         name = item.name if item.keyword_only else next(iter(list(parameters.parameters)[index : index + 1]), "")
         default = parameters.parameters[name].default if name in parameters.parameters else inspect.Parameter.empty
+        same = default == item.default or (isinstance(default, tuple) and list(default) == item.default)
         # None is how a function asks whether it was given; any other default would be a wrong number.
-        if item.has_default and default not in (inspect.Parameter.empty, None) and default != item.default:
+        if item.has_default and default not in (inspect.Parameter.empty, None) and not same:
             problem = f"{name} defaults to {default!r} and torch's to {item.default!r}, which torch leaves out"
     if problem:
         raise ExportError(

@@ -106,6 +106,7 @@ def test_custom_opsets_that_the_operators_do_not_fit(export, model):
     ("custom_opsets", "message"),
     [
         ({"": 18}, r"has ONNX's own domain ''; pass opset_version=18"),
+        (["imports"], r"custom_opsets is \['imports'\]; write domains and their versions, for example"),
         ({"imports": "2"}, r"has 'imports': '2'; write a domain and its version"),
         ({"imports": 0}, r"has 'imports': 0; write a domain"),
         ({"absent": 1}, r"has absent, of which the model has no node; it has imports"),

@@ -288,12 +288,22 @@ def test_names(name, message):
         (lambda: None, r"cannot translate aten::gelu\(.*too many positional arguments"),
         (lambda x, approximate: None, r"missing a required argument: 'approximate'; torch leaves out arguments"),
         (lambda x, *, approximate="tanh": None, r"approximate defaults to 'tanh' and torch's to 'none'"),
-        ("gelu", r"a translation is a function, an @onnxscript.script function or an Op, not 'gelu'"),
+        ("gelu", r"a translation is a Python function, an @onnxscript.script function or an Op, not 'gelu'"),
+        (max, r"aten::gelu: a translation is a Python function, .* not <built-in function max>"),
     ],
 )
 def test_functions_that_do_not_match(function, message):
     with pytest.raises(exporters.ExportError, match=message):
         exporters.translate("aten::gelu", function)
+
+
+def test_a_default_list_may_be_a_tuple(export, model):
+    exporters.translate(
+        "aten::amax", lambda x, dim=(), keepdim=False: exporters.opset("", 18).ReduceMax(x, keepdims=int(keepdim))
+    )
+    assert export(model(lambda x: torch.amax(x)), (torch.ones(2),))(torch.tensor([1.0, 3.0]))[0].item() == 3.0
+    with pytest.raises(exporters.ExportError, match=r"dim defaults to \(1,\) and torch's to \[\]"):
+        exporters.translate("aten::amax", lambda x, dim=(1,), keepdim=False: x)
 
 
 @pytest.mark.parametrize(
