@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .promotion import dtype_of, promote
+from .promotion import dtype_of, promote, promoted
 from .table import lower, onnx_ops
 
 
@@ -27,5 +27,5 @@ def _subtract(self: Any, other: Any, *, alpha: Any = None) -> Any:
 
 def _differ(self: Any, other: Any) -> bool:
     if isinstance(other, (int, float)):
-        return isinstance(other, float) and not dtype_of(self).is_floating_point
+        return promoted(self, other) != dtype_of(self)
     return dtype_of(self) != dtype_of(other)

@@ -14,10 +14,16 @@ from .table import constant, onnx_ops
 
 
 def promote(*values: Any, floating: bool = False) -> list[Any]:
-    """Graph values and numbers as graph values of the element type that torch computes with.
+    """Graph values and numbers as graph values of the element type that torch computes with, as `promoted` has it."""
+    dtype = promoted(*values, floating=floating)
+    return [typed_constant(value, dtype) if isinstance(value, (int, float)) else cast(value, dtype) for value in values]
 
-    A scalar tensor counts among those with dimensions only if it is of a higher kind: a float among integers. So
-    does a number, which then is of torch's default type.
+
+def promoted(*values: Any, floating: bool = False) -> torch.dtype:
+    """The element type that torch computes with for graph values and numbers.
+
+    A scalar tensor counts among those with dimensions only if it is of a higher kind: a float among integers, an
+    integer among booleans. So does a number among tensors.
 
     Parameters
     ----------
@@ -27,12 +33,12 @@ def promote(*values: Any, floating: bool = False) -> list[Any]:
     tensors = [value for value in values if isinstance(value, onnx_ir.Value)]
     scalars = [dtype_of(value) for value in tensors if value.shape is not None and not len(value.shape)]
     others = [dtype_of(value) for value in tensors if value.shape is None or len(value.shape)]
-    dtype = functools.reduce(torch.promote_types, others or scalars)
-    higher = [each for each in scalars if _kind(each) > _kind(dtype)]
-    dtype = functools.reduce(torch.promote_types, higher, dtype)
-    if not dtype.is_floating_point and (floating or any(isinstance(value, float) for value in values)):
-        dtype = torch.get_default_dtype()
-    return [typed_constant(value, dtype) if isinstance(value, (int, float)) else cast(value, dtype) for value in values]
+    numbers = [torch.result_type(value, value) for value in values if isinstance(value, (int, float))]
+    dtype = torch.bool
+    for level in (others, scalars, numbers):
+        found = functools.reduce(torch.promote_types, level, torch.bool)
+        dtype = found if _kind(found) > _kind(dtype) else dtype
+    return torch.get_default_dtype() if floating and not dtype.is_floating_point else dtype
 
 
 def _kind(dtype: torch.dtype) -> int:

@@ -50,6 +50,10 @@ CALLS = {
     "division of integers": (torch.ops.aten.divide.Tensor, tensors([1, 2], [3, 4])),
     "subtraction of a float": (lambda x: torch.ops.aten.subtract.Tensor(x, 0.5), INTS),
     "multiplication by booleans": (torch.ops.aten.multiply.Tensor, tensors([1.0, 2.0], [True, False])),
+    "multiplication of booleans": (
+        lambda x: tuple(torch.ops.aten.multiply.Tensor(x, number) for number in (2, 0.5, True)),
+        tensors([True, False]),
+    ),
     "subtraction of floats": (torch.ops.aten.subtract.Tensor, tensors([1, 2], [0.5, 4.0])),
     "deviation of integers": (lambda x: torch.masked.std(x, 1, mask=x < 3), INTS),
     "count with weights": (torch.bincount, tensors([1, 3, 1], [0.5, 2.0, 0.25])),
