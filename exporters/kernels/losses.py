@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir
 import torch.nn.modules.linear_cross_entropy  # noqa: F401 # defines its operators
 
+from .promotion import promote
 from .table import constant, kernels, like, lower, onnx_ops, transposed
 
 _NONE, _MEAN, _SUM = 0, 1, 2
@@ -42,7 +43,7 @@ def _cross_entropy(
 ) -> Any:
     """ONNX's SoftmaxCrossEntropyLoss has neither probabilities nor smoothing, and needs a batch."""
     rank = len(self.shape)
-    if target.dtype == self.dtype:
+    if len(target.shape) == rank:
         return _of_probabilities(self, rank, target, weight, reduction, label_smoothing)
     if rank > 1 and not label_smoothing:
         return NotImplemented
@@ -100,15 +101,20 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
 def _of_probabilities(x: Any, rank: int, target: Any, weight: Any, reduction: int, smoothing: float) -> Any:
     axis = min(1, rank - 1)
     logarithms = onnx_ops.LogSoftmax(x, axis=axis)
+    logarithms.dtype = x.dtype
+    if weight is None:
+        logarithms, target = promote(logarithms, target)
+    else:
+        logarithms, target, weight = promote(logarithms, target, weight)
     if smoothing:
-        classes = onnx_ops.CastLike(_size(x, axis), x)
-        target = onnx_ops.Add(onnx_ops.Mul(target, like(1 - smoothing, x)), onnx_ops.Div(like(smoothing, x), classes))
+        share = onnx_ops.Div(like(smoothing, target), onnx_ops.CastLike(_size(x, axis), target))
+        target = onnx_ops.Add(onnx_ops.Mul(target, like(1 - smoothing, target)), share)
     terms = onnx_ops.Mul(_weighted(logarithms, weight, rank), target)
     losses = onnx_ops.Neg(onnx_ops.ReduceSum(terms, constant([axis]), keepdims=0))
     if reduction == _NONE:
         return losses
     total = _total(losses)
-    return total if reduction == _SUM else onnx_ops.Div(total, onnx_ops.CastLike(onnx_ops.Size(losses), x))
+    return total if reduction == _SUM else onnx_ops.Div(total, onnx_ops.CastLike(onnx_ops.Size(losses), total))
 
 
 def _of_classes(

@@ -124,6 +124,14 @@ CALLS = {
         (torch.arange(6.0).reshape(2, 3), *tensors([1.0, 2.0, 3.0], [0.5, 1.0, 2.0])),
     ),
     "dropout of everything": (lambda x: torch.native_dropout(x, 1.0, True), FLOATS),
+    "cross entropy of another float type": (
+        lambda x, y, weight: tuple(
+            torch.nn.functional.cross_entropy(*args, label_smoothing=smoothing)
+            for args in ((x, y), (y, x), (x, y, weight), (y, x, weight.float()))
+            for smoothing in (0.0, 0.3)
+        ),
+        (torch.tensor([[0.7, 0.1, 0.2]]), *tensors([[0.3, 0.3, 0.4]], [1.0, 2.0, 0.5], dtype=torch.float64)),
+    ),
     "segments that begin with": (
         lambda x, n: torch.segment_reduce(x, "prod", lengths=n, initial=0.1),
         (torch.tensor([2.0, 3.0], dtype=torch.float64), torch.tensor([2, 0])),
