@@ -130,7 +130,8 @@ def export(
         capture = functools.partial(dynamo_exporter.capture, kernels=False)
     program = capture(model, args, keep_functions=keep_functions, **arguments)
     if checked:
-        report = verify(model, args or None, program, kwargs=arguments.get("kwargs"))
+        brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
+        report = verify(model, None if brings_arguments else args, program, kwargs=arguments.get("kwargs"))
         if not report.ok:
             raise ExportError(f"the exported program does not compute what the model does\n{report}")
     if f is not None:

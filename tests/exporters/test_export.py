@@ -331,6 +331,11 @@ def test_verify_while_exporting(export, torch_add_round, model):
         export(model(lambda x: torch_drifting(x)), (x,), verify=True)
 
 
+def test_verifying_a_model_without_inputs(model):
+    (result,) = dynamo_export(model(lambda: torch.ones(2)), (), verify=True)()
+    assert result.tolist() == [1, 1]
+
+
 def test_pruned_copies_of_one_node(torch_add_round, model):
     net = model(lambda x: torch_add_round(x) - torch_add_round(x) + torch_add_round(x, decimals=1))
     x = torch.randn(3)
