@@ -78,12 +78,11 @@ def _gaussian_nll_loss(
     full: bool = False,
     eps: float = 1e-6,
     reduction: str = "mean",
-) -> torch.Tensor:
-    """Torch's own, without the check that no variance is negative."""
-    variance = torch.as_tensor(var, dtype=input.dtype)
-    if variance.dim() and variance.shape != input.shape and variance.shape == input.shape[:-1]:
-        variance = variance.unsqueeze(-1)
-    variance = variance.detach().clamp(min=eps)
+) -> Any:
+    """Torch's own of variances in a tensor, without the check that none is negative."""
+    if not isinstance(var, torch.Tensor):
+        return NotImplemented
+    variance = (var.unsqueeze(-1) if var.shape == input.shape[:-1] else var).detach().clamp(min=eps)
     loss = 0.5 * (torch.log(variance) + (input - target) ** 2 / variance)
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)

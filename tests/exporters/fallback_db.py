@@ -131,5 +131,11 @@ ROWS = [
     Row("equal", lambda x: torch.equal(x, x), (rand(3),), ()),
     Row("close", lambda x: torch.allclose(x, x + 1), (rand(3),), ()),
     Row("Gaussian", lambda x, y: F.gaussian_nll_loss(x, y, y, full=True), (rand(3), rand(3)), ()),
+    Row(
+        "wide variances",
+        lambda x, y: F.gaussian_nll_loss(x, 2 * x, y),
+        (rand(3), rand(3, dtype=torch.float64)),
+        (),
+    ),
     Row("one variance a row", lambda x, y: F.gaussian_nll_loss(x, 2 * x, y), (rand(2, 3), rand(2)), ()),
 ]
