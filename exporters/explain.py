@@ -85,8 +85,8 @@ def explain(
         return Explanation([], f"torch.export cannot capture the model: {_said(error)}")
     try:
         missing = _missing(graph, translated)
-        carried = library.translations() if kernels and missing else {}
-        lacking = _missing(graph, {*translated, *carried}) if carried else missing
+        carried = library.translations().keys() - translated if kernels and missing else frozenset()
+        lacking = _missing(graph, translated, carried) if carried else missing
     except Exception as error:  # whatever torch raises where it breaks operators up
         return Explanation([], f"torch's exporter stops before it translates anything: {_said(error)}")
     found: dict[tuple[str, By, str], list[str]] = {}
@@ -109,15 +109,22 @@ class _Missing(NamedTuple):
     parts: str = ""
 
 
-def _missing(graph: torch.export.ExportedProgram, translated: Set[OpOverload]) -> dict[str, _Missing]:
+def _missing(
+    graph: torch.export.ExportedProgram, translated: Set[OpOverload], carried: Set[OpOverload] = frozenset()
+) -> dict[str, _Missing]:
     """What torch's exporter cannot translate, by the call's name; of what is no operator's, by its own."""
+
+    def taken(node: torch.fx.Node) -> bool:
+        row = library.find(qualified_name(target_of(node))) if node.target in carried else None
+        return row is None or _takes_types(node, row)
+
     calls = dict(call_nodes(graph))
-    kept = {*translated, *opaque.translation_table()}
+    kept = {*translated, *carried, *opaque.translation_table()}
     # Torch may stop at an operator that it has no way with.
     targets = {target_of(node) for node in calls.values() if not rewriting.unfitness(node)} - kept
     foreign = {target for target in targets if not is_native(target)}
     reasons = {name: _Missing(_LACKING) for name, node in calls.items() if node.target in foreign}
-    for node in untranslated(graph, kept | foreign):
+    for node in untranslated(graph, kept | foreign, taken):
         call = mark_of(node)
         part = qualified_name(node.target) if isinstance(node.target, OpOverload) else str(node.target)
         whole = qualified_name(target_of(calls[call])) if call else part
@@ -175,10 +182,14 @@ def _operator(node: torch.fx.Node) -> str:
 
 def _is_carried(node: torch.fx.Node, row: Row, missing: bool) -> bool:
     """Whether the library carries a call: rewritten where torch has no translation, or by one of its own."""
+    fits = not rewriting.unfitness(node) if missing else row.replaces and library.takes(node)
+    return fits and _takes_types(node, row)
+
+
+def _takes_types(node: torch.fx.Node, row: Row) -> bool:
     values = [item.meta.get("val") for item in node.all_input_nodes]
     has_complex = any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
-    fits = not rewriting.unfitness(node) if missing else row.replaces and library.takes(node)
-    return fits and (row.takes_complex or not has_complex)
+    return row.takes_complex or not has_complex
 
 
 def _carrier(row: Row) -> str:

@@ -111,14 +111,20 @@ def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
 
 
 @guarded("torch.onnx._internal.exporter._core._prepare_exported_program_for_export")
-def untranslated(program: torch.export.ExportedProgram, kept: Iterable[OpOverload]) -> list[torch.fx.Node]:
+def untranslated(
+    program: torch.export.ExportedProgram,
+    kept: Iterable[OpOverload],
+    takes: Callable[[torch.fx.Node], bool] = lambda node: True,
+) -> list[torch.fx.Node]:
     """The calls that torch's exporter cannot translate, after it made others of those that it breaks up.
 
-    Calls of the kept operators stay, and are not among them. The program is left as it is.
+    Calls of the kept operators stay, and are not among them where `takes` is true of them. The program is left as it
+    is.
     """
     from torch.onnx._internal.exporter import _core, _dispatching
 
-    registry = copy.copy(_torchlib())
+    torchlib = _torchlib()
+    registry = copy.copy(torchlib)
     registry.functions = {**{target: [SimpleNamespace(fx_target=target)] for target in kept}, **registry.functions}
     with warnings.catch_warnings():
         # Torch's own copying of its exported program raises this.
@@ -127,8 +133,8 @@ def untranslated(program: torch.export.ExportedProgram, kept: Iterable[OpOverloa
     modules = [item for item in prepared.graph_module.modules() if isinstance(item, torch.fx.GraphModule)]
     nodes = [node for module in modules for node in module.graph.nodes if node.op == "call_function"]
     operators = [node for node in nodes if isinstance(node.target, (OpOverload, HigherOrderOperator))]
-    unknown = [node for node in operators if node.target not in kept]
-    return [node for node in unknown if _dispatching.dispatch(node, registry)[0] is None]
+    unknown = [node for node in operators if node.target not in kept or not takes(node)]
+    return [node for node in unknown if _dispatching.dispatch(node, torchlib)[0] is None]
 
 
 @functools.cache

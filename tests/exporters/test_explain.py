@@ -83,6 +83,13 @@ def test_it_agrees_with_the_export(model, kernels):
     assert len(found.by("kernel")) == sum(node.domain == "pyops" for node in program.model_proto.graph.node)
 
 
+def test_complex_calls_that_the_kernel_library_does_not_take(model):
+    function = model(lambda x: (torch.linalg.slogdet(x), torch.linalg.vector_norm(x), torch.linalg.inv(x.real)))
+    found = exporters.explain(function, (torch.complex(_x, _x),))
+    assert found.by("fallback") == ["aten::linalg_slogdet", "aten::linalg_vector_norm"]
+    assert found.by("kernel") == ["aten::linalg_inv"]
+
+
 def test_registrations(model):
     @onnx_op("explained::Twice")
     def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
