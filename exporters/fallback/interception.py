@@ -46,12 +46,15 @@ class Interception(TorchFunctionMode):
 Translated = Collection[OpOverload]
 
 
-def _equal(_: Translated, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.eq(x, y).all() if x.shape == y.shape else torch.tensor(False)
+# Parameters have torch's names, since a model may pass them by name.
 
 
-def _allclose(_: Translated, x: torch.Tensor, y: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    return torch.isclose(x, y, *args, **kwargs).all()
+def _equal(_: Translated, input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return torch.eq(input, other).all() if input.shape == other.shape else torch.tensor(False)
+
+
+def _allclose(_: Translated, input: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return torch.isclose(input, other, *args, **kwargs).all()
 
 
 def _ctc_loss(
@@ -89,24 +92,24 @@ def _gaussian_nll_loss(
     return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
 
 
-def _one_hot(translated: Translated, x: torch.Tensor, num_classes: int = -1) -> Any:
-    return _falling_back("aten::one_hot")(translated, x) if num_classes == -1 else NotImplemented
+def _one_hot(translated: Translated, input: torch.Tensor, num_classes: int = -1) -> Any:
+    return _falling_back("aten::one_hot")(translated, input) if num_classes == -1 else NotImplemented
 
 
-def _narrow(_: Translated, x: torch.Tensor, dim: int, start: Any, length: int) -> Any:
+def _narrow(_: Translated, input: torch.Tensor, dim: int, start: Any, length: int) -> Any:
     """Torch's own of a start in a tensor, with what it takes for granted said to ``torch.export``."""
     if not isinstance(start, torch.Tensor):
         return NotImplemented
-    size = x.shape[dim]
+    size = input.shape[dim]
     first: Any = torch.where(start < 0, start + size, start).item()
     promise(first >= 0)
     promise(first + length <= size)
-    return x.narrow(dim, first, length)
+    return input.narrow(dim, first, length)
 
 
-def _histogram(translated: Translated, x: torch.Tensor, bins: Any, *args: Any, **kwargs: Any) -> Any:
+def _histogram(translated: Translated, input: torch.Tensor, bins: Any, *args: Any, **kwargs: Any) -> Any:
     kind = "bins_tensor" if isinstance(bins, torch.Tensor) else "bin_ct"
-    return _falling_back(f"aten::histogram.{kind}", _named("histogram"))(translated, x, bins, *args, **kwargs)
+    return _falling_back(f"aten::histogram.{kind}", _named("histogram"))(translated, input, bins, *args, **kwargs)
 
 
 def _falling_back(

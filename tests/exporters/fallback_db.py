@@ -89,6 +89,7 @@ ROWS = [
         (rand(3, 7), rand(7, dtype=torch.float64)),
     ),
     Row("one-hot", lambda x: F.one_hot(x), (torch.arange(3),), ("aten::one_hot",), (torch.arange(5),)),
+    Row("one-hot by name", lambda x: F.one_hot(input=x), (torch.arange(3),), ("aten::one_hot",)),
     Row("least squares", lambda x: torch.linalg.lstsq(x, x)[0], (square(3),), ("aten::linalg_lstsq",)),
     Row(
         "CTC loss",
@@ -107,8 +108,15 @@ ROWS = [
         (),
         (rand(2, 4), torch.tensor(2)),
     ),
+    Row(
+        "a start by name",
+        lambda x, start: torch.narrow(input=x, dim=1, start=start, length=2),
+        (rand(2, 4), torch.tensor(-3)),
+        (),
+    ),
     Row("a hash", lambda x: torch.hash_tensor(x, 1), (rand(4, 3),), ("aten::hash_tensor",), (rand(2, 5),)),
     Row("a histogram", lambda x: torch.histogram(x, 4), (rand(4, 3),), ("aten::histogram.bin_ct",), (rand(2, 5),)),
+    Row("a histogram by name", lambda x: torch.histogram(input=x, bins=4), (rand(9),), ("aten::histogram.bin_ct",)),
     Row("its edges", torch.histogram, (rand(9), torch.arange(4.0)), ("aten::histogram.bins_tensor",)),
     Row(
         "complex32",
@@ -130,6 +138,8 @@ ROWS = [
     Row("two overloads", lambda x: (x.median(), x.median(0)[0]), (rand(5, 2),), ("aten::median", "aten::median.dim")),
     Row("equal", lambda x: torch.equal(x, x), (rand(3),), ()),
     Row("close", lambda x: torch.allclose(x, x + 1), (rand(3),), ()),
+    Row("equal by name", lambda x: (torch.equal(x, other=x), x.equal(other=x + 1)), (rand(3),), ()),
+    Row("close by name", lambda x: (torch.allclose(input=x, other=x), x.allclose(other=x + 1)), (rand(3),), ()),
     Row("Gaussian", lambda x, y: F.gaussian_nll_loss(x, y, y, full=True), (rand(3), rand(3)), ()),
     Row(
         "wide variances",
