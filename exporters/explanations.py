@@ -12,6 +12,7 @@ from pyops.errors import PyopsError
 from .errors import ExportError
 from .torch_ops import find_overload
 from .translating.nodes import symbolic_message
+from .translating.translations import raised_by_translation
 
 
 def explained(error: BaseException) -> ExportError | None:
@@ -38,13 +39,14 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Inside the ``with`` block an exception of ours that torch wrapped comes out as itself, and others explained."""
+    """Inside the ``with`` block what torch wrapped comes out: an error of ours, or of a translation, or explained."""
     failure = None
     try:
         yield
     except Exception as error:  # torch has none of its own for what went wrong
         ours = (cause for cause in causes(error) if isinstance(cause, PyopsError))
-        failure = next(ours, None) or explained(error)
+        translations = filter(raised_by_translation, causes(error))
+        failure = next(ours, None) or explained(error) or next(translations, None)
         if failure is None:
             raise
     if failure is not None:

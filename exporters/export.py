@@ -100,7 +100,7 @@ def export(
     ExportError
         The model cannot be exported as it stands, or ``verify=True`` found a difference.
     Exception
-        Whatever else torch's exporter raises.
+        Whatever else torch's exporter or a translation raises.
 
     Examples
     --------

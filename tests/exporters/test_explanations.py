@@ -200,6 +200,23 @@ def of_its_own(x):
     raise ZeroDivisionError("not known")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"kernels": False}, {"fallback": True}, {"dynamo": False}],
+    ids=["kernels", "none", "fallback", "torchscript"],
+)
+def test_what_a_translation_raises_comes_out_as_itself(model, arguments):
+    mine = KeyError("mine")
+
+    def lgamma(x):
+        raise mine
+
+    exporters.translate("aten::lgamma", lgamma)
+    with pytest.raises(KeyError) as caught:
+        export(model(lambda x: torch.lgamma(x)), **arguments)
+    assert caught.value is mine
+
+
 def test_a_question_about_data_is_explained(model):
     with pytest.raises(exporters.ExportError, match="asks in Python about values that only a run knows"):
         export(model(lambda x: x if x.sum() > 0 else -x))

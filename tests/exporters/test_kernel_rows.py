@@ -8,7 +8,6 @@ import torch
 
 import exporters
 import pyops
-from exporters.explanations import causes
 from exporters.tensors import as_onnx_array
 
 
@@ -152,16 +151,6 @@ def test_they_compute_what_torch_does():
             assert (name, found.dtype, found.shape) == (name, expected.dtype, expected.shape)
             np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=name)
     assert not program.fallbacks
-
-
-def test_what_a_registered_translation_raises_comes_out(model, own_registrations):
-    @exporters.translate("aten::lgamma")
-    def lgamma(x):
-        raise ZeroDivisionError("mine")
-
-    with pytest.raises(Exception, match="ONNX") as caught:
-        exporters.export(model(lambda x: torch.lgamma(x)), SCALAR, verbose=False)
-    assert str(list(causes(caught.value))[-1]) == "mine"
 
 
 def test_what_the_library_does_not_carry_falls_back(model):
