@@ -27,8 +27,8 @@ def use_contrib_ops() -> None:
     - ``onnxruntime::DynamicTimeWarping`` and ``onnxruntime::UnfoldTensor``, once somebody has
       registered torch operators of these names.
 
-    An element type for which ONNX Runtime has no kernel on the CPU is left to torch's own
-    translation. The operators are those of ``onnxruntime.tools.pytorch_export_contrib_ops``.
+    An element type for which ONNX Runtime has no kernel on the CPU, or one less precise than the type, is left to
+    torch's own translation. The operators are those of ``onnxruntime.tools.pytorch_export_contrib_ops``.
 
     Examples
     --------
@@ -56,9 +56,11 @@ def _inverse(x: Any) -> Any:
 
 
 def _gelu(x: Any, *, approximate: Any = None) -> Any:
+    if _lacks(x, _FLOAT):
+        return NotImplemented
     if approximate == "tanh":
-        return NotImplemented if _lacks(x, _FLOAT | {onnx_ir.DataType.DOUBLE}) else opset("com.microsoft").FastGelu(x)
-    return NotImplemented if _lacks(x, _FLOAT) else opset("com.microsoft").Gelu(x)
+        return opset("com.microsoft").FastGelu(x)
+    return opset("com.microsoft").Gelu(x)
 
 
 def _grid_sampler(x: Any, grid: Any, mode: int, padding_mode: int, align_corners: bool) -> Any:

@@ -72,6 +72,11 @@ def test_a_type_that_torch_has_no_way_with_either(model):
         exporters.export(model(torch.linalg.inv), (torch.eye(2, dtype=torch.complex64),), dynamo=False)
 
 
+def test_float64_is_left_to_torch_where_the_kernel_is_less_precise(export, model):
+    net, x = model(lambda x: functional.gelu(x, approximate="tanh")), torch.linspace(-4, 4, 9, dtype=torch.float64)
+    assert exporters.verify(net, (x,), export(net, (x,))).ok
+
+
 def test_volumes_are_left_to_torch(model):
     net = model(lambda x, grid: functional.grid_sample(x, grid, align_corners=True))
     args = (torch.randn(1, 1, 2, 3, 4), torch.rand(1, 2, 2, 2, 3))
