@@ -1,5 +1,6 @@
 """``python -m pyops demo``, as a user runs it."""
 
+import re
 import subprocess
 import sys
 
@@ -11,8 +12,11 @@ def test_the_demo_prints_its_table_and_keeps_the_model(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "torch and ONNX Runtime agree" in done.stdout
-    for row in ("accuracy in torch", "accuracy in ONNX Runtime", "largest difference", "demo::MedianPool (1)"):
+    for row in ("accuracy in torch", "accuracy in ONNX Runtime", "demo::MedianPool (1)"):
         assert row in done.stdout
+    for row in ("largest difference", "with onnxruntime-extensions' onnx_op"):
+        (difference,) = re.findall(rf"{row} *│ (\S+)", done.stdout)
+        assert float(difference) < 1e-4
     model = onnx.load(tmp_path / "out" / "digits.onnx")
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
