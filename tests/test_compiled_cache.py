@@ -153,6 +153,7 @@ class Box:
         "getattr(settings, 'VALUE')",
         "settings.Mode.FACTOR.value",
         "Mode['FACTOR'].value",
+        "FACTOR.value",
         "settings.PAIR.two",
         "settings.Box().get()",
     ],
@@ -164,6 +165,8 @@ import settings
 from numpy.typing import NDArray
 from pyops import onnx_op
 from settings import Mode
+
+FACTOR = Mode.FACTOR
 
 @onnx_op("cached::Settings", compile=True)
 def times(x: NDArray[np.int64]) -> NDArray[np.int64]:
