@@ -1,13 +1,19 @@
-"""What the exporter tests share: torch modules made of one function."""
+"""What the exporter tests share: torch modules made of one function, an op, registrations that end."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 import exporters
 from exporters.translating import translations
+from pyops import Op
+from tests.exporters.declared import declare
+
+T = TypeVar("T", np.float32, np.float64)
 
 
 class Model(torch.nn.Module):
@@ -28,6 +34,16 @@ def export(request) -> Callable[..., exporters.Program]:
     return lambda module, args, f=None, **arguments: exporters.export(
         module, args, f, **{"verbose": False, "dynamo": request.param, **arguments}
     )
+
+
+@pytest.fixture
+def inverse() -> Op[..., Any]:
+    """An op for ``aten::linalg_inv``."""
+
+    def inverse(x: NDArray[T]) -> NDArray[T]:
+        return np.linalg.inv(x)
+
+    return declare(inverse, "translate::Inverse")
 
 
 @pytest.fixture

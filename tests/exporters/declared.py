@@ -1,4 +1,4 @@
-"""Ops declared with their shape functions in one call."""
+"""Ops declared with their shape functions in one call, and which nodes a program has of them."""
 
 from pyops import onnx_op
 
@@ -11,3 +11,8 @@ def declare(function, op_type, shape_function=same):
     op = onnx_op(op_type)(function)
     op.register_shape_inference(shape_function)
     return op
+
+
+def op_types(program):
+    nodes = [(node.domain, node.op_type) for node in program.model_proto.graph.node]
+    return [node for node in nodes if node != ("", "Constant")]

@@ -13,25 +13,12 @@ from onnxscript import opset18 as op18
 import exporters
 from pyops import onnx_op
 from pyops.errors import InputError
-from tests.exporters.declared import declare
+from tests.exporters.declared import declare, op_types
 
 T = TypeVar("T", np.float32, np.float64)
 
 
 pytestmark = pytest.mark.usefixtures("own_registrations")
-
-
-def op_types(program):
-    nodes = [(node.domain, node.op_type) for node in program.model_proto.graph.node]
-    return [node for node in nodes if node != ("", "Constant")]
-
-
-@pytest.fixture
-def inverse():
-    def inverse(x: NDArray[T]) -> NDArray[T]:
-        return np.linalg.inv(x)
-
-    return declare(inverse, "translate::Inverse")
 
 
 def test_a_python_function(export, model):
@@ -151,101 +138,6 @@ def test_an_op_of_other_dtypes_says_so(export, model, inverse):
         export(model(lambda x: -x), (torch.eye(2).half(),))
 
 
-def test_a_declared_op_in_a_function(export, model, inverse):
-    @exporters.translate("aten::linalg_inv")
-    def inv(A):
-        return exporters.opset("translate").Inverse(exporters.opset("", 18).Neg(A))
-
-    x = torch.tensor([[2.0, 0.0], [0.0, 4.0]])
-    program = export(model(lambda x: torch.linalg.inv(x)), (x,))
-    assert op_types(program) == [("", "Neg"), ("translate", "Inverse")]
-    assert program(x)[0].diagonal().tolist() == [-0.5, -0.25]
-
-
-def test_a_declared_op_is_checked(export, model, inverse):
-    x = torch.eye(2)
-
-    @exporters.translate("aten::linalg_inv")
-    def wrong_attribute(A):
-        return exporters.opset("translate").Inverse(A, decimals=1)
-
-    with pytest.raises(InputError, match=r"unknown attribute 'decimals'; translate::Inverse"):
-        export(model(lambda x: torch.linalg.inv(x)), (x,))
-
-    @exporters.translate("aten::linalg_inv")
-    def wrong_count(A):
-        return exporters.opset("translate").Inverse(A, A)
-
-    with pytest.raises(InputError, match=r"got 2 inputs; translate::Inverse.* takes 1"):
-        export(model(lambda x: torch.linalg.inv(x)), (x,))
-
-
-def test_a_declared_op_with_any_number_of_outputs(export, model):
-    def halves(x: NDArray[np.float32], y: NDArray[np.float32] | None = None) -> tuple[NDArray[np.float32], ...]:
-        return tuple(np.split(x, 2))
-
-    declare(halves, "translate::Halves", lambda x, y=None: (x.like(shape=(x.shape[0] // 2,)),) * 2)
-    ours = exporters.opset("translate")
-    net, x = model(lambda x: torch.relu(x)), torch.ones(4)
-    exporters.translate("aten::relu", lambda x: op18.Concat(*ours.Halves(x, None), axis=0))
-    assert exporters.verify(net, (x,), export(net, (x,))).ok
-    exporters.translate("aten::relu", lambda x: op18.Concat(*ours.Halves(op18.Relu(x), _outputs=2), axis=0))
-    assert exporters.verify(net, (x,), export(net, (x,))).ok
-    exporters.translate("aten::relu", lambda x: op18.Concat(*ours.Halves(op18.Relu(x)), axis=0))
-    with pytest.raises(exporters.ExportError, match="an input whose shape is not known; pass _outputs"):
-        export(net, (x,))
-
-
-def test_an_input_that_is_not_optional(export, model, inverse):
-    exporters.translate("aten::linalg_inv", lambda A: exporters.opset("translate").Inverse(None))
-    with pytest.raises(InputError, match=r"translate::Inverse: input '.*' is None; it is not optional"):
-        export(model(lambda x: torch.linalg.inv(x)), (torch.eye(2),))
-
-
-def test_an_undeclared_op(export, model):
-    @exporters.translate("aten::lgamma")
-    def lgamma(x):
-        nodes = exporters.opset("somebody.else", 3)
-        first, _ = nodes.Gamma(
-            x,
-            None,
-            x,
-            i=1,
-            f=0.5,
-            s="a",
-            b=True,
-            ints=[1],
-            floats=[1, 0.5],
-            strings=["x"],
-            t=np.eye(2),
-            no=None,
-            _outputs=2,
-        )
-        return first
-
-    program = export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
-    (node,) = program.model_proto.graph.node
-    assert (node.domain, node.op_type, list(node.input), len(node.output)) == (
-        "somebody.else",
-        "Gamma",
-        ["x", "", "x"],
-        2,
-    )
-    assert {item.name: item.type for item in node.attribute} == {
-        "i": 2, "f": 1, "s": 3, "b": 2, "ints": 7, "floats": 6, "strings": 8, "t": 4
-    }  # fmt: skip
-    assert program.model.opset_imports["somebody.else"] == 3
-
-
-def test_an_undeclared_op_with_an_attribute_of_no_kind(export, model):
-    exporters.translate("aten::lgamma", lambda x: exporters.opset("somebody").Gamma(x, axes=[]))
-    with pytest.raises(exporters.ExportError, match=r"somebody::Gamma: attribute 'axes' is \[\]; expected int"):
-        export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
-    exporters.translate("aten::lgamma", lambda x: exporters.opset("somebody").Gamma(x, axes=x))
-    with pytest.raises(exporters.ExportError, match="attribute 'axes' is computed in the model"):
-        export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
-
-
 def test_one_overload_and_all_of_them():
     exporters.translate("aten::add.Tensor", lambda x, y, *, alpha=1: x)
     assert set(exporters.translation_table(kernels=False)) == {torch.ops.aten.add.Tensor}
@@ -327,57 +219,6 @@ def test_an_op_with_an_attribute_torch_lacks():
 
     with pytest.raises(exporters.ExportError, match="torch has no argument 'factor' for the required attribute"):
         exporters.translate("aten::relu", declare(scale, "translate::Scale"))
-
-
-def test_nodes_outside_an_export(inverse):
-    for call in (exporters.opset("translate").Inverse, exporters.opset("other").Gamma, exporters.opset("", 18).Relu):
-        with pytest.raises(exporters.ExportError, match="was called outside an export"):
-            call(None if call is exporters.opset else np.eye(2))
-
-
-def test_an_operator_onnx_lacks(export, model):
-    exporters.translate("aten::lgamma", lambda x: exporters.opset("", 18).Lgamma(x))
-    with pytest.raises(exporters.ExportError, match="ONNX has no operator Lgamma in opset 18"):
-        export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
-
-
-@pytest.mark.parametrize(
-    ("emit", "message"),
-    [
-        (lambda op, x: op.Softmax(x, axes=0), r"opset\('', 18\).Softmax has no attribute axes; it has axis$"),
-        (lambda op, x: op.Relu(x, alpha=1.0, beta=2.0), r"Relu has no attribute alpha, beta; it has none$"),
-        (lambda op, x: op.Relu(x, x), r"Relu got 2 inputs; it has X, and attributes are keywords$"),
-        (lambda op, x: op.Cast(x, 1), r"Cast got 2 inputs; it has input, and attributes are keywords$"),
-        (lambda op, x: op.Clip(x, x, x, max=x), r"Clip got 4 inputs; it has input, min, max,"),
-        (lambda op, x: op.Relu(x, _outputs=2), r"Relu got _outputs=2; it has Y$"),
-        (lambda op, x: op.MatMul(x), r"MatMul got 1 inputs; it has A, B,"),
-    ],
-)
-def test_what_an_operator_of_onnx_does_not_take(export, model, emit, message):
-    exporters.translate("aten::lgamma", lambda x: emit(exporters.opset("", 18), x))
-    with pytest.raises(exporters.ExportError, match=message):
-        export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
-
-
-def test_an_input_of_an_operator_of_onnx_by_its_name(export, model):
-    exporters.translate("aten::lgamma", lambda x: exporters.opset("", 18).Clip(x, max=2.0))
-    program = export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
-    assert program(torch.tensor([1.0, 3.0]))[0].tolist() == [1.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("emit", "expected"),
-    [
-        (lambda op, x: op.Split(x, num_outputs=2, _outputs=2)[1], [3.0]),
-        (lambda op, x: op.Split(x, op.Constant(value_ints=[1, 2]), _outputs=2)[1], [2.0, 3.0]),
-        (lambda op, x: op.Neg(x, _outputs=1), [-1.0, -2.0, -3.0]),
-    ],
-)
-def test_the_number_of_outputs_of_an_operator_of_onnx(export, model, emit, expected):
-    exporters.translate("aten::lgamma", lambda x: emit(exporters.opset("", 18), x))
-    x = torch.tensor([1.0, 2.0, 3.0])
-    (computed,) = export(model(lambda x: torch.lgamma(x)), (x,))(x)
-    assert computed.tolist() == expected
 
 
 def test_left_to_torch(export, model):
