@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
@@ -114,8 +113,3 @@ def stream(cupy: Any, pointer: int) -> Any:
     if hasattr(cupy.cuda.Stream, "from_external"):
         return cupy.cuda.Stream.from_external(_ForeignStream(pointer))
     return cupy.cuda.ExternalStream(pointer)
-
-
-def asnumpy(array: Any) -> Any:
-    """An array of CuPy copied to the host, once what computes it is done; any other value as it is."""
-    return sys.modules["cupy"].asnumpy(array) if is_cupy(array) else array

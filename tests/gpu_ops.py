@@ -6,6 +6,7 @@ CuPy is imported, and kernels are compiled, when one is first called.
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any, TypeVar
 
 import numpy as np
@@ -105,13 +106,13 @@ def softmax(x: F32, *, out: F32 | None = None) -> F32:
 def jit_kernel() -> Any:
     from cupyx import jit
 
-    @jit.rawkernel()
     def scale(x, y, size):
         i = jit.grid(1)
         if i < size:
             y[i] = x[i] * 3.0
 
-    return scale
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # it says that it is experimental
+        return jit.rawkernel()(scale)
 
 
 @onnx_op("gpu::Jit", device_types=("cuda",))

@@ -10,12 +10,13 @@ import warnings
 from ctypes import addressof, c_int, c_void_p
 from typing import Any
 
+from .. import cupy_arrays
 from ..device_arrays import check_returned, extra_references, on_host
-from ..devices import asnumpy, cupy_with_gpu, is_cupy
+from ..devices import cupy_with_gpu, is_cupy
 from ..errors import InputError, KeptArrayWarning
 from ..node import add_note
 from ..op import kernel_of
-from ..types import dtype_name, is_viewable
+from ..types import DType, dtype_name, is_viewable
 from .c_api import Api
 from .cuda_errors import explanation
 from .cuda_memory import arena_of
@@ -118,11 +119,16 @@ class CudaNode(KernelNode):
         wanted = self.op.host_inputs
         if wanted != self._hosted.host_inputs:
             for index, to_host in enumerate(on_host(self._signature, len(into), wanted)):
-                if self._present[index] and to_host != self._on_host[index]:
-                    into[index] = asnumpy(into[index]) if to_host else self._cupy.asarray(into[index])
+                if not self._present[index] or to_host == self._on_host[index]:
+                    continue
+                array = into[index]
+                into[index] = cupy_arrays.asnumpy(array) if to_host else cupy_arrays.asarray(self._cupy, array)
 
     def _copy(self, array: Any) -> Any:
-        return array.copy() if is_cupy(array) else array
+        return cupy_arrays.copy(array) if is_cupy(array) else array
+
+    def _empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        return cupy_arrays.empty(self._cupy, shape, dtype)
 
     def _checked(self, result: Any) -> tuple[Any, ...]:
         if type(result) is self._cupy.ndarray and result.dtype == self._only_cupy_dtype:

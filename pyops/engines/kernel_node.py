@@ -173,12 +173,13 @@ class KernelNode:
             return unwritten
         changing = [*buffers, *(inputs if self._in_place else ())]
         return [
-            (index, output.copy() if self._is_in_any(changing, output) else output)
+            (index, self._copy(output) if self._is_in_any(changing, output) else output)
             for index, output in unwritten
             if not buffers or output is not buffers[index]
         ]
 
     _copy = staticmethod(read_only_copy)
+    _empty = staticmethod(np.empty)
 
     def _is_in_any(self, arrays: Iterable[Any], output: Any) -> bool:
         module = self._array_module
@@ -206,7 +207,7 @@ class KernelNode:
         for index, (shape, dtype) in enumerate(zip(shapes, self._node.output_dtypes, strict=True)):
             used = index < self._node.output_count
             buffer = workspace.output(context, index, shape, dtype) if used else None
-            buffers.append(self._array_module.empty(shape, dtype) if buffer is None else buffer)
+            buffers.append(self._empty(shape, dtype) if buffer is None else buffer)
         return buffers
 
     def _explain(self, error: BaseException, handed: list[Any]) -> None:
