@@ -163,6 +163,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         if failure:
             raise failure.pop()
         session_devices.check_started(providers, self.get_providers())
+        self._keeps_part_of_graph = False
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """As in ``onnxruntime.InferenceSession``, which makes the session anew; the ops run in it as before."""
@@ -206,11 +207,13 @@ class InferenceSession(onnxruntime.InferenceSession):
             self._extensions.check_feed(input_feed)
             return self._reraising(functools.partial(super().run, output_names, input_feed), run_options)
         # As in `_reraising`, without its calls, nor that of super(): of one element they are a twentieth of a run.
+        if self._keeps_part_of_graph:
+            session_devices.refuse_part_of_graph()
         native.arm()
         try:
             return onnxruntime.InferenceSession.run(self, output_names, input_feed, run_options or self._quiet_run)
         except Exception as error:  # ONNX Runtime's, of whatever type
-            failure = failures.pick_up(str(error))
+            failure = self._raised_by_kernel(error)
             if not failure:
                 note_mistyped(error, self.get_inputs(), input_feed)
                 raise
@@ -247,15 +250,25 @@ class InferenceSession(onnxruntime.InferenceSession):
     def _reraising(self, run: Callable[[Any], R], run_options: Any) -> R:
         if self._extensions is not None:
             return run(run_options or extensions.run_options(quiet=self._quiet_run is not None))
+        if self._keeps_part_of_graph:
+            session_devices.refuse_part_of_graph()
         native.arm()
         try:
             return run(run_options or self._quiet_run)
         except Exception as error:  # ONNX Runtime's, of whatever type
-            failure = failures.pick_up(str(error))
+            failure = self._raised_by_kernel(error)
             if not failure:
                 raise
         # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
         raise failure.pop()
+
+    def _raised_by_kernel(self, error: Exception) -> list[BaseException]:
+        """The exception of a kernel that made ONNX Runtime raise `error` in a run."""
+        failed = native.take_failed(self._nodes)
+        if session_devices.keeps_part_of_graph(error, failed, self.get_provider_options()):
+            self._keeps_part_of_graph = True
+        # Of a capture that is void, ONNX Runtime raises its own error.
+        return failures.pick_up(str(error)) or [raised for raised in failed if raised is not None]
 
 
 def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import onnxruntime
 
@@ -13,6 +13,7 @@ from . import devices
 from .errors import DeviceCopyWarning, DeviceError, MissingDependencyError
 from .op import AnyOp
 
+_NODE_FAILED = "Non-zero status code returned while running"
 # The ops of which it is said already that they run on the CPU in sessions with a GPU.
 _said: weakref.WeakSet[AnyOp] = weakref.WeakSet()
 
@@ -50,6 +51,37 @@ def check_started(providers: Any, started: Collection[str]) -> None:
 
 def _asks_for_cuda(providers: Any) -> bool:
     return devices.CUDA_PROVIDER in [item if isinstance(item, str) else item[0] for item in providers or ()]
+
+
+def refuse_part_of_graph() -> NoReturn:
+    """Refuse to run a session that may keep a part of a CUDA graph.
+
+    Raises
+    ------
+    DeviceError
+        Always.
+    """
+    raise DeviceError(
+        "a node of this session failed where it may have been captured into a CUDA graph (enable_cuda_graph), and "
+        "ONNX Runtime would replay the part before it, with old numbers; make a new session"
+    )
+
+
+def keeps_part_of_graph(error: Exception, failed: Collection[BaseException | None], options: Any) -> bool:
+    """Return whether ONNX Runtime may replay a part of a CUDA graph after the error of a run.
+
+    Parameters
+    ----------
+    error : Exception
+        ONNX Runtime's. Where it is that of a capture's end, nothing is kept.
+    failed : collection
+        What CUDA nodes raised in the run: exceptions within a capture, None otherwise. Nodes of somebody else's do
+        not say.
+    options : dict
+        Of the session's providers.
+    """
+    captures = options.get(devices.CUDA_PROVIDER, {}).get("enable_cuda_graph") == "1"
+    return captures and _NODE_FAILED in str(error) and None not in failed
 
 
 def tell_copies(ops: Iterable[AnyOp], engine: str) -> None:

@@ -18,7 +18,7 @@ from ..node import add_note
 from ..op import kernel_of
 from ..types import DType, dtype_name, is_viewable
 from .c_api import Api
-from .cuda_errors import explanation
+from .cuda_errors import explanation, is_capturing, void_capture
 from .cuda_memory import arena_of
 from .cuda_workspace import CudaWorkspace
 from .hosted_op import HostedOp
@@ -27,6 +27,11 @@ from .kernel_node import KernelNode, read_only_copy
 
 class CudaNode(KernelNode):
     """A node of a session.
+
+    Attributes
+    ----------
+    failed : list
+        Of the last call that raised, until somebody takes it: the exception if it was in a capture, and else None.
 
     Raises
     ------
@@ -48,6 +53,7 @@ class CudaNode(KernelNode):
         self._only_cupy_dtype, self._only_dtype = self._only_dtype, None
         self._arena = arena_of(self._cupy, api, info)
         self._workspaces: list[CudaWorkspace] = []
+        self.failed: list[BaseException | None] = []
         self._on_host = on_host(signature, len(dtypes), hosted.host_inputs)
         self._hosts = [present and stays for present, stays in zip(self._present, self._on_host, strict=True)]
         hosts = [index for index, stays in enumerate(self._hosts) if stays]
@@ -74,9 +80,13 @@ class CudaNode(KernelNode):
                 self._run(pointer, workspace, handed)
         except BaseException as error:  # an interrupt gets the note, too
             self._explain(error, handed)
-            note = explanation(error, stream)
+            captured = stream is not None and is_capturing(stream)
+            note = explanation(error, captured)
             if note is not None:
                 add_note(error, note)
+            self.failed[:] = [error if captured else None]
+            if captured:
+                void_capture(self._cupy, stream)
             raise
         finally:
             self._workspaces.append(workspace)

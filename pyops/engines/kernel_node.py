@@ -18,7 +18,7 @@ from ..detaching import detach
 from ..errors import KeptArrayWarning
 from ..node import add_note, describe_node
 from ..op import AnyOp, output_shapes
-from ..types import is_viewable
+from ..types import DType, is_viewable
 from .c_api import Api
 from .hosted_op import HostedOp
 from .node_info import read_node_info
@@ -179,7 +179,9 @@ class KernelNode:
         ]
 
     _copy = staticmethod(read_only_copy)
-    _empty = staticmethod(np.empty)
+
+    def _empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        return np.empty(shape, dtype)
 
     def _is_in_any(self, arrays: Iterable[Any], output: Any) -> bool:
         module = self._array_module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import warnings
@@ -18,7 +19,7 @@ from pyops import errors, onnx_op
 from pyops.types import is_viewable
 from tests import gpu_ops
 from tests.cuda_ops import on_the_host
-from tests.gpu_ops import F32, bound, one_node, session
+from tests.gpu_ops import CUDA, F32, bound, cuda_options, one_node, session
 from tests.models import assert_same
 from tests.op_db import SAMPLES
 
@@ -206,12 +207,92 @@ def test_python_runs_while_a_graph_is_captured_and_not_when_it_is_replayed() -> 
     assert len(calls) == captured
 
 
-def test_what_cannot_be_captured_says_so() -> None:
-    made = session(one_node("gpu::Waits", shape=(1000,)), enable_cuda_graph=1)
-    binding, _ = bound(made, X)
-    with pytest.raises(Exception, match="apture") as raised:  # CuPy's or ONNX Runtime's
+def fail(how: str, x: Any) -> Any:
+    """Fail in a capture, in one of the ways in which kernels do."""
+    import cupy
+
+    match how:
+        case "by an error of its own":
+            raise ValueError("not today")
+        case "by an interrupt":
+            raise KeyboardInterrupt
+        case "by its result":
+            return x.astype(np.float64)
+        case "where CuPy refuses":
+            return x + np.float32(x.sum().item())
+        case "where CUDA refuses":
+            cupy.cuda.get_current_stream().synchronize()
+        case "where CUDA refuses, unseen":
+            with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
+                cupy.cuda.get_current_stream().synchronize()
+            raise ValueError("not today")
+
+
+WAYS_TO_FAIL = {
+    "by an error of its own": (ValueError, None),
+    "by an interrupt": (KeyboardInterrupt, None),
+    "by its result": (errors.OutputError, None),
+    "where CuPy refuses": (RuntimeError, "cannot be captured"),
+    "where CUDA refuses": (RuntimeError, "cannot be captured"),
+    "where CUDA refuses, unseen": (ValueError, None),
+}
+
+
+def failing_in_captures(how: str, failing: list[bool]) -> Any:
+    """A model of two nodes, the second of which fails in captures as long as it is asked to."""
+    import cupy
+
+    @onnx_op("gpu::Fails", device_types=("cuda",))
+    def op(x: F32) -> F32:
+        if failing and cupy.cuda.get_current_stream().is_capturing():
+            return fail(how, x)
+        return x + np.float32(1)
+
+    text = "(float[1000] x) => (float[1000] y) { t = gpu.AddOne(x)  y = gpu.Fails(t) }"
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17, "gpu" : 1]> main {text}')
+
+
+def assert_runs_are_right(made: Any) -> None:
+    given = onnxruntime.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
+    binding, result = bound(made, X)
+    binding.bind_ortvalue_input("x", given)
+    for step in range(5):
+        given.update_inplace(X + np.float32(step))
         made.run_with_iobinding(binding)
-    assert any("cannot be captured" in note for note in getattr(raised.value, "__notes__", ()))
+        np.testing.assert_allclose(result.numpy(), X + step + 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("how", WAYS_TO_FAIL)
+def test_an_error_in_a_capture_is_raised_as_itself_and_leaves_nothing_to_replay(how) -> None:
+    failing = [True]
+    made = session(failing_in_captures(how, failing), enable_cuda_graph=1)
+    binding, result = bound(made, X)
+    kind, note = WAYS_TO_FAIL[how]
+    for _ in range(3):
+        with pytest.raises(kind) as raised:
+            made.run_with_iobinding(binding)
+        first, *others = raised.value.__notes__
+        assert "gpu::Fails" in first
+        assert [note in other for other in others] == ([True] if note else [])
+    failing.clear()
+    assert_runs_are_right(made)
+
+
+@pytest.mark.parametrize("how", WAYS_TO_FAIL)
+def test_an_error_in_a_capture_leaves_nothing_to_replay_in_other_people_s_sessions(how) -> None:
+    failing = [True]
+    model = failing_in_captures(how, failing)
+    options = pyops.register_custom_ops(onnxruntime.SessionOptions())
+    options.log_severity_level = 4
+    given = {"providers": CUDA, "provider_options": cuda_options(enable_cuda_graph=1)}
+    made = onnxruntime.InferenceSession(model.SerializeToString(), options, **given)
+    binding, _ = bound(made, X)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="cudaStreamEndCapture"):
+            made.run_with_iobinding(binding)
+        assert isinstance(pyops.last_exception(), WAYS_TO_FAIL[how][0])
+    failing.clear()
+    assert_runs_are_right(made)
 
 
 # Errors, kept arrays, the other device.
