@@ -27,6 +27,7 @@ from . import (
     model,
     ort_values,
     plugins,
+    provider_refusals,
     registry,
     resolution,
     session_devices,
@@ -133,11 +134,10 @@ class InferenceSession(onnxruntime.InferenceSession):
             self._host = native.SessionHost(options, source, resolved.ops, taken)
         folder = source.folder if self._host.model is not source else None
         self._reading = functools.partial(external_data.read_from, folder, options)
-        create = functools.partial(
-            super().__init__, self._host.model.source, options, providers, provider_options, **kwargs
-        )
+        kwargs |= session_devices.without_fallback(providers)
+        create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
         del self._host.model  # which may be large
-        self._create(create, providers, lambda error: explained(error, source, resolved, engine))
+        self._create(create, providers, provider_options, lambda error: explained(error, source, resolved, engine))
         self._nodes = self._host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
             session_devices.tell_copies(resolved.ops.values(), engine)
@@ -152,14 +152,21 @@ class InferenceSession(onnxruntime.InferenceSession):
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
         self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
 
-    def _create(self, create: Callable[[], None], providers: Any, refusal: Callable[[Exception], Any]) -> None:
+    def _create(
+        self,
+        create: Callable[..., None],
+        providers: Any,
+        provider_options: Any,
+        refusal: Callable[[Exception], BaseException],
+    ) -> None:
         failure: list[BaseException] = []
         # ONNX Runtime asks about the ops, and the answers are numbers.
         with interrupts_deferred(), self._reading():
             try:
-                self._host.create(create)
+                self._host.create(functools.partial(create, providers=providers, provider_options=provider_options))
             except Exception as error:  # ONNX Runtime's, of whatever type
-                failure = self._host.raised_by_kernel(error) or [refusal(error)]
+                unstarted = functools.partial(provider_refusals.explained, error, providers, provider_options)
+                failure = self._host.raised_by_kernel(error) or unstarted() or [refusal(error)]
         if failure:
             raise failure.pop()
         session_devices.check_started(providers, self.get_providers())
@@ -168,8 +175,7 @@ class InferenceSession(onnxruntime.InferenceSession):
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """As in ``onnxruntime.InferenceSession``, which makes the session anew; the ops run in it as before."""
         session_devices.check_available(providers)
-        reset = functools.partial(super().set_providers, providers, provider_options)
-        self._create(reset, providers, lambda error: error)
+        self._create(super().set_providers, providers, provider_options, lambda error: error)
 
     def _repr_html_(self) -> str:
         engine = "native" if self._extensions is None else "extensions"

@@ -12,7 +12,9 @@ import onnxruntime
 from . import devices
 from .errors import DeviceCopyWarning, DeviceError, MissingDependencyError
 from .op import AnyOp
+from .provider_refusals import not_started, provider_names
 
+_CPU_PROVIDER = "CPUExecutionProvider"
 _NODE_FAILED = "Non-zero status code returned while running"
 # The ops of which it is said already that they run on the CPU in sessions with a GPU.
 _said: weakref.WeakSet[AnyOp] = weakref.WeakSet()
@@ -42,15 +44,21 @@ def check_started(providers: Any, started: Collection[str]) -> None:
         There is none that it can use.
     """
     if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in started:
-        raise DeviceError(
-            f"{devices.CUDA_PROVIDER} is asked for and ONNX Runtime has not started it: there is no NVIDIA GPU, or "
-            "its driver, CUDA or cuDNN are not those that this onnxruntime-gpu needs (python -m pyops doctor says "
-            'what there is); to run on the CPU, ask for providers=["CPUExecutionProvider"]'
-        )
+        raise not_started()
+
+
+def without_fallback(providers: Any) -> dict[str, int]:
+    """Return the argument that has a session raise why CUDA cannot be started.
+
+    Otherwise ONNX Runtime prints it, and makes a session on the CPU, which `check_started` refuses. Where TensorRT is
+    asked for too, it falls back to CUDA.
+    """
+    only_cuda = {*provider_names(providers), _CPU_PROVIDER} == {devices.CUDA_PROVIDER, _CPU_PROVIDER}
+    return {"enable_fallback": 0} if only_cuda else {}
 
 
 def _asks_for_cuda(providers: Any) -> bool:
-    return devices.CUDA_PROVIDER in [item if isinstance(item, str) else item[0] for item in providers or ()]
+    return devices.CUDA_PROVIDER in provider_names(providers)
 
 
 def refuse_part_of_graph() -> NoReturn:

@@ -33,6 +33,9 @@ def test_without_cupy_or_a_gpu_a_cuda_session_says_what_is_missing(cupy, monkeyp
     with pytest.raises(errors.DeviceError, match="CuPy finds none here") as raised:
         cuda_session(chain("cuda::Op"))
     assert raised.value.__cause__ is cupy.state.available
+    cupy.state.available = cupy.cuda.runtime.CUDARuntimeError(700)
+    with pytest.raises(errors.DeviceError, match=r"an earlier error \(700\) has left CUDA unusable .*; start it"):
+        cuda_session(chain("cuda::Op"))
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
     with pytest.raises(errors.MissingDependencyError, match=r'needs CuPy .*; pip install "onnx-pyops\[cuda\]"'):
         cuda_session(chain("cuda::Op"))
@@ -52,6 +55,86 @@ def test_a_provider_that_onnx_runtime_does_not_start_is_an_error(monkeypatch) ->
         ),
     ):
         cuda_session(chain("cuda::Op"), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+
+
+CUDA_CALL = "cuda_call.cc:154 std::conditional_t<THRW, void, Status> onnxruntime::CudaCall(ERRTYPE, const char*) "
+PARSE = "cuda_execution_provider_info.cc:63 [ONNXRuntimeError] : 1 : FAIL : provider_options_utils.h:182 Parse "
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "reason"),
+    [
+        (
+            f'{PARSE}Unknown provider option: "gpu_mem_limt".\n',
+            {"gpu_mem_limt": 1},
+            "it has no option 'gpu_mem_limt'; its options are at https://onnxruntime.ai/docs/execution-providers/",
+        ),
+        (
+            f'{PARSE}Failed to parse provider option "gpu_mem_limit": Failed to parse value: "18446744073709551615"\n',
+            {"gpu_mem_limit": "lots"},
+            "its option 'gpu_mem_limit' cannot be 'lots'; what it can be is at https://onnxruntime.ai/docs/",
+        ),
+        (
+            f'{PARSE}Failed to parse provider option "device_id": Invalid device ID: 7, must be between 0 (inclusive) '
+            "and 2 (exclusive).\n",
+            {"device_id": 7},
+            "device_id is 7 and the GPUs here are 0 to 1 (CUDA_VISIBLE_DEVICES hides others)",
+        ),
+        (
+            f'{PARSE}Failed to parse provider option "device_id": Invalid device ID: 0, must be between 0 (inclusive) '
+            "and 0 (exclusive).\n",
+            {"device_id": 0},
+            "there is no NVIDIA GPU, or",
+        ),
+        (
+            f"{CUDA_CALL}CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; expr=cudaSetDevice();",
+            {},
+            "an earlier error (CUDA's 700: an illegal memory access was encountered) has left CUDA unusable for this "
+            "process; start it again",
+        ),
+        (
+            f'{PARSE}Failed to parse provider option "device_id": {CUDA_CALL}CUDA failure 700: an illegal memory '
+            "access was encountered ; GPU=0",
+            {"device_id": 0},
+            "an earlier error (CUDA's 700: an illegal memory access was encountered) has left CUDA unusable for this "
+            "process; start it again (CUDA_LAUNCH_BLOCKING=1 has such an error raised where it is made); to run",
+        ),
+        (f"{CUDA_CALL}CUDA failure 2: out of memory ; GPU=0", {}, "the GPU's memory is full (CUDA's 2: out of memory)"),
+        (
+            f"{CUDA_CALL}CUDA failure 100: no CUDA-capable device is detected ; GPU=0",
+            {},
+            "there is no NVIDIA GPU, or its driver, CUDA or cuDNN are not those that this onnxruntime-gpu needs "
+            "(python -m pyops doctor says what there is; CUDA's 100: no CUDA-capable device is detected)",
+        ),
+    ],
+)
+def test_why_the_provider_is_not_started_is_said(monkeypatch, text, options, reason) -> None:
+    refusal = RuntimeError(text)
+    real = onnxruntime.InferenceSession._create_inference_session
+
+    def create(self: Any, providers: Any, *given: Any) -> None:
+        if providers != ["CPUExecutionProvider"]:
+            raise refusal
+        real(self, providers, *given)
+
+    declare()
+    session = cuda_session(chain("cuda::Op"), providers=["CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime.InferenceSession, "_create_inference_session", create)
+    for make in (
+        lambda: cuda_session(chain("cuda::Op"), providers=[(PROVIDER, options), "CPUExecutionProvider"]),
+        lambda: session.set_providers([PROVIDER, "CPUExecutionProvider"], [options, {}]),
+    ):
+        with pytest.raises(errors.DeviceError) as raised:
+            make()
+        assert str(raised.value).startswith(f"{PROVIDER} is asked for and ONNX Runtime has not started it: {reason}")
+        assert str(raised.value).endswith('to run on the CPU, ask for providers=["CPUExecutionProvider"]')
+        assert raised.value.__cause__ is refusal
+
+
+def test_what_is_no_refusal_of_the_provider_is_raised_as_it_is() -> None:
+    declare()
+    with pytest.raises(ValueError, match="'providers' and 'provider_options' should be the same length"):
+        pyops.InferenceSession(chain("cuda::Op"), providers=[PROVIDER], provider_options=[{}, {}])
 
 
 @pytest.mark.parametrize(
@@ -141,7 +224,7 @@ def test_a_kernel_that_waits_while_it_is_captured_is_told_why_it_cannot(cupy, wa
     assert "nothing may wait for the GPU" in raised.value.__notes__[1]
 
 
-class FailedCapture(RuntimeError):
+class CaptureError(RuntimeError):
     """As ONNX Runtime's own error where CUDA has invalidated a capture."""
 
 
@@ -159,7 +242,7 @@ def failed_captures(monkeypatch) -> list[Exception]:
                 if cupy_on_host.state.capturing != "no longer":
                     raise
                 cupy_on_host.state.capturing = False
-                failed.append(FailedCapture("CUDA failure 901: expr=cudaStreamEndCapture(stream_, &graph);"))
+                failed.append(CaptureError("CUDA failure 901: expr=cudaStreamEndCapture(stream_, &graph);"))
                 raise failed[-1] from None
 
         monkeypatch.setattr(onnxruntime.InferenceSession, name, run)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from ..devices import BREAKING_STATUSES, OUT_OF_MEMORY
 from ..errors import PyopsError
 
-# cudaError_t, which CuPy's errors have as `status`.
-_OUT_OF_MEMORY = 2
-_CAPTURE = range(900, 909)
-# Those of a kernel that was launched before, and after which the process can use the GPU no more.
-_ASYNCHRONOUS = {700, 702, 709, 710, 714, 715, 716, 717, 718, 719}
+_CAPTURE = range(900, 909)  # of cudaError_t
 
 _CAPTURING = (
     "the session captures a CUDA graph (enable_cuda_graph), and this node cannot be captured: within a capture nothing "
@@ -36,11 +33,11 @@ def explanation(error: BaseException, captured: bool) -> str | None:
     """
     if type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends"):
         status = getattr(error, "status", None)
-        if isinstance(error, MemoryError) or status == _OUT_OF_MEMORY:
+        if isinstance(error, MemoryError) or status == OUT_OF_MEMORY:
             return _FULL
         if status in _CAPTURE:
             return _CAPTURING
-        return _LATE if status in _ASYNCHRONOUS else None
+        return _LATE if status in BREAKING_STATUSES else None
     # CuPy refuses most of what cannot be captured before CUDA sees it, and torch all: a RuntimeError without status.
     refused = isinstance(error, RuntimeError) and not isinstance(error, PyopsError)
     return _CAPTURING if refused and captured else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import warnings
 from pathlib import Path
@@ -207,34 +208,30 @@ def test_python_runs_while_a_graph_is_captured_and_not_when_it_is_replayed() -> 
     assert len(calls) == captured
 
 
-def fail(how: str, x: Any) -> Any:
-    """Fail in a capture, in one of the ways in which kernels do."""
+def wait() -> None:
     import cupy
 
-    match how:
-        case "by an error of its own":
-            raise ValueError("not today")
-        case "by an interrupt":
-            raise KeyboardInterrupt
-        case "by its result":
-            return x.astype(np.float64)
-        case "where CuPy refuses":
-            return x + np.float32(x.sum().item())
-        case "where CUDA refuses":
-            cupy.cuda.get_current_stream().synchronize()
-        case "where CUDA refuses, unseen":
-            with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
-                cupy.cuda.get_current_stream().synchronize()
-            raise ValueError("not today")
+    cupy.cuda.get_current_stream().synchronize()
 
 
+def refuse(error: BaseException) -> None:
+    raise error
+
+
+def wait_unseen() -> None:
+    with contextlib.suppress(RuntimeError):
+        wait()
+    raise ValueError("not today")
+
+
+# In which kernels fail in a capture: what they do, the error, and the note.
 WAYS_TO_FAIL = {
-    "by an error of its own": (ValueError, None),
-    "by an interrupt": (KeyboardInterrupt, None),
-    "by its result": (errors.OutputError, None),
-    "where CuPy refuses": (RuntimeError, "cannot be captured"),
-    "where CUDA refuses": (RuntimeError, "cannot be captured"),
-    "where CUDA refuses, unseen": (ValueError, None),
+    "by an error of its own": (lambda x: refuse(ValueError("not today")), ValueError, None),
+    "by an interrupt": (lambda x: refuse(KeyboardInterrupt()), KeyboardInterrupt, None),
+    "by its result": (lambda x: x.astype(np.float64), errors.OutputError, None),
+    "where CuPy refuses": (lambda x: x + np.float32(x.sum().item()), RuntimeError, "cannot be captured"),
+    "where CUDA refuses": (lambda x: wait(), RuntimeError, "cannot be captured"),
+    "where CUDA refuses, unseen": (lambda x: wait_unseen(), ValueError, None),
 }
 
 
@@ -245,7 +242,7 @@ def failing_in_captures(how: str, failing: list[bool]) -> Any:
     @onnx_op("gpu::Fails", device_types=("cuda",))
     def op(x: F32) -> F32:
         if failing and cupy.cuda.get_current_stream().is_capturing():
-            return fail(how, x)
+            return WAYS_TO_FAIL[how][0](x)
         return x + np.float32(1)
 
     text = "(float[1000] x) => (float[1000] y) { t = gpu.AddOne(x)  y = gpu.Fails(t) }"
@@ -266,8 +263,8 @@ def assert_runs_are_right(made: Any) -> None:
 def test_an_error_in_a_capture_is_raised_as_itself_and_leaves_nothing_to_replay(how) -> None:
     failing = [True]
     made = session(failing_in_captures(how, failing), enable_cuda_graph=1)
-    binding, result = bound(made, X)
-    kind, note = WAYS_TO_FAIL[how]
+    binding, _ = bound(made, X)
+    _, kind, note = WAYS_TO_FAIL[how]
     for _ in range(3):
         with pytest.raises(kind) as raised:
             made.run_with_iobinding(binding)
@@ -290,12 +287,29 @@ def test_an_error_in_a_capture_leaves_nothing_to_replay_in_other_people_s_sessio
     for _ in range(3):
         with pytest.raises(RuntimeError, match="cudaStreamEndCapture"):
             made.run_with_iobinding(binding)
-        assert isinstance(pyops.last_exception(), WAYS_TO_FAIL[how][0])
+        assert isinstance(pyops.last_exception(), WAYS_TO_FAIL[how][1])
     failing.clear()
     assert_runs_are_right(made)
 
 
 # Errors, kept arrays, the other device.
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"gpu_mem_limt": 1}, "it has no option 'gpu_mem_limt'; its options are at https://"),
+        ({"gpu_mem_limit": "lots"}, "its option 'gpu_mem_limit' cannot be 'lots'"),
+        ({"device_id": 99}, "device_id is 99 and the GPUs here are 0"),
+    ],
+)
+def test_options_that_the_provider_refuses_are_told_from_a_gpu_that_is_not_there(capfd, options, reason) -> None:
+    with pytest.raises(errors.DeviceError, match=re.escape(reason)):
+        session(one_node("gpu::AddOne"), **options)
+    made = session(one_node("gpu::AddOne"))
+    with pytest.raises(errors.DeviceError, match=re.escape(reason)):
+        made.set_providers(CUDA, cuda_options(**options))
+    assert "EP Error" not in capfd.readouterr().out
 
 
 def test_a_kernel_s_exception_is_raised_as_itself_and_the_session_goes_on() -> None:
