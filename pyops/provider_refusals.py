@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from . import devices
@@ -37,8 +37,7 @@ def explained(error: Exception, providers: Any, provider_options: Any) -> list[B
     providers, provider_options
         As the session was asked for them.
     """
-    given = dict(_options(providers, provider_options))
-    reason = _reason(str(error), given.get(devices.CUDA_PROVIDER) or {})
+    reason = _reason(str(error), providers, provider_options)
     if reason is None:
         return []
     refusal = not_started(reason)
@@ -56,7 +55,7 @@ def _options(providers: Any, provider_options: Any) -> Iterator[tuple[str, Any]]
         yield (item, provider_options[index] if provider_options else {}) if isinstance(item, str) else item
 
 
-def _reason(text: str, options: Mapping[str, Any]) -> str | None:
+def _reason(text: str, providers: Any, provider_options: Any) -> str | None:
     if match := _CUDA_FAILURE.search(text):
         status, words = int(match["status"]), f"CUDA's {match['status']}: {match['words']}"
         if status in devices.BREAKING_STATUSES:
@@ -74,6 +73,7 @@ def _reason(text: str, options: Mapping[str, Any]) -> str | None:
             "(CUDA_VISIBLE_DEVICES hides others)"
         )
     if match := _NO_VALUE.search(text):
-        name = match["name"]  # ONNX Runtime's own words name the default, not what was given
-        return f"its option {name!r} cannot be {options.get(name)!r}; what it can be is at {_OPTIONS}"
+        # ONNX Runtime's own words name the default, not what was given.
+        given = dict(_options(providers, provider_options))[devices.CUDA_PROVIDER][match["name"]]
+        return f"its option {match['name']!r} cannot be {given!r}; what it can be is at {_OPTIONS}"
     return None

@@ -83,7 +83,8 @@ class InferenceSession(onnxruntime.InferenceSession):
         The CUDA execution provider is asked for and this onnxruntime has none, or CuPy or onnxruntime-extensions
         are needed and not installed.
     DeviceError
-        The CUDA execution provider is asked for, and there is no GPU that it can use.
+        The CUDA execution provider is asked for and cannot be started, and why: no GPU that it can use, an option or a
+        `device_id` that it refuses, or CUDA left unusable by an earlier error of the process.
 
     Examples
     --------
@@ -204,6 +205,8 @@ class InferenceSession(onnxruntime.InferenceSession):
         ------
         InputError
             An input or a wanted output is no tensor, beside one of bfloat16, float8 or a 4-bit type.
+        DeviceError
+            A node failed in an earlier run where it may have been captured into a CUDA graph, of which a part is left.
         BaseException
             Whatever a kernel raises, as itself.
         """

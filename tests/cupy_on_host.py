@@ -130,6 +130,8 @@ class Stream:
         return cls(ptr)
 
     def is_capturing(self):
+        if isinstance(state.capturing, Exception):
+            raise state.capturing
         if state.capturing == "no longer":
             raise RuntimeError("the stream was capturing, but an error has invalidated the capture sequence")
         return state.capturing

@@ -134,7 +134,7 @@ def test_why_the_provider_is_not_started_is_said(monkeypatch, text, options, rea
 def test_what_is_no_refusal_of_the_provider_is_raised_as_it_is() -> None:
     declare()
     with pytest.raises(ValueError, match="'providers' and 'provider_options' should be the same length"):
-        pyops.InferenceSession(chain("cuda::Op"), providers=[PROVIDER], provider_options=[{}, {}])
+        pyops.InferenceSession(chain("cuda::Op"), providers=[PROVIDER, "CPUExecutionProvider"], provider_options=[{}])
 
 
 @pytest.mark.parametrize(
@@ -334,14 +334,17 @@ def test_where_nobody_says_whether_it_was_captured_a_failed_node_is_taken_for_it
 
 
 def test_other_errors_are_not_taken_for_those_of_a_capture(cupy) -> None:
-    raising: list[Exception] = [ValueError("while it is captured"), RuntimeError("while it is not")]
+    raising: list[Exception] = [
+        ValueError("while it is captured"),
+        *map(RuntimeError, ["while it is not", "after 700"]),
+    ]
 
     def kernel(x: F32) -> F32:
         raise raising[0]
 
     declare(kernel, device_types=("cuda",))
     session = cuda_session(chain("cuda::Op"))
-    for capturing in (True, False):
+    for capturing in (True, False, cupy.cuda.runtime.CUDARuntimeError(700)):
         cupy.state.capturing = capturing
         with pytest.raises(type(raising[0])) as raised:
             session.run(None, {"x": X})

@@ -47,8 +47,10 @@ def is_capturing(stream: Any) -> bool:
     """Return whether a stream of CuPy is being captured, into a graph that may be void by now."""
     try:
         return bool(stream.is_capturing())
-    except RuntimeError:  # CuPy's answer where the capture is no longer valid
-        return True
+    except (
+        RuntimeError
+    ) as error:  # CuPy's answer where the capture is no longer valid; or CUDA's, to whatever it is asked
+        return getattr(error, "status", None) is None
 
 
 def void_capture(cupy: Any, stream: Any) -> None:
