@@ -166,8 +166,11 @@ class InferenceSession(onnxruntime.InferenceSession):
             try:
                 self._host.create(functools.partial(create, providers=providers, provider_options=provider_options))
             except Exception as error:  # ONNX Runtime's, of whatever type
-                unstarted = functools.partial(provider_refusals.explained, error, providers, provider_options)
-                failure = self._host.raised_by_kernel(error) or unstarted() or [refusal(error)]
+                failure = (
+                    self._host.raised_by_kernel(error)
+                    or provider_refusals.explained(error, providers, provider_options)
+                    or [refusal(error)]
+                )
         if failure:
             raise failure.pop()
         session_devices.check_started(providers, self.get_providers())
