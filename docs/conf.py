@@ -24,19 +24,22 @@ notebooks/*
 
 ```{toctree}
 :caption: How to
-:glob:
 :hidden:
 
 docs/declaring
 docs/shapes
-docs/export
-docs/torch
 docs/debugging
 docs/inspecting
+docs/testing
+docs/export
+docs/fallback
+docs/torch
 docs/compiled
 docs/cuda
 docs/plugins
-docs/*
+docs/engines
+docs/command_line
+docs/coming_from
 ```
 
 ```{toctree}
@@ -45,7 +48,18 @@ docs/*
 
 docs/api/pyops
 docs/api/exporters
+docs/kernel_library
+docs/coverage
+docs/benchmarks
 CHANGELOG
+```
+
+```{toctree}
+:caption: Development
+:hidden:
+
+docs/development
+docs/structure
 ```
 """
 
@@ -54,10 +68,10 @@ version = release = pyops.__version__
 html_title = "pyops"
 html_theme = "furo"
 html_copy_source = False
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib.mermaid"]
-# Pictures are written as GitHub reads them.
-myst_fence_as_directive = ["mermaid"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
 include_patterns = ["README.md", "CHANGELOG.md", "docs/**.md", "notebooks/*.ipynb"]
 exclude_patterns = [".*", "build", "dist"]

@@ -13,6 +13,7 @@ from typing import Any
 from numpydoc.docscrape import NumpyDocString
 
 from exporters.kernels.library import rows
+from exporters.kernels.table import absent
 from pyops.kernels import OPS
 from pyops.op import Op
 from pyops.signature import Input, Output
@@ -56,7 +57,7 @@ pairs of reals along a last dimension of 2.
 
 def page() -> str:
     """The whole page."""
-    carried = ", ".join(f"`{name}`" for name in sorted(rows))
+    carried = ", ".join(f"`{name}`" for name in sorted({*rows, *absent}))
     parts = [INTRODUCTION.format(carried=textwrap.fill(carried, 120))]
     for module, ops in itertools.groupby(sorted(OPS.values(), key=_module), _module):
         parts += [_family(module), *map(_section, ops)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import grimp
@@ -20,8 +20,8 @@ Two packages: `exporters` imports `pyops`, and in `pyops` only the checks of `py
 directly or through others, a module that imports it. That counts imports inside functions and those for type checkers
 too. It does not count the public names of `pyops`, which are loaded when somebody asks for them.
 
-In the pictures an arrow leads from a module to one that it imports. An arrow is left out where others lead there.
-Imports of other packages than the picture's own are listed above it. `python docs/structure.py` draws them.
+A table has what each module imports of its own package; what it imports of others is listed above.
+`python docs/structure.py` writes this page.
 """
 
 
@@ -54,31 +54,21 @@ def section(package: str) -> str:
     inside = {name for name in imports() if name.rpartition(".")[0] == package} - {*packages()}
     outside = sorted({package_of(used) for name in inside for used in imports()[name]} - {package})
     used = ", ".join(f"`{name}`" for name in outside) or "nothing"
-    rows = "\n".join(f"| `{short(name)}` | {first_line(name)} |" for name in sorted(inside))
+    rows = "\n".join(row(name, inside) for name in sorted(inside))
     return f"""## {package}
 
 {first_line(package)} It imports of the others: {used}.
 
-```mermaid
-{picture(inside)}
-```
-
-| module | what it is |
-|---|---|
+| module | what it is | imports |
+|---|---|---|
 {rows}
 """
 
 
-def picture(modules: Iterable[str]) -> str:
-    """Mermaid's flow chart of modules, without the arrows that others imply."""
-    reduced = networkx.transitive_reduction(imports().subgraph(modules))
-    return "\n".join(["flowchart LR", *sorted(lines(reduced))])
-
-
-def lines(graph: networkx.DiGraph[str]) -> Iterator[str]:
-    """A line for each edge, and for each module that has none."""
-    yield from (f"  {short(name)} --> {short(used)}" for name, used in graph.edges)
-    yield from (f"  {short(name)}" for name in networkx.isolates(graph))
+def row(module: str, inside: Iterable[str]) -> str:
+    """A module, what it is, and what it imports of its package."""
+    used = ", ".join(f"`{short(name)}`" for name in sorted(inside) if imports().has_edge(module, name))
+    return f"| `{short(module)}` | {first_line(module)} | {used} |"
 
 
 def package_of(module: str) -> str:

@@ -14,6 +14,11 @@ from ._torch_private.exporter import own_translation
 from ._torch_private.operators import Argument, OpOverload, can_decompose, operator_names
 from .errors import ExportError
 
+
+class NoOperatorError(ExportError):
+    """Torch, as it is installed, has no operator of a name."""
+
+
 _NAME = re.compile(r"(?P<namespace>\w*)::(?P<name>\w+)(\.(?P<overload>\w+))?")
 
 # Of these types a value may equal a default; a tensor or a graph's value never does.
@@ -34,8 +39,10 @@ def overloads(name: Any) -> list[OpOverload]:
 
     Raises
     ------
+    NoOperatorError
+        Torch has no such operator.
     ExportError
-        It is no such name, or torch has no such operator.
+        It is no such name.
     """
     matched = _NAME.fullmatch(name) if isinstance(name, str) else None
     if matched is None:
@@ -46,12 +53,14 @@ def overloads(name: Any) -> list[OpOverload]:
     namespace = matched["namespace"] or "aten"
     packet = _packet(namespace, matched["name"])
     if packet is None:
-        raise ExportError(f"torch has no operator {name}{_suggestion(namespace, matched['name'])}")
+        raise NoOperatorError(
+            f"torch {torch.__version__} has no operator {name}{_suggestion(namespace, matched['name'])}"
+        )
     known = {item or "default": getattr(packet, item or "default") for item in packet.overloads()}
     if matched["overload"] is None:
         return list(known.values())
     if matched["overload"] not in known:
-        raise ExportError(
+        raise NoOperatorError(
             f"{namespace}::{matched['name']} has no overload {matched['overload']!r}; it has {', '.join(known)}"
         )
     return [known[matched["overload"]]]

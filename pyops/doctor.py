@@ -20,6 +20,7 @@ from typing import Any
 from . import plugins
 from .engines.c_api import OLDEST, is_too_old
 from .origin import package
+from .releases import TESTED, is_tested, tested
 
 PACKAGES = (
     "onnx-pyops",
@@ -119,6 +120,7 @@ PROBES = {
     "extensions": f"ENGINE, PROVIDERS = 'extensions', ['CPUExecutionProvider']\n{_RUN_OP}",
     "cuda": f"ENGINE, PROVIDERS = 'native', ['CUDAExecutionProvider', 'CPUExecutionProvider']\n{_RUN_OP}",
     "numba": "import json, numba; f = numba.njit(lambda x: x + 1); assert f(1) == 2; print(json.dumps('compiles'))",
+    "exporters": "import json, exporters; from exporters.kernels.table import absent; print(json.dumps(absent))",
     "cupy": (
         "import json, cupy; r = cupy.cuda.runtime; n = r.getDeviceCount(); assert cupy.arange(3).sum() == 3; "
         "print(json.dumps([n, r.runtimeGetVersion(), r.driverGetVersion()]))"
@@ -127,6 +129,7 @@ PROBES = {
 _NEEDS = {
     "extensions": "onnxruntime-extensions",
     "numba": "numba",
+    "exporters": "torch",
     "cupy": "cupy",
     "cuda": "onnxruntime-gpu",
 }
@@ -186,10 +189,7 @@ def diagnose(machine: Machine) -> list[Finding]:
     else:
         text = 'numba is not installed; kernels with compile=True need pip install "onnx-pyops[compiled]"'
         found.append(Finding("compiled kernels", State.ABSENT, text))
-    missing = [name for name in ("torch", "onnxscript") if name not in machine.versions]
-    if missing:
-        text = f'not installed: {", ".join(missing)}; exporting from PyTorch needs pip install "onnx-pyops[torch]"'
-        found.append(Finding("exporters", State.ABSENT, text))
+    found += _exporters(machine)
     for name, result in machine.plugins.items():
         fix = "fix or uninstall the package, or set PYOPS_PLUGINS=0"
         found.append(_of_probe(f"plug-in {name}", result, State.BROKEN, fix, "can be imported"))
@@ -221,6 +221,8 @@ def _onnxruntime(machine: Machine) -> Iterator[Finding]:
     elif packages == ["onnxruntime-gpu"] and "CUDAExecutionProvider" not in providers:
         text = "onnxruntime-gpu is installed and offers no CUDAExecutionProvider"
         yield Finding("ONNX Runtime", State.BROKEN, text, reinstall)
+    else:
+        yield _of_release("ONNX Runtime", "onnxruntime", number)
 
 
 def _overwritten(machine: Machine, packages: Sequence[str]) -> str:
@@ -271,6 +273,35 @@ def _cuda(machine: Machine) -> Iterator[Finding]:
     else:
         fix = "install the CUDA and cuDNN that this onnxruntime-gpu needs"
         yield _of_probe("CUDA kernels", tried, State.BROKEN, fix, "run in sessions")
+
+
+def _exporters(machine: Machine) -> Iterator[Finding]:
+    missing = [name for name in ("torch", "onnxscript") if name not in machine.versions]
+    if missing:
+        text = f'not installed: {", ".join(missing)}; exporting from PyTorch needs pip install "onnx-pyops[torch]"'
+        yield Finding("exporters", State.ABSENT, text)
+        return
+    number, result = machine.versions["torch"], machine.probes["exporters"]
+    if result.failure:
+        text = f"cannot be imported with torch {number}: {result.failure}"
+        yield Finding("exporters", State.BROKEN, text, f"{_install_tested('torch')}: {tested('torch')} are tested")
+        return
+    yield _of_release("exporters", "torch", number)
+    if result.answer:
+        text = f"without {', '.join(result.answer)}, which torch {number} does not have"
+        yield Finding("kernel library", State.ABSENT, text)
+
+
+def _of_release(what: str, package: str, number: str) -> Finding:
+    """Return what to say of something that works with a release, which may not be a tested one."""
+    if is_tested(package, number):
+        return Finding(what, State.OK, f"works; {tested(package)} are tested")
+    text = f"{package} {number} is not tested; {tested(package)} are"
+    return Finding(what, State.WARNING, text, f"where something fails, {_install_tested(package)}")
+
+
+def _install_tested(package: str) -> str:
+    return f'pip install "{package}=={TESTED[package][1]}.*"'
 
 
 def _cuda_version(number: int) -> str:

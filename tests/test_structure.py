@@ -1,4 +1,4 @@
-"""The modules and their imports, which docs/structure.md draws."""
+"""The modules and their imports, which docs/structure.md lists."""
 
 import runpy
 from pathlib import Path
@@ -22,5 +22,5 @@ def test_pyops_imports_exporters_for_checks_and_commands_alone() -> None:
     assert crossing == {"pyops.cli", "pyops.testing"}
 
 
-def test_the_page_draws_what_is_there() -> None:
+def test_the_page_lists_what_is_there() -> None:
     assert STRUCTURE["PAGE"].read_text() == STRUCTURE["page"](), "run python docs/structure.py"

@@ -8,12 +8,14 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
+from pyops.releases import tested
+
 from ..errors import ExportError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-USE = "use torch 2.13, which this version of exporters was written for"
+USE = f"use {tested('torch')}, with which this version of exporters is tested"
 
 
 def guarded(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:

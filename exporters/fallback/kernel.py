@@ -109,7 +109,7 @@ class _Torchs:
 
     def refusal(self, name: str) -> str:
         reasons = dict.fromkeys(why for _, why in self._overloads(name))
-        return "; ".join(reasons) or f"torch has no operator {self.namespace}::{name}"
+        return "; ".join(reasons) or f"torch {torch.__version__} has no operator {self.namespace}::{name}"
 
     def _overloads(self, name: str) -> list[tuple[OpOverload, str]]:
         try:

@@ -12,6 +12,8 @@ from .promotion import promote
 from .table import constant, kernels, like, lower, onnx_ops, transposed
 
 _NONE, _MEAN, _SUM = 0, 1, 2
+_RANK = 2
+"""Of the logits that chunks are made of: a batch of classes."""
 
 
 @lower("aten::ctc_loss.Tensor")
@@ -62,8 +64,8 @@ def _linear_cross_entropy(
     acc_policy: str,
     acc_dtype: Any,
 ) -> Any:
-    """The chunks are a matter of memory alone."""
-    return _of_classes(_linear(input, linear_weight, linear_bias), 2, target, weight, _NONE, ignore_index, 0.0)
+    logits = _linear(input, linear_weight, linear_bias)
+    return _whole(logits, target, weight, _NONE, ignore_index, 0.0)
 
 
 @lower("torch_nn::_linear_cross_entropy_batch_chunked")
@@ -86,7 +88,7 @@ def _linear_cross_entropy_and_gradients(
 ) -> Any:
     logits = _linear(input, linear_weight, linear_bias)
     code = ("none", "mean", "sum").index(reduction)
-    loss = _of_classes(logits, 2, target, weight, code, ignore_index, label_smoothing)
+    loss = _whole(logits, target, weight, code, ignore_index, label_smoothing)
     # The gradients are empty where nobody asked for them, and nothing but a backward pass reads them elsewhere.
     asked = (compute_input_grad, 2), (compute_linear_weight_grad, 2), (compute_linear_bias_grad, 1)
     empty = [np.full((int(computed),) * rank, np.nan) for computed, rank in asked]
@@ -95,7 +97,16 @@ def _linear_cross_entropy_and_gradients(
 
 def _linear(x: Any, weight: Any, bias: Any) -> Any:
     product = onnx_ops.MatMul(x, transposed(weight))
-    return product if bias is None else onnx_ops.Add(product, bias)
+    logits = product if bias is None else onnx_ops.Add(product, bias)
+    logits.dtype = x.dtype
+    return logits
+
+
+def _whole(logits: Any, target: Any, weight: Any, reduction: int, ignore_index: int, smoothing: float) -> Any:
+    """Return the loss of a batch at once: chunks are a matter of memory alone."""
+    if len(target.shape) == _RANK:  # probabilities, as of torch 2.15
+        return _of_probabilities(logits, _RANK, target, weight, reduction, smoothing)
+    return _of_classes(logits, _RANK, target, weight, reduction, ignore_index, smoothing)
 
 
 def _of_probabilities(x: Any, rank: int, target: Any, weight: Any, reduction: int, smoothing: float) -> Any:

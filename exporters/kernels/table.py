@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir
 
+from ..torch_ops import NoOperatorError
 from ..translating.nodes import opset
 from ..translating.translations import Registration, registrations
 
@@ -73,6 +74,9 @@ def vector(sizes: Sequence[Any]) -> Any:
 rows: dict[str, Row] = {}
 """By the overload's name."""
 
+absent: list[str] = []
+"""What rows were entered for that this release of torch does not have: releases drop operators."""
+
 
 def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False) -> Callable[[F], F]:
     """Decorator: enter an op of the library, or a function that emits nodes of it, as `exporters.translate` does.
@@ -89,8 +93,12 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
     """
 
     def enter(function: F) -> F:
-        found = registrations(torch_op, function)
-        rows.update({name: Row(item, takes_complex, replaces) for name, item in found.items()})
+        try:
+            found = registrations(torch_op, function)
+        except NoOperatorError:
+            absent.append(torch_op)
+        else:
+            rows.update({name: Row(item, takes_complex, replaces) for name, item in found.items()})
         return function
 
     return enter

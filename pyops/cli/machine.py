@@ -14,7 +14,7 @@ from .output import Answer, answering, progress_console
 def doctor(as_json: options.Json = False) -> Answer:
     """Say what is installed, which engine works and why not, and what to type where something is broken.
 
-    Each thing is tried in a process of its own, installed plug-ins among them. The exit code is 1 where
+    Each thing is tried in a process of its own, exporters and installed plug-ins among them. The exit code is 1 where
     something is broken.
     """
     with progress_console().status("trying what is installed"):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 import pyops
 from pyops.cli import machine as machine_commands
 from pyops.doctor import Machine, Probe
+from pyops.releases import TESTED
 from tests.commands import command, parsed
 from tests.test_plugins import install
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("folder")
 
 WORKS = {
@@ -115,13 +118,84 @@ def test_doctor_names_what_is_broken_and_the_fix(
 
 
 def test_doctor_says_what_exporting_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = machine(["onnxruntime"])
-    monkeypatch.setattr(machine_commands, "examine", lambda: made)
+    monkeypatch.setattr(machine_commands, "examine", lambda: machine(["onnxruntime"]))
     found = {item["what"]: item for item in parsed("doctor")["findings"]}
     assert found["exporters"]["state"] == "absent"
     assert "not installed: torch, onnxscript" in found["exporters"]["found"]
-    made = replace(made, versions={**made.versions, "torch": "2.13.0", "onnxscript": "0.7"})
-    assert "exporters" not in {item["what"] for item in parsed("doctor")["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("torch", "imported", "expected"),
+    [
+        ("2.13.0+cpu", Probe([]), [("exporters", "ok", "works; torch 2.13 to 2.15 are tested", "")]),
+        (
+            "2.15.0",
+            Probe(["aten::a", "aten::b"]),
+            [
+                ("exporters", "ok", "works; torch 2.13 to 2.15 are tested", ""),
+                (
+                    "kernel library",
+                    "absent",
+                    "without aten::a, aten::b, which torch 2.15.0 does not have",
+                    "",
+                ),
+            ],
+        ),
+        (
+            "2.16.0",
+            Probe([]),
+            [
+                (
+                    "exporters",
+                    "warning",
+                    "torch 2.16.0 is not tested; torch 2.13 to 2.15 are",
+                    'where something fails, pip install "torch==2.15.*"',
+                )
+            ],
+        ),
+        (
+            "2.16.0",
+            Probe(failure="ExportError: gone"),
+            [
+                (
+                    "exporters",
+                    "broken",
+                    "cannot be imported with torch 2.16.0: ExportError: gone",
+                    'pip install "torch==2.15.*": torch 2.13 to 2.15 are tested',
+                )
+            ],
+        ),
+    ],
+)
+def test_doctor_imports_exporters_and_says_what_was_tested(torch, imported, expected, monkeypatch) -> None:
+    made = machine(["onnxruntime"], exporters=imported)
+    made = replace(made, versions={**made.versions, "torch": torch, "onnxscript": "0.7"})
+    monkeypatch.setattr(machine_commands, "examine", lambda: made)
+    found = parsed("doctor", code=int(bool(imported.failure)))["findings"]
+    of_torch = [tuple(item.values()) for item in found if item["what"] in ("exporters", "kernel library")]
+    assert of_torch == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "state", "said"),
+    [
+        ("1.32.0", "ok", "works; onnxruntime 1.28 to 1.32 are tested"),
+        ("1.33.0", "warning", "onnxruntime 1.33.0 is not tested; onnxruntime 1.28 to 1.32 are"),
+    ],
+)
+def test_doctor_says_which_onnxruntime_was_tested(number, state, said, monkeypatch) -> None:
+    made = machine(["onnxruntime"], onnxruntime=Probe([number, ["CPUExecutionProvider"]]))
+    monkeypatch.setattr(machine_commands, "examine", lambda: made)
+    (found,) = [item for item in parsed("doctor")["findings"] if item["what"] == "ONNX Runtime"]
+    assert (found["state"], found["found"]) == (state, said)
+    assert found["fix"] == ("" if state == "ok" else 'where something fails, pip install "onnxruntime==1.32.*"')
+
+
+def test_the_oldest_tested_releases_are_those_that_are_admitted() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    admitted = {name: first for name, (first, _) in TESTED.items()}
+    assert f"onnxruntime>={admitted['onnxruntime']}" in extras["cpu"]
+    assert f"torch>={admitted['torch']}" in extras["torch"]
 
 
 @pytest.mark.parametrize(

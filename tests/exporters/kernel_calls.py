@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir
 import torch
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from exporters import ExportError
 from exporters._torch_private.exporter import recorded_nodes
@@ -115,6 +116,16 @@ def run(call: Call) -> list[np.ndarray] | None:
     return [known[value] for value in flatten(returned) if value is not None]
 
 
+class LogSoftmax(OpRun):
+    """As ONNX Runtime computes it; onnx's own has the logarithm of 0 for large logits."""
+
+    op_domain = ""
+
+    def _run(self, x, axis=-1):
+        shifted = x - x.max(axis, keepdims=True)
+        return (shifted - np.log(np.exp(shifted).sum(axis, keepdims=True)),)
+
+
 _numbers = itertools.count()
 
 
@@ -127,7 +138,7 @@ def _computed(node: onnx_ir.Node, inputs: list[np.ndarray | None]) -> Sequence[n
     for value in [*node.inputs, *node.outputs]:
         if value is not None and value.name is None:
             value.name = f"v{next(_numbers)}"
-    evaluator = ReferenceEvaluator(onnx_ir.to_proto(node), opsets={"": 18})
+    evaluator = ReferenceEvaluator(onnx_ir.to_proto(node), opsets={"": 18}, new_ops=[LogSoftmax])
     return evaluator.run(None, {value.name: array for value, array in zip(node.inputs, inputs, strict=True) if value})
 
 

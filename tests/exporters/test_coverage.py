@@ -229,7 +229,9 @@ def test_results_of_another_run_are_not_mixed_in(tmp_path):
 
 def test_mistakes_are_said_in_a_line(tmp_path):
     done = coverage("--ops", "nothing", "--results", tmp_path)
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    # Torch's builds for CUDA log that there is no GPU before that.
+    said = [line for line in done.stderr.splitlines() if "torch/utils/cpp_extension.py" not in line]
+    assert (done.returncode, len(said)) == (1, 1)
 
 
 @pytest.mark.parametrize("package", ["typer", "pebble"])

@@ -134,7 +134,7 @@ def test_every_operator_of_aten_that_may_be_named_takes_and_gives_plain_data():
     ("name", "arguments", "message"),
     [
         ("from_file", GOOD, "aten::from_file is not declared: "),
-        ("nonsense", GOOD, "torch has no operator aten::nonsense"),
+        ("nonsense", GOOD, r"torch \S+ has no operator aten::nonsense"),
         ("linalg_inv", "[" * 100_000, "are JSON"),
         ("linalg_inv", "{", "are JSON"),
         ("linalg_inv", '{"A": NaN}', "are JSON"),

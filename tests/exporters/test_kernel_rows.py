@@ -8,7 +8,9 @@ import torch
 
 import exporters
 import pyops
+from exporters.kernels.table import absent
 from exporters.tensors import as_onnx_array
+from tests.scripts import run_plain_script
 
 
 class Calls(torch.nn.Module):
@@ -188,3 +190,35 @@ def test_random_numbers_of_float16_are_torchs(model):
     assert normal.dtype == np.float16
     assert abs(normal.mean()) < 0.2
     assert 0.8 < normal.astype(np.float32).std() < 1.2
+
+
+def test_what_each_release_of_torch_does_not_have():
+    dropped = [] if torch.__version__.startswith("2.13.") else ["aten::cholesky"]
+    assert absent == dropped
+
+
+def test_torch_may_lack_an_operator_that_the_library_carries():
+    script = """
+import torch
+
+aten = type(torch.ops.aten)
+find = aten.__getattr__
+
+def find_others(self, name):
+    if name == "cholesky_inverse":
+        raise AttributeError(name)
+    return find(self, name)
+
+aten.__getattr__ = find_others
+vars(torch.ops.aten).pop("cholesky_inverse", None)
+
+import exporters
+from exporters.kernels.table import absent
+
+print("aten::cholesky_inverse" in absent, exporters.is_registered("aten::cholesky_solve"))
+try:
+    exporters.is_registered("aten::cholesky_inverse")
+except exporters.ExportError as error:
+    print(str(error).replace(torch.__version__, "VERSION").partition(";")[0])
+"""
+    run_plain_script(script, "True kernels\ntorch VERSION has no operator aten::cholesky_inverse")

@@ -193,7 +193,7 @@ def test_custom_op_def():
 
 
 def test_a_missing_interface_says_so():
-    with pytest.raises(ExportError, match=r"does not have the private interface OpOverload._schema .*use torch 2.13"):
+    with pytest.raises(ExportError, match=r"have the private interface OpOverload._schema .*use torch 2.13 to 2.15"):
         operators.spell(object())
 
 
@@ -206,7 +206,7 @@ try:
 except ImportError as error:
     print(str(error).rpartition("; ")[2])
 """
-    run_plain_script(script, "use torch 2.13, which this version of exporters was written for")
+    run_plain_script(script, "use torch 2.13 to 2.15, with which this version of exporters is tested")
 
 
 def test_operators_that_torch_makes_of_others():

@@ -13,6 +13,8 @@ from pyops import onnx_op, shapes
 
 pytestmark = pytest.mark.usefixtures("own_registrations")
 
+# A DeprecationWarning at first, and a FutureWarning as of torch 2.15.
+DEPRECATED = r"ignore:`torch.jit.\w+` is deprecated"
 BATCH = {"input_names": ["x"], "dynamic_axes": {"x": {0: "batch"}}}
 
 
@@ -270,7 +272,7 @@ class Branching(torch.nn.Module):
         return torch.nn.functional.gelu(-x) * 2
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", DEPRECATED, "ignore::torch.jit.TracerWarning")
 def test_a_scripted_model(model):
     exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("com.microsoft").Gelu(x))
     scripted = torch.jit.script(Branching().eval())
@@ -287,7 +289,7 @@ class Biased(torch.nn.Module):
         return torch.nn.functional.linear(x, x, bias)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", DEPRECATED)
 def test_an_optional_tensor_of_a_scripted_model(model):
     exporters.translate("aten::linear", lambda x, weight, bias=None: exporters.opset("some").Linear(x, weight, bias))
     program = export(torch.jit.script(Biased().eval()), (torch.ones(2, 2), torch.ones(2)))
@@ -295,7 +297,11 @@ def test_an_optional_tensor_of_a_scripted_model(model):
     assert list(node.input) == ["x", "x", "bias"]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:no signature found:UserWarning")  # of torch's
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning",
+    DEPRECATED,
+    "ignore:no signature found:UserWarning",  # of torch's
+)
 @pytest.mark.parametrize("kind", ["traced", "built in"])
 def test_a_forward_without_a_signature(model, kind):
     net, x = model(torch.sin), torch.ones(2)
@@ -311,7 +317,7 @@ class Listing(torch.nn.Module):
         return torch.cat(found)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", DEPRECATED)
 def test_a_list_that_only_a_run_tells_is_left_to_torch():
     exporters.translate("aten::cat", lambda tensors, dim=0: exporters.opset("some").Joined(*tensors))
     program = export(torch.jit.script(Listing().eval()), (torch.ones(2),))

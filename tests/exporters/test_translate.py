@@ -162,7 +162,7 @@ def test_later_registrations_win(export, model):
     [
         ("gelu", r"'gelu' is not the name of a torch operator; write a str like \"aten::gelu\""),
         (torch.ops.aten.gelu.default, "is not the name of a torch operator"),
-        ("aten::gelo", "torch has no operator aten::gelo; near matches: .*aten::gelu"),
+        ("aten::gelo", r"torch \S+ has no operator aten::gelo; near matches: .*aten::gelu"),
         ("mine::gelu", r"no operator mine::gelu; near matches: .*aten::gelu"),
         ("mine::nothing_like_it", r"no operator mine::nothing_like_it; for an operator of your own, register it first"),
         ("aten::gelu.Tensor", r"aten::gelu has no overload 'Tensor'; it has default, out"),
@@ -250,7 +250,7 @@ def test_who_translates(inverse):
     torch_inverse = exporters.custom_op(inverse, "translate::inverse")
     assert exporters.is_registered("translate::inverse") == "exporters"
     assert torch_inverse(torch.eye(2)).shape == (2, 2)
-    with pytest.raises(exporters.ExportError, match=r"torch has no operator aten::ad; near matches: .*aten::add"):
+    with pytest.raises(exporters.ExportError, match=r"torch \S+ has no operator aten::ad; near matches: .*aten::add"):
         exporters.is_registered("aten::ad")
 
 
