@@ -15,7 +15,7 @@ import torch
 
 from pyops import model as models
 
-from ._torch_private.trees import flatten, is_tensor, named_leaves
+from ._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves
 from .errors import ExportError
 
 _KEY = "pyops.arguments"
@@ -91,10 +91,11 @@ def input_values(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     ExportError
         More or fewer tensors than the model has inputs, or a constant of the model with another value.
     """
+    args, kwargs = as_dicts((args, dict(kwargs)))
     names, metadata = _interface(model)
     places = _places(names, metadata)
     by_name = {place.name: place for place in (map(Input, names) if places is None else places)}
-    keywords = {_identifier(path): leaf for path, leaf in named_leaves(dict(kwargs))}
+    keywords = {_identifier(path): leaf for path, leaf in named_leaves(kwargs)}
     pairs = [(by_name.pop(name), keywords.pop(name)) for name in list(keywords) if name in by_name]
     rest, values = list(by_name.values()), flatten((args, keywords))
     if len(rest) != len(values):
@@ -106,7 +107,7 @@ def input_values(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     pairs += zip(rest, values, strict=False)
     found = {place.name: value for place, value in pairs if isinstance(place, Input) and value is not None}
     if len(rest) != len(values) or len(found) != len(names):
-        raise ExportError(_mismatch(places or [], names, flatten((args, dict(kwargs)))))
+        raise ExportError(_mismatch(places or [], names, flatten((args, kwargs))))
     for place, value in pairs:
         if isinstance(place, Constant):
             place.check(value)
@@ -137,9 +138,8 @@ def _identifier(path: tuple[str, ...]) -> str:
 def _mismatch(places: list[Constant | Input], names: list[str], values: list[Any]) -> str:
     tensors = sum(map(is_tensor, values))
     others = [repr(value) for value in values if value is not None and not is_tensor(value)]
-    constants = [
-        f"{item.name}={item.value}" for item in places if isinstance(item, Constant) and item.value not in ("", "null")
-    ]
+    known = [item for item in places if isinstance(item, Constant) and item.value and not item.is_none]
+    constants = [f"{item.name}={json.loads(item.value)!r}" for item in known]
     return (
         f"the arguments have {tensors} tensors{_beside(others)} and the program {len(names)} inputs "
         f"({', '.join(names)}){_beside(constants)}; pass the arguments that the model was exported with, or others "

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind
 
-from ._torch_private.exporter import complex32_known, decomposed_without_gradients, torchlib_read_once
+from ._torch_private.exporter import complex32_known, prepared_without_gradients, torchlib_read_once
 from .arguments import Constant, as_json, remember
 from .errors import ExportError
 from .finishing.finish import finished
@@ -42,7 +42,7 @@ def capture(
 
 
 def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> Program:
-    with torchlib_read_once(), complex32_known(), decomposed_without_gradients(), warnings.catch_warnings():
+    with torchlib_read_once(), complex32_known(), prepared_without_gradients(), warnings.catch_warnings():
         # Torch's own copying of its exported program raises this; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
         # Inputs that share a dimension are meant to share its name.

@@ -102,17 +102,26 @@ def shapes_of_axes(
 
 
 @contextmanager
-def decomposed_without_gradients() -> Iterator[None]:
+def prepared_without_gradients() -> Iterator[None]:
     """Torch breaks up the operators of its graphs without gradients, which some have no formula for.
 
     A model is captured as before: it may ask for gradients of its own.
     """
-    before = torch.export.ExportedProgram.run_decompositions
-    torch.export.ExportedProgram.run_decompositions = torch.no_grad()(before)  # type: ignore[method-assign]
+    core = _core()
+    before = core._prepare_exported_program_for_export
+    core._prepare_exported_program_for_export = torch.no_grad()(before)
     try:
         yield
     finally:
-        torch.export.ExportedProgram.run_decompositions = before  # type: ignore[method-assign]
+        core._prepare_exported_program_for_export = before
+
+
+@guarded("torch.onnx._internal.exporter._core._prepare_exported_program_for_export")
+def _core() -> Any:
+    from torch.onnx._internal.exporter import _core
+
+    assert callable(_core._prepare_exported_program_for_export)
+    return _core
 
 
 @guarded("torch.onnx._internal.exporter._constants.TORCHLIB_OPSET")
