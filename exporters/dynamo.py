@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind
 
-from ._torch_private.exporter import complex32_known, torchlib_read_once
+from ._torch_private.exporter import complex32_known, prepared_without_gradients, torchlib_read_once
+from .arguments import Constant, as_json, remember
 from .errors import ExportError
 from .finishing.finish import finished
 from .program import Model, Program
@@ -29,6 +31,8 @@ def capture(
     """Run torch's exporter with every registration applied; takes and raises what `exporters.export` does."""
     table = {**translation_table(kernels=kernels), **(custom_translation_table or {})}
     arguments |= {"custom_translation_table": table, "optimize": False}
+    if args and isinstance(args[-1], dict) and not arguments.get("kwargs"):
+        args = (*args, {})  # else torch takes it for the keyword arguments
     return finished(
         lambda: _export(model, args, arguments),
         keep_functions=keep_functions,
@@ -38,7 +42,7 @@ def capture(
 
 
 def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> Program:
-    with torchlib_read_once(), complex32_known(), warnings.catch_warnings():
+    with torchlib_read_once(), complex32_known(), prepared_without_gradients(), warnings.catch_warnings():
         # Torch's own copying of its exported program raises this; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
         # Inputs that share a dimension are meant to share its name.
@@ -59,4 +63,13 @@ def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> P
             f"torch's exporter makes a model of opset {version}, which it cannot convert to opset {wanted}; leave out "
             "opset_version"
         )
-    return Program(exported.model, exported.exported_program)
+    assert exported.exported_program is not None
+    specs = exported.exported_program.graph_signature.input_specs
+    remember(exported.model, [_constant(item.arg) for item in specs if item.kind is InputKind.USER_INPUT])
+    program = Program(exported.model, exported.exported_program)
+    vars(program).update(vars(exported))
+    return program
+
+
+def _constant(argument: ArgumentSpec) -> Constant | None:
+    return Constant(argument.name, as_json(argument.value)) if isinstance(argument, ConstantArgument) else None

@@ -13,6 +13,7 @@ from pyops.op import Op
 
 from ._torch_private.exporter import one_at_a_time, untranslated
 from ._torch_private.operators import OpOverload, qualified_name
+from .arguments import separated
 from .errors import ExportError
 from .explanations import causes, explained
 from .fallback import opaque, rewriting
@@ -80,7 +81,7 @@ def explain(
     table = custom_translation_table or {}
     translated = {*table, *registered()}
     try:
-        graph = capture_graph(model, args, kwargs or {}, dynamic_shapes, translated)
+        graph = capture_graph(model, *separated(model, args, kwargs), dynamic_shapes, translated)
     except Exception as error:  # whatever torch or the model's own code raises
         return Explanation([], f"torch.export cannot capture the model: {_said(error)}")
     try:

@@ -107,6 +107,11 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
         "the model passes {name} a torch.Generator, which no ONNX model has; leave the generator out".format,
     ),
     (
+        re.compile(r"'(?P<type>\w+)' object has no attribute 'name'.*Error when translating node return", re.DOTALL),
+        "the model returns a {type}, for which torch's exporter has no output; return torch.tensor(...) of it, or "
+        "leave it out".format,
+    ),
+    (
         re.compile(r"Unsupported attribute type for (?P<name>\w+): <class 'torch\.Sym"),
         functools.partial(symbolic_message, "torch.onnx.ops.symbolic"),
     ),

@@ -11,6 +11,7 @@ import torch
 
 from . import dynamo as dynamo_exporter
 from ._torch_private.exporter import one_at_a_time
+from .arguments import separated
 from .errors import ExportError
 from .fallback import attempts
 from .fallback.opaque import Carriers
@@ -117,6 +118,7 @@ def export(
         "keep_initializers_as_inputs": arguments.pop("keep_initializers_as_inputs", False),
         "external_data": arguments.pop("external_data", True),
     }
+    args, arguments["kwargs"] = separated(model, args, arguments.get("kwargs"))
     if fallback not in (False, True, "verify"):
         raise ExportError(f'fallback is {fallback!r}; expected False, True or "verify"')
     if fallback and not dynamo:

@@ -10,7 +10,7 @@ import torch
 
 from pyops.writing import whole_file
 
-from .adapt import input_values
+from .arguments import input_values
 from .fallback.record import Fallback
 
 Model = torch.nn.Module | torch.export.ExportedProgram
@@ -81,9 +81,8 @@ class Program(torch.onnx.ONNXProgram):
         Raises
         ------
         ExportError
-            More or fewer tensors than the model has inputs.
+            More or fewer tensors than the model has inputs, or another value for one of its constants.
         BaseException
             Whatever a kernel raises, as itself.
         """
-        values = input_values([item.name or "" for item in self.model.graph.inputs], args, kwargs)
-        return tuple(super().__call__(*values))
+        return tuple(super().__call__(*input_values(self, args, kwargs).values()))

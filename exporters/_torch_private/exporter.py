@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import logging
 import threading
 import warnings
@@ -82,9 +83,10 @@ def shapes_of_axes(
     from torch.onnx._internal.exporter._dynamic_shapes import from_dynamic_axes_to_dynamic_shapes as convert
 
     outputs = set(arguments.get("output_names") or ())
+    shapes: Any
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is deprecated", DeprecationWarning)
-        shapes, args, keywords = convert(
+        shapes, values, _ = convert(
             model,
             args,
             kwargs,
@@ -92,7 +94,34 @@ def shapes_of_axes(
             input_names=arguments.get("input_names"),
             output_names=outputs,
         )
-    return shapes, args, keywords or {}
+    if kwargs:  # which the conversion makes positional
+        names = inspect.signature(model.forward).parameters
+        given = [name for index, name in enumerate(names) if index < len(args) or name in kwargs]
+        return dict(zip(given, shapes, strict=True)), args, kwargs
+    return shapes, values, {}
+
+
+@contextmanager
+def prepared_without_gradients() -> Iterator[None]:
+    """Torch breaks up the operators of its graphs without gradients, which some have no formula for.
+
+    A model is captured as before: it may ask for gradients of its own.
+    """
+    core = _core()
+    before = core._prepare_exported_program_for_export
+    core._prepare_exported_program_for_export = torch.no_grad()(before)
+    try:
+        yield
+    finally:
+        core._prepare_exported_program_for_export = before
+
+
+@guarded("torch.onnx._internal.exporter._core._prepare_exported_program_for_export")
+def _core() -> Any:
+    from torch.onnx._internal.exporter import _core
+
+    assert callable(_core._prepare_exported_program_for_export)
+    return _core
 
 
 @guarded("torch.onnx._internal.exporter._constants.TORCHLIB_OPSET")
@@ -126,7 +155,7 @@ def untranslated(
     torchlib = _torchlib()
     registry = copy.copy(torchlib)
     registry.functions = {**{target: [SimpleNamespace(fx_target=target)] for target in kept}, **registry.functions}
-    with warnings.catch_warnings():
+    with torch.no_grad(), warnings.catch_warnings():
         # Torch's own copying of its exported program raises this.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
         prepared = _core._prepare_exported_program_for_export(program, registry=registry)

@@ -51,6 +51,11 @@ def replaced(tree: Any, values: Iterable[Any], which: Callable[[Any], bool] = is
     return unflatten(tree, [next(rest) if which(leaf) else leaf for leaf in flatten(tree)])
 
 
+def as_dicts(tree: Any) -> Any:
+    """The structure with dicts in the place of dicts of classes that torch does not know, as TorchScript takes them."""
+    return unflatten(tree, [as_dicts(dict(leaf)) if isinstance(leaf, dict) else leaf for leaf in flatten(tree)])
+
+
 def clone_tensors(tree: Any) -> Any:
     """The structure with every tensor cloned."""
     return replaced(tree, [tensor.detach().clone() for tensor in tensor_leaves(tree)])

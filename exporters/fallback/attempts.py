@@ -24,7 +24,7 @@ from ..program import Model, Program
 from ..torch_ops import is_native
 from ..translating.translations import NoTranslationError, raised_by_translation, registered
 from . import checking, opaque, rewriting
-from .capturing import capture_graph
+from .capturing import STRATEGY, capture_graph
 from .kernel import use_fallback
 from .named_calls import call_nodes, calls_at_fault, graphs, target_of
 from .names import rename_views
@@ -140,6 +140,7 @@ class Attempts:
             else:
                 rename_views(program.model)
                 program.fallbacks = fallbacks(recorded, left_to_torch)
+                program._capture_strategy = graph.graph_module.meta[STRATEGY]
                 return program
 
     def check(self, *, rewritten: bool) -> bool:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.export.graph_signature import OutputKind
+from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
 
 from .._torch_private.operators import OpOverload, qualified_name
 from .._torch_private.trees import replaced
@@ -18,6 +18,9 @@ from ..program import Model
 from . import rule
 from .interception import Interception
 from .named_calls import mark
+
+STRATEGY = "capture_strategy"
+"""Where a captured graph's metadata says how it was captured."""
 
 _MUTATIONS = (OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION)
 
@@ -44,12 +47,15 @@ def capture_graph(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
         if isinstance(model, torch.export.ExportedProgram):
-            captured = model
+            captured, strategy = model, None
         else:
-            captured = _capture(model, args, dict(kwargs), _as_dims(dynamic_shapes), translated)
-        functional: torch.export.ExportedProgram = captured.run_decompositions(_decompositions())
+            captured, strategy = _capture(model, args, dict(kwargs), _as_dims(dynamic_shapes), translated)
+        with torch.no_grad():
+            functional: torch.export.ExportedProgram = captured.run_decompositions(_decompositions())
     _drop_mutations(functional)
+    _make_tensors(functional)
     mark(functional)
+    functional.graph_module.meta[STRATEGY] = strategy
     return functional
 
 
@@ -62,6 +68,28 @@ def _drop_mutations(program: torch.export.ExportedProgram) -> None:
     assert isinstance(returned, (tuple, list))
     output.args = (tuple(returned[index] for index in kept),)
     program.graph_signature.output_specs = [specs[index] for index in kept]
+    program.graph_module.recompile()
+
+
+def _make_tensors(program: torch.export.ExportedProgram) -> None:
+    """Let the graph return tensors for the numbers among what the model returns, which torch's exporter refuses."""
+    output = program.graph.output_node()
+    (returned,) = output.args
+    assert isinstance(returned, (tuple, list))
+    results = list(returned)
+    for index, spec in enumerate(program.graph_signature.output_specs):
+        value = spec.arg.value if isinstance(spec.arg, ConstantArgument) else None
+        if not isinstance(value, (bool, int, float)):
+            continue
+        tensor = torch.tensor(value)
+        with program.graph.inserting_before(output):
+            node = program.graph.call_function(
+                torch.ops.aten.full.default, ([], value), {"dtype": tensor.dtype, "device": tensor.device}
+            )
+        node.meta["val"] = tensor.to("meta")
+        results[index] = node
+        spec.arg = TensorArgument(node.name)
+    output.args = (tuple(results),)
     program.graph_module.recompile()
 
 
@@ -81,13 +109,14 @@ def _capture(
     kwargs: dict[str, Any],
     dynamic_shapes: Any,
     translated: Collection[OpOverload],
-) -> torch.export.ExportedProgram:
-    """Capture a model as torch's exporter does, with calls intercepted at which that would stop."""
+) -> tuple[torch.export.ExportedProgram, str]:
+    """Capture a model as torch's exporter does, with calls intercepted at which that would stop; and say how."""
     failures: list[Exception] = []
     for strict, mode in ((False, Interception(translated)), (False, Interception()), (True, nullcontext())):
         try:
             with mode:
-                return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+                captured = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+                return captured, "TorchExportStrictStrategy" if strict else "TorchExportNonStrictStrategy"
         except Exception as error:  # whatever torch or the model's own code raises
             failures.append(error)
     raise failures[0]

@@ -10,26 +10,26 @@ from __future__ import annotations
 import inspect
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx_ir
 import torch
-from torch.jit import TracerWarning
 
 from .._torch_private.exporter import default_opset
 from .._torch_private.torchscript import torchscript_opsets
-from .._torch_private.trees import named_leaves, present_leaves, replaced, tensor_leaves
+from .._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves
+from ..arguments import Constant, as_input, as_json, remember
 from ..errors import ExportError
 from ..finishing.finish import finished
 from ..program import Model, Program
 from ..translating.translations import registered
+from .flat_model import FlatModel, Given
 from .symbolics import Symbolics
+from .traced_numbers import is_number, without_conversions
 from .tracing import TracedCalls
 
-_MISSING = object()
 _DYNAMO_ONLY = ("dynamic_shapes", "report", "profile", "dump_exported_program", "artifacts_dir")
 
 
@@ -53,19 +53,50 @@ def capture(
     version = default_opset() if opset_version is None else opset_version
     _check(model, args, version, arguments)
     table = {**registered(), **(custom_translation_table or {})}
+    arguments |= {"opset_version": version, "input_names": input_names}
+    given: Given = as_dicts((args, dict(kwargs or {})))
+
+    def export_with(is_input: Callable[[Any], bool]) -> Program:
+        return finished(
+            lambda: _captured(model, given, is_input, table, {**arguments}),
+            keep_functions=keep_functions,
+            custom_opsets=custom_opsets,
+            optimize=optimize,
+        )
+
+    if any(map(is_number, flatten(given))) and not isinstance(model, torch.jit.ScriptModule):
+        program = without_conversions(lambda: export_with(lambda leaf: is_tensor(leaf) or is_number(leaf)))
+        if program is not None:
+            return program
+    return export_with(is_tensor)
+
+
+def _captured(
+    model: Any, given: Given, is_input: Callable[[Any], bool], table: Mapping[Any, Any], arguments: dict[str, Any]
+) -> Program:
+    leaves = flatten(given)
+    names = _names(model, given, arguments.pop("input_names"))
     calls = TracedCalls(table)
-    symbolics = Symbolics(table, version, calls)
-    keywords = dict(kwargs or {})
-    arguments |= {"opset_version": version, "input_names": input_names or _input_names(model, args, keywords)}
-
-    def captured() -> Program:
-        with symbolics.installed(), calls, _flat(model, args, keywords, calls) as given:
-            exported = _export(model, given, arguments)
-        calls.remove_results(exported.graph)
-        symbolics.put_in_place(exported)
-        return Program(exported, None)
-
-    return finished(captured, keep_functions=keep_functions, custom_opsets=custom_opsets, optimize=optimize)
+    symbolics = Symbolics(table, arguments["opset_version"], calls)
+    flat, values = model, [*given[0], *given[1].values()]
+    if not isinstance(model, torch.jit.ScriptModule):
+        flat = FlatModel(model, given, is_input, calls.with_results)
+        values = [as_input(leaf) for leaf in leaves if is_input(leaf)]
+    inputs = [name for name, leaf in zip(names, leaves, strict=False) if is_input(leaf)]
+    with symbolics.installed(), calls:
+        exported = _export(flat, tuple(values), {**arguments, "input_names": [*inputs, *names[len(leaves) :]]})
+    calls.remove_results(exported.graph)
+    symbolics.put_in_place(exported)
+    # TorchScript leaves out what the model does not use.
+    used = {item.name for item in exported.graph.inputs}
+    remember(
+        exported,
+        [
+            None if name in used else Constant(name, "" if is_tensor(leaf) else as_json(leaf))
+            for name, leaf in zip(names, leaves, strict=False)
+        ],
+    )
+    return Program(exported, None)
 
 
 def _check(model: Any, args: tuple[Any, ...], opset_version: int, arguments: Mapping[str, Any]) -> None:
@@ -85,8 +116,11 @@ def _check(model: Any, args: tuple[Any, ...], opset_version: int, arguments: Map
         raise ExportError(f"export takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
 
 
-def _input_names(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """A name for each tensor: its parameter's, and its place in it where it is nested."""
+def _names(model: Any, given: Given, input_names: Sequence[str] | None) -> list[str]:
+    """A name for each leaf of the arguments: as given, or its parameter's, and its place in it where it is nested.
+
+    Given names are those of the tensors, and of the numbers too where there are enough. Those that are left follow.
+    """
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):  # a scripted forward may have none
@@ -94,51 +128,18 @@ def _input_names(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> l
     positional = [item.name for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
     rest = next((item.name for item in parameters if item.kind is item.VAR_POSITIONAL), "args")
     names = []
-    for (root, first, *inside), leaf in named_leaves((args, kwargs)):
+    for (root, first, *inside), _ in named_leaves(given):
         if root == "0":
             index = int(first)
             first = positional[index] if index < len(positional) else f"{rest}_{index - len(positional)}"
-        if isinstance(leaf, torch.Tensor):
-            names.append("_".join([first, *inside]))
-    return names
-
-
-@contextmanager
-def _flat(
-    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], calls: TracedCalls
-) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The tensors among the arguments, which the model takes inside the ``with`` block.
-
-    TorchScript takes neither keyword-only arguments nor numbers and None beside tensors.
-    """
-    if isinstance(model, torch.jit.ScriptModule):
-        yield (*args, *kwargs.values())
-        return
-    forward = model.forward
-
-    def flat(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        all_args, all_kwargs = replaced((args, kwargs), values)
-        result = forward(*all_args, **all_kwargs)
-        return calls.with_results(list(map(_as_tensor, present_leaves(result))))
-
-    own = vars(model).get("forward", _MISSING)
-    model.forward = flat
-    try:
-        yield tuple(tensor_leaves((args, kwargs)))
-    finally:
-        if own is _MISSING:
-            del model.forward
-        else:
-            model.forward = own
-
-
-def _as_tensor(leaf: Any) -> torch.Tensor:
-    if isinstance(leaf, torch.Tensor):
-        return leaf
-    with warnings.catch_warnings():
-        # That it is a constant of the trace, which a number is.
-        warnings.simplefilter("ignore", TracerWarning)
-        return torch.tensor(leaf)
+        names.append("_".join([first, *inside]))
+    left = list(input_names or ())
+    leaves = flatten(given)
+    with_numbers = len(left) > sum(map(is_tensor, leaves))
+    for index, leaf in enumerate(leaves):
+        if left and (is_tensor(leaf) or (with_numbers and is_number(leaf))):
+            names[index] = left.pop(0)
+    return [*names, *left]
 
 
 def _export(model: Any, args: tuple[Any, ...], arguments: dict[str, Any]) -> onnx_ir.Model:

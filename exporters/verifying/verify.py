@@ -16,7 +16,8 @@ from pyops.types import DType
 
 from .._torch_private.exporter import one_at_a_time
 from .._torch_private.trees import clone_tensors, tensor_leaves
-from ..adapt import input_values, to_onnx_outputs
+from ..adapt import to_onnx_outputs
+from ..arguments import input_values
 from ..dynamo import capture
 from ..errors import ExportError
 from ..program import Model
@@ -110,14 +111,12 @@ def verify(
         if program is None:
             program = capture(model, first, kwargs=keywords, verbose=False)
         session = InferenceSession(program, providers=_providers(run, first, keywords))
-        inputs = [item.name for item in session.get_inputs()]
         names = [item.name for item in session.get_outputs()]
         opinion = Reference(program) if reference else None
         every = itertools.chain([first], calls)
         for sample in shown(every, "comparing", total) if progress else every:
             expected = to_onnx_outputs(run(*clone_tensors(sample), **clone_tensors(keywords)))
-            fed = map(as_onnx_array, input_values(inputs, sample, keywords))
-            feed = dict(zip(inputs, fed, strict=True))
+            feed = {name: as_onnx_array(value) for name, value in input_values(session, sample, keywords).items()}
             actual = session.run(None, feed)
             compared = compare(count, names, expected, actual, allowed)
             outputs += opinion.judge(compared, feed, expected, actual, allowed) if opinion else compared

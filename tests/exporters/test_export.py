@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onnx.defs import OpSchema
 from onnxscript.values import Op as OnnxOp
 from onnxscript.values import Opset
+from torch.onnx.testing import assert_onnx_program
 
 import exporters
 import pyops
@@ -353,5 +354,80 @@ def test_the_program_takes_the_models_arguments(export, torch_add_round, model):
     x, args = torch.randn(2), (torch.randn(2), 3, (None, torch.randn(2)))
     program = export(net, args, kwargs={"y": x})
     assert torch.equal(program(*args, y=x)[0], net(*args, y=x))
-    with pytest.raises(exporters.ExportError, match=r"have 1 tensors and the program 3 inputs \(x, pair_1.*, y\)"):
+    message = r"have 1 tensors and the program [34] inputs \(x, (n, )?pair_1.*, y\)"
+    with pytest.raises(exporters.ExportError, match=message):
         program(args[0])
+
+
+@pytest.mark.parametrize("returned", [3, True, 0.5, [1, {"a": False}]], ids=str)
+def test_numbers_among_the_results(export, model, returned):
+    net, x = model(lambda x: {"sum": x + 1, "number": returned, "none": None, "size": x.shape[0]}), torch.ones(3)
+    program = export(net, (x,), verify=True)
+    expected = [array.dtype for array in exporters.to_onnx_outputs(net(x))]
+    assert [array.dtype for array in exporters.to_onnx_outputs(program(x))] == expected
+
+
+def test_a_number_alone_is_a_result(export, model):
+    assert export(model(lambda x: 3), (torch.ones(3),))(torch.ones(3)) == (torch.tensor(3),)
+
+
+@pytest.mark.parametrize(
+    ("returned", "arguments"), [("text", {}), ("text", {"fallback": True}), (3, {"kernels": False})]
+)
+def test_what_no_model_returns(model, returned, arguments):
+    message = rf"the model returns a {type(returned).__name__}, .*return torch\.tensor\(...\) of it, or leave it out"
+    with pytest.raises(exporters.ExportError, match=message):
+        dynamo_export(model(lambda x: (x + 1, returned)), (torch.ones(3),), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (lambda x: x * 2, {}),
+        (lambda x: x * 2, {"kernels": False}),
+        (lambda x: (torch.lgamma(x), 3), {}),
+        (lambda x: torch.special.bessel_j0(x), {"fallback": True, "kernels": False}),
+    ],
+    ids=["plain", "without kernels", "number", "fallback"],
+)
+def test_torchs_own_assertion_takes_the_program(model, function, arguments):
+    program = dynamo_export(model(function), (torch.rand(3),), **arguments)
+    assert_onnx_program(program)
+    assert_onnx_program(program, args=(torch.rand(3),))
+
+
+class Spectral(torch.nn.Module):
+    """Writes a complex parameter, which needs a gradient, into a slice."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, dtype=torch.complex64))
+
+    def forward(self, x):
+        padded = torch.zeros(6, dtype=torch.complex64)
+        padded[:4] = self.weight * x
+        return torch.view_as_real(padded)
+
+
+def test_what_stops_an_export_is_the_same_with_gradients_and_without():
+    net, x, messages = Spectral().eval(), torch.ones(4), []
+    for gradients in (True, False):
+        with torch.set_grad_enabled(gradients):
+            try:
+                messages.append(str(dynamo_export(net, (x,), kernels=False).model.graph))
+            except exporters.ExportError as error:
+                messages.append(str(error))
+            assert exporters.explain(net, (x,)).problem == ""
+    assert messages[0] == messages[1]
+
+
+def test_a_model_that_asks_for_gradients():
+    class Force(torch.nn.Module):
+        def forward(self, x):
+            x = x.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad((x.sin() ** 2).sum(), x)
+            return gradient
+
+    x = torch.rand(3)
+    (force,) = dynamo_export(Force().eval(), (x,))(x)
+    torch.testing.assert_close(force, (2 * x).sin())

@@ -265,6 +265,75 @@ def test_numbers_among_the_results(double, model):
     assert [result.tolist() for result in export(net, (x,))(x)] == [[2, 2], 3, 0.5]
 
 
+class Unknown(dict):
+    """A dict that torch does not know."""
+
+
+def test_dicts_that_torch_does_not_know(model):
+    net = model(lambda given: Unknown(sum=given["a"] + given["b"], pair=(Unknown(a=given["a"]), 2)))
+    program = export(net, (Unknown(a=torch.ones(2), b=torch.zeros(2)),))
+    assert len(program.model.graph.inputs) == 2
+    assert exporters.verify(net, (Unknown(a=torch.zeros(2), b=torch.ones(2)),), program).ok
+
+
+@pytest.mark.parametrize("result", ["text", object()], ids=["str", "object"])
+def test_what_no_model_returns(model, result):
+    message = f"the model returns a {type(result).__name__}; .*tensors and numbers.*return those, or leave it out"
+    with pytest.raises(exporters.ExportError, match=message):
+        export(model(lambda x: (x * 2, result)), (torch.ones(2),))
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.scale = torch.nn.Parameter(torch.full((2,), 3.0))
+        self.register_buffer("shift", torch.ones(2), persistent=False)
+        self.modes = []
+
+    def forward(self, x, factor=None):
+        self.modes.append(self.training)
+        result = self.layer(x) * self.scale + self.shift
+        return {"first": result if factor is None else result * factor, "second": x}
+
+
+def swap(module, args, result):
+    return {"first": result["second"] + 1, "second": result["first"]}
+
+
+def halve(module, args, kwargs):
+    return args, {**kwargs, "factor": kwargs["factor"] / 2}
+
+
+def test_hooks_see_what_the_model_takes_and_returns():
+    net, x, factor = Scaled().eval(), torch.randn(3, 2), torch.full((2,), 5.0)
+    net.register_forward_hook(swap)
+    net.register_forward_pre_hook(halve, with_kwargs=True)
+    net.layer.register_forward_hook(lambda module, args, result: result * 2)
+    program = export(net, (x,), kwargs={"factor": factor})
+    assert exporters.verify(net, (torch.randn(3, 2),), program, kwargs={"factor": factor}).ok
+    assert torch.equal(program(x, factor=factor)[0], x + 1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_names_are_those_of_torchs_own_export(tmp_path):
+    net, x = Scaled().eval(), torch.randn(3, 2)
+    torch.onnx.export(net, (x,), tmp_path / "plain.onnx", dynamo=False, input_names=["x"])
+    plain, ours = onnx.load(tmp_path / "plain.onnx").graph, export(net, (x,)).model_proto.graph
+    assert {node.name for node in ours.node} >= {node.name for node in plain.node if node.op_type == "Gemm"} > set()
+    assert [node.op_type for node in ours.node] == [node.op_type for node in plain.node]
+    assert {item.name for item in ours.initializer} == {item.name for item in plain.initializer}
+
+
+@pytest.mark.parametrize("mode", [torch.onnx.TrainingMode.EVAL, torch.onnx.TrainingMode.TRAINING], ids=str)
+def test_the_model_is_in_the_mode_that_was_asked_for(mode):
+    net = Scaled().train(mode is torch.onnx.TrainingMode.EVAL)
+    before = net.training
+    export(net, (torch.ones(3, 2),), training=mode, do_constant_folding=False)
+    assert net.modes == [not before]
+    assert net.training is net.layer.training is before
+
+
 class Branching(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if bool(x.sum() > 0):
