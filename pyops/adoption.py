@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from .errors import DeclarationError
@@ -24,18 +25,27 @@ _ops: weakref.WeakKeyDictionary[Any, AnyOp | DeclarationError] = weakref.WeakKey
 def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
     """The functions declared with onnxruntime-extensions, by domain and name; a later one wins.
 
+    While ``onnxruntime_extensions.enable_py_op(False)`` holds, those in its default domain are not among them,
+    where it then has its operators in C++ alone.
     One that cannot be adopted is the reason for it, which a model that needs it gets to hear.
     """
     found = {}
-    for definition in _definitions():
+    default_domain_has_some = _is_enabled()
+    for key, definition in _definitions():
+        if key[0] == DEFAULT_DOMAIN and not default_domain_has_some:
+            continue
         if definition not in _ops:
             try:
                 _ops[definition] = _adopt(definition)
             except DeclarationError as error:
                 _ops[definition] = error
-        domain, _, name = str(definition.op_type).rpartition("::")
-        found[domain or DEFAULT_DOMAIN, name] = _ops[definition]
+        found[key] = _ops[definition]
     return found
+
+
+def is_disabled(domain: str, name: str) -> bool:
+    """Whether ``onnxruntime_extensions.enable_py_op(False)`` alone keeps a function from being an op."""
+    return (domain, name) in dict(_definitions()) and (domain, name) not in adopted_ops()
 
 
 def taken_domains() -> set[str]:
@@ -45,10 +55,22 @@ def taken_domains() -> set[str]:
     return _BUILTIN_DOMAINS | {domain for domain, _ in adopted_ops()}
 
 
-def _definitions() -> list[Any]:
+def _definitions() -> Iterator[tuple[tuple[str, str], Any]]:
     # onnxruntime-extensions offers no list of what is declared; the registry of its Python half is it.
     module = sys.modules.get("onnxruntime_extensions")
-    return list(getattr(getattr(module, "Opdef", None), "_odlist", {}).values())
+    for definition in list(getattr(getattr(module, "Opdef", None), "_odlist", {}).values()):
+        domain, _, name = str(definition.op_type).rpartition("::")
+        yield (domain or DEFAULT_DOMAIN, name), definition
+
+
+def _is_enabled() -> bool:
+    extensions = sys.modules.get("onnxruntime_extensions")
+    # The one way to ask is to set it, which returns what it was.
+    enable = getattr(extensions, "enable_py_op", None)
+    if enable is None or enable(True):
+        return True
+    enable(False)
+    return False
 
 
 def _adopt(definition: Any) -> AnyOp:
@@ -56,6 +78,8 @@ def _adopt(definition: Any) -> AnyOp:
     signature = read_signature(
         definition.body, definition.op_type, native.input_types, native.output_types, native.attrs
     )
+    # As its own sessions do.
+    signature = replace(signature, ignores_undeclared=True)
     return Op(signature, as_kernel(_late_bound(definition), signature))
 
 

@@ -52,7 +52,7 @@ def infer(
             )
         if dtype is not None and spec.dtype != dtype:
             raise ShapeInferenceError(
-                f"the shape function of {name} gives dtype {dtype_name(spec.dtype)}, the declaration {dtype_name(dtype)}; "
-                f"return spec.like(dtype={spell_scalar(dtype)})"
+                f"the shape function of {name} gives dtype {dtype_name(spec.dtype)}, the declaration "
+                f"{dtype_name(dtype)}; return spec.like(dtype={spell_scalar(dtype)})"
             )
     return outputs
