@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from . import origin
 from .errors import DeclarationError
 from .op import AnyOp, Op
 from .pycustomopdef import DEFAULT_DOMAIN, as_kernel, read_signature
@@ -29,16 +30,16 @@ def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
     where it then has its operators in C++ alone.
     One that cannot be adopted is the reason for it, which a model that needs it gets to hear.
     """
-    found = {}
+    found: dict[tuple[str, str], AnyOp | DeclarationError] = {}
     default_domain_has_some = _is_enabled()
     for key, definition in _definitions():
         if key[0] == DEFAULT_DOMAIN and not default_domain_has_some:
             continue
         if definition not in _ops:
-            try:
-                _ops[definition] = _adopt(definition)
-            except DeclarationError as error:
-                _ops[definition] = error
+            adopted, current = _adopt(definition), found.get(key)
+            if isinstance(adopted, Op) and isinstance(current, Op):
+                origin.tell_takeover(adopted.signature.qualified_name, current, adopted, stacklevel=3)
+            _ops[definition] = adopted
         found[key] = _ops[definition]
     return found
 
@@ -73,11 +74,14 @@ def _is_enabled() -> bool:
     return False
 
 
-def _adopt(definition: Any) -> AnyOp:
+def _adopt(definition: Any) -> AnyOp | DeclarationError:
     native = definition._nativedef
-    signature = read_signature(
-        definition.body, definition.op_type, native.input_types, native.output_types, native.attrs
-    )
+    try:
+        signature = read_signature(
+            definition.body, definition.op_type, native.input_types, native.output_types, native.attrs
+        )
+    except DeclarationError as error:
+        return error
     # As its own sessions do.
     signature = replace(signature, ignores_undeclared=True)
     return Op(signature, as_kernel(_late_bound(definition), signature))

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
+from . import origin
 from .op import AnyOp
 
 V = TypeVar("V")
@@ -55,16 +56,27 @@ def declare(op: AnyOp) -> AnyOp:
         The op that stands for the declaration from now on. Where an equal signature is declared
         already, that is the older object with its kernel replaced, so that everything that holds
         it (living sessions, exporters) follows the new body.
+
+    Warns
+    -----
+    RedeclarationWarning
+        It is of another function than the one that is declared.
     """
     if (aside := _aside.get()) is not None:
         aside.append(op)
         return op
+    added = _added.get()
+    with _lock:
+        current = _ops.get((op.domain, op.name), {}).get(op.version)
+    if current is not None:
+        if added is not None and current not in added:
+            return op
+        # Before it is entered: one that a warning as an error stops is not declared.
+        origin.tell_takeover(op.signature.qualified_name, current, op, stacklevel=3)
     with _lock:
         versions = _ops.get((op.domain, op.name), {})
         current = versions.get(op.version)
-        if (added := _added.get()) is not None:
-            if current is not None and current not in added:
-                return op
+        if added is not None:
             added.append(op)
         if current is not None and current.signature == op.signature:
             _set_body(current, _body(op))

@@ -217,6 +217,35 @@ def test_a_declaration_that_nobody_uses_and_that_cannot_be_adopted_is_not_in_the
     run_adopted(script, "[[1.0, 2.0, 3.0]]", library=False)
 
 
+def test_one_that_another_takes_over_is_told_once() -> None:
+    script = """
+        def declare(name, factor):
+            def op(x):
+                return x * np.float32(factor)
+
+            op.__qualname__ = name
+            extensions.onnx_op(op_type="adopted::Op")(op)
+
+        declare("first", 2)
+        declare("first", 3)
+        warnings.simplefilter("error")
+        attempt(run, "adopted::Op")
+        declare("second", 4)
+        warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True) as caught:
+            attempt(run, "adopted::Op")
+            attempt(run, "adopted::Op")
+        print(*[(item.category.__name__, *str(item.message).split(" (")[:1]) for item in caught])
+    """
+    expected = """
+        [[0.0, 3.0, 6.0]]
+        [[0.0, 4.0, 8.0]]
+        [[0.0, 4.0, 8.0]]
+        ('RedeclarationWarning', 'adopted::Op is second of module __main__')
+    """
+    run_adopted(script, expected, library=False)
+
+
 @both_ways
 def test_the_process_ends_with_living_sessions(library: bool) -> None:
     script = """

@@ -240,7 +240,7 @@ def test_what_is_declared_already_stays(site: Path) -> None:
 attempt(pyops.InferenceSession, chain("com.example.signal::Envelope", "com.example.signal::Missing"))
 print(imported(), pyops.InferenceSession(model).run(None, {"x": x})[0].tolist(), op(x).tolist())
 @pyops.onnx_op("com.example.signal::Envelope")
-def again(x: NDArray[np.float32], *, width: int = 3) -> NDArray[np.float32]:
+def op(x: NDArray[np.float32], *, width: int = 3) -> NDArray[np.float32]:
     return -x
 print(pyops.InferenceSession(model).run(None, {"x": x})[0].tolist())
 """
