@@ -102,7 +102,8 @@ def adding_only() -> Iterator[list[AnyOp]]:
 
     It gives the list of those that were entered. What leaves it by an exception has declared nothing.
     """
-    with _within(_added, []) as added:
+    added: list[AnyOp] = []
+    with _within(_added, added):
         try:
             yield added
         except BaseException:
