@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from . import origin
 from .errors import DeclarationError
 from .op import AnyOp, Op
 from .pycustomopdef import DEFAULT_DOMAIN, as_kernel, read_signature
@@ -24,18 +26,27 @@ _ops: weakref.WeakKeyDictionary[Any, AnyOp | DeclarationError] = weakref.WeakKey
 def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
     """The functions declared with onnxruntime-extensions, by domain and name; a later one wins.
 
+    While ``onnxruntime_extensions.enable_py_op(False)`` holds, those in its default domain are not among them,
+    where it then has its operators in C++ alone.
     One that cannot be adopted is the reason for it, which a model that needs it gets to hear.
     """
-    found = {}
-    for definition in _definitions():
+    found: dict[tuple[str, str], AnyOp | DeclarationError] = {}
+    default_domain_has_some = _is_enabled()
+    for key, definition in _definitions():
+        if key[0] == DEFAULT_DOMAIN and not default_domain_has_some:
+            continue
         if definition not in _ops:
-            try:
-                _ops[definition] = _adopt(definition)
-            except DeclarationError as error:
-                _ops[definition] = error
-        domain, _, name = str(definition.op_type).rpartition("::")
-        found[domain or DEFAULT_DOMAIN, name] = _ops[definition]
+            adopted, current = _adopt(definition), found.get(key)
+            if isinstance(adopted, Op) and isinstance(current, Op):
+                origin.tell_takeover(adopted.signature.qualified_name, current, adopted, stacklevel=3)
+            _ops[definition] = adopted
+        found[key] = _ops[definition]
     return found
+
+
+def is_disabled(domain: str, name: str) -> bool:
+    """Whether ``onnxruntime_extensions.enable_py_op(False)`` alone keeps a function from being an op."""
+    return (domain, name) in dict(_definitions()) and (domain, name) not in adopted_ops()
 
 
 def taken_domains() -> set[str]:
@@ -45,17 +56,34 @@ def taken_domains() -> set[str]:
     return _BUILTIN_DOMAINS | {domain for domain, _ in adopted_ops()}
 
 
-def _definitions() -> list[Any]:
+def _definitions() -> Iterator[tuple[tuple[str, str], Any]]:
     # onnxruntime-extensions offers no list of what is declared; the registry of its Python half is it.
     module = sys.modules.get("onnxruntime_extensions")
-    return list(getattr(getattr(module, "Opdef", None), "_odlist", {}).values())
+    for definition in list(getattr(getattr(module, "Opdef", None), "_odlist", {}).values()):
+        domain, _, name = str(definition.op_type).rpartition("::")
+        yield (domain or DEFAULT_DOMAIN, name), definition
 
 
-def _adopt(definition: Any) -> AnyOp:
+def _is_enabled() -> bool:
+    extensions = sys.modules.get("onnxruntime_extensions")
+    # The one way to ask is to set it, which returns what it was.
+    enable = getattr(extensions, "enable_py_op", None)
+    if enable is None or enable(True):
+        return True
+    enable(False)
+    return False
+
+
+def _adopt(definition: Any) -> AnyOp | DeclarationError:
     native = definition._nativedef
-    signature = read_signature(
-        definition.body, definition.op_type, native.input_types, native.output_types, native.attrs
-    )
+    try:
+        signature = read_signature(
+            definition.body, definition.op_type, native.input_types, native.output_types, native.attrs
+        )
+    except DeclarationError as error:
+        return error
+    # As its own sessions do.
+    signature = replace(signature, ignores_undeclared=True)
     return Op(signature, as_kernel(_late_bound(definition), signature))
 
 

@@ -66,6 +66,14 @@ class PluginError(PyopsError, ImportError):
     """An installed plug-in that is needed is broken; the message names its package."""
 
 
+class RedeclarationWarning(UserWarning):
+    """A function takes the place of another one as an op; the message says where each of them stands.
+
+    Said where they are of different modules or have different qualified names: a function that was edited is
+    the same one, and so is one in a module that is imported again.
+    """
+
+
 class KeptArrayWarning(UserWarning):
     """A kernel kept an array that is valid during its call only."""
 

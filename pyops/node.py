@@ -30,7 +30,7 @@ def misfits(node: onnx.NodeProto, signature: Signature) -> Iterator[str]:
             raise InputError(f"it has {len(node.output)} outputs; {signature} has {len(signature.outputs)}")
         linked = linked_attributes(node)
         unlinked = replace(signature, attributes=tuple(a for a in signature.attributes if a.name not in linked))
-        unknown = {name: None for name in linked if signature.attribute(name) is None}
+        unknown = {name: None for name in linked if not (signature.attribute(name) or signature.ignores(name))}
         unlinked.convert_attributes(read_attributes(node, signature) | unknown)
     except InputError as error:
         yield f"{where} ({signature.qualified_name}): {error}"
@@ -42,7 +42,7 @@ def linked_attributes(node: onnx.NodeProto) -> dict[str, str]:
 
 
 def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any]:
-    """The attributes that the node has itself.
+    """The attributes that the node has itself, without those that the op ignores.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any
 
     values = {}
     for proto in node.attribute:
-        if proto.ref_attr_name:
+        if proto.ref_attr_name or signature.ignores(proto.name):
             continue
         declared = signature.attribute(proto.name)
         if declared is not None and proto.type != declared.kind.value:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Collection
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
+from .errors import RedeclarationWarning
 from .signature import Signature
 
 DELETED = "a folder that has been deleted"
@@ -40,6 +42,40 @@ def working_folder() -> Path | None:
 def module_of(function: Callable[..., Any]) -> str:
     """The module that a function is defined in."""
     return str(getattr(function, "__module__", None) or "unknown")
+
+
+def tell_takeover(name: str, before: Callable[..., Any], now: Callable[..., Any], stacklevel: int) -> None:
+    """Warn where another function takes the place of an op's.
+
+    Parameters
+    ----------
+    name : str
+        The op's.
+    """
+    same_name = _qualified_name(before) == _qualified_name(now)
+    if same_name and (module_of(before) == module_of(now) or _is_same_file(before, now)):
+        return
+    warnings.warn(
+        RedeclarationWarning(
+            f"{name} is {_spell(now)} from now on, and was {_spell(before)}; give one of them another name, domain or "
+            "version, or ignore pyops.errors.RedeclarationWarning where this is meant"
+        ),
+        stacklevel=stacklevel + 1,
+    )
+
+
+def _qualified_name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", None) or getattr(function, "__name__", "unknown"))
+
+
+def _is_same_file(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether two functions stand in one file, as where a script is run and imported too."""
+    (path, _, _), (other_path, _, _) = location(one).rpartition(":"), location(other).rpartition(":")
+    return Path(path).is_file() and Path(path).resolve() == Path(other_path).resolve()
+
+
+def _spell(function: Callable[..., Any]) -> str:
+    return f"{_qualified_name(function)} of module {module_of(function)} ({source_line(function)})"
 
 
 def package_of(domain: str, function: Callable[..., Any]) -> str | None:

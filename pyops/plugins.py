@@ -7,13 +7,14 @@ that it holds is run or imported.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint
 
 from . import adoption, registry
 from .errors import PluginError, PluginWarning
-from .origin import installed_plugins, package
+from .origin import installed_plugins, module_of, package
 
 VARIABLE = "PYOPS_PLUGINS"
 
@@ -73,9 +74,7 @@ def _import(plugin: EntryPoint) -> None:
     provides = f"the installed package {package(plugin)} provides the ops of domain {plugin.name!r}"
     fix = f"fix or uninstall it, or set {VARIABLE}=0 to go without plug-ins"
     try:
-        # What is declared already stays: somebody may be working on an op that is installed as well.
-        with registry.adding_only():
-            plugin.load()
+        _load(plugin)
     except (Exception, SystemExit) as error:
         raise PluginError(
             f"{provides} and cannot be imported ({plugin.value}: {type(error).__name__}: {error}); {fix}"
@@ -83,3 +82,16 @@ def _import(plugin: EntryPoint) -> None:
     if plugin.name not in registry.domains() | {domain for domain, _ in adoption.adopted_ops()}:
         raise PluginError(f"{provides}, and {plugin.value} declares none of that domain; {fix}")
     _imported.add(plugin)
+
+
+def _load(plugin: EntryPoint) -> None:
+    modules = set(sys.modules)
+    # What is declared already stays: somebody may be working on an op that is installed as well.
+    with registry.adding_only() as added:
+        try:
+            plugin.load()
+        except BaseException:
+            # As Python forgets the module that raised, so that those whose ops are withdrawn declare them again.
+            for name in {module_of(op.kernels["cpu"]) for op in added} - modules:
+                sys.modules.pop(name, None)
+            raise

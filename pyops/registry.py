@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
+from . import origin
 from .op import AnyOp
 
 V = TypeVar("V")
 
 _lock = threading.Lock()
 _ops: dict[tuple[str, str], dict[int, AnyOp]] = {}
-# Of this thread: where declarations are collected in place of being entered, and whether they replace others.
+# Of this thread: where declarations are collected in place of being entered, and those that are entered where free.
 _aside: ContextVar[list[AnyOp] | None] = ContextVar("_aside", default=None)
-_adds_only = ContextVar("_adds_only", default=False)
+_added: ContextVar[list[AnyOp] | None] = ContextVar("_added", default=None)
 
 listeners: list[Callable[[AnyOp], None]] = []
 """Called with each op that is entered, after it is."""
@@ -55,15 +56,28 @@ def declare(op: AnyOp) -> AnyOp:
         The op that stands for the declaration from now on. Where an equal signature is declared
         already, that is the older object with its kernel replaced, so that everything that holds
         it (living sessions, exporters) follows the new body.
+
+    Warns
+    -----
+    RedeclarationWarning
+        It is of another function than the one that is declared.
     """
     if (aside := _aside.get()) is not None:
         aside.append(op)
         return op
+    added = _added.get()
+    with _lock:
+        current = _ops.get((op.domain, op.name), {}).get(op.version)
+    if current is not None:
+        if added is not None and current not in added:
+            return op
+        # Before it is entered: one that a warning as an error stops is not declared.
+        origin.tell_takeover(op.signature.qualified_name, current, op, stacklevel=3)
     with _lock:
         versions = _ops.get((op.domain, op.name), {})
         current = versions.get(op.version)
-        if current is not None and _adds_only.get():
-            return op
+        if added is not None:
+            added.append(op)
         if current is not None and current.signature == op.signature:
             _set_body(current, _body(op))
             return current
@@ -82,9 +96,28 @@ def _within(variable: ContextVar[Any], value: V) -> Iterator[V]:
         variable.reset(token)
 
 
-def adding_only() -> AbstractContextManager[bool]:
-    """Within it, this thread's declarations do not take the place of what is declared already."""
-    return _within(_adds_only, True)
+@contextmanager
+def adding_only() -> Iterator[list[AnyOp]]:
+    """Within it, this thread's declarations do not take the place of what was declared before.
+
+    It gives the list of those that were entered. What leaves it by an exception has declared nothing.
+    """
+    added: list[AnyOp] = []
+    with _within(_added, added):
+        try:
+            yield added
+        except BaseException:
+            _withdraw(added)
+            raise
+
+
+def _withdraw(ops: Iterable[AnyOp]) -> None:
+    with _lock:
+        for op in ops:
+            versions = {number: one for number, one in _ops.get((op.domain, op.name), {}).items() if one is not op}
+            _ops.pop((op.domain, op.name), None)
+            if versions:
+                _ops[op.domain, op.name] = versions
 
 
 def apart() -> AbstractContextManager[list[AnyOp]]:

@@ -9,7 +9,7 @@ from . import kernel
 from .errors import ShapeInferenceError
 from .shapes import Spec
 from .signature import Signature
-from .types import describe, spell_scalar
+from .types import describe, dtype_name, spell_scalar
 
 
 def infer(
@@ -52,7 +52,7 @@ def infer(
             )
         if dtype is not None and spec.dtype != dtype:
             raise ShapeInferenceError(
-                f"the shape function of {name} gives dtype {spec.dtype}, the declaration {dtype}; "
-                f"return spec.like(dtype={spell_scalar(dtype)})"
+                f"the shape function of {name} gives dtype {dtype_name(spec.dtype)}, the declaration "
+                f"{dtype_name(dtype)}; return spec.like(dtype={spell_scalar(dtype)})"
             )
     return outputs

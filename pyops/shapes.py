@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .errors import ShapeInferenceError, UnknownSizeError
-from .types import DType, dtype_name, spell_shape
+from .types import DType, dtype_name, native_dtype, spell_shape
 
 Dim = Any
 """An int, a `SymbolicDim`, or another library's symbolic int (``torch.SymInt``)."""
@@ -37,8 +37,16 @@ Dim = Any
 class SymbolicDim:
     """A dimension that a model names instead of giving its size, or an expression of such names.
 
-    Arithmetic gives expressions (``2*batch``). Comparing sizes raises, since the size is known
-    at run time only; ``==`` compares the expressions.
+    A shape function finds them in the shapes of its inputs; a test makes them. Arithmetic gives
+    expressions (``2*batch``). Comparing sizes raises, since the size is known at run time only; ``==``
+    compares the expressions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> batch = SymbolicDim("batch")
+    >>> print(Spec((2 * batch, 3), np.float32))
+    float32[2*batch, 3]
     """
 
     def __init__(self, name: str) -> None:
@@ -119,7 +127,11 @@ class RuntimeDim(SymbolicDim):
 
 def _dim(dim: Dim) -> Dim:
     if isinstance(dim, (bool, np.bool_, float, np.floating, str)) or dim is None:
-        fix = {float: "divide with //", str: "take symbols from the inputs' shapes"}.get(type(dim), "use an int")
+        fixes = {
+            float: "divide with //",
+            str: f"in a shape function take symbols from the inputs' shapes, in a test write SymbolicDim({dim!r})",
+        }
+        fix = fixes.get(type(dim), "use an int")
         raise ShapeInferenceError(f"a dimension is {dim!r}; {fix}, or pyops.shapes.new_dim() where it is not known")
     if isinstance(dim, np.integer):  # as from np.prod
         dim = int(dim)
@@ -154,6 +166,7 @@ class Spec:
     shape : tuple
         Per dimension an int, or a symbol where the size is not known yet.
     dtype : numpy.dtype
+        As kernels see it: ``object`` for strings, which may be given as ``np.str_``.
 
     Examples
     --------
@@ -168,7 +181,7 @@ class Spec:
 
     def __init__(self, shape: Iterable[Dim], dtype: DTypeLike) -> None:
         object.__setattr__(self, "shape", tuple(map(_dim, shape)))
-        object.__setattr__(self, "dtype", np.dtype(dtype))
+        object.__setattr__(self, "dtype", native_dtype(dtype))
 
     @property
     def ndim(self) -> int:

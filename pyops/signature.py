@@ -61,6 +61,8 @@ class Signature:
         The kernel accepts ONNX Runtime's own output buffers as the keyword `out`.
     may_inplace : tuple of (int, int)
         Positions of an output and of the input whose memory ONNX Runtime may give it.
+    ignores_undeclared : bool
+        A node may have attributes that are not declared, which the kernel does not get.
     """
 
     domain: str
@@ -73,6 +75,7 @@ class Signature:
     # A tuple is returned where one is annotated, even with a single output in it.
     returns_tuple: bool = False
     may_inplace: tuple[tuple[int, int], ...] = ()
+    ignores_undeclared: bool = False
 
     @property
     def qualified_name(self) -> str:
@@ -88,6 +91,10 @@ class Signature:
     def attribute(self, name: str) -> Attribute | None:
         """The attribute of this name."""
         return next((a for a in self.attributes if a.name == name), None)
+
+    def ignores(self, name: str) -> bool:
+        """Whether a node may have an attribute of this name that the kernel does not get."""
+        return self.ignores_undeclared and self.attribute(name) is None
 
     @property
     def is_variadic(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -155,6 +156,43 @@ def test_compiled_kernels_are_tried_in_threads_as_plain_functions():
         return x + np.float32(1)
 
     assert check(increment, X, checks="thread_safe")["thread_safe"].status == "passed"
+
+
+def test_calls_in_threads_are_held_against_the_function_that_runs_in_them():
+    pytest.importorskip("numba")
+
+    @onnx_op("checked::SummedInOrder", compile=True)
+    def total(x: F32) -> F32:
+        return np.asarray(x.sum())
+
+    # NumPy adds them in another order than compiled code, and of numbers so far apart the order is what comes out.
+    x = np.array([1e8, *[1] * 62, -1e8], np.float32)
+    assert abs(np.sum(x) - total(x)) > 8
+    report = check(total, x, checks=["thread_safe", "compiled"], raise_exception=False)
+    assert [result.name for result in report.failed] == ["compiled"]
+
+
+def test_where_no_line_can_be_stopped_at_nothing_is_known_of_threads():
+    names: dict[str, Any] = {"F32": F32}
+    source = "def halve(x: F32) -> F32:\n    return x / 2"
+    exec(compile(source, f"{sysconfig.get_path('purelib')}/package.py", "exec"), names)
+    report = check(onnx_op("checked::Installed")(names["halve"]), X, checks="thread_safe")
+    assert report["thread_safe"].status == "not run"
+    assert "its code is in an installed package, or not in Python" in report["thread_safe"].reason
+
+
+def test_generated_inputs_that_are_all_refused_show_nothing():
+    @onnx_op("checked::Board")
+    def board(x: F32) -> F32:
+        if x.shape != (7, 9):
+            raise ValueError("only boards")
+        return x
+
+    result = check(board, np.ones((7, 9), np.float32), generate=30, checks="generated")["generated"]
+    assert (result.status, result.reason) == (
+        "not run",
+        "the kernel refuses all 30 samples that are made up, the last one by ValueError: only boards",
+    )
 
 
 def test_there_is_nothing_to_vary_in_one_number_or_none():

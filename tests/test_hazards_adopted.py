@@ -1,5 +1,7 @@
 """Functions declared with onnxruntime-extensions' own ``onnx_op``, in the session of pyops."""
 
+import textwrap
+
 import pytest
 
 from tests.scripts import run_script
@@ -215,6 +217,35 @@ def test_a_declaration_that_nobody_uses_and_that_cannot_be_adopted_is_not_in_the
     run_adopted(script, "[[1.0, 2.0, 3.0]]", library=False)
 
 
+def test_one_that_another_takes_over_is_told_once() -> None:
+    script = """
+        def declare(name, factor):
+            def op(x):
+                return x * np.float32(factor)
+
+            op.__qualname__ = name
+            extensions.onnx_op(op_type="adopted::Op")(op)
+
+        declare("first", 2)
+        declare("first", 3)
+        warnings.simplefilter("error")
+        attempt(run, "adopted::Op")
+        declare("second", 4)
+        warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True) as caught:
+            attempt(run, "adopted::Op")
+            attempt(run, "adopted::Op")
+        print(*[(item.category.__name__, *str(item.message).split(" (")[:1]) for item in caught])
+    """
+    expected = """
+        [[0.0, 3.0, 6.0]]
+        [[0.0, 4.0, 8.0]]
+        [[0.0, 4.0, 8.0]]
+        ('RedeclarationWarning', 'adopted::Op is second of module __main__')
+    """
+    run_adopted(script, expected, library=False)
+
+
 @both_ways
 def test_the_process_ends_with_living_sessions(library: bool) -> None:
     script = """
@@ -239,3 +270,67 @@ def test_one_that_cannot_be_hosted_is_an_error_where_a_model_needs_it() -> None:
             print("adopted::Odd" in str(error), "cannot be called with the 3 declared inputs" in str(error))
     """
     run_adopted(script, "[[0.0, 1.0, 2.0]]\nTrue True", library=False)
+
+
+@both_ways
+def test_attributes_that_are_not_declared_are_ignored_as_in_its_own_sessions(library: bool) -> None:
+    script = """
+        from onnx import helper
+        from onnx.reference import ReferenceEvaluator
+        from tests.models import opset_imports
+
+        @extensions.onnx_op(op_type="adopted::Op", attrs={"by": PyCustomOpDef.dt_float})
+        def op(x, by):
+            return x + by
+
+        model = chain("adopted::Op")
+        attributes = {"by": 2.0, "extra": 3, "more": ["a"]}
+        model.graph.node[0].attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        attempt(pyops.InferenceSession(model, options()).run, None, {"x": x})
+        attempt(pyops.InferenceSession(model, options(), engine=ENGINE).run, None, {"x": x})
+        with pyops.install():
+            attempt(onnxruntime.InferenceSession(model.SerializeToString(), options()).run, None, {"x": x})
+
+        body = helper.make_node("Op", ["a"], ["b"], domain="adopted", by=5.0)
+        body.attribute.add(name="extra", ref_attr_name="given", type=2)
+        imports = opset_imports({"adopted": 1})
+        nested = chain("local::Wrapped")
+        nested.opset_import.add(domain="adopted", version=1)
+        nested.functions.append(helper.make_function("local", "Wrapped", ["a"], ["b"], [body], imports, ["given"]))
+        nested.graph.node[0].attribute.add(name="given", type=2, i=4)
+        attempt(pyops.InferenceSession(nested, options()).run, None, {"x": x})
+        attempt(ReferenceEvaluator(model, new_ops=pyops.reference_ops(model)).run, None, {"x": x})
+        function = ReferenceEvaluator(nested.functions[0], new_ops=pyops.reference_ops(nested))
+        attempt(function.run, None, {"a": x}, {"given": 4})
+        adopted = next(op for op in pyops.ops() if op.domain == "adopted")
+        attempt(lambda: adopted(x, by=1.0, extra=3))
+    """
+    two, five = "[[2.0, 3.0, 4.0]]", "[[5.0, 6.0, 7.0]]"
+    refusal = "InputError unknown attribute 'extra'; adopted::Op(x: float32, *, by: float) -> float32 declares: by"
+    # Its library, once in the options, is not registered again by the extensions engine.
+    script = f"ENGINE = {'native' if library else 'extensions'!r}\n" + textwrap.dedent(script)
+    run_adopted(script, f"{two}\n{two}\n{two}\n{five}\n{two}\n{five}\n{refusal}", library)
+
+
+def test_functions_in_its_default_domain_can_be_disabled() -> None:
+    script = """
+        for op_type in "StringUpper", "Mine", "other::Mine":
+            @extensions.onnx_op(op_type=op_type, inputs=[PyCustomOpDef.dt_string], outputs=[PyCustomOpDef.dt_string])
+            def op(x):
+                return np.array([f"{item}!" for item in x], object)
+
+        model = chain("ai.onnx.contrib::StringUpper", "other::Mine", dtype=np.object_)
+        x = np.array(["ab"], object)
+        for enabled in True, False, False, True:
+            extensions.enable_py_op(enabled)
+            attempt(pyops.InferenceSession(model, options()).run, None, {"x": x})
+            is_listed = "Mine" in {op.name for op in pyops.ops() if op.domain != "other"}
+            print(is_listed, extensions.enable_py_op(enabled) == enabled)
+        extensions.enable_py_op(False)
+        try:
+            session("ai.onnx.contrib::Mine", dtype=np.object_)
+        except pyops.errors.ModelError as error:
+            print("onnxruntime_extensions.enable_py_op(True)" in str(error))
+    """
+    with_function, without = "[['ab!!']]\nTrue True", "[['AB!']]\nFalse True"
+    run_adopted(script, f"{with_function}\n{without}\n{without}\n{with_function}\nTrue", library=True)

@@ -163,18 +163,18 @@ def test_all_problems_are_said_at_once_and_equal_ones_counted() -> None:
 
 @pytest.mark.parametrize(("name", "given"), [("decimals", 0.5), ("decimals", [1]), ("places", 1), ("places", ["one"])])
 def test_a_session_of_onnxruntime_refuses_an_attribute_of_another_type(name: str, given: Any) -> None:
-    @onnx_op("problems::RoundTwice")
-    def add_round(x: F32, *, decimals: int = 0, places: list[int] = [0]) -> F32:  # noqa: B006
+    @onnx_op("problems::RoundPlaces")
+    def round_places(x: F32, *, decimals: int = 0, places: list[int] = [0]) -> F32:  # noqa: B006
         return x
 
     options = pyops.register_custom_ops(onnxruntime.SessionOptions())
     options.log_severity_level = 4
-    model = in_graph(node("RoundTwice", **{name: given}), np.float32)
+    model = in_graph(node("RoundPlaces", **{name: given}), np.float32)
     with pytest.raises(Exception, match="the model has another type") as caught:
         onnxruntime.InferenceSession(model.SerializeToString(), options)
     declared = {"decimals": "int", "places": "list[int]"}[name]
     assert f"attribute {name!r} is declared {declared};" in str(caught.value)
-    assert "in node 'the_node' (problems::RoundTwice)" in str(caught.value)
+    assert "in node 'the_node' (problems::RoundPlaces)" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,18 @@ F32 = NDArray[np.float32]
 X = np.arange(3, dtype=np.float32)
 
 
-def declare_add(amount: float) -> None:
-    @onnx_op("tests::Plus")
-    def add(x: F32) -> F32:
-        return x + np.float32(amount)
+def declare_add(amount: float, as_attribute: bool = False) -> None:
+    if as_attribute:
 
+        @onnx_op("tests::Plus")
+        def add(x: F32, *, by: float = amount) -> F32:
+            return x + np.float32(by)
 
-def declare_add_with_attribute() -> None:
-    @onnx_op("tests::Plus")
-    def add(x: F32, *, amount: float = 100.0) -> F32:
-        return x + np.float32(amount)
+    else:
+
+        @onnx_op("tests::Plus")
+        def add(x: F32) -> F32:
+            return x + np.float32(amount)
 
 
 def test_a_changed_body_is_followed_by_living_sessions() -> None:
@@ -43,7 +45,7 @@ def test_a_changed_body_is_followed_by_living_sessions() -> None:
 def test_a_changed_signature_takes_effect_in_new_sessions_and_old_ones_keep_the_old_op() -> None:
     declare_add(1)
     old = pyops.InferenceSession(chain("tests::Plus"))
-    declare_add_with_attribute()
+    declare_add(100, as_attribute=True)
     new = pyops.InferenceSession(chain("tests::Plus"))
     for _ in range(2):
         np.testing.assert_array_equal(old.run(None, {"x": X})[0], X + 1)
@@ -55,7 +57,7 @@ def test_options_serve_a_second_session_after_a_changed_signature(in_between: bo
     options = onnxruntime.SessionOptions()
     declare_add(1)
     old = pyops.InferenceSession(chain("tests::Plus"), options)
-    declare_add_with_attribute()
+    declare_add(100, as_attribute=True)
     if in_between:
         pyops.InferenceSession(chain("Relu"), options)
     new = pyops.InferenceSession(chain("tests::Plus"), options)
@@ -72,7 +74,7 @@ def test_registering_again_makes_options_follow_a_changed_signature() -> None:
     options = pyops.register_custom_ops(onnxruntime.SessionOptions())
     model = chain("tests::Plus").SerializeToString()
     old = onnxruntime.InferenceSession(model, options)
-    declare_add_with_attribute()
+    declare_add(100, as_attribute=True)
     assert pyops.register_custom_ops(options) is options
     new = onnxruntime.InferenceSession(model, options)
     np.testing.assert_array_equal(old.run(None, {"x": X})[0], X + 1)
@@ -175,21 +177,16 @@ def test_sessions_and_their_options_are_freed() -> None:
 
 
 def test_an_op_is_freed_once_it_is_replaced_and_no_session_has_it() -> None:
-    def declare_first() -> weakref.ref[pyops.Op]:
+    def declare(default: int) -> weakref.ref[pyops.Op]:
         @onnx_op("tests::Kept")
-        def kept(x: F32) -> F32:
+        def kept(x: F32, *, n: int = default) -> F32:
             return x
 
         return weakref.ref(kept)
 
-    def declare_second() -> None:
-        @onnx_op("tests::Kept")
-        def kept(x: F32, y: F32) -> F32:
-            return x
-
-    reference = declare_first()
+    reference = declare(1)
     session = pyops.InferenceSession(chain("tests::Kept"))
-    declare_second()
+    declare(2)
     gc.collect()
     assert reference() is not None
     del session

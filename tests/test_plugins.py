@@ -34,6 +34,14 @@ def attempt(function, *args):
         print(type(error).__name__, error, sep=": ")
         return error
 """
+
+
+def block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert found
+    return found[1]
+
+
 EXPECTED = "[1.0, 3.0, 3.0, 3.0, 2.0]"
 
 
@@ -48,12 +56,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return target
-
-
-def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    assert found
-    return found[1]
 
 
 def install(folder: Path, name: str, module: str, code: str, *domains: str) -> Path:
@@ -159,6 +161,7 @@ BROKEN = {
         "import pyops\n@pyops.onnx_op('x')\ndef f(): pass",
         "DeclarationError: onnx_op got 'x' as the operator's name",
     ),
+    "raises after declaring": (block("python") + "\nraise OSError('no calibration')", "OSError: no calibration"),
 }
 
 
@@ -180,6 +183,26 @@ def test_a_broken_plug_in_is_an_error_that_names_its_package(tmp_path: Path, cod
         )
         assert error.endswith("fix or uninstall it, or set PYOPS_PLUGINS=0 to go without plug-ins")
     assert name == cause.partition(":")[0]
+
+
+def test_a_plug_in_that_is_repaired_declares_all_that_it_did_before(tmp_path: Path) -> None:
+    (tmp_path / "signal_parts.py").write_text(block("python"))
+    code = """
+    import os
+    import signal_parts
+    if "CALIBRATION" not in os.environ:
+        raise OSError("no calibration")
+    """
+    install(tmp_path, "broken-ops", "broken_ops", code, "com.example.signal")
+    script = """
+    attempt(pyops.InferenceSession, model)
+    print([op.name for op in pyops.ops()])
+    os.environ["CALIBRATION"] = "1"
+    print(pyops.InferenceSession(model).run(None, {"x": x})[0].tolist())
+    """
+    error, *rest = run(script, tmp_path)
+    assert error.startswith("PluginError")
+    assert rest == ["[]", EXPECTED]
 
 
 def test_a_plug_in_that_declares_nothing_of_its_domain_is_an_error(tmp_path: Path) -> None:
@@ -217,13 +240,20 @@ def test_what_is_declared_already_stays(site: Path) -> None:
 attempt(pyops.InferenceSession, chain("com.example.signal::Envelope", "com.example.signal::Missing"))
 print(imported(), pyops.InferenceSession(model).run(None, {"x": x})[0].tolist(), op(x).tolist())
 @pyops.onnx_op("com.example.signal::Envelope")
-def again(x: NDArray[np.float32], *, width: int = 3) -> NDArray[np.float32]:
+def op(x: NDArray[np.float32], *, width: int = 3) -> NDArray[np.float32]:
     return -x
 print(pyops.InferenceSession(model).run(None, {"x": x})[0].tolist())
 """
     )
     twice, negative = "[2.0, -6.0, 4.0, 0.0, 0.0]", "[-1.0, 3.0, -2.0, -0.0, -0.0]"
     assert run(script, site)[-2:] == [f"True {twice} {twice}", negative]
+
+
+def test_a_plug_in_may_declare_its_own_op_again(tmp_path: Path) -> None:
+    code = OWN.format(name="Envelope", factor=2) + OWN.format(name="Envelope", factor=5)
+    install(tmp_path, "again-ops", "again_ops", code, "com.example.signal")
+    script = 'print(pyops.InferenceSession(model).run(None, {"x": x})[0].tolist())'
+    assert run(script, tmp_path) == ["[5.0, -15.0, 10.0, 0.0, 0.0]"]
 
 
 def test_two_packages_may_provide_one_domain(site: Path, tmp_path: Path) -> None:

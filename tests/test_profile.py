@@ -23,11 +23,15 @@ X = np.arange(5, dtype=np.float32)
 BYTES = X.nbytes
 
 
-@pytest.fixture(autouse=True)
-def ops() -> None:
+def declare_plus(amount: int) -> None:
     @onnx_op("seen::Plus")
     def plus(x: F32) -> F32:
-        return x + np.float32(1)
+        return x + np.float32(amount)
+
+
+@pytest.fixture(autouse=True)
+def ops() -> None:
+    declare_plus(1)
 
     @onnx_op("seen::Halves")
     def halves(x: F32) -> tuple[F32, F32]:
@@ -120,11 +124,7 @@ def test_a_kernel_redeclared_within_it_is_followed() -> None:
     made = session("seen::Plus")
     with pyops.profile(made) as profile:
         made.run(None, {"x": X})
-
-        @onnx_op("seen::Plus")
-        def plus(x: F32) -> F32:
-            return x + np.float32(2)
-
+        declare_plus(2)
         (result,) = made.run(None, {"x": X})
     assert result.tolist() == (X + 2).tolist()
     assert profile.nodes[0].calls == 2

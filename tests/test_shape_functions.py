@@ -230,6 +230,28 @@ def test_a_spec_is_spelled_like_an_array():
     assert spec(2, 3).ndim == 2
 
 
+@pytest.mark.parametrize("text", [np.str_, str, "U7", np.object_, np.dtypes.StringDType()], ids=repr)
+def test_a_spec_of_strings_has_the_dtype_that_kernels_see(text):
+    assert Spec((2,), text) == spec(2).like(dtype=text) == Spec((2,), np.object_)
+    assert str(Spec((N,), text)) == "string[n]"
+
+
+def test_a_shape_function_says_that_an_output_is_strings():
+    @onnx_op("tests::Spell")
+    def spell(x: F32) -> NDArray[np.str_]:
+        return x.astype(str)
+
+    spell.register_shape_inference(lambda x: x.like(dtype=np.str_))
+    assert spell.infer_shapes(spec(N)) == (Spec((N,), np.str_),)
+    assert spell(np.ones(2, np.float32)).tolist() == ["1.0", "1.0"]
+    spell.register_shape_inference(lambda x: x)
+    with pytest.raises(
+        errors.ShapeInferenceError,
+        match=r"gives dtype float32, the declaration string; return spec\.like\(dtype=np\.str_\)",
+    ):
+        spell.infer_shapes(spec(N))
+
+
 def test_numpys_integers_are_dimensions():
     assert spec(2, 3).like(shape=[np.prod((2, 3))]) == spec(6)
     assert isinstance(spec(2).like(shape=(np.int64(6),)).shape[0], int)
@@ -241,7 +263,11 @@ def test_numpys_integers_are_dimensions():
         ((2.0,), "a dimension is 2.0; divide with //"),
         ((-1,), "a dimension is -1; sizes start at 0, and -1 has no meaning here"),
         ((None,), "a dimension is None; use an int, or pyops.shapes.new_dim() where it is not known"),
-        (("n",), "a dimension is 'n'; take symbols from the inputs' shapes"),
+        (
+            ("n",),
+            "a dimension is 'n'; in a shape function take symbols from the inputs' shapes, in a test write "
+            "SymbolicDim('n'), or pyops.shapes.new_dim()",
+        ),
         (3, "like() got shape=3; a shape is a tuple"),
     ],
 )

@@ -121,6 +121,6 @@ class ReferenceNode(OpRun):
         values = read_attributes(self.onnx_node, self._op.signature)
         for name, source in linked_attributes(self.onnx_node).items():
             # One that the function's caller leaves out is absent here.
-            if linked.get(source) is not None:
+            if linked.get(source) is not None and not self._op.signature.ignores(name):
                 values[name] = linked[source]
         return values

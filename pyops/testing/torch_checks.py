@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,13 +122,15 @@ class _TorchCall:
 
     def __init__(self, case: Case) -> None:
         try:
+            import onnxscript  # noqa: F401
             import torch
-
-            import exporters
-            from exporters import tensors
-            from exporters.custom_op import registered_for
         except ImportError as error:
             raise NotRun(f"{_NO_TORCH} ({error})") from None
+        _check_exporters()
+        import exporters
+        from exporters import tensors
+        from exporters.custom_op import registered_for
+
         op, signature = case.op, case.signature
         if op.shape_function is None:
             raise NotRun("no shape function is registered, without which torch cannot trace it")
@@ -183,6 +186,19 @@ class _TorchCall:
     def arrays(self, result: Any) -> list[Any]:
         """The same as arrays."""
         return [self._tensors.as_array(tensor) for tensor in self.flat(result)]
+
+
+def _check_exporters() -> None:
+    """Refuse somebody else's module that is found in place of the package of this name."""
+    import exporters
+
+    expected = Path(__file__).resolve().parents[2] / "exporters" / "__init__.py"
+    found = getattr(exporters, "__file__", None)
+    if found is None or Path(found).resolve() != expected:
+        raise ImportError(
+            f"`import exporters` finds {found or 'a folder without a module'}, which hides the package of this name "
+            "that comes with pyops; rename it"
+        )
 
 
 def _own_name(domain: str, name: str, version: int) -> str:

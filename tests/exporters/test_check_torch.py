@@ -14,6 +14,7 @@ from pyops import Op, onnx_op
 from pyops.shapes import Spec
 from pyops.testing import CHECKS, Sample, check
 from tests import op_db, op_db_shapes
+from tests.scripts import run_plain_script
 
 T = TypeVar("T", np.float32, np.float64)
 F32 = NDArray[np.float32]
@@ -198,6 +199,32 @@ def test_a_translation_that_somebody_else_registered_is_held_to(op):
     report = check(op, X, X, checks="torch_export", raise_exception=False)
     assert [result.name for result in report.failed] == ["torch_export"]
     assert "torch and ONNX Runtime differ in 1 of 1 outputs" in report["torch_export"].reason
+
+
+def test_a_module_of_the_user_s_that_is_called_exporters_is_a_failure(tmp_path):
+    (tmp_path / "exporters.py").write_text("def export_everything(): ...")
+    script = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+import numpy as np, pyops
+from numpy.typing import NDArray
+
+@pyops.onnx_op("checked::Same")
+def same(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return x.copy()
+
+same.register_shape_inference(lambda x: x)
+report = pyops.testing.check(same, np.ones(3, np.float32), raise_exception=False)
+print(*{{result.name: result.status for result in report if result.name.startswith("torch")}}.items())
+print(report["torch_eager"].reason)
+"""
+    reason = (
+        f"ImportError: `import exporters` finds {tmp_path / 'exporters.py'}, which hides the package of this name that "
+        "comes with pyops; rename it"
+    )
+    statuses = {"eager": "failed", "fake": "failed", "opcheck": "not run", "gradients": "not run", "export": "not run"}
+    expected = " ".join(str((f"torch_{name}", status)) for name, status in statuses.items())
+    run_plain_script(script, f"{expected}\n{reason}")
 
 
 def test_opcheck_leaves_out_what_it_cannot_tell(op):

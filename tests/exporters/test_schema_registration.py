@@ -220,11 +220,13 @@ def test_registration_lasts_while_somebody_wants_it(ops):
     assert not onnx.defs.has("Pair", 1, "known")
 
 
-def test_redeclaration_replaces(ops, schemas):
-    @onnx_op("known::Pair")
-    def changed(x: NDArray[np.int8]) -> NDArray[np.int8]:
-        return x
+def same(x: NDArray[np.int8]) -> NDArray[np.int8]:
+    return x
 
+
+def test_redeclaration_replaces(ops, schemas):
+    with pytest.warns(pyops.errors.RedeclarationWarning, match="known::Pair is "):
+        changed = onnx_op("known::Pair")(same)
     schema = onnx.defs.get_schema("Pair", 1, "known")
     assert [item.type_str for item in schema.inputs] == ["tensor(int8)"]
     changed.register_shape_inference(lambda x: x.like(shape=(7,)))
@@ -232,21 +234,15 @@ def test_redeclaration_replaces(ops, schemas):
     model.graph.output[0].CopyFrom(value_info("y", np.int8, (None,)))
     assert described(check(model))["y"] == (3, [7])
 
-    @onnx_op("known::Pair")
-    def again(x: NDArray[np.int8]) -> NDArray[np.int8]:
-        return x
-
+    again = onnx_op("known::Pair")(same)
     again.register_shape_inference(lambda x: x.like(shape=(8,)))
     assert described(check(model))["y"] == (3, [8])
 
 
 def test_a_declaration_that_is_undone_is_replaced_too(ops, schemas):
     with pyops.testing.isolated_declarations():
-
-        @onnx_op("known::Late", version=3)
-        def changed(x: NDArray[np.int8]) -> NDArray[np.int8]:
-            return x
-
+        with pytest.warns(pyops.errors.RedeclarationWarning, match="known::Late is "):
+            onnx_op("known::Late", version=3)(same)
         assert onnx.defs.get_schema("Late", 3, "known").inputs[0].type_str == "tensor(int8)"
     assert onnx.defs.get_schema("Late", 3, "known").inputs[0].type_str == "tensor(float)"
 
