@@ -12,6 +12,7 @@ from pyops.writing import whole_file
 
 from .arguments import input_values
 from .fallback.record import Fallback
+from .finishing.optimization import optimize
 
 Model = torch.nn.Module | torch.export.ExportedProgram
 
@@ -39,6 +40,13 @@ class Program(torch.onnx.ONNXProgram):
     def __repr__(self) -> str:
         fallbacks = "\n".join(map(str, self.fallbacks))
         return f"{super().__repr__()}\n{fallbacks}" if fallbacks else super().__repr__()
+
+    def optimize(self) -> None:
+        """Optimize the model in place, as `export` does unless ``optimize=False``.
+
+        What it computes stays the same, and so does every call of a declared op.
+        """
+        optimize(self.model)
 
     def save(self, destination: str | os.PathLike[str], **options: Any) -> None:
         """Save the model, whole or not at all: where it fails, what was there before stays.

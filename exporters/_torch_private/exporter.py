@@ -134,8 +134,11 @@ def lowest_opset() -> int:
 
 @guarded("ONNXRegistry.get_decomps")
 def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
-    """The function by which torch's exporter translates an operator of real numbers, if it has one."""
-    found = _torchlib().get_decomps(overload)
+    """The function by which torch's exporter translates an operator of real numbers, if it has one.
+
+    Inside a translation it is that for the model's opset, elsewhere that for the default one.
+    """
+    found = _torchlib(opset_version=_opset_version()).get_decomps(overload)
     return next((item.onnx_function for item in found if not item.is_complex), None)
 
 
@@ -152,7 +155,7 @@ def untranslated(
     """
     from torch.onnx._internal.exporter import _core, _dispatching
 
-    torchlib = _torchlib()
+    torchlib = _torchlib(opset_version=default_opset())
     registry = copy.copy(torchlib)
     registry.functions = {**{target: [SimpleNamespace(fx_target=target)] for target in kept}, **registry.functions}
     with torch.no_grad(), warnings.catch_warnings():
@@ -259,6 +262,12 @@ def recorded_nodes(opset_version: int) -> Iterator[list[onnx_ir.Node]]:
     recorder = _recorder(opset_version)
     with evaluator.default_as(recorder):
         yield recorder.nodes
+
+
+def _opset_version() -> int:
+    """That of the model into which nodes are being emitted; the default one where there is none."""
+    opset: Opset | None = getattr(evaluator.default(), "opset", None)
+    return default_opset() if opset is None else int(opset.version)
 
 
 @guarded("torch.onnx._internal.exporter._building.OpRecorder")

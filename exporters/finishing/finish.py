@@ -31,10 +31,10 @@ def finished(
         program = capture()
     if optimize:
         # Before its functions are there, which it would inline.
-        optimization.optimize(program, emitted.functions)
+        optimization.optimize(program.model, emitted.functions)
     inlined = function_bodies.settle(program.model, emitted, keep=keep_functions)
     opset_imports.settle(program.model, emitted.versions, custom_opsets)
     declared_nodes.settle(program.model, custom_opsets)
     if inlined and optimize:
-        optimization.optimize(program)
+        optimization.optimize(program.model)
     return program

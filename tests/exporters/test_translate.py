@@ -234,6 +234,14 @@ def test_left_to_torch(export, model):
         assert exporters.verify(net, (x,), program).ok
 
 
+@pytest.mark.parametrize(("opset_version", "ops"), [(19, {"Erf"}), (20, {"Gelu"}), (23, {"Gelu"})])
+def test_left_to_what_torch_has_for_the_models_opset(model, opset_version, ops):
+    exporters.translate("aten::gelu", lambda x, *, approximate="none": NotImplemented)
+    net = model(lambda x: torch.nn.functional.gelu(x))
+    program = exporters.export(net, (torch.ones(2),), opset_version=opset_version, verbose=False)
+    assert {name for _, name in op_types(program)} & {"Erf", "Gelu"} == ops
+
+
 def test_left_to_torch_which_has_none(export, model):
     exporters.translate("aten::linalg_inv", lambda A: NotImplemented)
     with pytest.raises(exporters.ExportError, match=r"aten::linalg_inv.*of its own"):
