@@ -25,9 +25,37 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod"}
 @lower("aten::scatter_reduce.two", replaces=True)
 def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
     # ONNX has no mean, and torch's exporter takes the last element for it.
-    if reduce != "mean":
+    if reduce == "mean":
+        return kernels.ScatterReduce(self, index, src, dim=dim, reduce=reduce, include_self=include_self)
+    own = own_translation(torch.ops.aten.scatter_reduce.two)
+    if own is None or index.shape == src.shape:
         return NotImplemented
-    return kernels.ScatterReduce(self, index, src, dim=dim, reduce=reduce, include_self=include_self)
+    return own(self, dim, index, _indexed(src, index), reduce, include_self=include_self)
+
+
+@lower("aten::scatter_add", replaces=True)
+def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
+    return _scattered(torch.ops.aten.scatter_add.default, self, dim, index, src)
+
+
+@lower("aten::scatter.src", replaces=True)
+def _scatter_src(self: Any, dim: int, index: Any, src: Any) -> Any:
+    return _scattered(torch.ops.aten.scatter.src, self, dim, index, src)
+
+
+def _scattered(target: Any, self: Any, dim: int, index: Any, src: Any) -> Any:
+    own = own_translation(target)
+    if own is None or index.shape == src.shape:
+        return NotImplemented
+    return own(self, dim, index, _indexed(src, index))
+
+
+def _indexed(src: Any, index: Any) -> Any:
+    """Of a source the part that the index has places for: ONNX takes no larger one."""
+    axes = constant(list(range(len(src.shape))))
+    part: Any = onnx_ops.Slice(src, constant([0] * len(src.shape)), onnx_ops.Shape(index), axes)
+    part.shape, part.dtype = index.shape, src.dtype  # torch's translations ask for them
+    return part
 
 
 @lower("aten::scatter.reduce")
@@ -54,21 +82,25 @@ def _put(self: Any, index: Any, source: Any, accumulate: bool | None = None) -> 
 @lower("aten::index_put.default", replaces=True)
 @lower("aten::_unsafe_index_put.default", replaces=True)
 def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
-    # Torch's exporter makes an index of int32 one of ScatterND's, which are int64.
+    # Torch's exporter makes an index of int32 one of ScatterND's, which are int64, and takes few masks among others.
     own = own_translation(torch.ops.aten.index_put.default)
-    if own is None or not any(map(_is_narrow, indices)):
+    dtypes = {dtype_of(index) for index in indices if index is not None}
+    masks = [index for index in indices if index is not None and dtype_of(index) in (torch.bool, torch.uint8)]
+    apart = len(indices) == 1 or len(masks) == len(indices) and all(len(mask.shape) == 1 for mask in masks)
+    if own is None or dtypes <= {torch.int64} or dtypes == {torch.bool} and apart:
         return NotImplemented
-    return own(self, [_widened(index) if _is_narrow(index) else index for index in indices], values, accumulate)
+    return own(self, [place for index in indices for place in _places(index)], values, accumulate)
 
 
-def _is_narrow(index: Any) -> bool:
-    return index is not None and bool(index.dtype == onnx_ir.DataType.INT32)
-
-
-def _widened(index: Any) -> Any:
-    wide = cast(index, torch.int64)
-    wide.shape, wide.dtype = index.shape, onnx_ir.DataType.INT64  # torch's exporter asks for them
-    return wide
+def _places(index: Any) -> list[Any]:
+    """An index as indices of int64: of a mask one for each of its dimensions."""
+    if index is None or dtype_of(index) not in (torch.bool, torch.uint8):
+        return [None if index is None else cast(index, torch.int64)]
+    found = onnx_ops.NonZero(cast(index, torch.bool))
+    places = [onnx_ops.Gather(found, constant(dim), axis=0) for dim in range(len(index.shape))]
+    for place in places:
+        place.shape, place.dtype = onnx_ir.Shape([None]), onnx_ir.DataType.INT64  # torch's translation asks for them
+    return places
 
 
 @lower("aten::searchsorted.Tensor")
