@@ -30,6 +30,7 @@ from . import (  # noqa: F401 # each enters its rows into the table
     padding,
     pooling,
     products,
+    recurrent,
     sampling,
     sorting,
     statistics,
