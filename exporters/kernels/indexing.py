@@ -13,7 +13,7 @@ from pyops.kernels import reductions_at, selection
 from .._torch_private.exporter import own_translation
 from .parts import by_parts
 from .promotion import cast, dtype_of, promote, typed_constant
-from .table import constant, kernels, lower, onnx_ops
+from .table import Pairs, constant, kernels, lower, onnx_ops
 
 lower("aten::nonzero_static")(selection.nonzero_static)
 lower("aten::one_hot")(selection.one_hot)
@@ -146,12 +146,37 @@ def _unique_consecutive(
     return kernels.UniqueConsecutive(self, **asked, dim=dim)
 
 
-@lower("aten::copy", replaces=True)
+@lower("aten::copy", replaces=True, takes_complex=True)
 def _copy(self: Any, src: Any, non_blocking: bool = False) -> Any:
+    if isinstance(self, Pairs) and isinstance(src, Pairs):
+        return _expanded(src.value, self.value)
     # Torch's exporter leaves the source at its own shape.
-    if self.shape == src.shape:
+    if isinstance(self, Pairs) or isinstance(src, Pairs) or self.shape == src.shape:
         return NotImplemented
-    return onnx_ops.Expand(cast(src, dtype_of(self)), onnx_ops.Shape(self))
+    return _expanded(src, self)
+
+
+def _expanded(src: Any, self: Any) -> Any:
+    value = cast(src, dtype_of(self))
+    return onnx_ops.Identity(value) if self.shape == src.shape else onnx_ops.Expand(value, onnx_ops.Shape(self))
+
+
+@lower("aten::slice_scatter", replaces=True, takes_complex=True)
+def _slice_scatter(self: Any, src: Any, dim: int = 0, *places: Any) -> Any:
+    return _into_pairs(torch.ops.aten.slice_scatter.default, self, src, dim, *places)
+
+
+@lower("aten::select_scatter", replaces=True, takes_complex=True)
+def _select_scatter(self: Any, src: Any, dim: int, index: Any) -> Any:
+    return _into_pairs(torch.ops.aten.select_scatter.default, self, src, dim, index)
+
+
+def _into_pairs(target: Any, self: Any, src: Any, dim: int, *places: Any) -> Any:
+    """Pairs written along a dimension of pairs, as torch's exporter has it of real tensors."""
+    own = own_translation(target)
+    if own is None or not isinstance(self, Pairs) or not isinstance(src, Pairs):
+        return NotImplemented
+    return own(self.value, src.value, dim % (len(self.value.shape) - 1), *places)
 
 
 @lower("aten::diagonal_scatter", takes_complex=True)

@@ -19,6 +19,7 @@ from ..translating.translations import NoTranslationError, or_torchs_own
 from . import (  # noqa: F401 # each enters its rows into the table
     arithmetic,
     attention,
+    complex_constants,
     convolution,
     distances,
     elementwise,
