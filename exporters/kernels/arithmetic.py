@@ -67,7 +67,9 @@ def _shifted_bytes(x: Any, count: Any, direction: str) -> Any:
     if fixed and count < 8:
         return shifted
     # ONNX does not say what more places than there are bits give.
-    return onnx_ops.Where(onnx_ops.Less(places, typed_constant(8, torch.uint8)), shifted, typed_constant(0, torch.uint8))
+    return onnx_ops.Where(
+        onnx_ops.Less(places, typed_constant(8, torch.uint8)), shifted, typed_constant(0, torch.uint8)
+    )
 
 
 def _differ(self: Any, other: Any) -> bool:

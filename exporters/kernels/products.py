@@ -12,6 +12,7 @@ import onnx_ir
 import torch
 
 from .._torch_private.exporter import own_translation
+from ..errors import ExportError
 from ..tensors import numpy_dtype
 from .promotion import cast, dtype_of
 from .table import Pairs, constant, lower, onnx_ops
@@ -21,10 +22,12 @@ from .table import Pairs, constant, lower, onnx_ops
 def _cross(self: Any, other: Any, dim: int | None = None) -> Any:
     # Unless told, torch takes the first dimension of three elements, and its exporter the last dimension.
     own = own_translation(torch.ops.aten.linalg_cross.default)
-    first = list(self.shape).index(3)
-    if dim is not None or own is None or first == len(self.shape) - 1:
+    if dim is not None or own is None:
         return NotImplemented
-    return own(self, other, dim=first)
+    if 3 not in list(self.shape):
+        raise ExportError("torch.cross takes the first dimension of size 3, and none is fixed; give it dim=")
+    first = list(self.shape).index(3)
+    return NotImplemented if first == len(self.shape) - 1 else own(self, other, dim=first)
 
 
 @lower("aten::einsum", replaces=True, takes_complex=True)

@@ -15,7 +15,7 @@ from .table import constant, lower, onnx_ops
 # Types with room for infinity and NaN above the largest number of another; and ONNX Runtime sorts no booleans.
 _KEYS = {
     torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
+    torch.bfloat16: torch.float64,
     torch.float32: torch.float64,
     torch.bool: torch.uint8,
 }
