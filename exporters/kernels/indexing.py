@@ -13,7 +13,7 @@ from pyops.kernels import reductions_at, selection
 from .._torch_private.exporter import own_translation
 from .parts import by_parts
 from .promotion import cast, dtype_of, promote, typed_constant
-from .table import constant, kernels, lower, onnx_ops
+from .table import Pairs, constant, kernels, lower, onnx_ops
 
 lower("aten::nonzero_static")(selection.nonzero_static)
 lower("aten::one_hot")(selection.one_hot)
@@ -25,9 +25,37 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod"}
 @lower("aten::scatter_reduce.two", replaces=True)
 def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
     # ONNX has no mean, and torch's exporter takes the last element for it.
-    if reduce != "mean":
+    if reduce == "mean":
+        return kernels.ScatterReduce(self, index, src, dim=dim, reduce=reduce, include_self=include_self)
+    own = own_translation(torch.ops.aten.scatter_reduce.two)
+    if own is None or index.shape == src.shape:
         return NotImplemented
-    return kernels.ScatterReduce(self, index, src, dim=dim, reduce=reduce, include_self=include_self)
+    return own(self, dim, index, _indexed(src, index), reduce, include_self=include_self)
+
+
+@lower("aten::scatter_add", replaces=True)
+def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
+    return _scattered(torch.ops.aten.scatter_add.default, self, dim, index, src)
+
+
+@lower("aten::scatter.src", replaces=True)
+def _scatter_src(self: Any, dim: int, index: Any, src: Any) -> Any:
+    return _scattered(torch.ops.aten.scatter.src, self, dim, index, src)
+
+
+def _scattered(target: Any, self: Any, dim: int, index: Any, src: Any) -> Any:
+    own = own_translation(target)
+    if own is None or index.shape == src.shape:
+        return NotImplemented
+    return own(self, dim, index, _indexed(src, index))
+
+
+def _indexed(src: Any, index: Any) -> Any:
+    """Of a source the part that the index has places for: ONNX takes no larger one."""
+    axes = constant(list(range(len(src.shape))))
+    part: Any = onnx_ops.Slice(src, constant([0] * len(src.shape)), onnx_ops.Shape(index), axes)
+    part.shape, part.dtype = index.shape, src.dtype  # torch's translations ask for them
+    return part
 
 
 @lower("aten::scatter.reduce")
@@ -54,21 +82,25 @@ def _put(self: Any, index: Any, source: Any, accumulate: bool | None = None) -> 
 @lower("aten::index_put.default", replaces=True)
 @lower("aten::_unsafe_index_put.default", replaces=True)
 def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
-    # Torch's exporter makes an index of int32 one of ScatterND's, which are int64.
+    # Torch's exporter makes an index of int32 one of ScatterND's, which are int64, and takes few masks among others.
     own = own_translation(torch.ops.aten.index_put.default)
-    if own is None or not any(map(_is_narrow, indices)):
+    dtypes = {dtype_of(index) for index in indices if index is not None}
+    masks = [index for index in indices if index is not None and dtype_of(index) in (torch.bool, torch.uint8)]
+    apart = len(indices) == 1 or len(masks) == len(indices) and all(len(mask.shape) == 1 for mask in masks)
+    if own is None or dtypes <= {torch.int64} or dtypes == {torch.bool} and apart:
         return NotImplemented
-    return own(self, [_widened(index) if _is_narrow(index) else index for index in indices], values, accumulate)
+    return own(self, [place for index in indices for place in _places(index)], values, accumulate)
 
 
-def _is_narrow(index: Any) -> bool:
-    return index is not None and bool(index.dtype == onnx_ir.DataType.INT32)
-
-
-def _widened(index: Any) -> Any:
-    wide = cast(index, torch.int64)
-    wide.shape, wide.dtype = index.shape, onnx_ir.DataType.INT64  # torch's exporter asks for them
-    return wide
+def _places(index: Any) -> list[Any]:
+    """An index as indices of int64: of a mask one for each of its dimensions."""
+    if index is None or dtype_of(index) not in (torch.bool, torch.uint8):
+        return [None if index is None else cast(index, torch.int64)]
+    found = onnx_ops.NonZero(cast(index, torch.bool))
+    places = [onnx_ops.Gather(found, constant(dim), axis=0) for dim in range(len(index.shape))]
+    for place in places:
+        place.shape, place.dtype = onnx_ir.Shape([None]), onnx_ir.DataType.INT64  # torch's translation asks for them
+    return places
 
 
 @lower("aten::searchsorted.Tensor")
@@ -114,12 +146,37 @@ def _unique_consecutive(
     return kernels.UniqueConsecutive(self, **asked, dim=dim)
 
 
-@lower("aten::copy", replaces=True)
+@lower("aten::copy", replaces=True, takes_complex=True)
 def _copy(self: Any, src: Any, non_blocking: bool = False) -> Any:
+    if isinstance(self, Pairs) and isinstance(src, Pairs):
+        return _expanded(src.value, self.value)
     # Torch's exporter leaves the source at its own shape.
-    if self.shape == src.shape:
+    if isinstance(self, Pairs) or isinstance(src, Pairs) or self.shape == src.shape:
         return NotImplemented
-    return onnx_ops.Expand(cast(src, dtype_of(self)), onnx_ops.Shape(self))
+    return _expanded(src, self)
+
+
+def _expanded(src: Any, self: Any) -> Any:
+    value = cast(src, dtype_of(self))
+    return onnx_ops.Identity(value) if self.shape == src.shape else onnx_ops.Expand(value, onnx_ops.Shape(self))
+
+
+@lower("aten::slice_scatter", replaces=True, takes_complex=True)
+def _slice_scatter(self: Any, src: Any, dim: int = 0, *places: Any) -> Any:
+    return _into_pairs(torch.ops.aten.slice_scatter.default, self, src, dim, *places)
+
+
+@lower("aten::select_scatter", replaces=True, takes_complex=True)
+def _select_scatter(self: Any, src: Any, dim: int, index: Any) -> Any:
+    return _into_pairs(torch.ops.aten.select_scatter.default, self, src, dim, index)
+
+
+def _into_pairs(target: Any, self: Any, src: Any, dim: int, *places: Any) -> Any:
+    """Pairs written along a dimension of pairs, as torch's exporter has it of real tensors."""
+    own = own_translation(target)
+    if own is None or not isinstance(self, Pairs) or not isinstance(src, Pairs):
+        return NotImplemented
+    return own(self.value, src.value, dim % (len(self.value.shape) - 1), *places)
 
 
 @lower("aten::diagonal_scatter", takes_complex=True)

@@ -19,6 +19,7 @@ from ..translating.translations import NoTranslationError, or_torchs_own
 from . import (  # noqa: F401 # each enters its rows into the table
     arithmetic,
     attention,
+    complex_constants,
     convolution,
     distances,
     elementwise,
@@ -29,11 +30,14 @@ from . import (  # noqa: F401 # each enters its rows into the table
     normalization,
     padding,
     pooling,
+    products,
+    recurrent,
     sampling,
+    sorting,
     statistics,
     views,
 )
-from .table import Pairs, Row, rows
+from .table import Pairs, Row, onnx_ops, rows
 
 
 @functools.cache
@@ -88,9 +92,17 @@ def _stand_in(argument: Any) -> Any:
         return argument
     value = argument.meta["val"]
     if not isinstance(value, torch.Tensor):
-        return _value(torch.int64)
+        number = _value(torch.int64)
+        return number if _is_of_data(argument) else onnx_ops.Size(number)
     sizes = [size if isinstance(size, int) else str(size) for size in value.shape]
     return Pairs(_value(value.dtype.to_real(), *sizes, 2)) if value.is_complex() else _value(value.dtype, *sizes)
+
+
+def _is_of_data(number: torch.fx.Node) -> bool:
+    """Whether a number is computed from what tensors hold, and not from their sizes alone."""
+    if number.target is torch.ops.aten.sym_size.int:
+        return False
+    return any(isinstance(item.meta["val"], torch.Tensor) or _is_of_data(item) for item in number.all_input_nodes)
 
 
 def _value(dtype: torch.dtype, *sizes: int | str) -> onnx_ir.Value:

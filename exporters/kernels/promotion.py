@@ -49,7 +49,10 @@ def cast(value: onnx_ir.Value, dtype: torch.dtype) -> Any:
     """A value as one of another type."""
     if dtype_of(value) == dtype:
         return value
-    return onnx_ops.Cast(value, to=onnx_ir.DataType.from_numpy(numpy_dtype(dtype)))
+    to = onnx_ir.DataType.from_numpy(numpy_dtype(dtype))
+    result: Any = onnx_ops.Cast(value, to=to)
+    result.dtype, result.shape = to, value.shape  # torch's own translations ask for them
+    return result
 
 
 def typed_constant(number: float, dtype: torch.dtype) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,8 @@ import torch
 
 from pyops.kernels import cumulative, hashing, histograms, order_statistics
 
-from .._torch_private.exporter import own_translation
 from .promotion import cast, dtype_of, named_dtype, promote, typed_constant
-from .table import kernels, lower, onnx_ops
+from .table import constant, kernels, lower, onnx_ops
 
 lower("aten::median")(order_statistics.median)
 lower("aten::median.dim")(order_statistics.median_dim)
@@ -51,6 +50,23 @@ def _amin(self: Any, dim: Sequence[int] | None = None, keepdim: bool = False) ->
     return NotImplemented if dim and len(self.shape) else kernels.Amin(self, dim=dim, keepdim=keepdim)
 
 
+@lower("aten::argmax", replaces=True)
+def _argmax(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return _place(onnx_ops.ArgMax, self, dim, keepdim)
+
+
+@lower("aten::argmin", replaces=True)
+def _argmin(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return _place(onnx_ops.ArgMin, self, dim, keepdim)
+
+
+def _place(find: Callable[..., Any], x: Any, dim: int | None, keepdim: bool) -> Any:
+    # Torch's exporter keeps one dimension of the flattened tensor.
+    if dim is not None or not keepdim or not len(x.shape):
+        return NotImplemented
+    return onnx_ops.Reshape(find(onnx_ops.Reshape(x, constant([-1]))), constant([1] * len(x.shape)))
+
+
 @lower("aten::prod.dim_int", replaces=True)
 def _prod(self: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
     return NotImplemented if len(self.shape) else onnx_ops.Identity(_factors(self, dtype))
@@ -70,18 +86,6 @@ def _vector_norm(self: Any, ord: float = 2, dim: Any = None, keepdim: bool = Fal
         return NotImplemented
     x = cast(self, named_dtype(dtype)) if dtype else self
     return onnx_ops.Abs(x) if ord else onnx_ops.CastLike(onnx_ops.Cast(x, to=onnx_ir.DataType.BOOL), x)
-
-
-@lower("aten::topk", replaces=True)
-def _topk(self: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    return NotImplemented if len(self.shape) else (onnx_ops.Identity(self), typed_constant(0, torch.int64))
-
-
-@lower("aten::sort.stable")
-def _sort(self: Any, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
-    # As torch's exporter sorts, by TopK: of equal elements that with the lower index comes first.
-    sort = own_translation(torch.ops.aten.sort.default)
-    return NotImplemented if sort is None else sort(self, dim, descending)
 
 
 @lower("aten::histogram.bin_ct")

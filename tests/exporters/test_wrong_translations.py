@@ -1,0 +1,326 @@
+"""Calls that torch's exporter translates wrongly, or to nodes that ONNX Runtime refuses, in ONNX's own nodes."""
+
+import functools
+import math
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+import exporters
+import pyops
+from exporters.tensors import as_onnx_array
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim arg"),
+    pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8"),
+    # Torch's, of its own LSTM: how it computes projections, and in torch.export.
+    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
+    pytest.mark.filterwarnings("ignore:_check_is_size will be removed:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The tensor attributes self.layers:UserWarning"),
+]
+
+NAN, INF = math.nan, math.inf
+LARGEST, LEAST = torch.finfo(torch.float32).max, 2.0**-149
+EXTREMES = [
+    [3.0, NAN, INF, -INF, NAN, 0.0, -0.0, LARGEST],
+    [INF, INF, NAN, 2 * LEAST, LEAST, LARGEST, -LARGEST, NAN],
+    [NAN, 1.0, 1.0, -1.0, 5.0, 4.0, 3.0, 2.0],
+]
+MANY = (torch.arange(120.0) * 7 % 31).reshape(2, 60).masked_fill(torch.arange(120).reshape(2, 60) % 5 == 0, NAN)
+LONG = (torch.arange(160.0) * 7 % 31).reshape(2, 80).masked_fill(torch.arange(160).reshape(2, 80) % 3 == 0, NAN)
+BYTES = torch.tensor([255, 7, 128], dtype=torch.uint8)
+MASK, OTHER_MASK = torch.tensor([True, False, True]), torch.tensor([False, True, False, True, True])
+
+
+def ramp(*sizes):
+    return torch.arange(float(math.prod(sizes))).reshape(sizes) * 7 % 11 / 3
+
+
+def written(x, *index, value):
+    x = x.clone()
+    x[index] = value
+    return x
+
+
+def sorted_both_ways(x):
+    return *torch.sort(x, 1), *torch.sort(x, 1, descending=True), *torch.sort(x, dim=0, stable=True)
+
+
+def extremes(dtype):
+    # Torch's numbers beyond float16's are infinite.
+    return torch.tensor(EXTREMES, dtype=torch.float64).to(dtype)
+
+
+# What is called, with what, and with what else: dimensions that differ are dynamic.
+CASES = {
+    "place of the largest": (lambda x: x.argmax(keepdim=True), (ramp(3, 4),), (ramp(5, 6),)),
+    "place of the smallest": (lambda x: x.argmin(keepdim=True), (ramp(3, 4),), (ramp(2, 7),)),
+    "cross product": (torch.cross, (ramp(5, 3, 2, 3), ramp(5, 3, 2, 3) ** 2), (ramp(4, 3, 2, 3), ramp(4, 3, 2, 3) + 1)),
+    "bytes by a number": (lambda x: [x >> n for n in (1, 7, 8)] + [x << n for n in (0, 1, 9)], (BYTES,), (BYTES[:2],)),
+    "bytes by bytes": (
+        lambda x, y: (x >> y, x << y, torch.bitwise_right_shift(x, y), torch.bitwise_left_shift(3, y)),
+        (BYTES, torch.tensor([1, 0, 9], dtype=torch.uint8)),
+        (BYTES[:2], torch.tensor([1, 8], dtype=torch.uint8)),
+    ),
+    "bytes by integers": (lambda x, y: (x >> y, x << y), (BYTES, torch.tensor([1, 0, 9])), None),
+    "sorted float16": (sorted_both_ways, (extremes(torch.float16),), None),
+    "sorted float32": (sorted_both_ways, (extremes(torch.float32),), (extremes(torch.float32)[:, 1:],)),
+    "sorted float64": (sorted_both_ways, (extremes(torch.float64),), (extremes(torch.float64)[:2, :6],)),
+    "sorted bfloat16": (lambda x: x.sort(1)[1], (extremes(torch.bfloat16),), None),
+    "sorted booleans": (sorted_both_ways, (ramp(3, 4) > 2,), (ramp(2, 5) > 2,)),
+    "sorted number": (torch.sort, (torch.tensor(NAN),), None),
+    "many sorted": (lambda x: (x.msort(), x.argsort(dim=-1, stable=True)), (MANY,), (LONG,)),
+    "first ones": (
+        lambda x: [x.topk(4, largest=way)[0] for way in (True, False)] + [x.topk(x.shape[1] // 2)[0]],
+        (MANY,),
+        (LONG,),
+    ),
+    "first doubles": (lambda x: x.topk(3, 0, False)[0], (extremes(torch.float64),), None),
+    "quantiles without NaN": (lambda x: x.nanquantile(torch.tensor([0.3, 0.9]), dim=1), (MANY,), (LONG,)),
+    "quantiles with NaN": (lambda x: x.quantile(0.3, dim=1), (MANY,), (LONG,)),
+    "diagonal of booleans": (lambda x: torch.einsum("ii->i", x), (ramp(3, 3) > 2,), None),
+    "product of booleans": (lambda x, y: torch.einsum("ij,ij->ij", x, y), (ramp(3, 4) > 2, ramp(3, 4) > 1), None),
+    "count of booleans": (lambda x: torch.einsum("ij->i", x), (ramp(3, 4) > 2,), (ramp(5, 4) > 2,)),
+    "sums of int32": (lambda x: torch.einsum("ij->j", x), (ramp(3, 4).int(),), None),
+    "products of int8": (
+        lambda x, y: torch.einsum("ij,jk", x, y),
+        ((ramp(3, 4) * 30).to(torch.int8), (ramp(4, 2) * 30).to(torch.int8)),
+        None,
+    ),
+    "squeezed not at all": (lambda x: (x.squeeze(2), x.squeeze(-1)), (ramp(3, 4, 5),), (ramp(3, 2, 7),)),
+    "squeezed in part": (lambda x: (x.squeeze((0, 2)), x.squeeze((-1, 1))), (ramp(1, 4, 5),), (ramp(1, 4, 6),)),
+    "columns under a mask": (lambda x, m: written(x, slice(None), m, value=-1.0), (ramp(4, 3), MASK), (ramp(2, 5), OTHER_MASK)),
+    "inner rows under a mask": (
+        lambda x, m, y: written(x, slice(None), m, value=y),
+        (ramp(2, 3, 4), MASK, ramp(2, 4)),
+        (ramp(2, 5, 4), OTHER_MASK, ramp(3, 4)),
+    ),
+    "a mask beside an index": (
+        lambda x, m, i: written(x, m, i, value=-1.0),
+        (ramp(3, 4), MASK, torch.tensor([0, 3])),
+        (ramp(5, 4), OTHER_MASK, torch.tensor([1, 3, 2])),
+    ),
+    "a mask of two dimensions inside": (
+        lambda x, m: written(x, slice(None), m, value=-1.0),
+        (ramp(2, 3, 4), ramp(3, 4) > 1),
+        (ramp(2, 5, 4), ramp(5, 4) > 2),
+    ),
+    "a mask of bytes": (lambda x, m, y: torch.index_put(x, (m,), y), (ramp(3, 4), MASK.byte(), ramp(2, 4)), None),
+    "scattered": (
+        lambda x, i, y: (x.scatter(1, i, y), x.scatter_add(1, i, y), x.scatter_reduce(1, i, y, "amax")),
+        (ramp(3, 4), torch.tensor([[0, 1], [3, 2]]), ramp(3, 5)),
+        (ramp(4, 4), torch.tensor([[3, 0, 2], [3, 0, 1], [1, 2, 3]]), ramp(6, 7)),
+    ),
+    "expanded by data": (
+        lambda x, y: (x.expand(tuple(y.tolist())), x.expand(*y.unbind())),
+        (ramp(1, 4), torch.tensor([3, -1])),
+        (ramp(1, 4), torch.tensor([5, 4])),
+    ),
+    "LSTM with a projection": (torch.nn.LSTM(5, 4, proj_size=3), (ramp(4, 2, 5),), (ramp(4, 3, 5),)),
+    "LSTM with projections": (
+        torch.nn.LSTM(5, 4, 2, bias=False, batch_first=True, bidirectional=True, proj_size=2),
+        (ramp(2, 4, 5),),
+        (ramp(3, 4, 5),),
+    ),
+}  # fmt: skip
+
+
+# Of complex numbers; a Fourier layer is the last one.
+
+
+def fourier(x, weights):
+    found = torch.fft.rfft(x)
+    modes = torch.zeros(x.shape[0], 3, found.shape[2], dtype=torch.complex64)
+    modes[:, :, :3] = torch.einsum("bix,iox->box", found[:, :, :3], torch.view_as_complex(weights))
+    return torch.fft.irfft(modes, n=8)
+
+
+def zeros_and_others(x):
+    z = torch.view_as_complex(x)
+    return (
+        *(torch.zeros(2, dtype=torch.complex64), torch.ones(2, 1, dtype=torch.complex128), torch.full((2,), 2 - 1j)),
+        *(z.new_zeros(3), z.new_ones(3), z.new_full((1, 2), 1j), x.new_zeros(2, dtype=torch.complex64)),
+        *(torch.zeros_like(z), torch.ones_like(x, dtype=torch.complex128), torch.full_like(z, 3)),
+    )
+
+
+def rows_of_zeros(x):
+    z = torch.view_as_complex(x)
+    zeros = torch.zeros(z.shape[0], 3, dtype=torch.complex64)
+    zeros[:, 1] = z[:, 0]
+    zeros[:, -1:] = z[0, 1]
+    return zeros
+
+
+COMPLEX_CASES = {
+    "constants": (zeros_and_others, (ramp(3, 4, 2),), (ramp(5, 4, 2),)),
+    "parts of zeros": (rows_of_zeros, (ramp(3, 4, 2),), (ramp(5, 4, 2),)),
+    "sums of products": (
+        lambda x, y: [
+            torch.einsum(equation, torch.view_as_complex(x), *rest)
+            for equation, *rest in (
+                ("...j->...", ),
+                ("ij, jk", torch.view_as_complex(y)),
+                ("ij,jk,jk->ki", torch.view_as_complex(y), torch.view_as_complex(y)),
+            )
+        ],
+        (ramp(3, 4, 2), ramp(4, 2, 2)),
+        (ramp(5, 4, 2), ramp(4, 2, 2)),
+    ),
+    "Fourier layer": (fourier, (ramp(2, 4, 8), ramp(4, 3, 3, 2)), (ramp(5, 4, 8), ramp(4, 3, 3, 2))),
+}  # fmt: skip
+
+# Calls of the same operators that torch's exporter translates rightly.
+KEPT = {
+    "places": (lambda x: (x.argmax(), x.argmin(1, keepdim=True)), (ramp(3, 4),), (ramp(5, 6),)),
+    "cross product": (lambda x: (torch.cross(x, x + 1), torch.cross(x, x + 2, dim=-1)), (ramp(5, 3),), (ramp(4, 3),)),
+    "shifted integers": (lambda x: (x >> 1, x << 1, torch.bitwise_right_shift(x, x)), (torch.tensor([3, -5, 1]),), None),
+    "sorted integers": (lambda x: (*x.sort(1), x.topk(2)[0]), (ramp(3, 4).int(),), (ramp(5, 4).int(),)),
+    "sum of products": (lambda x, y: torch.einsum("ij,jk->ik", x, y), (ramp(3, 4), ramp(4, 2)), None),
+    "squeezed": (lambda x: (x.squeeze(1), x.squeeze()), (ramp(3, 1, 5),), (ramp(2, 1, 5),)),
+    "written": (
+        lambda x, m, i: (written(x, m, value=0.0), written(x, x > 1, value=2.0), written(x, i, value=0.0)),
+        (ramp(3, 4), MASK, torch.tensor([0, 2])),
+        (ramp(5, 4), OTHER_MASK, torch.tensor([1, 2, 4])),
+    ),
+    "scattered": (lambda x, i: (x.scatter(1, i, x[:, :2]), x.scatter_add(1, i, x[:, :2])), (ramp(3, 4), torch.tensor([[0, 1]] * 3)), None),
+    "expanded": (lambda x: (x[:1].expand(x.shape[0], -1), x[:1].expand(2, x.shape[0], 4)), (ramp(3, 4),), (ramp(5, 4),)),
+    "zeros": (lambda x: (x.new_zeros(2), torch.zeros_like(x), torch.full((x.shape[0],), 2.0)), (ramp(3, 4),), (ramp(5, 4),)),
+    "slices": (lambda x: written(x, slice(1), value=0.0), (ramp(3, 4),), (ramp(5, 4),)),
+    "LSTM": (torch.nn.LSTM(5, 4), (ramp(4, 2, 5),), (ramp(4, 3, 5),)),
+}  # fmt: skip
+
+
+class Calls(torch.nn.Module):
+    """Several calls as one model, which is exported in the time of one."""
+
+    def __init__(self, cases):
+        super().__init__()
+        self.cases = cases
+        self.layers = torch.nn.ModuleList(
+            function for function, *_ in cases.values() if isinstance(function, torch.nn.Module)
+        )
+
+    def forward(self, *args):
+        rest = iter(args)
+        return [flat(function(*(next(rest) for _ in given))) for function, given, _ in self.cases.values()]
+
+
+def flat(result):
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [leaf for item in result for leaf in flat(item)]
+
+
+def given(cases, index):
+    return tuple(arg for case in cases.values() for arg in case[index] or case[1])
+
+
+def exported(cases, *, dynamic=False, **arguments):
+    shapes = None
+    if dynamic:
+        auto = torch.export.Dim.AUTO
+        pairs = zip(given(cases, 1), given(cases, 2), strict=True)
+        sizes = [zip(one.shape, other.shape, strict=True) for one, other in pairs]
+        shapes = (tuple({dim: auto for dim, (one, other) in enumerate(item) if one != other} for item in sizes),)
+    with torch.no_grad():
+        return exporters.export(Calls(cases).eval(), given(cases, 1), dynamic_shapes=shapes, verbose=False, **arguments)
+
+
+def check(cases, program, index):
+    """Compare with torch, call by call."""
+    session = pyops.InferenceSession(program)
+    arrays = map(as_onnx_array, given(cases, index))
+    actual = iter(session.run(None, dict(zip([item.name for item in session.get_inputs()], arrays, strict=True))))
+    with torch.no_grad():
+        results = Calls(cases)(*given(cases, index))
+    for name, expected in zip(cases, results, strict=True):
+        for leaf in expected:
+            wanted, found = as_onnx_array(torch.view_as_real(leaf) if leaf.is_complex() else leaf), next(actual)
+            assert (name, found.dtype, found.shape) == (name, wanted.dtype, wanted.shape)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def custom_nodes(program):
+    found: list[str] = []
+    for graph in onnx_graphs(program.model_proto.graph):
+        found += [f"{node.domain}::{node.op_type}" for node in graph.node if node.domain]
+    return found
+
+
+def onnx_graphs(graph):
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from onnx_graphs(attribute.g)
+
+
+@functools.cache
+def program(*, are_complex, dynamic):
+    return exported(COMPLEX_CASES if are_complex else CASES, dynamic=dynamic, fallback=are_complex)
+
+
+@pytest.mark.parametrize("are_complex", [False, True])
+def test_they_compute_what_torch_does(are_complex):
+    cases = COMPLEX_CASES if are_complex else CASES
+    check(cases, program(are_complex=are_complex, dynamic=False), 1)
+
+
+@pytest.mark.parametrize("are_complex", [False, True])
+def test_they_do_at_other_sizes(are_complex):
+    cases = COMPLEX_CASES if are_complex else CASES
+    check(cases, program(are_complex=are_complex, dynamic=True), 1)
+    check(cases, program(are_complex=are_complex, dynamic=True), 2)
+
+
+@pytest.mark.parametrize("are_complex", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_their_nodes_are_onnx_s_own(are_complex, dynamic):
+    found = program(are_complex=are_complex, dynamic=dynamic)
+    assert not custom_nodes(found)
+    assert not found.fallbacks
+    onnx.checker.check_model(found.model_proto, full_check=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_torch_translates_rightly_is_left_to_it(dynamic):
+    ours, torchs = (exported(KEPT, dynamic=dynamic, kernels=kernels) for kernels in (True, False))
+    assert [node.op_type for node in ours.model.graph] == [node.op_type for node in torchs.model.graph]
+    check(KEPT, ours, 2 if dynamic else 1)
+
+
+def test_what_explain_says_of_them():
+    def explained(cases):
+        found = exporters.explain(Calls(cases).eval(), given(cases, 1))
+        return {item.operator: item.by for item in found}
+
+    kernels = {name for name, by in explained(CASES).items() if by == "kernel"}
+    assert kernels >= {
+        *("aten::argmax", "aten::argmin", "aten::cross", "aten::__rshift__.Scalar", "aten::sort", "aten::sort.stable"),
+        *("aten::topk", "aten::einsum", "aten::squeeze.dim", "aten::index_put", "aten::scatter_add", "aten::expand"),
+        *("aten::lstm.input",),
+    }
+    assert "fallback" not in explained(CASES).values()
+    assert set(explained(KEPT).values()) == {"torch"}
+    assert explained(COMPLEX_CASES)["aten::zeros"] == "kernel"
+    assert explained(COMPLEX_CASES)["aten::einsum"] == "kernel"
+
+
+def test_verification_leaves_them_alone():
+    cases = {name: CASES[name] for name in ("expanded by data", "cross product", "LSTM with a projection")}
+    found = exported(cases, fallback="verify")
+    assert not found.fallbacks
+    check(cases, found, 1)
+
+
+def test_a_cross_product_whose_dimension_only_a_run_tells(model):
+    module, x, shape = model(torch.cross), ramp(3, 3, 5), dict.fromkeys(range(3), torch.export.Dim.AUTO)
+    arguments = {"dynamic_shapes": ((shape, shape),), "verbose": False}
+    with pytest.raises(exporters.ExportError, match=r"the first dimension of size 3, and none is fixed; give it dim="):
+        exporters.export(module, (x, x + 1), **arguments)
+    program = exporters.export(module, (x, x + 1), fallback=True, **arguments)
+    assert [item.operator for item in program.fallbacks] == ["aten::cross"]
+    assert exporters.verify(module, (x, x + 1), program).ok
