@@ -122,7 +122,8 @@ def _missing(
     calls = dict(call_nodes(graph))
     kept = {*translated, *carried, *opaque.translation_table()}
     # Torch may stop at an operator that it has no way with.
-    targets = {target_of(node) for node in calls.values() if not rewriting.unfitness(node)} - kept
+    stopping = (node for node in calls.values() if not rewriting.unfitness(node) and not rewriting.is_constant(node))
+    targets = {target_of(node) for node in stopping} - kept
     foreign = {target for target in targets if not is_native(target)}
     reasons = {name: _Missing(_LACKING) for name, node in calls.items() if node.target in foreign}
     for node in untranslated(graph, kept | foreign, taken):

@@ -51,7 +51,7 @@ _FOLDED = {
     *("Transpose", "Trilu", "Unsqueeze", "Where"),
     *("And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "IsInf"),
     *("IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"),
-    *("Abs", "Add", "Ceil", "CumSum", "Div", "Floor", "Max", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal"),
+    *("Abs", "Add", "Ceil", "Clip", "CumSum", "Div", "Floor", "Max", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal"),
     *("Round", "Sqrt", "Sub"),
     *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Erf", "Exp", "Log", "Sin", "Sinh", "Tan"),
 }

@@ -431,3 +431,36 @@ def test_a_model_that_asks_for_gradients():
     x = torch.rand(3)
     (force,) = dynamo_export(Force().eval(), (x,))(x)
     torch.testing.assert_close(force, (2 * x).sin())
+
+
+class Biased(torch.nn.Module):
+    """Attention with a bias that is learned for each distance, as in T5."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = torch.nn.Linear(16, 16)
+        self.biases = torch.nn.Embedding(9, 2)
+
+    def forward(self, x):
+        query = self.project(x).view(2, 5, 2, 8).transpose(1, 2)
+        places = torch.arange(5)
+        bias = self.biases(places[None, :] - places[:, None] + 4).permute(2, 0, 1).unsqueeze(0)
+        found = torch.nn.functional.scaled_dot_product_attention(query, query, query, bias, scale=1.0)
+        return found.transpose(1, 2).reshape(2, 5, 16)
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_attention_with_a_permuted_bias(fallback):
+    net, x = Biased().eval(), torch.randn(2, 5, 16)
+    program = exporters.export(net, (x,), fallback=fallback, verbose=False)
+    assert program.fallbacks == ()
+    assert exporters.verify(net, (x,), program).ok
+
+
+@pytest.mark.parametrize(("opset_version", "fused"), [(18, False), (23, True)])
+def test_attention_is_one_node_where_onnx_has_it(model, opset_version, fused):
+    net = model(lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x))
+    x = torch.randn(1, 2, 4, 8)
+    program = exporters.export(net, (x,), opset_version=opset_version, verbose=False)
+    assert ([node.op_type for node in program.model.graph] == ["Attention"]) == fused
+    assert exporters.verify(net, (x,), program).ok

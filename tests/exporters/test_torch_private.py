@@ -128,6 +128,10 @@ def test_named_leaves():
 def test_torchs_own_translations():
     assert callable(exporter.own_translation(torch.ops.aten.add.Tensor))
     assert exporter.own_translation(torch.ops.aten.lgamma.default) is None
+    gelu = torch.ops.aten.gelu.default
+    with exporter.recorded_nodes(18):
+        older = exporter.own_translation(gelu)
+    assert older is not exporter.own_translation(gelu)
 
 
 @pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:FutureWarning")
