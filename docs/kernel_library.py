@@ -52,6 +52,27 @@ pairs of reals along a last dimension of 2.
 ## Which torch operators they carry
 
 {carried}
+
+## Calls that become other nodes of ONNX's
+
+Some of these are not carried by an op of `pyops`, but by nodes of ONNX's own in place of those that torch's exporter
+makes, and only where these are wrong or refused; such a model runs in any session. What is different in the model:
+
+| call | nodes |
+|---|---|
+| `sort`, `argsort`, `topk`, `quantile`, `nanquantile` of floats | `TopK` of a wider type, in which NaN is above infinity as in torch. ONNX leaves open where a NaN goes, and ONNX Runtime before 1.32 puts it anywhere. float64 has no wider type, and two `TopK`. Sorting takes a few percent longer, the first 50 of 50,000 numbers three times as long, a tenth of a millisecond. |
+| `argmax` and `argmin` of all, with `keepdim` | The result is reshaped. |
+| `cross` without `dim` | Along the first dimension of size 3, which has to be fixed. |
+| `>>` and `<<` of uint8 | `BitShift` alone. |
+| `einsum` of booleans and short integers | In int64, cast back where torch does. |
+| `squeeze` of a size that is not 1 | `Identity`. |
+| `x[:, mask] = y` and the like, a mask of uint8 | The mask's indices, by `NonZero`. |
+| `scatter`, `scatter_add`, `scatter_reduce` with an index smaller than the source | A `Slice` of the source. |
+| `expand` to sizes that data tells | -1 counts as 1, as ONNX spells it. |
+| `LSTM(proj_size=...)` | A `Scan` over the times; `LSTM` has no projection. |
+| Complex `zeros`, `full` and the like, and `copy`, `select`, `slice_scatter`, `select_scatter`, `einsum` of complex tensors | Pairs of reals; `einsum` sums over them too. |
+
+`argmax` and `argmin` of tensors with NaN are left to torch's exporter: which place a NaN has there is ONNX Runtime's.
 """
 
 

@@ -86,8 +86,8 @@ def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -
     own = own_translation(torch.ops.aten.index_put.default)
     dtypes = {dtype_of(index) for index in indices if index is not None}
     masks = [index for index in indices if index is not None and dtype_of(index) in (torch.bool, torch.uint8)]
-    apart = len(indices) == 1 or len(masks) == len(indices) and all(len(mask.shape) == 1 for mask in masks)
-    if own is None or dtypes <= {torch.int64} or dtypes == {torch.bool} and apart:
+    apart = len(indices) == 1 or (len(masks) == len(indices) and all(len(mask.shape) == 1 for mask in masks))
+    if own is None or dtypes <= {torch.int64} or (dtypes == {torch.bool} and apart):
         return NotImplemented
     return own(self, [place for index in indices for place in _places(index)], values, accumulate)
 
@@ -161,6 +161,14 @@ def _expanded(src: Any, self: Any) -> Any:
     return onnx_ops.Identity(value) if self.shape == src.shape else onnx_ops.Expand(value, onnx_ops.Shape(self))
 
 
+@lower("aten::select.int", replaces=True, takes_complex=True)
+def _select(self: Any, dim: int, index: Any) -> Any:
+    own = own_translation(torch.ops.aten.select.int)
+    if own is None or not isinstance(self, Pairs):
+        return NotImplemented
+    return own(self.value, _place_in_pairs(self, dim), index)
+
+
 @lower("aten::slice_scatter", replaces=True, takes_complex=True)
 def _slice_scatter(self: Any, src: Any, dim: int = 0, *places: Any) -> Any:
     return _into_pairs(torch.ops.aten.slice_scatter.default, self, src, dim, *places)
@@ -176,7 +184,12 @@ def _into_pairs(target: Any, self: Any, src: Any, dim: int, *places: Any) -> Any
     own = own_translation(target)
     if own is None or not isinstance(self, Pairs) or not isinstance(src, Pairs):
         return NotImplemented
-    return own(self.value, src.value, dim % (len(self.value.shape) - 1), *places)
+    return own(self.value, src.value, _place_in_pairs(self, dim), *places)
+
+
+def _place_in_pairs(self: Pairs, dim: int) -> int:
+    assert self.value.shape is not None  # torch's exporter has it of every value
+    return dim % (len(self.value.shape) - 1)
 
 
 @lower("aten::diagonal_scatter", takes_complex=True)

@@ -11,7 +11,7 @@ import torch
 
 from pyops.kernels import cumulative, hashing, histograms, order_statistics
 
-from .promotion import cast, dtype_of, named_dtype, promote, typed_constant
+from .promotion import cast, dtype_of, named_dtype, promote
 from .table import constant, kernels, lower, onnx_ops
 
 lower("aten::median")(order_statistics.median)

@@ -91,7 +91,11 @@ CASES = {
     ),
     "squeezed not at all": (lambda x: (x.squeeze(2), x.squeeze(-1)), (ramp(3, 4, 5),), (ramp(3, 2, 7),)),
     "squeezed in part": (lambda x: (x.squeeze((0, 2)), x.squeeze((-1, 1))), (ramp(1, 4, 5),), (ramp(1, 4, 6),)),
-    "columns under a mask": (lambda x, m: written(x, slice(None), m, value=-1.0), (ramp(4, 3), MASK), (ramp(2, 5), OTHER_MASK)),
+    "columns under a mask": (
+        lambda x, m: written(x, slice(None), m, value=-1.0),
+        (ramp(4, 3), MASK),
+        (ramp(2, 5), OTHER_MASK),
+    ),
     "inner rows under a mask": (
         lambda x, m, y: written(x, slice(None), m, value=y),
         (ramp(2, 3, 4), MASK, ramp(2, 4)),
@@ -114,7 +118,7 @@ CASES = {
         (ramp(4, 4), torch.tensor([[3, 0, 2], [3, 0, 1], [1, 2, 3]]), ramp(6, 7)),
     ),
     "expanded by data": (
-        lambda x, y: (x.expand(tuple(y.tolist())), x.expand(*y.unbind())),
+        lambda x, y: x.expand(tuple(y.tolist())),
         (ramp(1, 4), torch.tensor([3, -1])),
         (ramp(1, 4), torch.tensor([5, 4])),
     ),
@@ -124,7 +128,7 @@ CASES = {
         (ramp(2, 4, 5),),
         (ramp(3, 4, 5),),
     ),
-}  # fmt: skip
+}
 
 
 # Of complex numbers; a Fourier layer is the last one.
@@ -150,7 +154,7 @@ def rows_of_zeros(x):
     z = torch.view_as_complex(x)
     zeros = torch.zeros(z.shape[0], 3, dtype=torch.complex64)
     zeros[:, 1] = z[:, 0]
-    zeros[:, -1:] = z[0, 1]
+    zeros[:, -1:] = z[:, 1:2]
     return zeros
 
 
@@ -161,7 +165,7 @@ COMPLEX_CASES = {
         lambda x, y: [
             torch.einsum(equation, torch.view_as_complex(x), *rest)
             for equation, *rest in (
-                ("...j->...", ),
+                ("...j->...",),
                 ("ij, jk", torch.view_as_complex(y)),
                 ("ij,jk,jk->ki", torch.view_as_complex(y), torch.view_as_complex(y)),
             )
@@ -170,13 +174,17 @@ COMPLEX_CASES = {
         (ramp(5, 4, 2), ramp(4, 2, 2)),
     ),
     "Fourier layer": (fourier, (ramp(2, 4, 8), ramp(4, 3, 3, 2)), (ramp(5, 4, 8), ramp(4, 3, 3, 2))),
-}  # fmt: skip
+}
 
 # Calls of the same operators that torch's exporter translates rightly.
 KEPT = {
     "places": (lambda x: (x.argmax(), x.argmin(1, keepdim=True)), (ramp(3, 4),), (ramp(5, 6),)),
     "cross product": (lambda x: (torch.cross(x, x + 1), torch.cross(x, x + 2, dim=-1)), (ramp(5, 3),), (ramp(4, 3),)),
-    "shifted integers": (lambda x: (x >> 1, x << 1, torch.bitwise_right_shift(x, x)), (torch.tensor([3, -5, 1]),), None),
+    "shifted integers": (
+        lambda x: (x >> 1, x << 1, torch.bitwise_right_shift(x, x)),
+        (torch.tensor([3, -5, 1]),),
+        None,
+    ),
     "sorted integers": (lambda x: (*x.sort(1), x.topk(2)[0]), (ramp(3, 4).int(),), (ramp(5, 4).int(),)),
     "sum of products": (lambda x, y: torch.einsum("ij,jk->ik", x, y), (ramp(3, 4), ramp(4, 2)), None),
     "squeezed": (lambda x: (x.squeeze(1), x.squeeze()), (ramp(3, 1, 5),), (ramp(2, 1, 5),)),
@@ -185,12 +193,24 @@ KEPT = {
         (ramp(3, 4), MASK, torch.tensor([0, 2])),
         (ramp(5, 4), OTHER_MASK, torch.tensor([1, 2, 4])),
     ),
-    "scattered": (lambda x, i: (x.scatter(1, i, x[:, :2]), x.scatter_add(1, i, x[:, :2])), (ramp(3, 4), torch.tensor([[0, 1]] * 3)), None),
-    "expanded": (lambda x: (x[:1].expand(x.shape[0], -1), x[:1].expand(2, x.shape[0], 4)), (ramp(3, 4),), (ramp(5, 4),)),
-    "zeros": (lambda x: (x.new_zeros(2), torch.zeros_like(x), torch.full((x.shape[0],), 2.0)), (ramp(3, 4),), (ramp(5, 4),)),
+    "scattered": (
+        lambda x, i: (x.scatter(1, i, x[:, :2]), x.scatter_add(1, i, x[:, :2])),
+        (ramp(3, 4), torch.tensor([[0, 1]] * 3)),
+        None,
+    ),
+    "expanded": (
+        lambda x: (x[:1].expand(x.shape[0], -1), x[:1].expand(2, x.shape[0], 4)),
+        (ramp(3, 4),),
+        (ramp(5, 4),),
+    ),
+    "zeros": (
+        lambda x: (x.new_zeros(2), torch.zeros_like(x), torch.full((x.shape[0],), 2.0)),
+        (ramp(3, 4),),
+        (ramp(5, 4),),
+    ),
     "slices": (lambda x: written(x, slice(1), value=0.0), (ramp(3, 4),), (ramp(5, 4),)),
     "LSTM": (torch.nn.LSTM(5, 4), (ramp(4, 2, 5),), (ramp(4, 3, 5),)),
-}  # fmt: skip
+}
 
 
 class Calls(torch.nn.Module):
@@ -215,7 +235,7 @@ def flat(result):
 
 
 def given(cases, index):
-    return tuple(arg for case in cases.values() for arg in case[index] or case[1])
+    return tuple(arg.clone() for case in cases.values() for arg in case[index] or case[1])
 
 
 def exported(cases, *, dynamic=False, **arguments):
@@ -295,18 +315,21 @@ def test_what_torch_translates_rightly_is_left_to_it(dynamic):
 def test_what_explain_says_of_them():
     def explained(cases):
         found = exporters.explain(Calls(cases).eval(), given(cases, 1))
-        return {item.operator: item.by for item in found}
+        assert not found.problem
+        return {(item.operator, item.by) for item in found}
 
-    kernels = {name for name, by in explained(CASES).items() if by == "kernel"}
+    # Torch's exporter cannot prepare sizes that data tells beside some of the others.
+    by_data = {"expanded by data": CASES["expanded by data"]}
+    real = explained(by_data) | explained({name: case for name, case in CASES.items() if name not in by_data})
+
+    kernels = {name for name, by in real if by == "kernel"}
     assert kernels >= {
         *("aten::argmax", "aten::argmin", "aten::cross", "aten::__rshift__.Scalar", "aten::sort", "aten::sort.stable"),
         *("aten::topk", "aten::einsum", "aten::squeeze.dim", "aten::index_put", "aten::scatter_add", "aten::expand"),
-        *("aten::lstm.input",),
+        *("aten::scatter.src", "aten::scatter_reduce.two", "aten::lstm.input"),
     }
-    assert "fallback" not in explained(CASES).values()
-    assert set(explained(KEPT).values()) == {"torch"}
-    assert explained(COMPLEX_CASES)["aten::zeros"] == "kernel"
-    assert explained(COMPLEX_CASES)["aten::einsum"] == "kernel"
+    assert {by for _, by in real | explained(COMPLEX_CASES)} == {"torch", "kernel"}
+    assert {by for _, by in explained(KEPT)} == {"torch"}
 
 
 def test_verification_leaves_them_alone():
@@ -317,8 +340,12 @@ def test_verification_leaves_them_alone():
 
 
 def test_a_cross_product_whose_dimension_only_a_run_tells(model):
-    module, x, shape = model(torch.cross), ramp(3, 3, 5), dict.fromkeys(range(3), torch.export.Dim.AUTO)
-    arguments = {"dynamic_shapes": ((shape, shape),), "verbose": False}
+    module, x, shape = (
+        model(lambda x, y: torch.cross(x, y)),
+        ramp(3, 3, 5),
+        dict.fromkeys(range(3), torch.export.Dim.AUTO),
+    )
+    arguments = {"dynamic_shapes": (shape, shape), "verbose": False}
     with pytest.raises(exporters.ExportError, match=r"the first dimension of size 3, and none is fixed; give it dim="):
         exporters.export(module, (x, x + 1), **arguments)
     program = exporters.export(module, (x, x + 1), fallback=True, **arguments)
