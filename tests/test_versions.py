@@ -15,13 +15,16 @@ F32 = NDArray[np.float32]
 X = np.arange(3, dtype=np.float32)
 
 
+def declare(version: int, result: int) -> None:
+    @onnx_op("versions::Which", version=version)
+    def which(x: F32, *, result: int = result) -> F32:
+        return x * 0 + result
+
+
 @pytest.fixture(autouse=True)
 def versions() -> None:
     for version in (2, 7, 5):
-
-        @onnx_op("versions::Which", version=version)
-        def which(x: F32, *, version: int = version) -> F32:
-            return x * 0 + version
+        declare(version, version)
 
 
 @pytest.mark.parametrize(("opset", "expected"), [(2, 2), (3, 2), (4, 2), (5, 5), (6, 5), (7, 7), (100, 7)])
@@ -66,10 +69,7 @@ def test_registered_options_see_the_highest_version() -> None:
 
 
 def test_a_version_declared_again_replaces_that_version_alone() -> None:
-    @onnx_op("versions::Which", version=5)
-    def which(x: F32, *, other: float = 55.0) -> F32:
-        return x * 0 + np.float32(other)
-
+    declare(5, 55)
     results = []
     for opset in (2, 5, 7):
         session = pyops.InferenceSession(chain("versions::Which", domains={"versions": opset}))

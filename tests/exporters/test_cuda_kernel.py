@@ -44,8 +44,8 @@ def cupy(monkeypatch):
     return cupy_on_host
 
 
-def declare(function: Any, **options: Any) -> Any:
-    return onnx_op("torchcuda::Op", device_types=("cuda",), **options)(function)
+def declare(function: Any, name: str = "Op", **options: Any) -> Any:
+    return onnx_op(f"torchcuda::{name}", device_types=("cuda",), **options)(function)
 
 
 def copies(cupy: Any) -> int:
@@ -114,7 +114,7 @@ def test_no_out_for_a_shape_that_only_the_kernel_tells(cupy) -> None:
         (positive, lambda x: x.like(shape=(pyops.shapes.new_dim(),))),
         (parts, lambda x: (x, x)),
     ):
-        op = declare(kernel)
+        op = declare(kernel, kernel.__name__)
         op.register_shape_inference(shapes)
         assert [y.tolist() for y in cuda_kernel.call(op, [X], {}, CPU)] == [[1, 2, 3]] * len(outs)
     assert outs == [None, None]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import exporters
 from pyops import onnx_op, shapes
-from pyops.errors import ShapeInferenceError
+from pyops.errors import RedeclarationWarning, ShapeInferenceError
 from tests.exporters.declared import declare
 from tests.scripts import run_script
 
@@ -271,10 +271,11 @@ def test_a_replaced_kernel_takes_effect(torch_add_round):
     x = torch.ones(2)
     assert torch_add_round(x).tolist() == [2, 2]
 
-    @onnx_op("customop::AddRound")
     def changed(x: NDArray[T], *, decimals: int = 0) -> NDArray[T]:
         return x * 0
 
+    with pytest.warns(RedeclarationWarning, match=r"changed .*, and was add_round "):
+        onnx_op("customop::AddRound")(changed)
     assert torch_add_round(x).tolist() == [0, 0]
     with pytest.raises(ShapeInferenceError, match=r"no shape function; register one"):
         torch.export.export(Calls(torch_add_round), (x,))
@@ -295,11 +296,13 @@ def test_registering_again_replaces(torch_add_round):
 
     x = torch.ones(2)
     torch.library.opcheck(torch_add_round, (x,))
-    again = exporters.custom_op(declare(scaled, "customop::AddRound"), "customop::add_round")
+    with pytest.warns(RedeclarationWarning, match=r"scaled .*, and was add_round "):
+        again = exporters.custom_op(declare(scaled, "customop::AddRound"), "customop::add_round")
     assert again(x, x, by=3).tolist() == [6, 6]
     assert torch.ops.customop.add_round(x, x, by=3).tolist() == [6, 6]
     torch.library.opcheck(again, (x, x), {"by": 3})
-    first = exporters.custom_op(declare(add_round, "customop::AddRound"), "customop::add_round")
+    with pytest.warns(RedeclarationWarning, match=r"add_round .*, and was .*scaled "):
+        first = exporters.custom_op(declare(add_round, "customop::AddRound"), "customop::add_round")
     assert first(x).tolist() == [2, 2]
     assert torch_add_round(x).tolist() == [2, 2]
 

@@ -16,6 +16,7 @@ from torch.onnx.testing import assert_onnx_program
 import exporters
 import pyops
 from pyops import onnx_op, shapes
+from pyops.errors import RedeclarationWarning
 from tests.exporters.declared import same
 
 T = TypeVar("T", np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
@@ -223,7 +224,8 @@ def test_redefinition(export, torch_add_round, model):
     x = torch.ones(2)
     before = export(model(lambda x: torch_add_round(x)), (x,))
     assert before(x)[0].tolist() == [2, 2]
-    op = onnx_op("export::AddRound")(subtract)
+    with pytest.warns(RedeclarationWarning, match=r"subtract .*, and was .*add_round "):
+        op = onnx_op("export::AddRound")(subtract)
     op.register_shape_inference(same)
     with pytest.raises(exporters.ExportError, match=r"declared again with another signature.*exporters.custom_op"):
         export(model(lambda x: torch_add_round(x)), (x,))
