@@ -31,10 +31,10 @@ from . import (
     resolution,
     session_devices,
 )
-from .engines import extensions, extensions_plain, native
+from .engines import extensions_plain, extensions_session, native
 from .engines.choice import Engine, choose
 from .engines.extensions_plain import get_library_path as get_library_path
-from .engines.extensions_registry import domains as published_domains
+from .engines.extensions_registry import published_domains
 from .errors import InputError, ModelError
 from .interrupts import interrupts_deferred
 from .model import ModelSource
@@ -122,12 +122,12 @@ class InferenceSession(onnxruntime.InferenceSession):
             raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
         session_devices.check_available(providers)
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
-        self._extensions: extensions.SessionHost | None = None
-        self._host: native.SessionHost | extensions.SessionHost
+        self._extensions: extensions_session.SessionHost | None = None
+        self._host: native.SessionHost | extensions_session.SessionHost
         if engine == "extensions":
             others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
             fresh = sess_options is None
-            self._host = self._extensions = extensions.SessionHost(options, source, resolved.ops, others, fresh)
+            self._host = self._extensions = extensions_session.SessionHost(options, source, resolved.ops, others, fresh)
             weakref.finalize(self, self._extensions.forget).atexit = False
         else:
             self._host = native.SessionHost(options, source, resolved.ops, taken)
@@ -244,9 +244,21 @@ class InferenceSession(onnxruntime.InferenceSession):
         run = super().run_with_ortvaluevector
         self._reraising(lambda run_options: run(run_options, *args), run_options)
 
+    def run_async(
+        self, output_names: Any, input_feed: Any, callback: Any, user_data: Any, run_options: Any = None
+    ) -> None:
+        """As in ``onnxruntime.InferenceSession``; `callback` gets the text of a kernel's exception."""
+        run = super().run_async
+        if self._extensions is None:
+            run(output_names, input_feed, callback, user_data, run_options)
+        else:
+            self._extensions.run_async(
+                lambda callback: run(output_names, input_feed, callback, user_data, run_options), callback
+            )
+
     def _reraising(self, run: Callable[[Any], R], run_options: Any) -> R:
         if self._extensions is not None:
-            return run(run_options or extensions.run_options(quiet=self._quiet_run is not None))
+            return self._extensions.run(run, run_options, quiet=self._quiet_run is not None)
         native.arm()
         try:
             return run(run_options or self._quiet_run)

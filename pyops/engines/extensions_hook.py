@@ -2,27 +2,35 @@
 
 It calls ``hook(op_id, inputs, attributes)`` and converts the result to a tuple: the id, then a shape
 and the flat elements of each output. It has no place for an error, and an exception that leaves the
-hook ends the process: it is left with the run that the call belongs to.
+hook ends the process. So a failing kernel is answered with outputs without elements; its exception is left
+with the run that the call belongs to, if that is of a session of ours, and else goes to the log.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
+import logging
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
-from . import extensions_runs as runs
+from .. import failures
+from ..errors import MissingDependencyError
+from ..interrupts import interrupts_deferred
+from . import extensions_registry as registry
 from . import guard
 
 Answer = Callable[[], Iterator[Any]]
 """What gives an iterator over the result; calling it, and the iterator, run no bytecode."""
 
 # It stands for the outputs of any op, whatever their types: only those that the node has are read.
-MOST_OUTPUTS = 256
-NOTHING: Answer = (0, *((0,), np.empty(0, np.uint8)) * MOST_OUTPUTS).__iter__
+NOTHING: Answer = (0, *((0,), np.empty(0, np.uint8)) * registry.MOST_OUTPUTS).__iter__
 
 
 class HookCall(ctypes.Structure):
@@ -65,18 +73,6 @@ def add_target(target: Target) -> int:
     return number
 
 
-def install() -> None:
-    """Make onnxruntime-extensions call this hook; functions declared with its own ``onnx_op`` go on to its own.
-
-    From then on what kernels raise comes out of the methods of ``onnxruntime.InferenceSession``.
-    """
-    from onnxruntime_extensions import PyCustomOpDef
-
-    PyCustomOpDef.install_hooker(HookCall)
-    runs.watch_all(arm)
-    arm()
-
-
 def _call_theirs(call: HookCall) -> Answer:
     from onnxruntime_extensions import _ocos
 
@@ -84,9 +80,90 @@ def _call_theirs(call: HookCall) -> Answer:
     return result
 
 
+class Run:
+    """One call of a session of ours, and what a kernel raised in it first.
+
+    Parameters
+    ----------
+    host : object
+        The session's.
+    spreads : bool
+        Whether kernels run in threads of ONNX Runtime's own.
+    options : onnxruntime.RunOptions, optional
+        Of this run alone: it stops where a kernel fails.
+    """
+
+    def __init__(self, host: object, spreads: bool, options: Any = None) -> None:
+        self.host, self.spreads, self.options = host, spreads, options
+        self.thread = threading.get_ident()
+        self.failure: BaseException | None = None
+
+    def fail(self, error: BaseException) -> None:
+        """Keep an exception, and let ONNX Runtime stop before the next node."""
+        if self.failure is None:
+            self.failure = error
+            if self.options is not None:
+                self.options.terminate = True
+
+
+running: list[Run] = []
+"""The calls of our sessions that are in progress."""
+
+
+def _runs(host: object = None) -> list[Run]:
+    """Return the runs that a kernel may belong to: this thread's last, or those of `host` that have threads elsewhere.
+
+    In those of ONNX Runtime's own nothing tells which run it is.
+    """
+    runs, here = tuple(running), threading.get_ident()
+    mine = [run for run in runs if run.thread == here]
+    return mine[-1:] or [run for run in runs if run.spreads and host in (None, run.host)]
+
+
+def has_failed(host: object) -> bool:
+    """Return whether a kernel that is called now, in a session of `host`, belongs to a run that failed."""
+    return any(run.failure for run in _runs(host))
+
+
+def fail(error: BaseException, host: object = None) -> None:
+    """Let the run that a kernel belongs to raise an exception; log it where there is none."""
+    runs = _runs(host)
+    if not runs:
+        log(error)
+    failures.remember(error)
+    for run in runs:
+        run.fail(error)
+
+
+def log(error: BaseException) -> None:
+    """Tell of an exception in a session that has no way to raise it."""
+    failures.remember(error)
+    _logger.error(
+        "an op failed in a session that cannot raise its exception; its outputs have no elements", exc_info=error
+    )
+
+
+_logger = logging.getLogger("pyops")
+
+
+class _Unreported(threading.local):
+    """By number, this thread's exceptions that were raised where not even a function could be called."""
+
+    def __init__(self) -> None:
+        self.errors: dict[int, BaseException] = {}
+
+    def take(self) -> list[BaseException]:
+        errors = list(self.errors.values())
+        self.errors.clear()
+        return errors
+
+
+unreported = _Unreported()
+
+
 class _Reporter:
     def report(self, error: BaseException) -> Answer:
-        runs.fail(error)
+        fail(error)
         return NOTHING
 
     def spares(self) -> list[tuple[Answer, int]]:
@@ -94,7 +171,7 @@ class _Reporter:
 
     @property
     def slots(self) -> dict[int, BaseException]:
-        return runs.this_thread.unreported
+        return unreported.errors
 
 
 _SPARES = 8
@@ -123,3 +200,69 @@ def _descend(levels: int) -> None:
         _descend(levels - 1)
     else:
         _guard.arm()
+
+
+def library() -> Any:
+    """Return onnxruntime-extensions, with the hook in place.
+
+    Functions declared with its own ``onnx_op`` go on to its own hook.
+
+    Raises
+    ------
+    MissingDependencyError
+        It is not installed.
+    """
+    try:
+        import onnxruntime_extensions
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"this needs onnxruntime-extensions, which cannot be imported ({error}); pip install onnxruntime-extensions"
+        ) from error
+    onnxruntime_extensions.PyCustomOpDef.install_hooker(HookCall)
+    arm()
+    with registry.lock, interrupts_deferred():
+        _run_once(onnxruntime_extensions.get_library_path())
+    return onnxruntime_extensions
+
+
+@functools.cache
+def _run_once(path: str) -> None:
+    # When its C++ makes an array for the first time, it runs Python code of NumPy's, where an interrupt would end the
+    # process.
+    import onnx
+
+    domain = registry.place((registry.Types((1,), (1,)),), add_target(lambda call: (0, (1,), call.inputs[0]).__iter__))
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(path)
+    model = onnx.parser.parse_model(_FIRST_MODEL.format(domain)).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session.run(None, {"x": np.zeros(1, np.float32)})
+
+
+_FIRST_MODEL = """
+<ir_version: 8, opset_import: ["" : 17, "{0}" : 1]>
+first (float[1] x) => (float[1] y) {{ y = {0}.Kernel <pyops_node = ""> (x) }}
+"""
+
+
+# By session options that hold the library by our doing, how much was in its registry then.
+_holding: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+def add_library(options: Any) -> int:
+    """Let sessions of `options` see what is in the registry, unless they hold the library by our doing already.
+
+    Returns
+    -------
+    int
+        How much was in the registry when they got it.
+    """
+    if options not in _holding:
+        options.register_custom_ops_library(library().get_library_path())
+        _holding[options] = registry.size()
+    return _holding[options]
+
+
+def has_library(options: Any) -> bool:
+    """Return whether session options hold the library by our doing."""
+    return options in _holding
