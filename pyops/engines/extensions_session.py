@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import onnxruntime
 
 from .. import failures
+from ..builtin import ONNX_DOMAIN
 from ..errors import EngineError, InputError, OutputError
 from ..hosting import Host
 from ..model import Model
@@ -141,6 +142,8 @@ class SessionHost:
         self._spreads = options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
         hosts = {key: Host(place, PLACE_TYPE, ops[key]) for key, place in places.items()}
         self.model = source.inlined(hosts).hosted(hosts, self._mark)
+        if hosts:
+            _forget_shapes(self.model, set(places.values()))
         types = [parameter for op in ops.values() for parameter in op.signature.type_parameters]
         self._has_strings = any(STRING in parameter.dtypes for parameter in types)
         for name, tensor in source.constants() if self._has_strings else ():
@@ -245,6 +248,53 @@ class SessionHost:
         for name, value in feed.items() if self._has_strings else ():
             if isinstance(value, (list, np.ndarray)) and (array := np.asarray(value)).dtype.kind in "OUST":
                 _check_strings(f"input {name!r}", array.flat)
+
+
+# ONNX Runtime has memory ready for a value whose shape it knows, or that the caller bound, and where a kernel's output
+# does not fit in, onnxruntime-extensions ends the process. So no output of ours has a known shape, and what leaves a
+# graph is copied to its place by ONNX Runtime's own operators, which its optimizers leave alone.
+def _forget_shapes(model: Model, domains: Set[str]) -> None:
+    for root, holder in ((model.proto.graph, model.proto), *((function, function) for function in model.proto.functions)):
+        opset = [item.version for item in holder.opset_import if item.domain in ("", ONNX_DOMAIN)]
+        if not opset:
+            holder.opset_import.add(domain="", version=_SEQUENCES)
+        elif opset[0] < _SEQUENCES:
+            continue
+        for graph in _graphs(root):
+            ours = [node for node in graph.node if node.domain in domains]
+            names = {name for node in ours for name in node.output}
+            others = [info for info in graph.value_info if info.name not in names]
+            del graph.value_info[:]
+            graph.value_info.extend(others)
+            leaving = names.intersection(getattr(output, "name", output) for output in graph.output)
+            for node in ours:
+                for index, name in enumerate(node.output):
+                    if name in leaving:
+                        node.output[index] = inner = f"_pyops_inner_{name}"
+                        graph.node.extend(_copy(inner, to=name))
+    model.source = model.proto.SerializeToString()
+
+
+_SEQUENCES = 11  # the first ONNX opset with sequences
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _graphs(inner)
+
+
+def _copy(name: str, to: str) -> list[Any]:
+    from onnx import helper, numpy_helper
+
+    first, values = f"{name}_first", f"{name}_values"
+    return [
+        helper.make_node("Constant", [], [first], value=numpy_helper.from_array(np.array(0))),
+        helper.make_node("SequenceConstruct", [name], [values]),
+        helper.make_node("SequenceAt", [values, first], [to]),
+    ]
 
 
 def _check_strings(where: str, texts: Iterable[Any]) -> None:
