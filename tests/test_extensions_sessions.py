@@ -1,5 +1,6 @@
 """Sessions with the extensions engine: what their kernels raise, and what they share by the library that they hold."""
 
+import queue
 import warnings
 
 import numpy as np
@@ -223,3 +224,76 @@ def test_warnings_are_not_raised_by_what_works():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         session(chain("ext::Quiet")).run(None, {"x": x})
+
+
+def test_run_async_hands_the_exceptions_text_to_the_callback():
+    @onnx_op("ext::Negative")
+    def negative(x: F32) -> F32:
+        if x[0] < 0:
+            raise ValueError("is negative")
+        return x
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    living = session(chain("ext::Negative"), options)
+    with pytest.raises(ValueError, match="x"):  # a run that does not start, and leaves nothing of itself
+        living.run_async(None, {}, print, None)
+    for given, wanted in [(x, None), (x - 1, "ValueError: is negative"), (x, None)]:
+        answers: queue.Queue[tuple[list[np.ndarray], str, str]] = queue.Queue()
+        living.run_async(None, {"x": given}, lambda *answer, to=answers: to.put(answer), "mine")
+        outputs, data, error = answers.get(timeout=30)
+        assert data == "mine"
+        assert [y.tolist() for y in outputs] == ([] if wanted else [given.tolist()])
+        assert (wanted in error and "ext::Negative" in error) if wanted else error == ""
+
+
+BRANCH = """y = If (c) <then_branch = yes () => (float[3] a) { a = ext.Op(x) },
+                        else_branch = no () => (float[3] b) { b = Neg(x) }>"""
+REUSED = "a = Sin(x)  b = Cos(a)  d = ext.Op(b)  e = Sin(d)  y = ext.Op(e)"
+# Where ONNX Runtime has memory ready for the output of a kernel.
+READY = {
+    "bound": ("y = ext.Op(x)", "", True),
+    "bound-and-used": ("y = ext.Op(x)  z = Neg(y)", "", True),
+    "branch": (BRANCH, "", False),
+    "used-again": (REUSED, "<float[3] a, float[3] b, float[3] d, float[3] e>", False),
+    "function": ("y = local.Call(x)", "", True),
+}
+
+
+@pytest.mark.parametrize(("body", "values", "bound"), READY.values(), ids=READY.keys())
+def test_an_output_of_another_shape_than_onnxruntime_has_memory_for_is_an_error(body, values, bound):
+    script = f'''
+Mood = ["raise"]
+
+@onnx_op("ext::Op")
+def op(x: F32) -> F32:
+    if Mood[0] == "raise":
+        raise ValueError("no")
+    return np.ones(Mood[0], np.float32)
+
+model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "ext": 1, "local": 1]>
+    main (float[3] x, bool c) => (float[3] y) {values} {{ {body} }}
+    <domain: "local", opset_import: ["ext": 1]> Call (x) => (y) {{ y = ext.Op(x) }}""")
+session = pyops.InferenceSession(model, engine="extensions")
+
+def run():
+    if not {bound}:
+        return session.run(None, {{"x": x, "c": np.array(True)}})
+    output = onnxruntime.OrtValue.ortvalue_from_numpy(x)
+    binding = session.io_binding()
+    for name, value in [("x", x), ("c", np.array(True))]:
+        binding.bind_cpu_input(name, value)
+    binding.bind_ortvalue_output("y", output)
+    session.run_with_iobinding(binding)
+    return [output.numpy()]
+
+attempt(run)
+Mood[0] = 100000
+try:
+    run()
+except Exception as error:
+    print("shape" in str(error).lower())
+Mood[0] = 3
+attempt(run)
+'''
+    run_plain_script(PREAMBLE + script, "ValueError no\nTrue\n[[1.0, 1.0, 1.0]]")
