@@ -27,7 +27,8 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
     if engine == "extensions" and is_twice:
         twice = EngineError(
             "the extensions engine registers onnxruntime-extensions' library itself, and a library that the options "
-            f"hold already has the same domains; leave it out of the options ({error})"
+            "hold already has the same domains; leave it out of the options, or register pyops.get_library_path() in "
+            f"new ones once the ops are declared ({error})"
         )
         twice.__cause__ = error
         return twice

@@ -35,7 +35,7 @@ from .engines import extensions_plain, extensions_session, native
 from .engines.choice import Engine, choose
 from .engines.extensions_plain import get_library_path as get_library_path
 from .engines.extensions_registry import published_domains
-from .errors import InputError, ModelError
+from .errors import EngineError, InputError, ModelError
 from .interrupts import interrupts_deferred
 from .model import ModelSource
 from .op import Op
@@ -244,17 +244,17 @@ class InferenceSession(onnxruntime.InferenceSession):
         run = super().run_with_ortvaluevector
         self._reraising(lambda run_options: run(run_options, *args), run_options)
 
-    def run_async(
-        self, output_names: Any, input_feed: Any, callback: Any, user_data: Any, run_options: Any = None
-    ) -> None:
-        """As in ``onnxruntime.InferenceSession``; `callback` gets the text of a kernel's exception."""
-        run = super().run_async
-        if self._extensions is None:
-            run(output_names, input_feed, callback, user_data, run_options)
-        else:
-            self._extensions.run_async(
-                lambda callback: run(output_names, input_feed, callback, user_data, run_options), callback
-            )
+    def run_async(self, *args: Any, **kwargs: Any) -> None:
+        """As in ``onnxruntime.InferenceSession``; the callback gets the text of a kernel's exception.
+
+        Raises
+        ------
+        EngineError
+            The engine is onnxruntime-extensions, where nothing tells to which run a kernel belongs.
+        """
+        if self._extensions is not None:
+            raise EngineError("the extensions engine has no run_async; call run in a thread of your own")
+        super().run_async(*args, **kwargs)
 
     def _reraising(self, run: Callable[[Any], R], run_options: Any) -> R:
         if self._extensions is not None:

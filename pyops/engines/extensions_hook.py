@@ -2,8 +2,8 @@
 
 It calls ``hook(op_id, inputs, attributes)`` and converts the result to a tuple: the id, then a shape
 and the flat elements of each output. It has no place for an error, and an exception that leaves the
-hook ends the process. So a failing kernel is answered with outputs without elements; its exception is left
-with the run that the call belongs to, if that is of a session of ours, and else goes to the log.
+hook ends the process. So a failing kernel is answered with outputs without elements, and its exception is left
+with the run of this thread, which raises it, if that is of a session of ours; else it goes to the log.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnxruntime
 
 from .. import failures
-from ..errors import MissingDependencyError
+from ..errors import EngineError, MissingDependencyError
 from ..interrupts import interrupts_deferred
 from . import extensions_registry as registry
 from . import guard
 
+R = TypeVar("R")
 Answer = Callable[[], Iterator[Any]]
 """What gives an iterator over the result; calling it, and the iterator, run no bytecode."""
 
@@ -80,59 +81,66 @@ def _call_theirs(call: HookCall) -> Answer:
     return result
 
 
-class Run:
-    """One call of a session of ours, and what a kernel raised in it first.
+class _Run:
+    """One call of a session of ours, and what a kernel raised in it first."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+        self.failure: BaseException | None = None
+
+
+class _ThisThread(threading.local):
+    def __init__(self) -> None:
+        self.runs: list[_Run] = []
+        # By number, exceptions that were raised where not even a function could be called.
+        self.unreported: dict[int, BaseException] = {}
+
+
+this_thread = _ThisThread()
+
+
+def watch(function: Callable[[], R], options: Any = None) -> R:
+    """Return what `function`, a call of a session of ours, returns; raise what a kernel raises in it.
 
     Parameters
     ----------
-    host : object
-        The session's.
-    spreads : bool
-        Whether kernels run in threads of ONNX Runtime's own.
     options : onnxruntime.RunOptions, optional
-        Of this run alone: it stops where a kernel fails.
+        Of this run alone: it then stops where a kernel fails.
     """
-
-    def __init__(self, host: object, spreads: bool, options: Any = None) -> None:
-        self.host, self.spreads, self.options = host, spreads, options
-        self.thread = threading.get_ident()
-        self.failure: BaseException | None = None
-
-    def fail(self, error: BaseException) -> None:
-        """Keep an exception, and let ONNX Runtime stop before the next node."""
-        if self.failure is None:
-            self.failure = error
-            if self.options is not None:
-                self.options.terminate = True
-
-
-running: list[Run] = []
-"""The calls of our sessions that are in progress."""
-
-
-def _runs(host: object = None) -> list[Run]:
-    """Return the runs that a kernel may belong to: this thread's last, or those of `host` that have threads elsewhere.
-
-    In those of ONNX Runtime's own nothing tells which run it is.
-    """
-    runs, here = tuple(running), threading.get_ident()
-    mine = [run for run in runs if run.thread == here]
-    return mine[-1:] or [run for run in runs if run.spreads and host in (None, run.host)]
+    _descend(_LEVELS)
+    run = _Run(options)
+    this_thread.runs.append(run)
+    try:
+        result = function()
+    except Exception:  # ONNX Runtime's, of whatever type
+        if run.failure is None and not this_thread.unreported:
+            raise
+    finally:
+        this_thread.runs.remove(run)
+    # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
+    failed = [error for error in (run.failure, *this_thread.unreported.values()) if error is not None]
+    run.failure = None
+    this_thread.unreported.clear()
+    if failed:
+        raise failed.pop(0)
+    return result
 
 
-def has_failed(host: object) -> bool:
-    """Return whether a kernel that is called now, in a session of `host`, belongs to a run that failed."""
-    return any(run.failure for run in _runs(host))
+def has_failed() -> bool:
+    """Return whether a kernel that is called now, in a session of ours, belongs to a run that failed."""
+    return any(run.failure for run in this_thread.runs[-1:])
 
 
-def fail(error: BaseException, host: object = None) -> None:
-    """Let the run that a kernel belongs to raise an exception; log it where there is none."""
-    runs = _runs(host)
-    if not runs:
-        log(error)
+def fail(error: BaseException) -> None:
+    """Let the run of ours that a kernel belongs to raise an exception; log it where there is none."""
+    if not this_thread.runs:
+        return log(error)
     failures.remember(error)
-    for run in runs:
-        run.fail(error)
+    run = this_thread.runs[-1]
+    run.failure = run.failure or error
+    if run.options is not None:
+        run.options.terminate = True
+    return None
 
 
 def log(error: BaseException) -> None:
@@ -143,22 +151,13 @@ def log(error: BaseException) -> None:
     )
 
 
+def log_unreported() -> None:
+    """Tell of this thread's exceptions that could not be told of when they were raised."""
+    while this_thread.unreported:
+        log(this_thread.unreported.popitem()[1])
+
+
 _logger = logging.getLogger("pyops")
-
-
-class _Unreported(threading.local):
-    """By number, this thread's exceptions that were raised where not even a function could be called."""
-
-    def __init__(self) -> None:
-        self.errors: dict[int, BaseException] = {}
-
-    def take(self) -> list[BaseException]:
-        errors = list(self.errors.values())
-        self.errors.clear()
-        return errors
-
-
-unreported = _Unreported()
 
 
 class _Reporter:
@@ -171,7 +170,7 @@ class _Reporter:
 
     @property
     def slots(self) -> dict[int, BaseException]:
-        return unreported.errors
+        return this_thread.unreported
 
 
 _SPARES = 8
@@ -180,22 +179,13 @@ _guard = guard.Guard(targets, _Reporter())
 HookCall.__iter__ = property(_guard.callback)
 
 
-def arm() -> None:
-    """Guard this thread's calls of the hook against interrupts from now on.
-
-    Raises
-    ------
-    RecursionError
-        So near the recursion limit that the hook could not even be entered.
-    """
-    _descend(_LEVELS)
-
-
-# As deep as the interpreter goes below `session.run` before the guard catches what is raised.
+# As deep as the interpreter goes below `session.run` before the guard catches what is raised: so near the recursion
+# limit the exception is to come here.
 _LEVELS = 8
 
 
 def _descend(levels: int) -> None:
+    """Guard this thread's calls of the hook against interrupts from now on."""
     if levels:
         _descend(levels - 1)
     else:
@@ -219,7 +209,7 @@ def library() -> Any:
             f"this needs onnxruntime-extensions, which cannot be imported ({error}); pip install onnxruntime-extensions"
         ) from error
     onnxruntime_extensions.PyCustomOpDef.install_hooker(HookCall)
-    arm()
+    _guard.arm()
     with registry.lock, interrupts_deferred():
         _run_once(onnxruntime_extensions.get_library_path())
     return onnxruntime_extensions
@@ -249,20 +239,24 @@ first (float[1] x) => (float[1] y) {{ y = {0}.Kernel <pyops_node = ""> (x) }}
 _holding: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
-def add_library(options: Any) -> int:
-    """Let sessions of `options` see what is in the registry, unless they hold the library by our doing already.
+def has_library(options: Any) -> bool:
+    """Return whether session options hold the library by our doing."""
+    return options in _holding
 
-    Returns
-    -------
-    int
-        How much was in the registry when they got it.
+
+def add_library(options: Any, at_least: int) -> None:
+    """Let sessions of `options` see what is in the registry.
+
+    Raises
+    ------
+    EngineError
+        They hold the library from a time when less than `at_least` was in it.
     """
     if options not in _holding:
         options.register_custom_ops_library(library().get_library_path())
         _holding[options] = registry.size()
-    return _holding[options]
-
-
-def has_library(options: Any) -> bool:
-    """Return whether session options hold the library by our doing."""
-    return options in _holding
+    elif _holding[options] < at_least:
+        raise EngineError(
+            "these SessionOptions hold onnxruntime-extensions' library from before some of the ops were declared, and "
+            "cannot take it twice; pass new SessionOptions"
+        )

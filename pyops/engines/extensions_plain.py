@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import warnings
-import weakref
 from typing import Any
 
 import onnxruntime
@@ -22,8 +21,8 @@ from . import extensions_registry as registry
 from .extensions_session import answer, place_all
 
 _ATTRIBUTE_CODES = {AttributeKind.INT: registry.INT, AttributeKind.STRING: registry.STRING}
-_published: dict[tuple[str, str], AnyOp] = {}
-_told: weakref.WeakSet[AnyOp] = weakref.WeakSet()
+# What is published, or left out.
+_known: dict[tuple[str, str], AnyOp] = {}
 # How much was in the registry when the last op was published.
 _complete_from = 0
 
@@ -78,11 +77,7 @@ def register(options: Any) -> None:
     with registry.lock:
         hook.library()
         _publish(stacklevel=4)
-        if hook.add_library(options) < _complete_from:
-            raise EngineError(
-                "these SessionOptions hold onnxruntime-extensions' library from before some of the ops were declared, "
-                "and cannot take it twice; pass new SessionOptions"
-            )
+        hook.add_library(options, _complete_from)
 
 
 def _publish(stacklevel: int) -> None:
@@ -90,29 +85,22 @@ def _publish(stacklevel: int) -> None:
     plugins.import_all()
     others = {domain for (domain, _), op in adoption.adopted_ops().items() if not adoption.is_shipped(op)}
     operators: dict[str, dict[str, registry.Operator]] = {}
-    refused: dict[AnyOp, str] = {}
-    ops = {(op.domain, op.name): op for op in declared.latest()}
-    for (domain, name), op in ops.items():
-        if _published.get((domain, name)) is op:
-            continue
-        reasons = _obstacles(op.signature, others)
-        if reasons:
-            refused[op] = registry.refusal(op.signature, reasons)
-            registry.hide(domain, name, refused[op])
-            _published.pop((domain, name), None)
+    refused = []
+    changed = {(op.domain, op.name): op for op in declared.latest() if _known.get((op.domain, op.name)) is not op}
+    for (domain, name), op in changed.items():
+        if reasons := _obstacles(op.signature, others):
+            refused.append(registry.refusal(op.signature, reasons))
+            registry.hide(domain, name, refused[-1])
         else:
             codes = {attribute.name: _ATTRIBUTE_CODES[attribute.kind] for attribute in op.signature.attributes}
             target = hook.add_target(functools.partial(_compute, op))
-            choices = registry.choices(op.signature)
-            operators.setdefault(domain, {})[name] = registry.Operator(choices, codes, target)
-    for domain, theirs in operators.items():
-        registry.publish(domain, theirs)
-        _published.update({(domain, name): ops[domain, name] for name in theirs})
+            operators.setdefault(domain, {})[name] = registry.Operator(registry.choices(op.signature), codes, target)
+    for domain, new in operators.items():
+        registry.publish(domain, new)
         _complete_from = registry.size()
-    untold = [line for op, line in refused.items() if op not in _told]
-    _told.update(refused)
-    if untold:
-        warnings.warn("left out:\n" + "\n".join(f"  - {line}" for line in untold), stacklevel=stacklevel)
+    _known.update(changed)
+    if refused:
+        warnings.warn("left out:\n" + "\n".join(f"  - {line}" for line in refused), stacklevel=stacklevel)
 
 
 def _obstacles(signature: Signature, others: set[str]) -> list[str]:
@@ -134,9 +122,8 @@ def _obstacles(signature: Signature, others: set[str]) -> list[str]:
 
 
 def _compute(op: AnyOp, call: hook.HookCall) -> hook.Answer:
-    for error in hook.unreported.take():
-        hook.log(error)
     try:
+        hook.log_unreported()
         given = {name: _attribute(op.signature, name, text) for name, text in call.attributes.items()}
         return answer(op, call, given)
     except BaseException as error:  # which would end the process

@@ -8,7 +8,6 @@ hand on are there all the same.
 from __future__ import annotations
 
 import itertools
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,20 +34,19 @@ R = TypeVar("R")
 class _Node(NamedTuple):
     """A node of a session of ours."""
 
-    host: SessionHost
     name: str
     op: AnyOp
     attributes: Mapping[str, Any]
 
     def compute(self, call: hook.HookCall) -> hook.Answer:
         """Return the outputs of its op, or `hook.NOTHING` where its run has failed, or now fails."""
-        if hook.has_failed(self.host):
+        if hook.has_failed():
             return hook.NOTHING
         try:
             return answer(self.op, call, self.attributes)
         except BaseException as error:  # which would end the process
             add_note(error, describe_node(self.name, self.op.signature, call.inputs))
-            hook.fail(error, self.host)
+            hook.fail(error)
             return hook.NOTHING
 
     def timed(self, clock: NodeClock) -> TimedNode:
@@ -107,7 +105,7 @@ class SessionHost:
     Raises
     ------
     EngineError
-        An op cannot be hosted here.
+        An op cannot be hosted here, nor a model in ORT format, nor the parallel execution mode.
     """
 
     def __init__(
@@ -123,11 +121,13 @@ class SessionHost:
                 "the extensions engine rewrites the model, which must be an ONNX model and not in ORT format; "
                 "use engine='native'"
             )
-        refused = [
-            registry.refusal(op.signature, reasons)
-            for op in ops.values()
-            if (reasons := registry.obstacles(op.signature))
-        ]
+        if options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL:
+            raise EngineError(
+                "the extensions engine cannot tell to which run a kernel belongs in threads of ONNX Runtime's own; "
+                "leave execution_mode ORT_SEQUENTIAL, or use engine='native'"
+            )
+        found = {op.signature: registry.obstacles(op.signature) for op in ops.values()}
+        refused = [registry.refusal(signature, reasons) for signature, reasons in found.items() if reasons]
         if refused:
             lines = "\n".join(f"  - {line}" for line in refused)
             raise EngineError(f"the extensions engine cannot host the model's ops:\n{lines}")
@@ -139,7 +139,6 @@ class SessionHost:
             if not fresh:
                 place_all(declared)
         self._fresh, self._options = fresh, options
-        self._spreads = options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
         hosts = {key: Host(place, PLACE_TYPE, ops[key]) for key, place in places.items()}
         self.model = source.inlined(hosts).hosted(hosts, self._mark)
         if hosts:
@@ -151,7 +150,7 @@ class SessionHost:
 
     def _mark(self, node: Any, op: AnyOp) -> None:
         key = str(next(_numbers))
-        _computes[key] = _Node(self, node.name, op, read_attributes(node, op.signature)).compute
+        _computes[key] = _Node(node.name, op, read_attributes(node, op.signature)).compute
         self._keys.append(key)
         node.ClearField("attribute")
         node.attribute.add(name=registry.NODE, type=3, s=key.encode())
@@ -160,27 +159,17 @@ class SessionHost:
         node.output.extend(name or f"_pyops_{key}_{index}" for index, name in enumerate(names))
 
     def create(self, function: Callable[[], None]) -> None:
-        """Create the session by `function`; what a kernel raises meanwhile, for constants, is raised.
-
-        Raises
-        ------
-        EngineError
-            The options hold the library from before some op was declared.
-        """
+        """Create the session by `function`; what a kernel raises meanwhile, for constants, is raised."""
         holds = hook.has_library(self._options)
         if holds or not self._fresh:
             try:
-                return self._watch(hook.Run(self, spreads=False), function)
+                return hook.watch(function)
             except Exception as error:  # ONNX Runtime's, of whatever type
-                if self.raised_by_kernel(error) or _UNREGISTERED not in str(error):
+                lacks_ops = "is not a registered function/op" in str(error) and (not holds or _PLACES in str(error))
+                if self.raised_by_kernel(error) or not lacks_ops:
                     raise
-                if holds and _PLACES in str(error):
-                    raise EngineError(
-                        "these SessionOptions hold onnxruntime-extensions' library from before some of the ops were "
-                        "declared, and cannot take it twice; pass new SessionOptions"
-                    ) from error
-        hook.add_library(self._options)
-        return self._watch(hook.Run(self, spreads=False), function)
+        hook.add_library(self._options, registry.size())
+        return hook.watch(function)
 
     def raised_by_kernel(self, error: Exception) -> list[BaseException]:
         """Return the exception of a kernel, if `create` raised that."""
@@ -194,43 +183,7 @@ class SessionHost:
         own = None if run_options else onnxruntime.RunOptions()
         if own and quiet:
             own.log_severity_level = _FATAL
-        return self._watch(hook.Run(self, self._spreads, own), lambda: function(own or run_options))
-
-    def _watch(self, run: hook.Run, function: Callable[[], R]) -> R:
-        hook.arm()
-        hook.running.append(run)
-        try:
-            result = function()
-        except Exception:  # ONNX Runtime's, of whatever type
-            if run.failure is None and not hook.unreported.errors:
-                raise
-        finally:
-            hook.running.remove(run)
-        # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
-        failed = [*([run.failure] if run.failure else []), *hook.unreported.take()]
-        run.failure = None
-        if failed:
-            raise failed.pop(0)
-        return result
-
-    def run_async(self, function: Callable[[Any], None], callback: Callable[[Any, Any, str], Any]) -> None:
-        """Call ``function(callback)``, which starts the session; `callback` gets the text of what a kernel raises."""
-        run = hook.Run(self, spreads=True)
-        run.thread = None
-
-        def call_back(outputs: Any, user_data: Any, error: str) -> None:
-            hook.running.remove(run)
-            if run.failure is None:
-                callback(outputs, user_data, error)
-            else:
-                callback([], user_data, "".join(traceback.format_exception(run.failure)))
-
-        hook.running.append(run)
-        try:
-            function(call_back)
-        except BaseException:  # it does not start, for whatever reason
-            hook.running.remove(run)
-            raise
+        return hook.watch(lambda: function(own or run_options), own)
 
     def forget(self) -> None:
         """Let go of the nodes; the session is gone."""
@@ -254,10 +207,11 @@ class SessionHost:
 # does not fit in, onnxruntime-extensions ends the process. So no output of ours has a known shape, and what leaves a
 # graph is copied to its place by ONNX Runtime's own operators, which its optimizers leave alone.
 def _forget_shapes(model: Model, domains: Set[str]) -> None:
-    for root, holder in ((model.proto.graph, model.proto), *((function, function) for function in model.proto.functions)):
-        opset = [item.version for item in holder.opset_import if item.domain in ("", ONNX_DOMAIN)]
+    proto: Any = model.proto
+    for root, imports in [(item, item.opset_import) for item in proto.functions] + [(proto.graph, proto.opset_import)]:
+        opset = [item.version for item in imports if item.domain in ("", ONNX_DOMAIN)]
         if not opset:
-            holder.opset_import.add(domain="", version=_SEQUENCES)
+            imports.add(domain="", version=_SEQUENCES)
         elif opset[0] < _SEQUENCES:
             continue
         for graph in _graphs(root):
@@ -272,7 +226,7 @@ def _forget_shapes(model: Model, domains: Set[str]) -> None:
                     if name in leaving:
                         node.output[index] = inner = f"_pyops_inner_{name}"
                         graph.node.extend(_copy(inner, to=name))
-    model.source = model.proto.SerializeToString()
+    model.source = proto.SerializeToString()
 
 
 _SEQUENCES = 11  # the first ONNX opset with sequences
@@ -310,5 +264,4 @@ def _check_strings(where: str, texts: Iterable[Any]) -> None:
 
 
 _FATAL = 4
-_UNREGISTERED = "is not a registered function/op"
 _PLACES = "pyops.extensions"
