@@ -85,6 +85,29 @@ model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17, "plain
     }''')
 plain(model).run(None, {"x": x})
 """,
+    "a-bound-output-of-another-shape-in-a-session-of-ours-of-an-old-opset": """
+model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 10, "plain": 1]>
+    main (float[n] x) => (float[k] y) { y = plain.Op(x) }''')
+session = pyops.InferenceSession(model, engine="extensions")
+binding = session.io_binding()
+binding.bind_cpu_input("x", x)
+binding.bind_ortvalue_output("y", onnxruntime.OrtValue.ortvalue_from_numpy(x[:2]))
+session.run_with_iobinding(binding)
+""",
+    "an-interrupt-where-the-path-was-asked-for-in-another-thread-alone": """
+asking = threading.Thread(target=pyops.get_library_path)
+asking.start()
+asking.join()
+options = onnxruntime.SessionOptions()
+options.register_custom_ops_library(theirs.get_library_path())
+nodes = [helper.make_node("MatMul", ["x", f"t{i}"], [f"t{i + 1}"]) for i in range(15)]  # seconds, in ONNX Runtime alone
+nodes = [helper.make_node("Neg", ["x"], ["t0"]), *nodes, helper.make_node("Op", ["t15"], ["y"], domain="plain")]
+model = make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], {"plain": 1})
+session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+given = {"x": np.zeros((2000, 2000), np.float32)}
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+session.run(None, given)
+""",
     "near-the-recursion-limit": """
 session = plain(chain("plain::Op"))
 
