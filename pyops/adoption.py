@@ -38,11 +38,6 @@ def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
     return found
 
 
-def is_shipped(op: AnyOp | DeclarationError) -> bool:
-    """Return whether onnxruntime-extensions itself declared a function, which nobody asked for."""
-    return isinstance(op, Op) and f"{op.__module__}.".startswith("onnxruntime_extensions.")
-
-
 def taken_domains() -> set[str]:
     """The domains that onnxruntime-extensions' library registers, if it is in use at all."""
     if "onnxruntime_extensions" not in sys.modules:
@@ -72,3 +67,8 @@ def _late_bound(definition: Any) -> Callable[..., Any]:
     functools.update_wrapper(body, definition.body)
     body.__name__ = getattr(definition.body, "__name__", definition.op_type)
     return body
+
+
+def is_shipped(op: AnyOp | DeclarationError) -> bool:
+    """Return whether onnxruntime-extensions itself declared a function, which nobody asked for."""
+    return isinstance(op, Op) and f"{op.__module__}.".startswith("onnxruntime_extensions.")
