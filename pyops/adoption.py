@@ -95,3 +95,8 @@ def _late_bound(definition: Any) -> Callable[..., Any]:
     functools.update_wrapper(body, definition.body)
     body.__name__ = getattr(definition.body, "__name__", definition.op_type)
     return body
+
+
+def is_shipped(op: AnyOp | DeclarationError) -> bool:
+    """Return whether onnxruntime-extensions itself declared a function, which nobody asked for."""
+    return isinstance(op, Op) and f"{op.__module__}.".startswith("onnxruntime_extensions.")

@@ -35,7 +35,8 @@ def ops() -> OpTable:
     >>> [op.name for op in pyops.ops() if op.domain == "listing"]
     ['Twice']
     """
-    found = {(op.domain, op.name, op.version): op for op in adoption.adopted_ops().values() if isinstance(op, Op)}
+    adopted = [op for op in adoption.adopted_ops().values() if isinstance(op, Op) and not adoption.is_shipped(op)]
+    found: dict[tuple[str, str, int], AnyOp] = {(op.domain, op.name, op.version): op for op in adopted}
     for versions in registry.all_versions().values():
         found |= {(op.domain, op.name, op.version): op for op in versions.values()}
     return OpTable((found[key] for key in sorted(found)), _notes())

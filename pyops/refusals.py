@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .builtin import is_builtin
-from .engines import extensions, extensions_carried
+from .engines.extensions_registry import PLACE_TYPE
 from .engines.hosted_types import unsupported_types
 from .errors import EngineError, ModelError
 from .explanations import explanations
@@ -27,20 +27,20 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
     if engine == "extensions" and is_twice:
         twice = EngineError(
             "the extensions engine registers onnxruntime-extensions' library itself, and a library that the options "
-            f"hold already has the same domains; leave it out of the options ({error})"
+            "hold already has the same domains; leave it out of the options, or register pyops.get_library_path() in "
+            f"new ones once the ops are declared ({error})"
         )
         twice.__cause__ = error
         return twice
     lines = [] if is_twice else _unknown_operators(source, resolution)
     # The one op type by which ONNX Runtime knows all ops.
-    hosted_by = extensions.PLACE_TYPE if engine == "extensions" else None
+    hosted_by = PLACE_TYPE if engine == "extensions" else None
     lines += _mistyped_inputs(source, resolution, str(error), hosted_by)
     if not lines:
         lines += explanations(str(error))
-    unsupported = extensions_carried.unsupported_types if engine == "extensions" else unsupported_types
     lacking = "onnxruntime-extensions cannot carry" if engine == "extensions" else "custom operators cannot have"
     for op in resolution.ops.values():
-        missing = ", ".join(unsupported(op.signature))
+        missing = ", ".join(unsupported_types(op.signature, engine))
         if (hosted_by or op.name) in str(error) and (missing or not lines):
             lines.append(f"{op.signature} is declared" + (f"; {lacking} {missing}" if missing else ""))
     if not lines:

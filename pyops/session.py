@@ -32,11 +32,11 @@ from . import (
     resolution,
     session_devices,
 )
-from .engines import extensions, extensions_plain, native
+from .engines import extensions_plain, extensions_session, native
 from .engines.choice import Engine, choose
 from .engines.extensions_plain import get_library_path as get_library_path
-from .engines.extensions_registry import domains as published_domains
-from .errors import InputError, ModelError
+from .engines.extensions_registry import published_domains
+from .errors import EngineError, InputError, ModelError
 from .interrupts import interrupts_deferred
 from .model import ModelSource
 from .op import Op
@@ -124,12 +124,12 @@ class InferenceSession(onnxruntime.InferenceSession):
             raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
         session_devices.check_available(providers)
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
-        self._extensions: extensions.SessionHost | None = None
-        self._host: native.SessionHost | extensions.SessionHost
+        self._extensions: extensions_session.SessionHost | None = None
+        self._host: native.SessionHost | extensions_session.SessionHost
         if engine == "extensions":
             others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
             fresh = sess_options is None
-            self._host = self._extensions = extensions.SessionHost(options, source, resolved.ops, others, fresh)
+            self._host = self._extensions = extensions_session.SessionHost(options, source, resolved.ops, others, fresh)
             weakref.finalize(self, self._extensions.forget).atexit = False
         else:
             self._host = native.SessionHost(options, source, resolved.ops, taken)
@@ -259,9 +259,21 @@ class InferenceSession(onnxruntime.InferenceSession):
         run = super().run_with_ortvaluevector
         self._reraising(lambda run_options: run(run_options, *args), run_options)
 
+    def run_async(self, *args: Any, **kwargs: Any) -> None:
+        """As in ``onnxruntime.InferenceSession``; the callback gets the text of a kernel's exception.
+
+        Raises
+        ------
+        EngineError
+            The engine is onnxruntime-extensions, where nothing tells to which run a kernel belongs.
+        """
+        if self._extensions is not None:
+            raise EngineError("the extensions engine has no run_async; call run in a thread of your own")
+        super().run_async(*args, **kwargs)
+
     def _reraising(self, run: Callable[[Any], R], run_options: Any) -> R:
         if self._extensions is not None:
-            return run(run_options or extensions.run_options(quiet=self._quiet_run is not None))
+            return self._extensions.run(run, run_options, quiet=self._quiet_run is not None)
         if self._keeps_part_of_graph:
             session_devices.refuse_part_of_graph()
         native.arm()

@@ -159,6 +159,15 @@ print(repr(pyops.ops()).splitlines()[1].split()[4])
     run_plain_script(script, "reference")
 
 
+def test_what_onnxruntime_extensions_itself_declares_is_not_listed() -> None:
+    def shipped(x: Any) -> Any:  # as the one that it has where torch is installed
+        return x
+
+    shipped.__module__ = "onnxruntime_extensions._cuops"
+    onnxruntime_extensions.onnx_op(op_type="listing.shipped::Op")(shipped)
+    assert not [op for op in pyops.ops() if op.domain == "listing.shipped"]
+
+
 def test_functions_declared_with_onnxruntime_extensions_are_listed() -> None:
     code = onnxruntime_extensions.PyCustomOpDef.dt_float
 

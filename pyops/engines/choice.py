@@ -11,7 +11,7 @@ import onnxruntime
 
 from ..errors import EngineError
 from ..signature import Signature
-from .extensions_carried import obstacles
+from .extensions_registry import obstacles
 from .hosted_types import choices
 from .session_options import session_options_pointer
 

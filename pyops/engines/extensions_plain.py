@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import functools
 import warnings
-import weakref
 from typing import Any
 
 import onnxruntime
 
-from .. import hosting, plugins, registry
+from .. import adoption, hosting, plugins
+from .. import registry as declared
 from ..attribute import AttributeKind
 from ..builtin import ONNX_DOMAIN
 from ..errors import EngineError
+from ..node import add_note, describe_node
 from ..op import AnyOp
 from ..signature import Signature
 from . import extensions_hook as hook
-from . import extensions_registry
-from .extensions import place_all
-from .extensions_call import compute
-from .extensions_carried import obstacles, refusal
-from .extensions_library import add_library, library
+from . import extensions_registry as registry
+from .extensions_session import answer, place_all
 
-_published: dict[tuple[str, str], tuple[extensions_registry.Published, AnyOp]] = {}
-_told: weakref.WeakSet[AnyOp] = weakref.WeakSet()
-_ATTRIBUTE_CODES = {AttributeKind.INT: 7, AttributeKind.STRING: 8}
-
-
-def plain_obstacles(signature: Signature) -> list[str]:
-    """Why an op cannot run in a session that is not ours."""
-    found = [
-        f"{attribute.kind.name.lower()} attribute {attribute.name!r}"
-        for attribute in signature.attributes
-        if attribute.kind not in _ATTRIBUTE_CODES
-    ]
-    if hosting.is_mistaken(signature):
-        found.append(f"name {signature.name!r}, which ONNX Runtime's optimizers take for ONNX's operator")
-    if signature.domain in (ONNX_DOMAIN, "com.microsoft.extensions"):
-        found.append(f"domain {signature.domain!r}, which is another library's")
-    return obstacles(signature) + found
+_ATTRIBUTE_CODES = {AttributeKind.INT: registry.INT, AttributeKind.STRING: registry.STRING}
+# What is published, or left out.
+_known: dict[tuple[str, str], AnyOp] = {}
+# How much was in the registry when the last op was published.
+_complete_from = 0
 
 
 def get_library_path() -> str:
-    """The path of onnxruntime-extensions' library, whose registry then has the declared ops.
+    """Publish the declared ops to onnxruntime-extensions, and return the path of its library.
 
-    For ``options.register_custom_ops_library(pyops.get_library_path())``. Of several versions of an op,
-    sessions see the highest. An op that the library cannot carry is left out, with a warning that says why.
-    Call this again after declaring more ops.
+    For ``options.register_custom_ops_library(pyops.get_library_path())``, in code that cannot use
+    `pyops.InferenceSession` or `pyops.register_custom_ops`. Of several versions of an op, sessions see the
+    highest. An op that the library does not support is left out, with a warning that says why. Call this
+    again after declaring more ops; a domain takes some thirty after the first call.
+
+    onnxruntime-extensions has no way to report an exception: in such a session a kernel that fails gives outputs
+    without elements, ``run`` raises nothing, the exception goes to the log (logger ``pyops``, on stderr unless
+    logging is configured) and to `pyops.last_exception`.
 
     Returns
     -------
@@ -66,10 +57,10 @@ def get_library_path() -> str:
     >>> options = onnxruntime.SessionOptions()
     >>> options.register_custom_ops_library(pyops.get_library_path())  # doctest: +SKIP
     """
-    with extensions_registry.lock:
-        path: str = library().get_library_path()
+    with registry.lock:
+        path: str = hook.library().get_library_path()
         _publish(stacklevel=3)
-        place_all(registry.latest())
+        place_all(declared.latest())
     return path
 
 
@@ -83,46 +74,62 @@ def register(options: Any) -> None:
     """
     if not isinstance(options, onnxruntime.SessionOptions):
         raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
-    with extensions_registry.lock:
-        library()
-        add_library(options, _publish(stacklevel=4))
+    with registry.lock:
+        hook.library()
+        _publish(stacklevel=4)
+        hook.add_library(options, _complete_from)
 
 
-def _publish(stacklevel: int) -> set[tuple[str, str]]:
+def _publish(stacklevel: int) -> None:
+    global _complete_from
     plugins.import_all()
-    refused: dict[AnyOp, str] = {}
-    shown: dict[str, dict[str, AnyOp]] = {}
-    for op in registry.latest():
-        reasons = plain_obstacles(op.signature)
-        if reasons:
-            refused[op] = refusal(op.signature, reasons)
-            if (op.domain, op.name) in _published:
-                _published[op.domain, op.name][0].hide(hook.add_target(functools.partial(_refuse, refused[op])))
+    others = {domain for (domain, _), op in adoption.adopted_ops().items() if not adoption.is_shipped(op)}
+    operators: dict[str, dict[str, registry.Operator]] = {}
+    refused = []
+    changed = {(op.domain, op.name): op for op in declared.latest() if _known.get((op.domain, op.name)) is not op}
+    for (domain, name), op in changed.items():
+        if reasons := _obstacles(op.signature, others):
+            refused.append(registry.refusal(op.signature, reasons))
+            registry.hide(domain, name, refused[-1])
         else:
-            shown.setdefault(op.domain, {})[op.name] = op
-    for domain, ops in shown.items():
-        extensions_registry.reserve(domain, sum(len(extensions_registry.choices(op.signature)) for op in ops.values()))
-        for name, op in ops.items():
-            published, current = _published.get((domain, name), (extensions_registry.Published(), None))
-            if current is not op:
-                codes = {attribute.name: _ATTRIBUTE_CODES[attribute.kind] for attribute in op.signature.attributes}
-                target = hook.add_target(functools.partial(_compute_plain, op))
-                published.show((domain, name), extensions_registry.choices(op.signature), codes, target)
-                _published[domain, name] = published, op
-    untold = [line for op, line in refused.items() if op not in _told]
-    _told.update(refused)
-    if untold:
-        warnings.warn("left out:\n" + "\n".join(f"  - {line}" for line in untold), stacklevel=stacklevel)
-    return {(domain, name) for domain, ops in shown.items() for name in ops}
+            codes = {attribute.name: _ATTRIBUTE_CODES[attribute.kind] for attribute in op.signature.attributes}
+            target = hook.add_target(functools.partial(_compute, op))
+            operators.setdefault(domain, {})[name] = registry.Operator(registry.choices(op.signature), codes, target)
+    for domain, new in operators.items():
+        registry.publish(domain, new)
+        _complete_from = registry.size()
+    _known.update(changed)
+    if refused:
+        warnings.warn("left out:\n" + "\n".join(f"  - {line}" for line in refused), stacklevel=stacklevel)
 
 
-def _refuse(why: str, call: hook.HookCall) -> hook.Answer:
-    raise EngineError(why)
+def _obstacles(signature: Signature, others: set[str]) -> list[str]:
+    found = [
+        f"{attribute.kind.name.lower()} attribute {attribute.name!r}"
+        for attribute in signature.attributes
+        if attribute.kind not in _ATTRIBUTE_CODES
+    ]
+    if hosting.is_mistaken(signature):
+        found.append(f"name {signature.name!r}, which ONNX Runtime's optimizers take for ONNX's operator")
+    if signature.domain in (ONNX_DOMAIN, "com.microsoft.extensions"):
+        found.append(f"domain {signature.domain!r}, which is another library's")
+    if signature.domain in others:
+        found.append(
+            f"domain {signature.domain!r}, which has functions declared with onnxruntime-extensions' own onnx_op "
+            "(declare those with pyops.onnx_op too)"
+        )
+    return registry.obstacles(signature) + found
 
 
-def _compute_plain(op: AnyOp, call: hook.HookCall) -> hook.Answer:
-    given = {name: _attribute(op.signature, name, text) for name, text in call.attributes.items()}
-    return compute(op, call, given)
+def _compute(op: AnyOp, call: hook.HookCall) -> hook.Answer:
+    try:
+        hook.log_unreported()
+        given = {name: _attribute(op.signature, name, text) for name, text in call.attributes.items()}
+        return answer(op, call, given)
+    except BaseException as error:  # which would end the process
+        add_note(error, describe_node("", op.signature, call.inputs))
+        hook.log(error)
+        return hook.NOTHING
 
 
 def _attribute(signature: Signature, name: str, text: str) -> Any:

@@ -1,35 +1,28 @@
-"""What enters onnxruntime-extensions' registry of Python operators, and how it stays valid there.
+"""The registry of onnxruntime-extensions: what of an op it supports, and how ops get into it.
 
-The registry is a C++ vector per domain. ONNX Runtime keeps pointers into it, and a vector moves when
-it grows, so that no domain that a session may have seen grows beyond the room that it has. Nothing
-ever leaves the registry.
+It is a C++ vector of operators per domain. ONNX Runtime keeps pointers into it, and a vector moves when it
+grows beyond its capacity; a session that then runs ends the process. So a domain gets all that it will need
+at once, and nothing ever leaves the registry.
 """
 
 from __future__ import annotations
 
-import gc
 import itertools
-import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-import onnxruntime
-
 from ..errors import EngineError
-from ..pycustomopdef import DEFAULT_DOMAIN
 from ..signature import Signature
-from ..types import STRING, DType, element_type
+from ..types import dtype_name, element_type
+from .hosted_types import type_choices, unsupported_types
 
-_SCALARS = (np.float32, np.float64, np.bool_, np.int8, np.int16, np.int32, np.int64)
-_UNSIGNED = (np.uint8, np.uint16, np.uint32, np.uint64)
-CARRIED: tuple[DType, ...] = (*map(np.dtype, (*_SCALARS, *_UNSIGNED)), STRING)
-"""The element types that onnxruntime-extensions hands to Python and back; on others it ends the process."""
+INT, STRING = 7, 8
+"""Type codes of attributes."""
 
-MOST_CHOICES = 256
+MOST_OUTPUTS = 256
+_MOST_CHOICES = 256
 
 lock = threading.RLock()
 
@@ -41,41 +34,37 @@ class Types(NamedTuple):
     outputs: tuple[int, ...]
 
 
+def obstacles(signature: Signature) -> list[str]:
+    """Return what of an op onnxruntime-extensions does not support."""
+    found = [f"optional input {item.name!r}" for item in signature.inputs if item.optional]
+    found += [f"variadic input {item.name!r}" for item in signature.inputs if item.variadic]
+    found += [f"variadic output {item.name!r}" for item in signature.outputs if item.variadic]
+    lacking = unsupported_types(signature, "extensions")
+    for parameter in signature.type_parameters:
+        names = [dtype_name(dtype) for dtype in parameter.dtypes]
+        if set(names) <= set(lacking):
+            found.append(f"type {' or '.join(names)}")
+    if len(signature.outputs) > MOST_OUTPUTS:
+        found.append(f"{len(signature.outputs)} outputs ({MOST_OUTPUTS} at most)")
+    if not found and len(choices(signature)) > _MOST_CHOICES:
+        found.append(f"type parameters, of which there are more than {_MOST_CHOICES} choices")
+    return found
+
+
+def refusal(signature: Signature, reasons: Sequence[str]) -> str:
+    """Return one line that says why an op cannot run here, and where it can."""
+    listed = ", ".join(reasons)
+    return f"{signature.qualified_name}: onnxruntime-extensions cannot carry its {listed}; the native engine can"
+
+
 def choices(signature: Signature) -> tuple[Types, ...]:
-    """Every choice of an op's type parameters that onnxruntime-extensions carries.
-
-    Each is an operator there: it has no type parameters.
-    """
-    parameters = signature.type_parameters
-    carried = [[dtype for dtype in parameter.dtypes if dtype in CARRIED] for parameter in parameters]
+    """Return every choice of an op's type parameters: each is an operator, of which there are no generic ones."""
     found = []
-    for dtypes in itertools.islice(itertools.product(*carried), MOST_CHOICES + 1):
-        chosen = {parameter: _code(dtype) for parameter, dtype in zip(parameters, dtypes, strict=True)}
-        inputs = tuple(chosen[item.type] for item in signature.inputs)
-        found.append(Types(inputs, tuple(chosen[item.type] for item in signature.outputs)))
+    for choice in itertools.islice(type_choices(signature.type_parameters, "extensions"), _MOST_CHOICES + 1):
+        codes = {parameter: row.onnx for parameter, dtype in choice.items() if (row := element_type(dtype))}
+        inputs, outputs = (tuple(codes[item.type] for item in items) for items in (signature.inputs, signature.outputs))
+        found.append(Types(inputs, outputs))
     return tuple(found)
-
-
-def _code(dtype: DType) -> int:
-    row = element_type(dtype)
-    assert row is not None
-    return row.onnx
-
-
-_numbers = itertools.count()
-_places: dict[tuple[tuple[Types, ...], int], str] = {}
-_sizes: dict[str, int] = {}
-_names: set[tuple[str, str]] = set()
-
-
-def domains() -> set[str]:
-    """The domains that are in the registry by our doing."""
-    return set(_sizes)
-
-
-def contents() -> set[str | tuple[str, str]]:
-    """What is in the registry by our doing: domains, and operators by domain and name."""
-    return domains() | _names
 
 
 NODE = "pyops_node"
@@ -83,148 +72,115 @@ NODE = "pyops_node"
 
 PLACE_TYPE = "Kernel"
 
+_places: dict[tuple[tuple[Types, ...], int], str] = {}
+
 
 def place(types: tuple[Types, ...], target: int) -> str:
-    """A domain of its own in which ``Kernel`` has these types; ops of equal types and target share one.
+    """Return a domain of its own in which ``Kernel`` has these types; ops of equal types and target share one.
 
     Such a domain never changes again.
     """
     with lock:
         if (types, target) not in _places:
-            domain = f"pyops.extensions{next(_numbers)}"
-            _add(domain, [(PLACE_TYPE, item, {NODE: _STRING_CODE}, target) for item in types])
+            domain = f"pyops.extensions{len(_places)}"
+            _add([_define(f"{domain}::{PLACE_TYPE}", item, {NODE: STRING}, target) for item in types])
             _places[types, target] = domain
         return _places[types, target]
 
 
-_STRING_CODE = 8
+# A vector that grew one by one beyond 64 operators has room for 94 or more, whether it grows by half (Visual Studio's)
+# or doubles; one of them may be onnxruntime-extensions' own. An operator costs the creation of a session some ten
+# microseconds.
+_PADDED, _MOST = 65, 93
+
+_published: dict[str, dict[str, list[Any]]] = {}
 
 
-class Published:
-    """An op under its own domain and name, for sessions that are not ours.
-
-    Sessions read types and attributes when they are created, and then keep the id: what is published
-    under a name can be exchanged.
-    """
-
-    def __init__(self) -> None:
-        self._definitions: list[Any] = []
-
-    def show(self, name: tuple[str, str], types: Sequence[Types], attributes: Mapping[str, int], target: int) -> None:
-        """Let new sessions see an operator of these types.
-
-        Raises
-        ------
-        EngineError
-            Its domain has no room left.
-        """
-        missing = [(name[1], item, attributes, target) for item in types[len(self._definitions) :]]
-        for definition, item in zip(self._definitions, types, strict=False):
-            _define(definition, item, attributes, target)
-        self._definitions += _add(name[0], missing)
-
-    def hide(self, target: int) -> None:
-        """Let the target have the operator's calls in new sessions."""
-        for definition in self._definitions:
-            definition.obj_id = target
+def published_domains() -> set[str]:
+    """Return the domains of ops that are in the registry under their own names."""
+    return set(_published)
 
 
-def reserve(domain: str, count: int) -> None:
-    """Make room in a domain that is new: for `count` operators, and some that are declared later.
+class Operator(NamedTuple):
+    """An op as sessions that are not ours see it: they read this when they are created, and keep the target."""
+
+    types: tuple[Types, ...]
+    attributes: Mapping[str, int]
+    target: int
+
+
+def publish(domain: str, operators: Mapping[str, Operator]) -> None:
+    """Let new sessions see operators under their own names, in place of what has these names now.
 
     Raises
     ------
     EngineError
-        Functions declared with onnxruntime-extensions' own ``onnx_op`` are in the domain, more do not fit beside
-        them, and sessions live that may be using them.
+        Sessions may be using the domain, and it has no room for as many more.
     """
-    with lock:
-        size, padding = _size(domain), 0
-        if domain in _sizes:
-            return
-        must_stay = size > 0 and _has_sessions(domain)
-        if must_stay and size + count > _capacity(size):
-            raise EngineError(
-                f"domain {domain!r} holds functions declared with onnxruntime-extensions' own onnx_op, and sessions "
-                "that live now may use them; they would end the process if its registry grew. Ask for "
-                "pyops.get_library_path() before the first session is created, declare those functions with "
-                "pyops.onnx_op too, or use pyops.InferenceSession"
-            )
-        while not must_stay and _capacity(size + padding) - size - padding < count + _ROOM:
-            padding += 1
-        _add(domain, [(f"_room_{number}", Types((1,), (1,)), {}, 0) for number in range(padding)])
-
-
-def _has_sessions(domain: str) -> bool:
-    """Whether sessions may be using a domain; ours do not run what others declared from where they declared it."""
-    gc.collect()
-    kinds = {
-        kind
-        for kind in {type(item) for item in gc.get_objects()}
-        if issubclass(kind, onnxruntime.InferenceSession) and kind.__module__ != "pyops.session"
+    is_new = domain not in _published
+    present = _published.get(domain, {})
+    added = {
+        name: [
+            _define(f"{domain}::{name}", types, operator.attributes, operator.target)
+            for types in operator.types[len(present.get(name, ())) :]
+        ]
+        for name, operator in operators.items()
     }
-    return any(type(item) in kinds and domain.encode() in _model_of(item, domain) for item in gc.get_objects())
-
-
-def _model_of(session: Any, domain: str) -> bytes:
-    known = vars(session)
-    if known.get("_model_bytes") is not None:
-        return bytes(known["_model_bytes"])
-    try:
-        return Path(known["_model_path"]).read_bytes()
-    except (KeyError, TypeError, OSError):  # it cannot be told: the domain may be in it
-        return domain.encode()
-
-
-# An operator in the registry costs a session's creation some ten microseconds.
-_ROOM = 62
-
-_Entry = tuple[str, Types, Mapping[str, int], int]
-
-
-def _add(domain: str, entries: Sequence[_Entry]) -> list[Any]:
-    from onnxruntime_extensions import PyCustomOpDef, _ocos
-
-    definitions = []
-    size = _size(domain)
-    if domain in _sizes and size + len(entries) > _capacity(size):
+    definitions = list(itertools.chain(*added.values()))
+    if is_new:
+        rooms = range(_PADDED - len(definitions))
+        added |= {name: [_define(f"{domain}::{name}", _ONE, {}, 0)] for name in (f"_room_{room}" for room in rooms)}
+        definitions = list(itertools.chain(*added.values()))
+    elif definitions and sum(map(len, present.values())) + len(definitions) > _MOST:
         raise EngineError(
             f"onnxruntime-extensions' registry has no room left for domain {domain!r}, and living sessions would end "
-            "the process if it grew; use pyops.InferenceSession or pyops.register_custom_ops, whose native engine has "
-            "no such limit, or start a new process"
+            "the process if it grew; declare all ops before the first pyops.get_library_path(), use "
+            "pyops.InferenceSession or pyops.register_custom_ops, whose native engine has no such limit, or start a "
+            "new process"
         )
-    for name, types, attributes, target in entries:
-        definition = PyCustomOpDef()
-        definition.op_type = f"{domain}::{name}"
-        _define(definition, types, attributes, target)
-        definitions.append(definition)
-    _immortal.extend(definitions)
-    # Without a bytecode in between, at which another thread could register a domain that then moves.
-    deque(map(_ocos.add_custom_op, definitions), maxlen=0)
-    _sizes[domain] = _sizes.get(domain, 0) + len(definitions)
-    _names.update((domain, name) for name, *_ in entries)
-    return definitions
+    for name in operators.keys() & present.keys():
+        hide(domain, name, f"{domain}::{name} is now declared without these types")
+        for definition, types in zip(present[name], operators[name].types, strict=False):
+            _set(definition, types, operators[name].attributes, operators[name].target)
+    _published[domain] = {name: present.get(name, []) + added.get(name, []) for name in present.keys() | added.keys()}
+    _add(definitions)
 
 
-_immortal: list[Any] = []
+def hide(domain: str, name: str, why: str) -> None:
+    """Let new sessions that have an operator fail, for want of an attribute that is called like the reason."""
+    for definition in _published.get(domain, {}).get(name, ()):
+        definition.attrs = {why: INT}
 
 
-def _define(definition: Any, types: Types, attributes: Mapping[str, int], target: int) -> None:
+_ONE = Types((1,), (1,))  # a float32 in, a float32 out
+
+
+def _define(op_type: str, types: Types, attributes: Mapping[str, int], target: int) -> Any:
+    from onnxruntime_extensions import PyCustomOpDef
+
+    definition = PyCustomOpDef()
+    definition.op_type = op_type
+    _set(definition, types, attributes, target)
+    return definition
+
+
+def _set(definition: Any, types: Types, attributes: Mapping[str, int], target: int) -> None:
     definition.input_types, definition.output_types = map(list, types)
     definition.attrs = dict(attributes)
     definition.obj_id = target
 
 
-def _size(domain: str) -> int:
-    theirs = getattr(getattr(sys.modules.get("onnxruntime_extensions"), "Opdef", None), "_odlist", {}).values()
-    named: Iterable[str] = (str(definition.op_type).rpartition("::")[0] or DEFAULT_DOMAIN for definition in theirs)
-    return _sizes.get(domain, 0) + sum(name == domain for name in named)
+_immortal: list[Any] = []
 
 
-def _capacity(size: int) -> int:
-    """What a vector of `size` elements, added one by one, has room for."""
-    capacity = min(size, 1)
-    while capacity < size:
-        # As the C++ standard libraries of Visual Studio and of the others grow it.
-        capacity = max(capacity + 1, capacity * 3 // 2) if sys.platform == "win32" else 2 * capacity
-    return capacity
+def _add(definitions: Sequence[Any]) -> None:
+    from onnxruntime_extensions import _ocos
+
+    _immortal.extend(definitions)
+    # Without a bytecode in between, at which another thread could register a domain that then moves.
+    deque(map(_ocos.add_custom_op, definitions), maxlen=0)
+
+
+def size() -> int:
+    """Return how many operators are in the registry by our doing."""
+    return len(_immortal)

@@ -46,14 +46,16 @@ def _why_not_native(case: Case, used: set[str]) -> str | None:
         choice.choose("native")
     except EngineError as error:
         return str(error)
-    lacking = used.intersection(unsupported_types(case.signature))
+    lacking = used.intersection(unsupported_types(case.signature, "native"))
     return f"ONNX Runtime's custom operators cannot have {', '.join(sorted(lacking))}" if lacking else None
 
 
 def _why_not_extensions(case: Case, used: set[str]) -> str | None:
-    from ..engines.extensions_carried import obstacles, unsupported_types
+    from ..engines.extensions_registry import obstacles
+    from ..engines.hosted_types import unsupported_types
 
-    lacking = [*obstacles(case.signature), *sorted(used.intersection(unsupported_types(case.signature)))]
+    unsupported = used.intersection(unsupported_types(case.signature, "extensions"))
+    lacking = [*obstacles(case.signature), *sorted(unsupported)]
     if lacking:
         return f"onnxruntime-extensions cannot carry {', '.join(lacking)}"
     if not is_installed("onnxruntime_extensions"):

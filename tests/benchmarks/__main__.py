@@ -130,7 +130,6 @@ def torch_op(count: int) -> Callable[..., torch.Tensor]:
     return torch.library.custom_op(f"bench::sum{count}", kernel, mutates_args=(), schema=f"({parameters}) -> Tensor")
 
 
-# The extensions engine exchanges it, and ONNX Runtime's own operator is not to pay for that.
 run = onnxruntime.InferenceSession.run
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops.attribute_hints import read_attribute
-from pyops.engines import extensions_carried
+from pyops.engines import extensions_registry
 from pyops.errors import EngineError
 from pyops.testing import strategies
 from tests.engines import ENGINES, make_session
@@ -101,7 +101,7 @@ def test_an_engine_and_the_plain_call_agree(engine: str, declaration: tuple[str,
     exec(compile(source, "<generated>", "exec", dont_inherit=True), namespace)
     op = pyops.onnx_op("generated::Kernel")(namespace["kernel"])
     sample = data.draw(strategies.samples(op))
-    if engine == "extensions" and extensions_carried.obstacles(op.signature):
+    if engine == "extensions" and extensions_registry.obstacles(op.signature):
         with pytest.raises(EngineError, match="onnxruntime-extensions cannot carry its"):
             make_session(sample.model(), engine)
         return
