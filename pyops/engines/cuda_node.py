@@ -21,7 +21,7 @@ from .cuda_errors import explanation
 from .cuda_memory import arena_of
 from .cuda_workspace import CudaWorkspace
 from .hosted_op import HostedOp
-from .kernel_node import KernelNode, read_only_copy
+from .kernel_node import ALWAYS, KernelNode, read_only_copy
 
 
 class CudaNode(KernelNode):
@@ -72,7 +72,7 @@ class CudaNode(KernelNode):
                 self._read(pointer, workspace, handed)
                 self._run(pointer, workspace, handed)
         except BaseException as error:  # an interrupt gets the note, too
-            self._explain(error, handed)
+            self._explain(error, context, handed)
             note = explanation(error, stream)
             if note is not None:
                 add_note(error, note)
@@ -120,6 +120,9 @@ class CudaNode(KernelNode):
             for index, to_host in enumerate(on_host(self._signature, len(into), wanted)):
                 if self._present[index] and to_host != self._on_host[index]:
                     into[index] = asnumpy(into[index]) if to_host else self._cupy.asarray(into[index])
+
+    def _lender_for(self, info: int) -> Any:
+        return ALWAYS  # an array on the device keeps its arena's pages mapped
 
     def _copy(self, array: Any) -> Any:
         return array.copy() if is_cupy(array) else array
