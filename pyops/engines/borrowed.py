@@ -136,7 +136,7 @@ class _Tensor:
 def _running_frame() -> FrameType | None:
     """Return the frame that called ONNX Runtime, which calls a kernel in this thread."""
     frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_globals.get("__package__") == __package__:
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("pyops."):
         frame = frame.f_back
     return frame
 
