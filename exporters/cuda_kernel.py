@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from pyops import devices, kernel
+from pyops import cupy_arrays, devices, kernel
 from pyops.device_arrays import check_given, extra_references, on_host, returning_cupy
 from pyops.op import Op, kernel_of, output_shapes
 
@@ -94,5 +94,5 @@ def _taken(cupy: Any, outputs: list[Any], index: int, device: torch.device) -> t
     if is_cupy_s_own and is_alone and array.size and array.flags.c_contiguous:
         return holding_tensor(array)
     tensor = torch.empty(array.shape, dtype=dtype, device=device)
-    cupy.copyto(as_array(tensor), array)
+    cupy_arrays.copyto(cupy, as_array(tensor), array)
     return tensor

@@ -8,8 +8,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .cupy_arrays import asarray, asnumpy
 from .device_arrays import check_returned, on_host
-from .devices import asnumpy, cupy_with_gpu
+from .devices import cupy_with_gpu
 from .errors import DeviceCopyWarning
 from .signature import Signature
 
@@ -52,7 +53,7 @@ class CopyingKernel:
         self._say()
         attributes.pop("out", None)  # memory that the kernel cannot write to
         stay = on_host(self._signature, len(inputs), self._host_inputs)
-        given = [x if x is None or stays else cupy.asarray(x) for x, stays in zip(inputs, stay, strict=True)]
+        given = [x if x is None or stays else asarray(cupy, x) for x, stays in zip(inputs, stay, strict=True)]
         result = self.function(*given, **attributes)
         check_returned(self._signature, result)
         if not isinstance(result, tuple):

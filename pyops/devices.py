@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
@@ -11,6 +11,12 @@ from .errors import DeclarationError, DeviceError, MissingDependencyError
 DeviceType = Literal["cpu", "cuda"]
 DEVICE_TYPES = get_args(DeviceType)
 CUDA_PROVIDER = "CUDAExecutionProvider"
+
+OUT_OF_MEMORY = 2
+"""The ``cudaError_t`` for it, which CuPy's errors have as `status`."""
+
+BREAKING_STATUSES = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
+"""Those after which the process can use the GPU no more; of what was launched before, and told later."""
 
 _INSTALL = 'pip install "onnx-pyops[cuda]" on a machine with an NVIDIA GPU'
 
@@ -83,17 +89,28 @@ def cupy_with_gpu(purpose: str) -> Any:
         It finds no GPU.
     """
     module = cupy(purpose)
+    with contextlib.suppress(Exception):  # CuPy 13's, of a driver that is missing or too old
+        if module.cuda.is_available():
+            return module
     reason: Exception | None = None
     try:
-        found = module.cuda.is_available()
-    except Exception as error:  # CuPy 13, of a driver that is missing or too old
-        found, reason = False, error
-    if not found:
-        raise DeviceError(
-            f"{purpose} needs an NVIDIA GPU, and CuPy finds none here (python -m pyops doctor says what it sees); "
-            f"{_INSTALL}, or register a kernel for the CPU"
-        ) from reason
-    return module
+        module.cuda.runtime.getDeviceCount()
+    except Exception as error:
+        reason = error
+    if getattr(reason, "status", None) in BREAKING_STATUSES:
+        raise DeviceError(f"{purpose} needs an NVIDIA GPU: {broken(str(reason))}") from reason
+    raise DeviceError(
+        f"{purpose} needs an NVIDIA GPU, and CuPy finds none here (python -m pyops doctor says what it sees); "
+        f"{_INSTALL}, or register a kernel for the CPU"
+    ) from reason
+
+
+def broken(words: str) -> str:
+    """Return what to say of CUDA after one of `BREAKING_STATUSES`, which CUDA puts into these words."""
+    return (
+        f"an earlier error ({words}) has left CUDA unusable for this process; start it again "
+        "(CUDA_LAUNCH_BLOCKING=1 has such an error raised where it is made)"
+    )
 
 
 class _ForeignStream:
@@ -114,8 +131,3 @@ def stream(cupy: Any, pointer: int) -> Any:
     if hasattr(cupy.cuda.Stream, "from_external"):
         return cupy.cuda.Stream.from_external(_ForeignStream(pointer))
     return cupy.cuda.ExternalStream(pointer)
-
-
-def asnumpy(array: Any) -> Any:
-    """An array of CuPy copied to the host, once what computes it is done; any other value as it is."""
-    return sys.modules["cupy"].asnumpy(array) if is_cupy(array) else array

@@ -27,6 +27,7 @@ from . import (
     model,
     ort_values,
     plugins,
+    provider_refusals,
     registry,
     resolution,
     session_devices,
@@ -82,7 +83,8 @@ class InferenceSession(onnxruntime.InferenceSession):
         The CUDA execution provider is asked for and this onnxruntime has none, or CuPy or onnxruntime-extensions
         are needed and not installed.
     DeviceError
-        The CUDA execution provider is asked for, and there is no GPU that it can use.
+        The CUDA execution provider is asked for and cannot be started, and why: no GPU that it can use, an option or a
+        `device_id` that it refuses, or CUDA left unusable by an earlier error of the process.
 
     Examples
     --------
@@ -133,11 +135,10 @@ class InferenceSession(onnxruntime.InferenceSession):
             self._host = native.SessionHost(options, source, resolved.ops, taken)
         folder = source.folder if self._host.model is not source else None
         self._reading = functools.partial(external_data.read_from, folder, options)
-        create = functools.partial(
-            super().__init__, self._host.model.source, options, providers, provider_options, **kwargs
-        )
+        kwargs |= session_devices.without_fallback(providers)
+        create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
         del self._host.model  # which may be large
-        self._create(create, providers, lambda error: explained(error, source, resolved, engine))
+        self._create(create, providers, provider_options, lambda error: explained(error, source, resolved, engine))
         self._nodes = self._host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
             session_devices.tell_copies(resolved.ops.values(), engine)
@@ -152,23 +153,33 @@ class InferenceSession(onnxruntime.InferenceSession):
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
         self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
 
-    def _create(self, create: Callable[[], None], providers: Any, refusal: Callable[[Exception], Any]) -> None:
+    def _create(
+        self,
+        create: Callable[..., None],
+        providers: Any,
+        provider_options: Any,
+        refusal: Callable[[Exception], BaseException],
+    ) -> None:
         failure: list[BaseException] = []
         # ONNX Runtime asks about the ops, and the answers are numbers.
         with interrupts_deferred(), self._reading():
             try:
-                self._host.create(create)
+                self._host.create(functools.partial(create, providers=providers, provider_options=provider_options))
             except Exception as error:  # ONNX Runtime's, of whatever type
-                failure = self._host.raised_by_kernel(error) or [refusal(error)]
+                failure = (
+                    self._host.raised_by_kernel(error)
+                    or provider_refusals.explained(error, providers, provider_options)
+                    or [refusal(error)]
+                )
         if failure:
             raise failure.pop()
         session_devices.check_started(providers, self.get_providers())
+        self._keeps_part_of_graph = False
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """As in ``onnxruntime.InferenceSession``, which makes the session anew; the ops run in it as before."""
         session_devices.check_available(providers)
-        reset = functools.partial(super().set_providers, providers, provider_options)
-        self._create(reset, providers, lambda error: error)
+        self._create(super().set_providers, providers, provider_options, lambda error: error)
 
     def _repr_html_(self) -> str:
         engine = "native" if self._extensions is None else "extensions"
@@ -197,6 +208,8 @@ class InferenceSession(onnxruntime.InferenceSession):
         ------
         InputError
             An input or a wanted output is no tensor, beside one of bfloat16, float8 or a 4-bit type.
+        DeviceError
+            A node failed in an earlier run where it may have been captured into a CUDA graph, of which a part is left.
         BaseException
             Whatever a kernel raises, as itself.
         """
@@ -206,11 +219,13 @@ class InferenceSession(onnxruntime.InferenceSession):
             self._extensions.check_feed(input_feed)
             return self._reraising(functools.partial(super().run, output_names, input_feed), run_options)
         # As in `_reraising`, without its calls, nor that of super(): of one element they are a twentieth of a run.
+        if self._keeps_part_of_graph:
+            session_devices.refuse_part_of_graph()
         native.arm()
         try:
             return onnxruntime.InferenceSession.run(self, output_names, input_feed, run_options or self._quiet_run)
         except Exception as error:  # ONNX Runtime's, of whatever type
-            failure = failures.pick_up(str(error))
+            failure = self._raised_by_kernel(error)
             if not failure:
                 note_mistyped(error, self.get_inputs(), input_feed)
                 raise
@@ -247,15 +262,25 @@ class InferenceSession(onnxruntime.InferenceSession):
     def _reraising(self, run: Callable[[Any], R], run_options: Any) -> R:
         if self._extensions is not None:
             return run(run_options or extensions.run_options(quiet=self._quiet_run is not None))
+        if self._keeps_part_of_graph:
+            session_devices.refuse_part_of_graph()
         native.arm()
         try:
             return run(run_options or self._quiet_run)
         except Exception as error:  # ONNX Runtime's, of whatever type
-            failure = failures.pick_up(str(error))
+            failure = self._raised_by_kernel(error)
             if not failure:
                 raise
         # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
         raise failure.pop()
+
+    def _raised_by_kernel(self, error: Exception) -> list[BaseException]:
+        """The exception of a kernel that made ONNX Runtime raise `error` in a run."""
+        failed = native.take_failed(self._nodes)
+        if session_devices.keeps_part_of_graph(error, failed, self.get_provider_options()):
+            self._keeps_part_of_graph = True
+        # Of a capture that is void, ONNX Runtime raises its own error.
+        return failures.pick_up(str(error)) or [raised for raised in failed if raised is not None]
 
 
 def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import onnxruntime
 
 from . import devices
 from .errors import DeviceCopyWarning, DeviceError, MissingDependencyError
 from .op import AnyOp
+from .provider_refusals import not_started, provider_names
 
+_CPU_PROVIDER = "CPUExecutionProvider"
+_NODE_FAILED = "Non-zero status code returned while running"
 # The ops of which it is said already that they run on the CPU in sessions with a GPU.
 _said: weakref.WeakSet[AnyOp] = weakref.WeakSet()
 
@@ -41,15 +44,52 @@ def check_started(providers: Any, started: Collection[str]) -> None:
         There is none that it can use.
     """
     if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in started:
-        raise DeviceError(
-            f"{devices.CUDA_PROVIDER} is asked for and ONNX Runtime has not started it: there is no NVIDIA GPU, or "
-            "its driver, CUDA or cuDNN are not those that this onnxruntime-gpu needs (python -m pyops doctor says "
-            'what there is); to run on the CPU, ask for providers=["CPUExecutionProvider"]'
-        )
+        raise not_started()
+
+
+def without_fallback(providers: Any) -> dict[str, int]:
+    """Return the argument that has a session raise why CUDA cannot be started.
+
+    Otherwise ONNX Runtime prints it, and makes a session on the CPU, which `check_started` refuses. Where TensorRT is
+    asked for too, it falls back to CUDA.
+    """
+    only_cuda = {*provider_names(providers), _CPU_PROVIDER} == {devices.CUDA_PROVIDER, _CPU_PROVIDER}
+    return {"enable_fallback": 0} if only_cuda else {}
 
 
 def _asks_for_cuda(providers: Any) -> bool:
-    return devices.CUDA_PROVIDER in [item if isinstance(item, str) else item[0] for item in providers or ()]
+    return devices.CUDA_PROVIDER in provider_names(providers)
+
+
+def refuse_part_of_graph() -> NoReturn:
+    """Refuse to run a session that may keep a part of a CUDA graph.
+
+    Raises
+    ------
+    DeviceError
+        Always.
+    """
+    raise DeviceError(
+        "a node of this session failed where it may have been captured into a CUDA graph (enable_cuda_graph), and "
+        "ONNX Runtime would replay the part before it, with old numbers; make a new session"
+    )
+
+
+def keeps_part_of_graph(error: Exception, failed: Collection[BaseException | None], options: Any) -> bool:
+    """Return whether ONNX Runtime may replay a part of a CUDA graph after the error of a run.
+
+    Parameters
+    ----------
+    error : Exception
+        ONNX Runtime's. Where it is that of a capture's end, nothing is kept.
+    failed : collection
+        What CUDA nodes raised in the run: exceptions within a capture, None otherwise. Nodes of somebody else's do
+        not say.
+    options : dict
+        Of the session's providers.
+    """
+    captures = options.get(devices.CUDA_PROVIDER, {}).get("enable_cuda_graph") == "1"
+    return captures and _NODE_FAILED in str(error) and None not in failed
 
 
 def tell_copies(ops: Iterable[AnyOp], engine: str) -> None:

@@ -2,6 +2,7 @@
 
 Like CuPy's, its arrays are no NumPy arrays and do not become any by themselves; memory comes from the
 thread's current allocator, streams and devices are entered and left, and all of that is written to `log`.
+Of bfloat16 (as CuPy 13) and the float8 types (as CuPy 14) it has views, and neither makes nor computes with arrays.
 """
 
 from __future__ import annotations
@@ -129,12 +130,15 @@ class Stream:
         return cls(ptr)
 
     def is_capturing(self):
+        if isinstance(state.capturing, Exception):
+            raise state.capturing
         if state.capturing == "no longer":
             raise RuntimeError("the stream was capturing, but an error has invalidated the capture sequence")
         return state.capturing
 
     def synchronize(self):
-        if self.is_capturing():
+        if state.capturing:
+            state.capturing = "no longer"
             raise CUDARuntimeError(900)
 
     def __enter__(self):
@@ -177,9 +181,16 @@ def using_allocator(allocator):
         _this_thread.allocators.pop()
 
 
+def _check_dtype(dtype):
+    if dtype.isbuiltin == 2:
+        raise ValueError(f"Unsupported dtype {dtype}")
+
+
 class ndarray:  # noqa: N801
     def __init__(self, shape, dtype=float, memptr=None):
         self.dtype = np.dtype(dtype)
+        if memptr is None:
+            _check_dtype(self.dtype)
         size = math.prod(shape) * self.dtype.itemsize
         self.data = memptr or get_allocator()(size)
         self.base = None
@@ -231,6 +242,8 @@ class ndarray:  # noqa: N801
     def get(self):
         if get_current_stream().is_capturing():
             raise RuntimeError("the current stream is capturing, so D2H transfers are disallowed")
+        if not self.flags.c_contiguous:
+            _check_dtype(self.dtype)
         return self.on_host.copy()
 
     def __array__(self, *_, **__):
@@ -263,6 +276,8 @@ def _unwrap(value):
 
 
 def _computed(function, *operands, out=None):
+    for operand in operands:
+        _check_dtype(operand.dtype)
     result = function(*map(_unwrap, operands))
     if out is None:
         return asarray(result)
@@ -308,14 +323,20 @@ def copyto(dst, src):
     assert dst.shape == src.shape
     assert dst.dtype == src.dtype
     assert not may_share_memory(dst, src), "a GPU copies in no order"
+    if not (src.flags.c_contiguous and dst.flags.c_contiguous):
+        _check_dtype(src.dtype)
     log.append(("copy", src.nbytes, get_current_stream().ptr))
     dst.on_host[...] = src.on_host
 
 
-def _is_available():
+def _device_count():
     if isinstance(state.available, Exception):
         raise state.available
-    return state.available
+    return int(state.available)
+
+
+def _is_available():  # as CuPy 14, which does not say why
+    return state.available is True
 
 
 cuda = SimpleNamespace(
@@ -332,6 +353,8 @@ cuda = SimpleNamespace(
         CUDARuntimeError=CUDARuntimeError,
         deviceSynchronize=lambda: log.append(("synchronize device",)),
         getDevice=lambda: _this_thread.devices[-1],
+        getDeviceCount=_device_count,
+        streamSynchronize=lambda ptr: Stream(ptr).synchronize(),
     ),
     using_allocator=using_allocator,
 )

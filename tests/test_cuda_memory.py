@@ -6,14 +6,17 @@ import ctypes
 import warnings
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from pyops import devices, errors
+from pyops import devices, errors, onnx_op
 from pyops.engines import native
-from tests.cuda_ops import F32, X, declare, parse
+from pyops.testing import Sample, check
+from tests.cuda_ops import F32, X, bits_of, declare, on_the_host, parse
 from tests.cuda_sessions import compute_stream, cuda_session, cupy, logged, needs_the_provider
-from tests.models import chain
+from tests.models import assert_same, chain
 
 pytestmark = [needs_the_provider, pytest.mark.usefixtures("cupy")]
 __all__ = ["cupy"]
@@ -269,6 +272,89 @@ def test_a_full_arena_is_an_error_of_the_node_that_says_how_to_let_it_grow(cupy)
     # What is given back may be another stream's next: nothing may still use it.
     events = logged()
     assert events.index(("synchronize device",)) < events.index(("free_all_blocks",))
+
+
+# Element types of which CuPy has arrays, and neither makes nor copies them.
+
+bits_only = pytest.mark.parametrize("scalar", [ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn])
+
+
+def values(scalar: Any) -> Any:
+    return np.arange(1, 4).astype(scalar)
+
+
+@bits_only
+def test_an_array_of_any_type_that_is_no_whole_is_copied_into_its_output(scalar) -> None:
+    @onnx_op("cuda::Op", device_types=("cuda",))
+    def reverse(x: NDArray[scalar]) -> NDArray[scalar]:
+        return x[::-1]
+
+    sample = Sample(reverse, values(scalar)).returns(values(scalar)[::-1])
+    assert_same(cuda_session(sample.model()).run(None, sample.feed), sample.expected())
+
+
+@bits_only
+def test_buffers_of_any_type_are_made_and_copied(scalar) -> None:
+    given = []
+
+    @onnx_op("cuda::Op", device_types=("cuda",))
+    def op(
+        x: NDArray[scalar], *, out: tuple[NDArray[scalar], NDArray[scalar]] | None = None
+    ) -> tuple[NDArray[scalar], NDArray[scalar]]:
+        assert out is not None
+        given.extend(out)
+        for array in out:
+            array.view(f"u{array.dtype.itemsize}")[...] = x.view(f"u{x.dtype.itemsize}")
+        return out[1][::-1], out[0]
+
+    op.register_shape_inference(lambda x: (x, x))
+    model = Sample(op, values(scalar)).returns(values(scalar)[::-1], values(scalar)).model()
+    del model.graph.output[1]
+    model.graph.node[0].output[1] = ""
+    with warnings.catch_warnings(action="ignore", category=errors.KeptArrayWarning):
+        (y,) = cuda_session(model).run(None, {"x0": values(scalar)})
+    assert_same([y], [values(scalar)[::-1]])
+    assert [array.dtype for array in given] == [scalar, scalar]
+
+
+@bits_only
+def test_a_kernel_that_keeps_arrays_gets_copies_of_any_type(scalar) -> None:
+    kept = []
+
+    @onnx_op("cuda::Op", device_types=("cuda",))
+    def op(x: NDArray[scalar]) -> NDArray[scalar]:
+        kept.append(x)
+        return x
+
+    sample = Sample(op, values(scalar)).returns(values(scalar))
+    session = cuda_session(sample.model())
+    with pytest.warns(errors.KeptArrayWarning):
+        session.run(None, sample.feed)
+    assert_same(session.run(None, sample.feed), sample.expected())
+    assert kept[1].dtype == scalar
+    assert type(kept[0].data.mem) is not type(kept[1].data.mem)
+
+
+@bits_only
+def test_arrays_of_any_type_go_between_host_and_gpu(cupy, scalar) -> None:
+    # Where a kernel of another session wants them, in a session on the CPU, and in `check`.
+    def reverse(x: NDArray[scalar]) -> NDArray[scalar]:
+        return x[::-1]
+
+    op = onnx_op("cuda::Op", device_types=("cuda",), host_inputs=("x",))(reverse)
+    op.register_kernel("cuda", host_inputs=("x",))(on_the_host(cupy, reverse))
+    sample = Sample(op, values(scalar)).returns(values(scalar)[::-1])
+    session = cuda_session(sample.model())
+    op.register_kernel("cuda")(reverse)
+    assert_same(session.run(None, sample.feed), sample.expected())
+    to_host = cuda_session(sample.model())
+    op.register_kernel("cuda", host_inputs=("x",))(lambda x: reverse(cupy.asarray(x.view(bits_of(x))).view(scalar)))
+    assert_same(to_host.run(None, sample.feed), sample.expected())
+    op.register_kernel("cuda")(reverse)
+    with pytest.warns(errors.DeviceCopyWarning, match="has a CUDA kernel alone"):
+        assert_same([op(values(scalar))], sample.expected())
+    op.register_kernel("cpu")(reverse)
+    assert check(op, values(scalar), checks="cuda")["cuda"].status == "passed"
 
 
 # Arrays that a kernel keeps.

@@ -23,7 +23,6 @@ from .c_api import Api
 
 _DEFAULT_MEMORY = 0  # OrtMemTypeDefault
 _MOST_STREAMS = 64
-_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 
 
 class Arena:
@@ -129,7 +128,7 @@ def _allocate(cupy: Any, owner: _Owner, size: int) -> Any:
         # On the error below the pool gives back what it does not need, and tries again. That may still be in use by
         # what is queued, and the arena gives it to any stream.
         cuda.runtime.deviceSynchronize()
-        raise cuda.runtime.CUDARuntimeError(_OUT_OF_MEMORY) from error
+        raise cuda.runtime.CUDARuntimeError(devices.OUT_OF_MEMORY) from error
     return cuda.MemoryPointer(cuda.UnownedMemory(address, size, _Block(owner, address), owner.device), 0)
 
 

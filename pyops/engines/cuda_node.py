@@ -10,14 +10,15 @@ import warnings
 from ctypes import addressof, c_int, c_void_p
 from typing import Any
 
+from .. import cupy_arrays
 from ..device_arrays import check_returned, extra_references, on_host
-from ..devices import asnumpy, cupy_with_gpu, is_cupy
+from ..devices import cupy_with_gpu, is_cupy
 from ..errors import InputError, KeptArrayWarning
 from ..node import add_note
 from ..op import kernel_of
-from ..types import dtype_name, is_viewable
+from ..types import DType, dtype_name, is_viewable
 from .c_api import Api
-from .cuda_errors import explanation
+from .cuda_errors import explanation, is_capturing, void_capture
 from .cuda_memory import arena_of
 from .cuda_workspace import CudaWorkspace
 from .hosted_op import HostedOp
@@ -26,6 +27,11 @@ from .kernel_node import ALWAYS, KernelNode, read_only_copy
 
 class CudaNode(KernelNode):
     """A node of a session.
+
+    Attributes
+    ----------
+    failed : list
+        Of the last call that raised, until somebody takes it: the exception if it was in a capture, and else None.
 
     Raises
     ------
@@ -47,6 +53,7 @@ class CudaNode(KernelNode):
         self._only_cupy_dtype, self._only_dtype = self._only_dtype, None
         self._arena = arena_of(self._cupy, api, info)
         self._workspaces: list[CudaWorkspace] = []
+        self.failed: list[BaseException | None] = []
         self._on_host = on_host(signature, len(dtypes), hosted.host_inputs)
         self._hosts = [present and stays for present, stays in zip(self._present, self._on_host, strict=True)]
         hosts = [index for index, stays in enumerate(self._hosts) if stays]
@@ -73,9 +80,13 @@ class CudaNode(KernelNode):
                 self._run(pointer, workspace, handed)
         except BaseException as error:  # an interrupt gets the note, too
             self._explain(error, context, handed)
-            note = explanation(error, stream)
+            captured = stream is not None and is_capturing(stream)
+            note = explanation(error, captured)
             if note is not None:
                 add_note(error, note)
+            self.failed[:] = [error if captured else None]
+            if captured:
+                void_capture(self._cupy, stream)
             raise
         finally:
             self._workspaces.append(workspace)
@@ -118,14 +129,19 @@ class CudaNode(KernelNode):
         wanted = self.op.host_inputs
         if wanted != self._hosted.host_inputs:
             for index, to_host in enumerate(on_host(self._signature, len(into), wanted)):
-                if self._present[index] and to_host != self._on_host[index]:
-                    into[index] = asnumpy(into[index]) if to_host else self._cupy.asarray(into[index])
+                if not self._present[index] or to_host == self._on_host[index]:
+                    continue
+                array = into[index]
+                into[index] = cupy_arrays.asnumpy(array) if to_host else cupy_arrays.asarray(self._cupy, array)
 
     def _lender_for(self, info: int) -> Any:
         return ALWAYS  # an array on the device keeps its arena's pages mapped
 
     def _copy(self, array: Any) -> Any:
-        return array.copy() if is_cupy(array) else array
+        return cupy_arrays.copy(array) if is_cupy(array) else array
+
+    def _empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        return cupy_arrays.empty(self._cupy, shape, dtype)
 
     def _checked(self, result: Any) -> tuple[Any, ...]:
         if type(result) is self._cupy.ndarray and result.dtype == self._only_cupy_dtype:

@@ -6,6 +6,7 @@ from ctypes import c_void_p
 from typing import Any
 
 from ..arrays import WORD, words
+from ..cupy_arrays import copyto
 from ..types import DType
 from .c_api import Api
 from .cuda_memory import Arena
@@ -49,4 +50,4 @@ class CudaWorkspace(Workspace):
         """Copy a CuPy array into the output at `index`, from device to device, behind what computes it."""
         output = self.output(context, index, array.shape, array.dtype)
         if output is not None:
-            self._arena.cupy.copyto(output, array)
+            copyto(self._arena.cupy, output, array)

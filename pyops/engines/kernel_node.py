@@ -18,7 +18,7 @@ from .. import failures, kernel
 from ..errors import KeptArrayWarning
 from ..node import add_note, describe_node
 from ..op import AnyOp, output_shapes
-from ..types import is_viewable
+from ..types import DType, is_viewable
 from .borrowed import CallingThread, has_arena, is_borrowed, settle
 from .c_api import Api
 from .hosted_op import HostedOp
@@ -183,12 +183,15 @@ class KernelNode:
             return unwritten
         changing = [*buffers, *(inputs if self._in_place else ())]
         return [
-            (index, output.copy() if self._is_in_any(changing, output) else output)
+            (index, self._copy(output) if self._is_in_any(changing, output) else output)
             for index, output in unwritten
             if not buffers or output is not buffers[index]
         ]
 
     _copy = staticmethod(read_only_copy)
+
+    def _empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        return np.empty(shape, dtype)
 
     def _is_in_any(self, arrays: Iterable[Any], output: Any) -> bool:
         module = self._array_module
@@ -216,7 +219,7 @@ class KernelNode:
         for index, (shape, dtype) in enumerate(zip(shapes, self._node.output_dtypes, strict=True)):
             used = index < self._node.output_count
             buffer = workspace.output(context, index, shape, dtype) if used else None
-            buffers.append(self._array_module.empty(shape, dtype) if buffer is None else buffer)
+            buffers.append(self._empty(shape, dtype) if buffer is None else buffer)
         return buffers
 
     def _explain(self, error: BaseException, context: int, handed: list[Any]) -> None:

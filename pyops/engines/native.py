@@ -29,6 +29,7 @@ from . import callbacks
 from .c_api import Api, api_from_table, load
 from .callbacks import arm as arm
 from .compiled_node import dispatch_address, is_compiled
+from .cuda_node import CudaNode
 from .hosted_op import HostedOp, hosted_ops
 from .session_options import session_options_pointer
 from .timing import Nodes
@@ -130,7 +131,7 @@ class SessionHost:
         self.model = source.hosted(hosts)
         self._options, self._hosts = options, list(hosts.values())
         self._numbers: list[int] = []
-        self.nodes = Nodes(callbacks.computes, self._numbers)
+        self.nodes: Nodes[int] = Nodes(callbacks.computes, self._numbers)
         if source.proto is None:  # a model in ORT format, whose nodes nobody reads, nor knows how they were renamed
             hosted = (host for op in registry.latest() for host in hosting.all_hosts(op))
             self._hosts = [host for host in hosted if host.domain not in taken]
@@ -143,6 +144,11 @@ class SessionHost:
     def raised_by_kernel(self, error: Exception) -> list[BaseException]:
         """The exception of a kernel that made ONNX Runtime raise `error`."""
         return failures.pick_up(str(error))
+
+
+def take_failed(nodes: Nodes[Any]) -> list[BaseException | None]:
+    """Return what the CUDA nodes of a session raised since the last time, as `CudaNode.failed` has it."""
+    return [node.failed.pop() for _, node in nodes.living() if isinstance(node, CudaNode) and node.failed]
 
 
 _lock = threading.Lock()

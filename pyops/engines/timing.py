@@ -207,10 +207,11 @@ class Nodes(Generic[Key]):
 
     def __iter__(self) -> Iterator[tuple[str, AnyOp]]:
         """Name and op of each node."""
-        for _, node in self._living():
+        for _, node in self.living():
             yield node.name, node.op
 
-    def _living(self) -> Iterator[tuple[Key, Node]]:
+    def living(self) -> Iterator[tuple[Key, Node]]:
+        """Key and node of each."""
         for key in self._keys:
             compute: Any = self._set_aside.get(key) or self._computes.get(key)
             if compute is not None:  # else ONNX Runtime computed it when it made the session
@@ -231,7 +232,7 @@ class Nodes(Generic[Key]):
             raise PyopsError("the session is being profiled already; use the profile that there is")
         stops: list[Callable[[], None]] = []
         try:
-            for key, node in list(self._living()):
+            for key, node in list(self.living()):
                 timed = node.timed(clock_for(node.name, node.op))
                 stops.append(timed.stop)
                 for alias, other in timed.aliases.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import devices, kernel
+from .. import cupy_arrays, devices, kernel
 from ..device_arrays import on_host, returning_cupy
 from ..errors import DeviceError, MissingDependencyError
 from .case import Case, NotRun, is_installed, quiet
@@ -20,9 +20,11 @@ def cuda(case: Case) -> str:
     except (MissingDependencyError, DeviceError) as error:
         raise NotRun(str(error)) from None
     stay = on_host(signature, len(case.arrays), op.host_inputs)
-    arrays = [x if x is None or stays else cupy.asarray(x) for x, stays in zip(case.arrays, stay, strict=True)]
+    arrays = [
+        x if x is None or stays else cupy_arrays.asarray(cupy, x) for x, stays in zip(case.arrays, stay, strict=True)
+    ]
     outputs = kernel.call(signature, returning_cupy(signature, op.kernels["cuda"]), arrays, case.attributes)
-    case.compare(list(map(cupy.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
+    case.compare(list(map(cupy_arrays.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
     problem = _why_no_session()
     if problem:
         return f"called; in no session: {problem}"

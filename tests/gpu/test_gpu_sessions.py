@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import threading
 import warnings
 from pathlib import Path
@@ -15,20 +17,18 @@ import pytest
 
 import pyops
 from pyops import errors, onnx_op
+from pyops.types import is_viewable
 from tests import gpu_ops
-from tests.gpu_ops import F32, bound, one_node, session
+from tests.cuda_ops import on_the_host
+from tests.gpu_ops import CUDA, F32, bound, cuda_options, one_node, session
 from tests.models import assert_same
 from tests.op_db import SAMPLES
 
 pytestmark = pytest.mark.gpu("session")
 
 X = np.linspace(-2, 2, 1000, dtype=np.float32)
-# CuPy computes with these; the others it only holds.
-COMPUTABLE = [
-    sample
-    for sample in SAMPLES
-    if all(x is None or (x.dtype.kind in "biuf" and x.dtype.isbuiltin) for x in (*sample.inputs, *sample.expected()))
-]
+# CuPy has arrays of these.
+ON_GPU = [s for s in SAMPLES if all(x is None or is_viewable(x.dtype) for x in (*s.inputs, *s.expected()))]
 
 
 def quick_gelu(x):
@@ -46,18 +46,11 @@ def softmax(x):
     return e / e.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("sample", COMPUTABLE, ids=lambda sample: sample.id)
+@pytest.mark.parametrize("sample", ON_GPU, ids=lambda sample: sample.id)
 def test_every_sample_gives_on_the_gpu_what_it_gives_on_the_cpu(sample) -> None:
     import cupy
 
-    function = sample.op.kernels["cpu"]
-
-    def kernel(*inputs: Any, out: Any = None, **attributes: Any) -> Any:
-        assert all(x is None or isinstance(x, cupy.ndarray) for x in inputs)
-        result = function(*(None if x is None else cupy.asnumpy(x) for x in inputs), **attributes)
-        return tuple(map(cupy.asarray, result)) if isinstance(result, tuple) else cupy.asarray(result)
-
-    sample.op.register_kernel("cuda")(kernel)
+    sample.op.register_kernel("cuda")(on_the_host(cupy, sample.op.kernels["cpu"]))
     assert_same(session(sample.model()).run(None, sample.feed), sample.expected())
 
 
@@ -215,15 +208,108 @@ def test_python_runs_while_a_graph_is_captured_and_not_when_it_is_replayed() -> 
     assert len(calls) == captured
 
 
-def test_what_cannot_be_captured_says_so() -> None:
-    made = session(one_node("gpu::Waits", shape=(1000,)), enable_cuda_graph=1)
-    binding, _ = bound(made, X)
-    with pytest.raises(Exception, match="apture") as raised:  # CuPy's or ONNX Runtime's
+def wait() -> None:
+    import cupy
+
+    cupy.cuda.get_current_stream().synchronize()
+
+
+def refuse(error: BaseException) -> None:
+    raise error
+
+
+def wait_unseen() -> None:
+    with contextlib.suppress(RuntimeError):
+        wait()
+    raise ValueError("not today")
+
+
+# In which kernels fail in a capture: what they do, the error, and the note.
+WAYS_TO_FAIL = {
+    "by an error of its own": (lambda x: refuse(ValueError("not today")), ValueError, None),
+    "by an interrupt": (lambda x: refuse(KeyboardInterrupt()), KeyboardInterrupt, None),
+    "by its result": (lambda x: x.astype(np.float64), errors.OutputError, None),
+    "where CuPy refuses": (lambda x: x + np.float32(x.sum().item()), RuntimeError, "cannot be captured"),
+    "where CUDA refuses": (lambda x: wait(), RuntimeError, "cannot be captured"),
+    "where CUDA refuses, unseen": (lambda x: wait_unseen(), ValueError, None),
+}
+
+
+def failing_in_captures(how: str, failing: list[bool]) -> Any:
+    """A model of two nodes, the second of which fails in captures as long as it is asked to."""
+    import cupy
+
+    @onnx_op("gpu::Fails", device_types=("cuda",))
+    def op(x: F32) -> F32:
+        if failing and cupy.cuda.get_current_stream().is_capturing():
+            return WAYS_TO_FAIL[how][0](x)
+        return x + np.float32(1)
+
+    text = "(float[1000] x) => (float[1000] y) { t = gpu.AddOne(x)  y = gpu.Fails(t) }"
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17, "gpu" : 1]> main {text}')
+
+
+def assert_runs_are_right(made: Any) -> None:
+    given = onnxruntime.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
+    binding, result = bound(made, X)
+    binding.bind_ortvalue_input("x", given)
+    for step in range(5):
+        given.update_inplace(X + np.float32(step))
         made.run_with_iobinding(binding)
-    assert any("cannot be captured" in note for note in getattr(raised.value, "__notes__", ()))
+        np.testing.assert_allclose(result.numpy(), X + step + 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("how", WAYS_TO_FAIL)
+def test_an_error_in_a_capture_is_raised_as_itself_and_leaves_nothing_to_replay(how) -> None:
+    failing = [True]
+    made = session(failing_in_captures(how, failing), enable_cuda_graph=1)
+    binding, _ = bound(made, X)
+    _, kind, note = WAYS_TO_FAIL[how]
+    for _ in range(3):
+        with pytest.raises(kind) as raised:
+            made.run_with_iobinding(binding)
+        first, *others = raised.value.__notes__
+        assert "gpu::Fails" in first
+        assert [note in other for other in others] == ([True] if note else [])
+    failing.clear()
+    assert_runs_are_right(made)
+
+
+@pytest.mark.parametrize("how", WAYS_TO_FAIL)
+def test_an_error_in_a_capture_leaves_nothing_to_replay_in_other_people_s_sessions(how) -> None:
+    failing = [True]
+    model = failing_in_captures(how, failing)
+    options = pyops.register_custom_ops(onnxruntime.SessionOptions())
+    options.log_severity_level = 4
+    given = {"providers": CUDA, "provider_options": cuda_options(enable_cuda_graph=1)}
+    made = onnxruntime.InferenceSession(model.SerializeToString(), options, **given)
+    binding, _ = bound(made, X)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="cudaStreamEndCapture"):
+            made.run_with_iobinding(binding)
+        assert isinstance(pyops.last_exception(), WAYS_TO_FAIL[how][1])
+    failing.clear()
+    assert_runs_are_right(made)
 
 
 # Errors, kept arrays, the other device.
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"gpu_mem_limt": 1}, "it has no option 'gpu_mem_limt'; its options are at https://"),
+        ({"gpu_mem_limit": "lots"}, "its option 'gpu_mem_limit' cannot be 'lots'"),
+        ({"device_id": 99}, "device_id is 99 and the GPUs here are 0"),
+    ],
+)
+def test_options_that_the_provider_refuses_are_told_from_a_gpu_that_is_not_there(capfd, options, reason) -> None:
+    with pytest.raises(errors.DeviceError, match=re.escape(reason)):
+        session(one_node("gpu::AddOne"), **options)
+    made = session(one_node("gpu::AddOne"))
+    with pytest.raises(errors.DeviceError, match=re.escape(reason)):
+        made.set_providers(CUDA, cuda_options(**options))
+    assert "EP Error" not in capfd.readouterr().out
 
 
 def test_a_kernel_s_exception_is_raised_as_itself_and_the_session_goes_on() -> None:
