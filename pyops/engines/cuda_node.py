@@ -52,7 +52,6 @@ class CudaNode(KernelNode):
         # What NumPy's array of this dtype is in a CPU kernel: a result that needs no other check.
         self._only_cupy_dtype, self._only_dtype = self._only_dtype, None
         self._arena = arena_of(self._cupy, api, info)
-        self._workspaces: list[CudaWorkspace] = []
         self.failed: list[BaseException | None] = []
         self._on_host = on_host(signature, len(dtypes), hosted.host_inputs)
         self._hosts = [present and stays for present, stays in zip(self._present, self._on_host, strict=True)]

@@ -122,16 +122,16 @@ class SessionHost:
             try:
                 function()
             except Exception as error:  # ONNX Runtime's, of whatever type
-                if self.raised_by_kernel(error) or _UNREGISTERED not in str(error):
+                if self.raised_by_kernel(error) is not None or _UNREGISTERED not in str(error):
                     raise
             else:
                 return
         add_library(self._options, self._needed)
         function()
 
-    def raised_by_kernel(self, error: Exception) -> list[BaseException]:
-        """The exception of a kernel, if `create` raised that."""
-        return [error] if error is failures.last_exception() else []
+    def raised_by_kernel(self, error: Exception) -> BaseException | None:
+        """Return the exception of a kernel, if `create` raised that."""
+        return error if error is failures.last_exception() else None
 
     def forget(self) -> None:
         """Let go of the nodes; the session is gone."""

@@ -28,8 +28,6 @@ from .workspace import Workspace
 
 _MAX_SHAPES = 256
 
-# One per call that runs at the same time; list.pop and list.append are atomic.
-workspaces: list[Workspace] = []
 _calling_thread = CallingThread()
 ALWAYS, _NEVER = SimpleNamespace(lends=True), SimpleNamespace(lends=False)
 
@@ -82,6 +80,8 @@ class KernelNode:
         # A kernel that is known to keep what it is handed, and gets copies.
         self._keeper: Any = None
         self._lender = self._lender_for(info)
+        # One per call that runs at the same time; list.pop and list.append are atomic.
+        self._workspaces: list[Any] = []
 
     def _lender_for(self, info: int) -> Any:
         """Return what tells whether kernels may get arrays on ONNX Runtime's memory, or get copies."""
@@ -105,7 +105,7 @@ class KernelNode:
         BaseException
             Whatever the kernel raises, with a note that names the node and its inputs.
         """
-        workspace = workspaces.pop() if workspaces else Workspace(self._api)
+        workspace = self._workspaces.pop() if self._workspaces else Workspace(self._api)
         handed: list[Any] = []
         pointer = workspace.context
         pointer.value = context
@@ -122,7 +122,7 @@ class KernelNode:
             self._explain(error, context, handed)
             raise
         finally:
-            workspaces.append(workspace)
+            self._workspaces.append(workspace)
 
     def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
         op, attributes = self.op, self._attributes
