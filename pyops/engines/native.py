@@ -175,11 +175,10 @@ def _showing(options: Any, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
     arm()
     engine.infer_guard.arm()
     with engine.lock:
-        registration = engine.registrations.get(options)
-        if registration is None:
-            registration = engine.registrations[options] = Registration(options)
-            weakref.finalize(options, registration.release).atexit = False
-    with registration.showing(hosts, keep):
+        if options not in engine.registrations:
+            engine.registrations[options] = Registration(options)
+            weakref.finalize(options, engine.registrations[options].release).atexit = False
+    with engine.registrations[options].showing(hosts, keep):
         yield
 
 
