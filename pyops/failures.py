@@ -65,14 +65,14 @@ def _from_kernel(step: TracebackType | None) -> TracebackType | None:
     return step or first
 
 
-def pick_up(message: str) -> list[BaseException]:
-    """The exception that an error message of ONNX Runtime stands for, the first time it is asked for.
+def pick_up(message: str) -> BaseException | None:
+    """Return the exception that an error message of ONNX Runtime stands for, the first time it is asked for.
 
-    To be taken out of the list where it is raised: a variable that has it would keep its frame, and the frame it.
+    Delete the variable that has it where it is raised: the exception would keep the frame, and the frame it.
     """
     match = _MARK.search(message)
     with _lock:
-        return [waiting.pop(int(match[1]))] if match and int(match[1]) in waiting else []
+        return waiting.pop(int(match[1]), None) if match else None
 
 
 def last_exception() -> BaseException | None:

@@ -29,7 +29,7 @@ def not_started(reason: str = _NO_GPU.format("")) -> DeviceError:
     )
 
 
-def explained(error: Exception, providers: Any, provider_options: Any) -> list[BaseException]:
+def explained(error: Exception, providers: Any, provider_options: Any) -> DeviceError | None:
     """Return what ONNX Runtime's refusal to make a session means, where it is one to start the CUDA provider.
 
     Parameters
@@ -39,10 +39,10 @@ def explained(error: Exception, providers: Any, provider_options: Any) -> list[B
     """
     reason = _reason(str(error), providers, provider_options)
     if reason is None:
-        return []
+        return None
     refusal = not_started(reason)
     refusal.__cause__ = error
-    return [refusal]
+    return refusal
 
 
 def provider_names(providers: Any) -> list[str]:

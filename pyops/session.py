@@ -160,19 +160,20 @@ class InferenceSession(onnxruntime.InferenceSession):
         provider_options: Any,
         refusal: Callable[[Exception], BaseException],
     ) -> None:
-        failure: list[BaseException] = []
+        failure: BaseException | None = None
         # ONNX Runtime asks about the ops, and the answers are numbers.
         with interrupts_deferred(), self._reading():
             try:
                 self._host.create(functools.partial(create, providers=providers, provider_options=provider_options))
             except Exception as error:  # ONNX Runtime's, of whatever type
-                failure = (
-                    self._host.raised_by_kernel(error)
-                    or provider_refusals.explained(error, providers, provider_options)
-                    or [refusal(error)]
-                )
-        if failure:
-            raise failure.pop()
+                failure = self._host.raised_by_kernel(error)
+                if failure is None:
+                    failure = provider_refusals.explained(error, providers, provider_options) or refusal(error)
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # the exception keeps this frame
         session_devices.check_started(providers, self.get_providers())
         self._keeps_part_of_graph = False
 
@@ -226,10 +227,13 @@ class InferenceSession(onnxruntime.InferenceSession):
             return onnxruntime.InferenceSession.run(self, output_names, input_feed, run_options or self._quiet_run)
         except Exception as error:  # ONNX Runtime's, of whatever type
             failure = self._raised_by_kernel(error)
-            if not failure:
+            if failure is None:
                 note_mistyped(error, self.get_inputs(), input_feed)
                 raise
-        raise failure.pop()
+        try:
+            raise failure
+        finally:
+            del failure
 
     def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
         # They travel as OrtValue, which ONNX Runtime's bindings neither make of a sequence nor read one from.
@@ -281,18 +285,22 @@ class InferenceSession(onnxruntime.InferenceSession):
             return run(run_options or self._quiet_run)
         except Exception as error:  # ONNX Runtime's, of whatever type
             failure = self._raised_by_kernel(error)
-            if not failure:
+            if failure is None:
                 raise
         # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
-        raise failure.pop()
+        try:
+            raise failure
+        finally:
+            del failure
 
-    def _raised_by_kernel(self, error: Exception) -> list[BaseException]:
-        """The exception of a kernel that made ONNX Runtime raise `error` in a run."""
+    def _raised_by_kernel(self, error: Exception) -> BaseException | None:
+        """Return the exception of a kernel that made ONNX Runtime raise `error` in a run."""
         failed = native.take_failed(self._nodes)
         if session_devices.keeps_part_of_graph(error, failed, self.get_provider_options()):
             self._keeps_part_of_graph = True
         # Of a capture that is void, ONNX Runtime raises its own error.
-        return failures.pick_up(str(error)) or [raised for raised in failed if raised is not None]
+        raised = (failures.pick_up(str(error)), *failed)
+        return next((item for item in raised if item is not None), None)  # an exception may be false
 
 
 def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import errors, onnx_op
-from pyops.engines import callbacks, hosted_op, native
+from pyops.engines import hosted_op, native
 from pyops.types import is_viewable
 from tests.cuda_ops import F32, I64, X, declare, lambda_of, on_the_host, parse, plus_one
 from tests.cuda_sessions import PROVIDER, cuda_session, cupy, needs_the_provider
@@ -67,7 +67,7 @@ def test_every_sample_gives_on_the_gpu_what_it_gives_on_the_cpu(sample, cupy) ->
 
 def answers(op: Any, device_type: str) -> tuple[Any, list[int]]:
     """The provider and the memory types, asked for as ONNX Runtime does: through the structure's pointers."""
-    (hosted,) = hosted_op.hosted_ops(op, op.name, callbacks.ADDRESSES, device_type)
+    (hosted,) = hosted_op.hosted_ops(op, op.name, native.engine.addresses, device_type)
     struct, address = hosted.struct, hosted.address
     provider = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(struct.GetExecutionProviderType)(address)
     memory_type = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)(struct.GetInputMemoryType)
@@ -93,7 +93,7 @@ def test_without_a_cuda_kernel_nothing_is_registered_for_cuda() -> None:
     op = declare(device_types=("cpu",))
     options = onnxruntime.SessionOptions()
     with native.registered(options, [native.Host("cuda", "Op", op)]):
-        (registration,) = [native._registrations[options]]
+        registration = native.engine.registrations[options]
         assert [item.device_type for items in registration._hosted.values() for item in items] == ["cpu"]
         op.register_kernel("cuda")(plus_one)
     with native.registered(options, [native.Host("cuda", "Op", op)]):

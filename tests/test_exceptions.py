@@ -39,11 +39,17 @@ class UnprintableError(Exception):
         raise TypeError("no text")
 
 
+class EmptyError(Exception):
+    def __len__(self) -> int:
+        return 0
+
+
 EXCEPTIONS = [
     ValueError("a value"),
     OwnError(7, detail="more"),
     FrozenError(3),
     UnprintableError(),
+    EmptyError(),
     StopIteration(5),
     KeyboardInterrupt("interrupt"),
     SystemExit(3),

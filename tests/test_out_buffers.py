@@ -100,7 +100,7 @@ def test_the_buffer_of_an_output_that_the_model_does_not_use_is_other_memory() -
     assert session_for("y = out.Pair(x)").run(None, {"x": X})[0].tolist() == X.tolist()
 
 
-def test_a_kept_buffer_is_detached_and_reported() -> None:
+def test_a_kept_buffer_is_reported_and_gets_memory_of_its_own() -> None:
     kept = []
 
     @onnx_op("out::Keep")

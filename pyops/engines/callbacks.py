@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import deque
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,72 +22,96 @@ from .hosted_op import HostedOp, immortal
 from .kernel_node import KernelNode
 from .shape_inference import infer_output_shapes
 
-# What ONNX Runtime's pointers stand for: hosted ops by the address of their structures, kernel nodes (their `compute`)
-# by a number of ours, or by the address of what compiled code knows of them.
-_hosted: dict[int, HostedOp] = {}
-_infers: dict[int, Callable[[int], int | None]] = {}
-computes: dict[int, Callable[[int], int | None]] = {}
-_numbers = itertools.count(1)
-
-tables: deque[int] = deque(maxlen=1)
-"""The last ``OrtApi*`` that ONNX Runtime passed when it created a kernel."""
-
-# Those that came while ONNX Runtime asked about ops; the next kernel that is created raises them.
-_interrupts: list[BaseException] = []
+_Callback = Callable[[int], int | None]
 
 
-def enter(item: HostedOp) -> None:
-    """Let ONNX Runtime make kernels of a hosted op."""
-    _hosted[item.address] = item
-    _infers[item.address] = functools.partial(_infer_output_shapes, item.op)
+class NativeEngine:
+    """What ONNX Runtime calls in this process, and what the pointers stand for that it passes.
 
+    Attributes
+    ----------
+    addresses : dict of str to int
+        Where the callbacks lie, by their names in ``OrtCustomOp``.
+    computes : dict
+        What computes each node, by a number of ours or by the address of what compiled code knows of the node.
+    table : int or None
+        The last ``OrtApi*`` that ONNX Runtime passed when it created a kernel.
+    compute_guard, infer_guard : Guard
+        Of the calls of kernels and of shape functions.
+    registrations : WeakKeyDictionary
+        What each SessionOptions object has from this engine; to be changed under `lock`.
+    """
 
-def remove(item: HostedOp) -> None:
-    """Undo `enter`; ONNX Runtime has no pointer to it any more."""
-    del _hosted[item.address], _infers[item.address]
+    def __init__(self) -> None:
+        self.computes: dict[int, _Callback] = {}
+        self.table: int | None = None
+        self.lock = threading.Lock()
+        self.registrations: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._hosted: dict[int, HostedOp] = {}
+        self._infers: dict[int, _Callback] = {}
+        self._numbers = itertools.count(1)
+        self._created: ContextVar[list[int] | None] = ContextVar("created", default=None)
+        # One that came while ONNX Runtime asked about ops; the next kernel that is created raises it.
+        self._interrupt: BaseException | None = None
+        self.compute_guard: Guard[int, int | None] = Guard(self.computes, _Reporter())
+        self.infer_guard: Guard[int, int | None] = Guard(self._infers, _Reporter())
+        functions: dict[str, Any] = {
+            # The bound method is C code, so that no interrupt can be raised in this callback either.
+            "KernelDestroy": self.computes.pop,
+            "CreateKernelV2": checkpoint(self._create_kernel, self._put_off),
+            "KernelComputeV2": self.compute_guard.callback,
+            "InferOutputShapeFn": self.infer_guard.callback,
+        }
+        self.addresses = {name: immortal(PROTOTYPES[name](function)) for name, function in functions.items()}
 
+    def enter(self, item: HostedOp) -> None:
+        """Let ONNX Runtime make kernels of a hosted op."""
+        self._hosted[item.address] = item
+        self._infers[item.address] = functools.partial(self._infer_output_shapes, item.op)
 
-_created: ContextVar[list[int] | None] = ContextVar("_created", default=None)
+    def remove(self, item: HostedOp) -> None:
+        """Undo `enter`; ONNX Runtime has no pointer to it any more."""
+        del self._hosted[item.address], self._infers[item.address]
 
+    @contextmanager
+    def created_nodes(self, numbers: list[int]) -> Iterator[None]:
+        """Within it, what this thread creates nodes under in `computes` is added to a list."""
+        # A kernel that runs for a constant may create a session too.
+        token = self._created.set(numbers)
+        try:
+            yield
+        finally:
+            self._created.reset(token)
 
-@contextmanager
-def created_nodes(numbers: list[int]) -> Iterator[None]:
-    """Within it, what this thread creates nodes under in `computes` is added to a list."""
-    # A kernel that runs for a constant may create a session too.
-    token = _created.set(numbers)
-    try:
-        yield
-    finally:
-        _created.reset(token)
+    def _infer_output_shapes(self, op: AnyOp, context: int) -> None:
+        if op.shape_function is not None:
+            assert self.table is not None  # `native.ort_api` has seen to it
+            infer_output_shapes(api_from_table(self.table), op, context)
 
+    def _create_kernel(self, hosted_op: int, table: int, info: int, out: int) -> int | None:
+        try:
+            api = api_from_table(table)
+            self.table = table
+            if self._interrupt is not None:
+                interrupt, self._interrupt = self._interrupt, None
+                raise interrupt
+            op = self._hosted[hosted_op]
+            if op.struct.KernelComputeV2 == self.addresses["KernelComputeV2"]:
+                made = CudaNode if op.device_type == "cuda" else KernelNode
+                number, node = next(self._numbers), made(api, info, op)
+            else:
+                node = CompiledNode(api, info, op, self.addresses["KernelComputeV2"])
+                number = node.address
+            self.computes[number] = node.compute
+            if (created := self._created.get()) is not None:
+                created.append(number)
+            c_void_p.from_address(out).value = number
+        except BaseException as error:  # ONNX Runtime gets an interrupt too, as a status
+            return _report(error)
+        return None
 
-def _infer_output_shapes(op: AnyOp, context: int) -> None:
-    if op.shape_function is not None:
-        infer_output_shapes(api_from_table(tables[0]), op, context)
-
-
-def _create_kernel(hosted_op: int, table: int, info: int, out: int) -> int | None:
-    try:
-        api = api_from_table(table)
-        tables.append(table)
-        if _interrupts:
-            interrupt = _interrupts[0]
-            _interrupts.clear()
-            raise interrupt
-        op = _hosted[hosted_op]
-        if op.struct.KernelComputeV2 == ADDRESSES["KernelComputeV2"]:
-            made = CudaNode if op.device_type == "cuda" else KernelNode
-            number, node = next(_numbers), made(api, info, op)
-        else:
-            node = CompiledNode(api, info, op, ADDRESSES["KernelComputeV2"])
-            number = node.address
-        computes[number] = node.compute
-        if (created := _created.get()) is not None:
-            created.append(number)
-        c_void_p.from_address(out).value = number
-    except BaseException as error:  # ONNX Runtime gets an interrupt too, as a status
-        return _report(error)
-    return None
+    def _put_off(self, interrupt: BaseException) -> None:
+        self._interrupt = self._interrupt or interrupt
 
 
 def _report(error: BaseException, attempts: int = 8) -> int:
@@ -115,8 +140,8 @@ class _Reporter:
     slots = failures.waiting
 
 
-_compute_guard: Guard[int, int | None] = Guard(computes, _Reporter())
-infer_guard: Guard[int, int | None] = Guard(_infers, _Reporter())
+engine = NativeEngine()
+"""The only one: ONNX Runtime keeps pointers to its callbacks until the process ends."""
 
 
 def arm() -> None:
@@ -141,17 +166,7 @@ def _descend_further() -> None:
 
 
 def _descend_to_the_end() -> None:
-    _compute_guard.arm()
+    _arm_guard()
 
 
-_CALLBACKS: dict[str, Any] = {
-    # The bound method is C code, so that no interrupt can be raised in this callback either.
-    "KernelDestroy": computes.pop,
-    "CreateKernelV2": checkpoint(_create_kernel, _interrupts.append),
-    "KernelComputeV2": _compute_guard.callback,
-    "InferOutputShapeFn": infer_guard.callback,
-}
-
-
-ADDRESSES = {name: immortal(PROTOTYPES[name](function)) for name, function in _CALLBACKS.items()}
-"""Where they lie, by their names in ``OrtCustomOp``."""
+_arm_guard = engine.compute_guard.arm

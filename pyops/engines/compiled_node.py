@@ -77,7 +77,7 @@ class CompiledNode(KernelNode):
         try:
             self._learn(inputs)
         except BaseException as error:  # an interrupt gets the note, too
-            self._explain(error, inputs)
+            self._explain(error, context, inputs)
             raise
         del inputs
         super().compute(context)
@@ -170,7 +170,7 @@ class CompiledNode(KernelNode):
         ):
             if isinstance(error, BaseException):
                 error = error.with_traceback(traceback)
-                self._explain(error, inputs)
+                self._explain(error, context, inputs)
                 raise error
         raise EngineError(f"{self._signature.qualified_name} failed in machine code, which left no exception")
 

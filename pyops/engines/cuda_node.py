@@ -22,7 +22,7 @@ from .cuda_errors import explanation, is_capturing, void_capture
 from .cuda_memory import arena_of
 from .cuda_workspace import CudaWorkspace
 from .hosted_op import HostedOp
-from .kernel_node import KernelNode, read_only_copy
+from .kernel_node import ALWAYS, KernelNode, read_only_copy
 
 
 class CudaNode(KernelNode):
@@ -52,7 +52,6 @@ class CudaNode(KernelNode):
         # What NumPy's array of this dtype is in a CPU kernel: a result that needs no other check.
         self._only_cupy_dtype, self._only_dtype = self._only_dtype, None
         self._arena = arena_of(self._cupy, api, info)
-        self._workspaces: list[CudaWorkspace] = []
         self.failed: list[BaseException | None] = []
         self._on_host = on_host(signature, len(dtypes), hosted.host_inputs)
         self._hosts = [present and stays for present, stays in zip(self._present, self._on_host, strict=True)]
@@ -79,7 +78,7 @@ class CudaNode(KernelNode):
                 self._read(pointer, workspace, handed)
                 self._run(pointer, workspace, handed)
         except BaseException as error:  # an interrupt gets the note, too
-            self._explain(error, handed)
+            self._explain(error, context, handed)
             captured = stream is not None and is_capturing(stream)
             note = explanation(error, captured)
             if note is not None:
@@ -133,6 +132,9 @@ class CudaNode(KernelNode):
                     continue
                 array = into[index]
                 into[index] = cupy_arrays.asnumpy(array) if to_host else cupy_arrays.asarray(self._cupy, array)
+
+    def _lender_for(self, info: int) -> Any:
+        return ALWAYS  # an array on the device keeps its arena's pages mapped
 
     def _copy(self, array: Any) -> Any:
         return cupy_arrays.copy(array) if is_cupy(array) else array

@@ -166,14 +166,14 @@ class SessionHost:
                 return hook.watch(function)
             except Exception as error:  # ONNX Runtime's, of whatever type
                 lacks_ops = "is not a registered function/op" in str(error) and (not holds or _PLACES in str(error))
-                if self.raised_by_kernel(error) or not lacks_ops:
+                if self.raised_by_kernel(error) is not None or not lacks_ops:
                     raise
         hook.add_library(self._options, registry.size())
         return hook.watch(function)
 
-    def raised_by_kernel(self, error: Exception) -> list[BaseException]:
+    def raised_by_kernel(self, error: Exception) -> BaseException | None:
         """Return the exception of a kernel, if `create` raised that."""
-        return [error] if error is failures.last_exception() else []
+        return error if error is failures.last_exception() else None
 
     def run(self, function: Callable[[Any], R], run_options: Any, quiet: bool) -> R:
         """Call ``function(run_options)``, which runs the session, and raise what a kernel raises in it.

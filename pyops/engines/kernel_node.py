@@ -9,16 +9,17 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import c_void_p
 from sys import getrefcount
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from .. import failures, kernel
-from ..detaching import detach
 from ..errors import KeptArrayWarning
 from ..node import add_note, describe_node
 from ..op import AnyOp, output_shapes
 from ..types import DType, is_viewable
+from .borrowed import CallingThread, has_arena, is_borrowed, settle
 from .c_api import Api
 from .hosted_op import HostedOp
 from .node_info import read_node_info
@@ -27,8 +28,8 @@ from .workspace import Workspace
 
 _MAX_SHAPES = 256
 
-# One per call that runs at the same time; list.pop and list.append are atomic.
-workspaces: list[Workspace] = []
+_calling_thread = CallingThread()
+ALWAYS, _NEVER = SimpleNamespace(lends=True), SimpleNamespace(lends=False)
 
 
 def read_only_copy(array: Any) -> Any:
@@ -78,6 +79,13 @@ class KernelNode:
         self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
         # A kernel that is known to keep what it is handed, and gets copies.
         self._keeper: Any = None
+        self._lender = self._lender_for(info)
+        # One per call that runs at the same time; list.pop and list.append are atomic.
+        self._workspaces: list[Any] = []
+
+    def _lender_for(self, info: int) -> Any:
+        """Return what tells whether kernels may get arrays on ONNX Runtime's memory, or get copies."""
+        return _calling_thread if has_arena(self._api, info) else _NEVER
 
     def timed(self, clock: NodeClock) -> TimedNode:
         """What is called in its place while its calls are timed."""
@@ -97,34 +105,35 @@ class KernelNode:
         BaseException
             Whatever the kernel raises, with a note that names the node and its inputs.
         """
-        workspace = workspaces.pop() if workspaces else Workspace(self._api)
+        workspace = self._workspaces.pop() if self._workspaces else Workspace(self._api)
         handed: list[Any] = []
         pointer = workspace.context
         pointer.value = context
         try:
             workspace.read(self._api.KernelContext_GetInput, pointer, self._present, handed)
             self._run(pointer, workspace, handed)
+            for array in handed:
+                # References: the list, this variable, and the argument of the count itself.
+                if getrefcount(array) > 3 and is_borrowed(array):
+                    del array
+                    self._report_kept(context, handed)
+                    break
         except BaseException as error:  # an interrupt gets the note, too
-            self._explain(error, handed)
+            self._explain(error, context, handed)
             raise
         finally:
-            workspaces.append(workspace)
-        for array in handed:
-            # References: the list, this variable, and the argument of the count itself.
-            if getrefcount(array) > 3 and array is not None and self._keeper is not self.op.kernels["cpu"]:
-                del array
-                self._report_kept(handed)
-                break
+            self._workspaces.append(workspace)
 
     def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
         op, attributes = self.op, self._attributes
         function = op.kernels[self.device_type]
         if self._lists:  # the kernel may change its own
             attributes = attributes | {name: list(attributes[name]) for name in self._lists}
-        if self._keeper is function:
+        lends = self._lender.lends and self._keeper is not function
+        if not lends:
             handed[:] = map(self._copy, handed)
         if op.shape_function is not None:
-            self._run_shaped(context, workspace, handed, function, attributes)
+            self._run_shaped(context, workspace, handed, function, attributes, lends)
             return
         result = function(*handed, **attributes)
         if type(result) is np.ndarray and result.dtype is self._only_dtype:
@@ -142,11 +151,12 @@ class KernelNode:
         handed: list[Any],
         function: Callable[..., Any],
         attributes: Mapping[str, Any],
+        lends: bool,
     ) -> None:
         """As `_run`, where a shape function tells the shapes beforehand."""
         shapes, inputs = self._shapes_for(handed), len(handed)
         buffers: list[Any] = []
-        if self._takes_buffers and self._keeper is None and None not in itertools.chain(*shapes):
+        if self._takes_buffers and lends and None not in itertools.chain(*shapes):
             buffers = self._buffers(context, workspace, shapes)
             handed += buffers
             out = tuple(buffers) if self._signature.returns_tuple else buffers[0]
@@ -212,24 +222,24 @@ class KernelNode:
             buffers.append(self._empty(shape, dtype) if buffer is None else buffer)
         return buffers
 
-    def _explain(self, error: BaseException, handed: list[Any]) -> None:
-        inputs = handed[: len(self._node.input_dtypes)]
-        known = inputs if len(inputs) == len(self._node.input_dtypes) else []
+    def _explain(self, error: BaseException, context: int, handed: list[Any]) -> None:
+        inputs = handed[: len(self._present)]
+        known = inputs if len(inputs) == len(self._present) else []
         note = describe_node(self.name, self._signature, known)
         del inputs, known
-        detach(handed, self.op.kernels.get(self.device_type) or self.op.kernels["cpu"], error.__traceback__)
+        settle(self._api, context, handed, len(self._present), error.__traceback__)
         add_note(error, note)
 
-    def _report_kept(self, handed: list[Any]) -> None:
+    def _report_kept(self, context: int, handed: list[Any]) -> None:
         # A kernel that caught an exception of a session that it ran is still in that one's frames.
         last = failures.last_exception()
-        if not detach(handed, self.op.kernels["cpu"], last.__traceback__ if last else None):
+        if not settle(self._api, context, handed, len(self._present), last.__traceback__ if last else None):
             return
-        # Searching for what was kept takes long; from now on there is nothing that must not be.
+        # What is kept keeps the session and its feeds; from now on there is nothing that must not be.
         self._keeper = self.op.kernels["cpu"]
         warnings.warn(
             f"{self._signature.qualified_name} kept an array that it was handed, or a view of one, which is valid "
-            f"during its call only; it now has a copy. Keep a copy instead: x.copy() ({self.op.location})",
+            f"during its call only. Keep a copy instead: x.copy() ({self.op.location})",
             KeptArrayWarning,
             stacklevel=2,
         )

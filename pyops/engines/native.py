@@ -25,9 +25,9 @@ from ..hosting import Host
 from ..model import Model
 from ..op import AnyOp, Op
 from ..signature import Input, Output, Signature, TypeParameter
-from . import callbacks
 from .c_api import Api, api_from_table, load
 from .callbacks import arm as arm
+from .callbacks import engine
 from .compiled_node import dispatch_address, is_compiled
 from .cuda_node import CudaNode
 from .hosted_op import HostedOp, hosted_ops
@@ -74,14 +74,14 @@ class Registration:
 
     def _add(self, host: Host) -> list[HostedOp]:
         api = load()
-        addresses = callbacks.ADDRESSES
+        addresses = engine.addresses
         if is_compiled(host.op):
             addresses = addresses | {"KernelComputeV2": dispatch_address()}
         items = hosted_ops(host.op, host.name, addresses)
         if "cuda" in host.op.kernels:  # sessions without CUDA pass over these
-            items += hosted_ops(host.op, host.name, callbacks.ADDRESSES, "cuda")
+            items += hosted_ops(host.op, host.name, engine.addresses, "cuda")
         for item in items:
-            callbacks.enter(item)
+            engine.enter(item)
             api.check(api.CustomOpDomain_Add(self._domain(api, host.domain), item.address))
         return items
 
@@ -100,7 +100,7 @@ class Registration:
             api.ReleaseCustomOpDomain(pointer)
         for items in self._hosted.values():
             for item in items:
-                callbacks.remove(item)
+                engine.remove(item)
 
 
 def _key(host: Host) -> _Key:
@@ -131,28 +131,24 @@ class SessionHost:
         self.model = source.hosted(hosts)
         self._options, self._hosts = options, list(hosts.values())
         self._numbers: list[int] = []
-        self.nodes: Nodes[int] = Nodes(callbacks.computes, self._numbers)
+        self.nodes: Nodes[int] = Nodes(engine.computes, self._numbers)
         if source.proto is None:  # a model in ORT format, whose nodes nobody reads, nor knows how they were renamed
             hosted = (host for op in registry.latest() for host in hosting.all_hosts(op))
             self._hosts = [host for host in hosted if host.domain not in taken]
 
     def create(self, function: Callable[[], None]) -> None:
         """Create the session by `function`."""
-        with registered(self._options, self._hosts), callbacks.created_nodes(self._numbers):
+        with registered(self._options, self._hosts), engine.created_nodes(self._numbers):
             function()
 
-    def raised_by_kernel(self, error: Exception) -> list[BaseException]:
-        """The exception of a kernel that made ONNX Runtime raise `error`."""
+    def raised_by_kernel(self, error: Exception) -> BaseException | None:
+        """Return the exception of a kernel that made ONNX Runtime raise `error`."""
         return failures.pick_up(str(error))
 
 
 def take_failed(nodes: Nodes[Any]) -> list[BaseException | None]:
     """Return what the CUDA nodes of a session raised since the last time, as `CudaNode.failed` has it."""
     return [node.failed.pop() for _, node in nodes.living() if isinstance(node, CudaNode) and node.failed]
-
-
-_lock = threading.Lock()
-_registrations: weakref.WeakKeyDictionary[Any, Registration] = weakref.WeakKeyDictionary()
 
 
 def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> AbstractContextManager[None]:
@@ -177,12 +173,12 @@ def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> Ab
 @contextmanager
 def _showing(options: Any, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
     arm()
-    callbacks.infer_guard.arm()
-    with _lock:
-        if options not in _registrations:
-            _registrations[options] = Registration(options)
-            weakref.finalize(options, _registrations[options].release).atexit = False
-    with _registrations[options].showing(hosts, keep):
+    engine.infer_guard.arm()
+    with engine.lock:
+        if options not in engine.registrations:
+            engine.registrations[options] = Registration(options)
+            weakref.finalize(options, engine.registrations[options].release).atexit = False
+    with engine.registrations[options].showing(hosts, keep):
         yield
 
 
@@ -193,7 +189,7 @@ def ort_api() -> Api:
     second copy of the library must not touch. A kernel is told the table when it is created, and
     where there has been none yet, a session of one node makes one.
     """
-    if not callbacks.tables:
+    if engine.table is None:
         types = (TypeParameter("tensor(float)", (np.dtype(np.float32),)),)
         op = Op(Signature("pyops", "Probe", 1, (Input("x", *types),), (Output("y", *types),)), lambda x: x)
         options = onnxruntime.SessionOptions()
@@ -203,8 +199,10 @@ def ort_api() -> Api:
             try:
                 onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
             except Exception as error:  # an interrupt in a callback, say
-                raise (failures.pick_up(str(error)) or [error]).pop() from None
-    return api_from_table(callbacks.tables[0])
+                interrupt = failures.pick_up(str(error))
+                raise error if interrupt is None else interrupt from None
+    assert engine.table is not None
+    return api_from_table(engine.table)
 
 
 _PROBE = """
