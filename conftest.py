@@ -18,7 +18,7 @@ IS_INSTALLED = "pyops" in importlib.metadata.entry_points(group="pytest11").name
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: torch's threads would wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-pytest_plugins = ["pytester", *([] if IS_INSTALLED else ["pyops.pytest_plugin"])]
+pytest_plugins = ["pytester", *([] if IS_INSTALLED else ["pyops._pytest_plugin"])]
 
 NEED_TORCH = ("exporters", "notebooks", "tests/exporters", "tests/test_demo.py", "tests/test_site.py")
 _NEEDS_GPU = "needs a GPU"

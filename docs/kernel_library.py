@@ -12,12 +12,12 @@ from typing import Any
 
 from numpydoc.docscrape import NumpyDocString
 
-from exporters.kernels.library import rows
-from exporters.kernels.table import absent
+from exporters._library.library import rows
+from exporters._library.table import absent
+from pyops._ops.op import Op
+from pyops._schema.dtypes import dtype_name
+from pyops._schema.signature import Input, Output
 from pyops.kernels import OPS
-from pyops.op import Op
-from pyops.signature import Input, Output
-from pyops.types import dtype_name
 
 PAGE = Path(__file__).with_suffix(".md")
 

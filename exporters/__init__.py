@@ -23,22 +23,22 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from .adapt import to_onnx_inputs, to_onnx_outputs
-from .custom_op import custom_op
+from ._custom_op import custom_op
+from ._explain import explain
+from ._export import export
+from ._fallback.kernel import use_fallback
+from ._finishing.fallbacks import Fallback
+from ._finishing.program import Program
+from ._library.translation_table import is_registered, translation_table
+from ._lowering.contrib_ops import use_contrib_ops
+from ._lowering.nodes import opset
+from ._lowering.translations import translate
+from ._onnx_schemas.registration import SchemaRegistration, register_schemas
+from ._support_report import Explanation, OperatorSupport
+from ._torch.arguments import to_onnx_inputs, to_onnx_outputs
+from ._verification.report import OutputReport, Report
+from ._verify import verify
 from .errors import ExportError
-from .explain import explain
-from .export import export
-from .fallback.kernel import use_fallback
-from .fallback.record import Fallback
-from .onnx_schemas.registration import SchemaRegistration, register_schemas
-from .program import Program
-from .support import Explanation, OperatorSupport
-from .translating.contrib_ops import use_contrib_ops
-from .translating.nodes import opset
-from .translating.translations import translate
-from .translation_table import is_registered, translation_table
-from .verifying.report import OutputReport, Report
-from .verifying.verify import verify
 
 __all__ = [
     "Explanation",

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import errors, shapes, testing
-    from .decorator import onnx_op
-    from .engines.reference import reference_ops
-    from .failures import last_exception
-    from .installing import install
-    from .listing import ops
-    from .op import Op
-    from .profiling import profile
-    from .pycustomopdef import PyCustomOpDef
-    from .session import InferenceSession, get_library_path, register_custom_ops
-    from .showing import show
+    from ._display.netron import show
+    from ._display.op_table import ops
+    from ._ops.decorator import onnx_op
+    from ._ops.op import Op
+    from ._runtime.calls.exceptions import last_exception
+    from ._runtime.patching import install
+    from ._runtime.profile import profile
+    from ._runtime.reference import reference_ops
+    from ._runtime.session import InferenceSession, get_library_path, register_custom_ops
+    from ._schema.pycustomopdef import PyCustomOpDef
 
 __all__ = [
     "InferenceSession",

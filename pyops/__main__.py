@@ -10,7 +10,7 @@ import sys
 def main() -> None:
     """Run the command that the command line names."""
     try:
-        from .cli.app import app
+        from ._cli.app import app
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("typer", "rich"):

@@ -6,8 +6,8 @@ from typing import Any
 import onnx
 from typer.testing import CliRunner, Result
 
-from pyops.benchmarking import medians
-from pyops.cli.app import app
+from pyops._cli.app import app
+from pyops._cli.ops import medians
 
 OPS = """
 import numpy as np

@@ -17,8 +17,8 @@ import onnxruntime
 import pytest
 
 import pyops
-from pyops import devices
-from pyops.engines import native
+from pyops._runtime.native import session as native
+from pyops._schema import devices
 from tests import cupy_on_host
 
 PROVIDER = "AzureExecutionProvider"

@@ -9,10 +9,10 @@ import onnxruntime
 import pytest
 
 import pyops
-from pyops import ort_values
+from pyops._runtime import ort_values
 from pyops.testing import Sample
-from pyops.testing.engines import ENGINES as ENGINES
-from pyops.testing.engines import make_session as make_session
+from pyops.testing._engines import ENGINES as ENGINES
+from pyops.testing._engines import make_session as make_session
 from tests.op_db import SAMPLES, expected_failures
 
 PLAIN_ENGINES = ("native", "extensions-plain")

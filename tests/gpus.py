@@ -6,7 +6,8 @@ import functools
 @functools.cache
 def missing_gpu() -> str:
     """Why CuPy cannot compute here; empty where it can."""
-    from pyops import devices, errors
+    from pyops import errors
+    from pyops._schema import devices
 
     try:
         devices.cupy_with_gpu("a test")

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from pyops import errors, onnx_op
-from pyops.attribute import Attribute, AttributeKind
+from pyops._schema.attribute import Attribute, AttributeKind
 
 F32 = NDArray[np.float32]
 INT64 = st.integers(-(2**63), 2**63 - 1)

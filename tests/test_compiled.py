@@ -26,7 +26,7 @@ from tests.scripts import run_script
 @pytest.fixture
 def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The calls in which a session went through the interpreter."""
-    from pyops.engines.compiled_node import CompiledNode
+    from pyops._runtime.native.compiled_node import CompiledNode
 
     calls: list[int] = []
     compute = CompiledNode.compute

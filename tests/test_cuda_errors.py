@@ -12,7 +12,7 @@ import pytest
 
 import pyops
 from pyops import errors
-from pyops.engines import native
+from pyops._runtime.native import session as native
 from tests import cupy_on_host
 from tests.cuda_ops import F32, X, declare, lambda_of, parse
 from tests.cuda_sessions import PROVIDER, cuda_session, cupy, needs_the_provider

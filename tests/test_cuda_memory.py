@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyops import devices, errors, onnx_op
-from pyops.engines import native
+from pyops import errors, onnx_op
+from pyops._runtime.native import session as native
+from pyops._schema import devices
 from pyops.testing import Sample, check
 from tests.cuda_ops import F32, X, bits_of, declare, on_the_host, parse
 from tests.cuda_sessions import compute_stream, cuda_session, cupy, logged, needs_the_provider

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import errors, onnx_op
-from pyops.engines import hosted_op, native
-from pyops.types import is_viewable
+from pyops._runtime.native import hosted_op
+from pyops._runtime.native import session as native
+from pyops._schema.dtypes import is_viewable
 from tests.cuda_ops import F32, I64, X, declare, lambda_of, on_the_host, parse, plus_one
 from tests.cuda_sessions import PROVIDER, cuda_session, cupy, needs_the_provider
 from tests.models import assert_same, chain

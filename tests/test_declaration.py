@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pyops import onnx_op
-from pyops.signature import Signature
+from pyops._schema.signature import Signature
 
 T = TypeVar("T", np.float16, np.float32, np.float64)
 Bound = TypeVar("Bound", bound=np.floating)

@@ -78,7 +78,7 @@ def raised_by(session: onnxruntime.InferenceSession, feed: dict[str, Any] | None
 
 @pytest.fixture
 def session() -> pyops.InferenceSession:
-    from pyops import registry
+    from pyops._ops import registry
 
     registry.declare(raise_it)
     return pyops.InferenceSession(chain("tests::Raise"))

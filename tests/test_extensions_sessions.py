@@ -211,7 +211,7 @@ for with_library in (False, True):
 
 @pytest.mark.exhaustive
 def test_thousands_of_redeclarations_leave_the_registry_small():
-    from pyops.engines import extensions_registry
+    from pyops._runtime.extensions import registry as extensions_registry
 
     def declare(with_attribute):
         if with_attribute:

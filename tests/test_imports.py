@@ -83,7 +83,7 @@ def test_no_module_of_pyops_imports_what_only_some_kernels_need() -> None:
 
 
 def test_the_modules_that_are_walked_are_all_there() -> None:
-    assert {"pyops.session", "pyops.engines.native", "pyops.signature"} <= set(module_names())
+    assert {"pyops._runtime.session", "pyops._runtime.native.session", "pyops._schema.signature"} <= set(module_names())
 
 
 def test_ops_are_declared_and_called_where_onnxruntime_is_not_installed() -> None:
@@ -96,7 +96,7 @@ def test_ops_are_declared_and_called_where_onnxruntime_is_not_installed() -> Non
         "pyops.InferenceSession('model.onnx')",
         "pyops.register_custom_ops(None)",
         "pyops.install()",
-        "import pyops.session",
+        "import pyops._runtime.session",
     ],
 )
 def test_a_session_says_which_extra_to_install_where_onnxruntime_is_not(use: str) -> None:

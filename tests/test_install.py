@@ -59,7 +59,7 @@ def test_a_plain_call_lasts_until_it_is_ended(model):
     first.uninstall()
     first.uninstall()
     onnxruntime.InferenceSession(model)
-    for forgotten in list(pyops.installing._installations):
+    for forgotten in list(pyops._runtime.patching._installations):
         forgotten.uninstall()
 
 

@@ -15,7 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 import pyops
-from pyops import Op, onnx_op, registry
+from pyops import Op, onnx_op
+from pyops._ops import registry
 from tests.scripts import PREAMBLE, run_plain_script
 
 T = TypeVar("T", np.float16, np.float32)
@@ -181,7 +182,7 @@ def test_functions_declared_with_onnxruntime_extensions_are_listed() -> None:
 
 
 def test_nothing_declared_is_said() -> None:
-    from pyops.listing import OpTable
+    from pyops._display.op_table import OpTable
 
     assert repr(OpTable([])) == "no ops are declared"
     assert OpTable([], ["a <note>"])._repr_html_() == "<p>no ops are declared</p><p>a &lt;note&gt;</p>"

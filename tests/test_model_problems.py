@@ -13,8 +13,8 @@ from onnx import NodeProto, helper
 
 import pyops
 from pyops import onnx_op
+from pyops._display.inspection import inspect
 from pyops.errors import ModelError
-from pyops.inspection import inspect
 from tests.models import chain, make_model, opset_imports, value_info
 
 F32 = NDArray[np.float32]

@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 import pyops
-from pyops.listing import OpTable
+from pyops._display.op_table import OpTable
 
 DECLARE = """
 import numpy as np
@@ -115,8 +115,8 @@ def test_a_traceback_has_the_user_s_frames_alone(shell: Any, capsys: pytest.Capt
     assert "IndexError: index 10 is out of bounds" in text
     assert "return [x[10], x]" in text
     assert "fails(np.ones(3, np.float32))" in text
-    assert "pyops/op.py" not in text
-    assert "pyops/kernel.py" not in text
+    assert "pyops/_ops/op.py" not in text
+    assert "pyops/_schema/validation.py" not in text
 
 
 def test_a_session_s_too_and_the_note_stays(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pyops import PyCustomOpDef, errors, onnx_op
-from pyops.attribute import AttributeKind
+from pyops._schema.attribute import AttributeKind
 
 ONE = np.ones(2, np.float32)
 FLOAT, INT64, STRING = PyCustomOpDef.dt_float, PyCustomOpDef.dt_int64, PyCustomOpDef.dt_string

@@ -146,15 +146,15 @@ def suite(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> pytest.Pyte
     pytester.makeini("[pytest]\naddopts = -v -W error -p no:cacheprovider\n")
     pytester.makepyfile(library=LIBRARY)
     if not pytestconfig.pluginmanager.hasplugin("pyops"):  # an environment that has the checkout on its path only
-        pytester.plugins.append("pyops.pytest_plugin")
+        pytester.plugins.append("pyops._pytest_plugin")
     pytester.makeconftest("import sys\nsys.modules['torch'] = None")
     return pytester
 
 
 def test_it_loads_nothing_that_its_users_do_not():
-    heavy = ("numpy", "onnx", "onnxruntime", "torch", "hypothesis", "pyops.registry")
+    heavy = ("numpy", "onnx", "onnxruntime", "torch", "hypothesis", "pyops._ops.registry")
     run_plain_script(
-        f"import sys\nimport pyops.pytest_plugin\nprint([name for name in {heavy} if name in sys.modules])", "[]"
+        f"import sys\nimport pyops._pytest_plugin\nprint([name for name in {heavy} if name in sys.modules])", "[]"
     )
 
 
@@ -168,7 +168,7 @@ def test_sessions_samples_assertions_and_isolation(suite: pytest.Pytester):
             import sys
 
             def test_that_has_nothing_to_do_with_it():
-                assert "pyops.registry" not in sys.modules
+                assert "pyops._ops.registry" not in sys.modules
 
             def test_that_fails():
                 assert 1 == 2

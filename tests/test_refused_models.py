@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
+from pyops._runtime.refusals import explanations
 from pyops.errors import ModelError
-from pyops.explanations import explanations
 from tests.models import chain
 from tests.scripts import run_script
 

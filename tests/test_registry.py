@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyops import Op, onnx_op, registry
+from pyops import Op, onnx_op
+from pyops._ops import registry
 from pyops.errors import RedeclarationWarning
 from pyops.testing import isolated_declarations
 

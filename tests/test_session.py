@@ -15,7 +15,7 @@ from onnx import helper
 
 import pyops
 from pyops import onnx_op
-from pyops.engines.choice import Engine
+from pyops._runtime.engine_choice import Engine
 from tests.models import assert_same, chain, make_model
 
 F32 = NDArray[np.float32]

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
+from pyops._display.netron import View
 from pyops.errors import MissingDependencyError, ModelError
-from pyops.showing import View
 from tests.models import chain
 
 F32 = NDArray[np.float32]

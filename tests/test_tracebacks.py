@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops import onnx_op
-from pyops.tracebacks import shortened
+from pyops._display.tracebacks import shortened
 
 F32 = NDArray[np.float32]
 X = np.ones(2, np.float32)
@@ -40,8 +40,8 @@ def test_what_is_behind_an_exception_is_cut_down_too_and_all_of_it_comes_back() 
     error = caught(outer)
     assert error.__cause__ is not None
     whole = modules(error), modules(error.__cause__)
-    assert "pyops.kernel" in whole[0]
-    assert "pyops.kernel" in whole[1]
+    assert "pyops._schema.validation" in whole[0]
+    assert "pyops._schema.validation" in whole[1]
     with shortened(error) as short:
         assert short is error.__traceback__
         assert modules(error) == [__name__] * 2  # the caller's, and the kernel

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-from pyops.engines.choice import Engine
+from pyops._runtime.engine_choice import Engine
 from tests.models import chain
 
 F32 = NDArray[np.float32]

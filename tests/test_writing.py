@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pyops.writing import whole_file, write_text
+from pyops._files import whole_file, write_text
 from tests.disks import full_disk
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="a system without /dev/full")

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from pyops.releases import tested
+from pyops._releases import tested
 
 from ..errors import ExportError
 

@@ -9,8 +9,8 @@ Each op is a name of one of the modules here, callable with NumPy arrays as any 
 
 import difflib
 
-from .. import registry
-from ..op import AnyOp
+from .._ops import registry
+from .._ops.op import AnyOp
 
 with registry.apart() as _declared:
     from . import (  # noqa: F401

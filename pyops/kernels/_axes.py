@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyops._schema.specs import Dim
 from pyops.errors import ShapeInferenceError
-from pyops.shapes import Dim
 
 
 def axis_of(dim: int, ndim: int) -> int:

@@ -11,10 +11,10 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.devices import DeviceType
-from pyops.op import Op
-from pyops.shapes import Spec, broadcast
+from pyops._ops.decorator import onnx_op
+from pyops._ops.op import Op
+from pyops._schema.devices import DeviceType
+from pyops._schema.specs import Spec, broadcast
 
 from ._element_types import widened
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pyops._schema.specs import Dim, Spec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError
-from pyops.shapes import Dim, Spec, broadcast, new_dim
 
 from ._axes import differ
 

@@ -6,7 +6,7 @@ import functools
 import importlib
 from typing import Any
 
-from pyops.devices import is_cupy
+from pyops._schema.devices import is_cupy
 from pyops.errors import MissingDependencyError
 
 

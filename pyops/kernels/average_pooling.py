@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.shapes import Spec, new_dim
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec, new_dim
 
 from ._element_types import Float, widened
 from ._windows import adaptive_bounds, check_spatial

@@ -7,8 +7,8 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.shapes import Spec
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec
 
 from ._element_types import Wide
 from ._matrices import Array, check_system, first_zero, raise_failed, square

@@ -9,9 +9,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec, SymbolicDim
 from pyops.errors import ShapeInferenceError, UnknownSizeError
-from pyops.shapes import Spec, SymbolicDim
 
 from ._element_types import Float, widened
 

@@ -7,9 +7,9 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.op import Op
-from pyops.shapes import Spec
+from pyops._ops.decorator import onnx_op
+from pyops._ops.op import Op
+from pyops._schema.specs import Spec
 
 from ._axes import axis_of
 from ._element_types import Real, RealOrBool

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.shapes import Spec, broadcast, new_dim
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec, broadcast, new_dim
 
 from ._element_types import Wide
 from ._scalars import scalar

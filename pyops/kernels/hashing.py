@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.shapes import Spec
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec
 
 from ._axes import axes_of, reduced_shape
 from ._element_types import RealOrBool

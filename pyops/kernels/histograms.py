@@ -10,8 +10,8 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.shapes import Spec, new_dim
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec, new_dim
 
 from ._bins import check_edges, checked_weight, count_points, even_edges
 from ._element_types import Float, Wide, widened

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec
 from pyops.errors import ShapeInferenceError
-from pyops.shapes import Spec
 
 from ._bins import check_edges, checked_weight, count_points, even_edges
 from ._element_types import Wide

@@ -8,9 +8,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Dim, Spec
 from pyops.errors import ShapeInferenceError
-from pyops.shapes import Dim, Spec
 
 from ._axes import differ
 from ._element_types import Wide

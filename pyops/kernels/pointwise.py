@@ -9,8 +9,8 @@ from array_api_compat import array_namespace
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.shapes import Spec
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec
 
 from ._element_types import Float, RealOrBool, widened
 from ._elementwise import broadcast_spec, elementwise

@@ -10,7 +10,7 @@ from typing import Any
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops.op import Op
+from pyops._ops.op import Op
 
 from ._element_types import Wide
 from ._elementwise import elementwise

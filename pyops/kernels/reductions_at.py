@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec
 from pyops.errors import ShapeInferenceError
-from pyops.shapes import Spec
 
 from ._axes import axis_of
 from ._element_types import Float, Index, Real, RealOrBool

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.shapes import Spec
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec
 
 from ._element_types import Float, widened
 

@@ -10,8 +10,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.shapes import Dim, Spec
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Dim, Spec
 
 from ._axes import axis_of
 from ._element_types import RealOrBool

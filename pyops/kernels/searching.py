@@ -12,9 +12,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec
 from pyops.errors import ShapeInferenceError
-from pyops.shapes import Spec
 
 from ._axes import differ
 from ._element_types import Real

@@ -6,8 +6,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.shapes import Spec, broadcast, new_dim
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec, broadcast, new_dim
 
 from ._element_types import RealOrBool
 

@@ -8,9 +8,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.op import Op
-from pyops.shapes import Spec
+from pyops._ops.decorator import onnx_op
+from pyops._ops.op import Op
+from pyops._schema.specs import Spec
 
 from ._element_types import Float, Wide
 from ._elementwise import elementwise, in_float32

@@ -10,8 +10,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.shapes import Spec
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec
 
 from ._element_types import Wide
 from ._matrices import Array, matrices, smaller, square

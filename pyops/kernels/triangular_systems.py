@@ -7,8 +7,8 @@ from typing import Any, Generic, NamedTuple
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops.decorator import onnx_op
-from pyops.shapes import Spec
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import Spec
 
 from . import _substitution
 from ._element_types import Wide

@@ -8,7 +8,7 @@ Where what is:
 - what checks look at: a `case`, which is a `sample` and its `variations`; `examples` where no sample is given
 - `outputs` that compare as one, `sample_model` and `engines` for sessions, `strategies` for hypothesis
 
-The pytest plug-in is `pyops.pytest_plugin`, and `pyops.isolation` what it and this share.
+The pytest plug-in is `pyops._pytest_plugin`, and `pyops._ops.isolation` what it and this share.
 
 Examples
 --------
@@ -20,11 +20,11 @@ Examples
 True
 """
 
-from ..isolation import isolated_declarations
-from .check import CHECKS, check
-from .outputs import Outputs, assert_close
-from .report import CheckError, CheckReport, CheckResult
-from .sample import Sample
+from .._ops.isolation import isolated_declarations
+from ._check import CHECKS, check
+from ._outputs import Outputs, assert_close
+from ._report import CheckError, CheckReport, CheckResult
+from ._sample import Sample
 
 __all__ = [
     "CHECKS",

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..attribute import Attribute, AttributeKind
+from .._ops.op import AnyOp
+from .._schema.attribute import Attribute, AttributeKind
+from .._schema.dtypes import STRING, DType
+from .._schema.signature import Input, TypeParameter
 from ..errors import MissingDependencyError
-from ..op import AnyOp
-from ..signature import Input, TypeParameter
-from ..types import STRING, DType
-from .case import NO_HYPOTHESIS
-from .sample import Sample
+from ._case import NO_HYPOTHESIS
+from ._sample import Sample
 
 try:
     import hypothesis.extra.numpy as st_numpy

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import pyops
-from pyops.cli import machine as machine_commands
-from pyops.doctor import Machine, Probe
-from pyops.releases import TESTED
+from pyops._cli import app as machine_commands
+from pyops._cli.doctor import Machine, Probe
+from pyops._releases import TESTED
 from tests.commands import command, parsed
 from tests.test_plugins import install
 
@@ -249,14 +249,14 @@ def test_doctor_imports_plug_ins_elsewhere(folder: Path, monkeypatch: pytest.Mon
     install(folder, "typed-plugin", "typed_plugin", "raise OSError('no licence')", "typed.plugin")
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *sys.path]))
-    monkeypatch.setattr(pyops.doctor, "PROBES", {})
-    (result,) = pyops.doctor.examine().plugins.values()
+    monkeypatch.setattr(pyops._cli.doctor, "PROBES", {})
+    (result,) = pyops._cli.doctor.examine().plugins.values()
     assert "typed_plugin: OSError: no licence" in result.failure
 
 
 def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(pyops.doctor.PROBES, "numba")  # which takes long
-    monkeypatch.setattr(pyops.doctor, "PACKAGES", (*pyops.doctor.PACKAGES, "not-installed-anywhere"))
+    monkeypatch.delitem(pyops._cli.doctor.PROBES, "numba")  # which takes long
+    monkeypatch.setattr(pyops._cli.doctor, "PACKAGES", (*pyops._cli.doctor.PACKAGES, "not-installed-anywhere"))
     report = parsed("doctor")
     states = {item["what"]: item["state"] for item in report["findings"]}
     assert states["engine native"] == states["engine extensions"] == states["numpy"] == "ok"
@@ -273,9 +273,9 @@ def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_ends_a_process_does_not_end_the_doctor(code: str, failure: str) -> None:
-    assert pyops.doctor.probe(code) == Probe(failure=failure)
+    assert pyops._cli.doctor.probe(code) == Probe(failure=failure)
 
 
 def test_what_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyops.doctor, "_TIMEOUT", 0.2)
-    assert pyops.doctor.probe("while True: pass") == Probe(failure="does not end within 0.2 seconds")
+    monkeypatch.setattr(pyops._cli.doctor, "_TIMEOUT", 0.2)
+    assert pyops._cli.doctor.probe("while True: pass") == Probe(failure="does not end within 0.2 seconds")

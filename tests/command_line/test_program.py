@@ -34,7 +34,7 @@ def test_a_file_that_is_no_model_is_said(folder: Path, arguments: tuple[str, ...
 def test_json_is_alone_on_stdout_whatever_modules_and_kernels_print(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pyops.cli.ops, "medians", quick_medians)
+    monkeypatch.setattr(pyops._cli.ops, "medians", quick_medians)
     save(chain("typed::Ending"))
     only = ("--only", "outputs") if arguments[0] == "check" else ()
     result = command(*arguments, *only, "-i", "typed_ops", "-x", "x=float32[2]", "--json")
@@ -84,14 +84,14 @@ def test_without_the_extra_it_is_named(missing: str) -> None:
 
 
 def test_a_broken_installation_of_ours_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyops.cli.app", None)
+    monkeypatch.setitem(sys.modules, "pyops._cli.app", None)
     with pytest.raises(ModuleNotFoundError, match=r"pyops\.cli\.app"):
         pyops.__main__.main()
 
 
 def test_progress_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: False, write=print, flush=print))
-    assert pyops.cli.output.progress_console().quiet
+    assert pyops._cli.output.progress_console().quiet
 
 
 def started(*arguments: str, wanted: int, before: str = "", **environment: str) -> str:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 import exporters
-from exporters.translating import translations
+from exporters._lowering import translations
 from pyops import Op
 from tests.exporters.declared import declare
 

@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from exporters import ExportError
-from exporters.__main__ import main
-from exporters.coverage import command, without_torch
-from exporters.coverage.attempt import attempt, dynamic_shapes
-from exporters.coverage.chance import chance
-from exporters.coverage.plan import Mode, Plan
-from exporters.coverage.pool import attempts
-from exporters.coverage.results import Result, ResultFile, Status
-from exporters.coverage.samples import Database
-from exporters.coverage.table import as_json, as_markdown
 from tests.disks import full_disk
+from tests.operator_coverage import command, without_torch
+from tests.operator_coverage.__main__ import main
+from tests.operator_coverage.attempt import attempt, dynamic_shapes
+from tests.operator_coverage.chance import chance
+from tests.operator_coverage.plan import Mode, Plan
+from tests.operator_coverage.pool import attempts
+from tests.operator_coverage.results import Result, ResultFile, Status
+from tests.operator_coverage.samples import Database
+from tests.operator_coverage.table import as_json, as_markdown
 
 ROOT = Path(__file__).parents[2]
 PLANTED = "tests.exporters.planted_ops:ops"

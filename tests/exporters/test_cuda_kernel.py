@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 import exporters
 import pyops
-from exporters import cuda_kernel, verify
-from exporters.tensors import as_array
+from exporters import verify
+from exporters._torch import cuda_kernel
+from exporters._torch.tensors import as_array
 from pyops import errors, onnx_op
 from tests import cupy_on_host
 from tests.cuda_ops import bits_of
@@ -238,7 +239,7 @@ def test_a_model_is_verified_where_its_tensors_lie(kind, name, program, monkeypa
         seen.append(providers)
         return real(program, providers=["CPUExecutionProvider"])
 
-    monkeypatch.setattr("pyops.session.InferenceSession", session)
+    monkeypatch.setattr("pyops._runtime.session.InferenceSession", session)
     assert verify(linear(kind, program), (torch.ones(2, 1),), program).ok
     assert seen == [([name] if name else []) + ["CPUExecutionProvider"]]
 

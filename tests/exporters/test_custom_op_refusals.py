@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 import exporters
-from exporters import cuda_kernel
+from exporters._torch import cuda_kernel
 from pyops import onnx_op
 from pyops.errors import InputError, MissingDependencyError, OutputError, ShapeInferenceError
 from tests.exporters.declared import declare

@@ -7,8 +7,8 @@ import torch
 from torch.testing import make_tensor
 
 import exporters
-from exporters.kernels.elementwise import OF_FLOATS
-from exporters.torch_ops import overloads
+from exporters._library.elementwise import OF_FLOATS
+from exporters._torch.operators import overloads
 from tests.exporters.kernel_calls import Call, arrays, run
 
 

@@ -8,7 +8,7 @@ from torch._higher_order_ops.map import map as torch_map
 
 import exporters
 from exporters import ExportError
-from exporters.fallback.kernel import allowed_namespaces
+from exporters._fallback.kernel import allowed_namespaces
 from pyops import onnx_op
 
 pytestmark = pytest.mark.usefixtures("own_registrations")

@@ -11,8 +11,8 @@ from onnxscript import opset18 as op18
 
 import exporters
 import pyops
-from exporters.explanations import causes, explained
-from exporters.translating import translations
+from exporters._lowering import translations
+from exporters._lowering.explanations import causes, explained
 from pyops import onnx_op
 from pyops.errors import ModelError
 

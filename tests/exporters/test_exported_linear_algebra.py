@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import exporters
-from exporters.kernels.table import absent
+from exporters._library.table import absent
 from pyops.kernels.cholesky_factorization import cholesky_ex
 from pyops.kernels.ldl_factorization import ldl_factor_ex
 from pyops.kernels.linear_systems import inv_ex, slogdet, solve_ex

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import exporters
 import pyops
+from exporters._fallback import calls, rule
+from exporters._torch.tensors import sharing_tensor
 from exporters._torch_private.operators import operator_names, schema_arguments, schema_returns, spell
-from exporters.fallback import calls, rule
-from exporters.tensors import sharing_tensor
 from pyops.errors import InputError, ModelError
 from tests.scripts import run_plain_script
 
@@ -195,7 +195,7 @@ HOSTILE = """
 import warnings
 import numpy as np, torch, exporters
 from exporters.fallback import kernel
-from exporters.torch_ops import find_overload
+from exporters._torch.operators import find_overload
 
 warnings.simplefilter("ignore")
 torch.manual_seed(0)

@@ -11,7 +11,7 @@ from onnxscript import FLOAT, script
 from onnxscript import opset18 as op18
 
 import exporters
-from exporters.translating import translations
+from exporters._lowering import translations
 from pyops import onnx_op
 
 T = TypeVar("T", np.float32, np.float64, ml_dtypes.bfloat16)

@@ -8,8 +8,8 @@ import torch
 
 import exporters
 import pyops
-from exporters.kernels.table import absent
-from exporters.tensors import as_onnx_array
+from exporters._library.table import absent
+from exporters._torch.tensors import as_onnx_array
 from tests.scripts import run_plain_script
 
 
@@ -213,7 +213,7 @@ aten.__getattr__ = find_others
 vars(torch.ops.aten).pop("cholesky_inverse", None)
 
 import exporters
-from exporters.kernels.table import absent
+from exporters._library.table import absent
 
 print("aten::cholesky_inverse" in absent, exporters.is_registered("aten::cholesky_solve"))
 try:

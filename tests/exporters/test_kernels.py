@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from exporters.kernels.library import rows
+from exporters._library.library import rows
 from tests.exporters import decompositions
 from tests.exporters.kernel_calls import Call, arrays, calls, infos, run
 

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from onnxscript import FLOAT, opset18
 from onnxscript.values import Opset
+from pyops.shapes import Spec
 
 import exporters
 import pyops
-from exporters.export import TorchArguments
-from pyops.shapes import Spec
+from exporters._export import TorchArguments
 
 pytestmark = pytest.mark.usefixtures("registrations_end_with_the_test")
 
@@ -156,7 +156,7 @@ def test_before_an_export() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:FutureWarning")
 def test_exports_of_others() -> None:
-    table = exporters.translation_table(kernels=False)
+    table = exporters._library.translation_table(kernels=False)
     torch.onnx.export(Model(twice).eval(), (x,), dynamo=True, custom_translation_table=table, verbose=False)
     exporters.use_fallback()
     with exporters.register_schemas() as registration:

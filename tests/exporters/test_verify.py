@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 import exporters
-from exporters.tensors import as_array
-from exporters.verifying.report import Report, compare
+from exporters._torch.tensors import as_array
+from exporters._verification.report import Report, compare
 from pyops import onnx_op
 from pyops.errors import MissingDependencyError
 

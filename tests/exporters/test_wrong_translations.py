@@ -10,7 +10,7 @@ import torch
 
 import exporters
 import pyops
-from exporters.tensors import as_onnx_array
+from exporters._torch.tensors import as_onnx_array
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim arg"),

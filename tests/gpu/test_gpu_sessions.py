@@ -17,7 +17,7 @@ import pytest
 
 import pyops
 from pyops import errors, onnx_op
-from pyops.types import is_viewable
+from pyops._schema.dtypes import is_viewable
 from tests import gpu_ops
 from tests.cuda_ops import on_the_host
 from tests.gpu_ops import CUDA, F32, bound, cuda_options, one_node, session

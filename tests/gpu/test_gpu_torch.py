@@ -56,7 +56,7 @@ def test_an_out_is_torch_s_memory() -> None:
 
 @pytest.mark.parametrize("dtype", ["bool", "bfloat16", "float8_e5m2", "int64"])
 def test_dtypes_that_pass_as_integers(dtype) -> None:
-    from exporters.tensors import numpy_dtype
+    from exporters._torch.tensors import numpy_dtype
 
     scalar = numpy_dtype(getattr(torch, dtype)).type
 

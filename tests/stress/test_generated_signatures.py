@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pyops
-from pyops.attribute_hints import read_attribute
-from pyops.engines import extensions_registry
+from pyops._runtime.extensions import registry as extensions_registry
+from pyops._schema.parameters import read_attribute
 from pyops.errors import EngineError
 from pyops.testing import strategies
 from tests.engines import ENGINES, make_session

@@ -1,0 +1,187 @@
+"""An Op as an operator of torch.library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.library import CustomOpDef
+
+from pyops._ops.cuda_kernel import on_host
+from pyops._ops.op import Op
+from pyops._schema import validation
+from pyops._schema.devices import DEVICE_TYPES
+from pyops._schema.signature import Signature
+from pyops._schema.specs import RuntimeDim, Spec
+from pyops.errors import InputError
+
+from ._lowering import translations
+from ._lowering.nodes import emit, symbolic_message
+from ._torch import cuda_kernel
+from ._torch.operators import find_overload, overloads
+from ._torch.schema import check_name, torch_schema
+from ._torch.tensors import as_array, as_tensor, numpy_dtype, torch_dtype
+from ._torch_private.operators import call_instead, forget_schema
+from .errors import ExportError
+
+_registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
+
+
+def registered_for(op: Op[..., Any]) -> CustomOpDef | None:
+    """The torch operator that `custom_op` registered last for an Op; None where there is none."""
+    found = [registered for known, registered in _registered.values() if known is op]
+    return found[-1] if found else None
+
+
+def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
+    """Register an Op as a torch operator that runs, traces and exports.
+
+    Its CPU and CUDA implementations are the Op's kernels, on the tensors' own memory; its fake is
+    the Op's shape function; its ONNX translation is one node of the Op. Whatever replaces a kernel
+    of the Op later takes effect at once. The same name may be registered again, for this Op or
+    another; results of earlier registrations then call the newest.
+
+    Parameters
+    ----------
+    op : Op
+        With a shape function.
+    name : str
+        ``"ns::name"``, under which torch knows it: ``torch.ops.ns.name``.
+
+    Returns
+    -------
+    torch.library.CustomOpDef
+        Called like the Op, with tensors; a variadic input is one list of tensors, and attributes
+        are keywords. It returns contiguous tensors in memory of their own. A backward
+        formula is registered on it with ``register_autograd``.
+
+    Raises
+    ------
+    ExportError
+        The name or the Op cannot be torch's, or the Op has no shape function.
+    InputError, OutputError
+        By the calls, as for the plain call of the Op.
+
+    Examples
+    --------
+    >>> import exporters, numpy as np, pyops, torch
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("mylibrary::Halve")
+    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x / np.float32(2)
+    >>> @halve.register_shape_inference
+    ... def _(x):
+    ...     return x
+    >>> torch_halve = exporters.custom_op(halve, "mylibrary::halve")
+    >>> torch_halve(torch.tensor([3.0]))
+    tensor([1.5000])
+    """
+    if not isinstance(op, Op):
+        raise ExportError(f"custom_op got {op!r}; pass an operator declared with @pyops.onnx_op")
+    check_name(name)
+    signature = op.signature
+    if op.shape_function is None:
+        raise ExportError(
+            f"{signature.qualified_name} has no shape function, without which torch cannot trace it; register one "
+            f"with @{op.__name__}.register_shape_inference before exporters.custom_op"
+        )
+    schema = torch_schema(signature)
+    replaced = find_overload(name)
+    try:
+        registered = torch.library.custom_op(name, _called_with_tensors(op, _run), mutates_args=(), schema=schema)
+    except (RuntimeError, ValueError, AttributeError, NotImplementedError) as error:
+        raise ExportError(f"torch refuses {name!r} with the schema {schema}: {error}; choose another name") from error
+    forget_schema(name)
+    # A kernel is any Python: without this torch drops a call whose result nobody uses.
+    torch.fx.node.has_side_effect(overloads(name)[0])
+    registered.register_fake(_called_with_tensors(op, _fake))
+    _registered.pop(name, None)
+    _registered[name] = op, registered
+    if replaced is not None:
+        call_instead(replaced, lambda *args, **kwargs: _registered[name][1](*args, **kwargs))
+    translations.register(name, lambda *args, **kwargs: emit(op, _flat(signature, args), kwargs), op)
+    return registered
+
+
+def _called_with_tensors(op: Op[..., Any], compute: Callable[..., list[torch.Tensor]]) -> Callable[..., Any]:
+    """What torch calls: `compute` with the Op, a tensor (or None) per input, the given attributes and the device."""
+    signature = op.signature
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        tensors = _flat(signature, args)
+        given = {name: value for name, value in kwargs.items() if value is not None}
+        outputs = compute(op, tensors, given, _device(op, tensors))
+        if signature.outputs[-1].variadic:
+            return outputs
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
+
+    return call
+
+
+def _run(
+    op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
+) -> list[torch.Tensor]:
+    signature = op.signature
+    if device.type not in DEVICE_TYPES:
+        raise InputError(f"{signature.qualified_name} got tensors on {device}; move them to cpu or cuda with .to(...)")
+    if device.type == "cuda":
+        return cuda_kernel.call(op, tensors, attributes, device)
+    given = [None if tensor is None else as_array(tensor) for tensor in tensors]
+    outputs = validation.call(signature, op.kernels["cpu"], *validation.split_arguments(signature, given, attributes))
+    return [as_tensor(output, device) for output in outputs]
+
+
+def _fake(
+    op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
+) -> list[torch.Tensor]:
+    specs = [None if item is None else Spec(tuple(item.shape), numpy_dtype(item.dtype)) for item in tensors]
+    constants = {name: _constant(op.signature, name, value) for name, value in attributes.items()}
+    sizes: dict[RuntimeDim, Any] = {}
+    return [
+        torch.empty([_size(dim, sizes) for dim in spec.shape], dtype=torch_dtype(spec.dtype), device=device)
+        for spec in op.infer_shapes(*specs, **constants)
+    ]
+
+
+def _flat(signature: Signature, args: Sequence[Any]) -> list[Any]:
+    """One tensor (or None) per input: the list of a variadic input taken apart."""
+    if signature.inputs and signature.inputs[-1].variadic:
+        return [*args[:-1], *args[-1]]
+    return list(args)
+
+
+def _device(op: Op[..., Any], tensors: Sequence[torch.Tensor | None]) -> torch.device:
+    """Where the tensors are; on a GPU, host inputs may be on either device."""
+    signature = op.signature
+    stay = on_host(signature, len(tensors), op.host_inputs)
+    devices = {tensor.device for tensor in tensors if tensor is not None}
+    deciding = {tensor.device for tensor, stays in zip(tensors, stay, strict=True) if tensor is not None and not stays}
+    if {device.type for device in deciding} == {"cuda"}:
+        devices = deciding
+    if len(devices) > 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise InputError(f"{signature.qualified_name} got tensors on {names}; move them to one device with .to(...)")
+    return devices.pop() if devices else torch.device("cpu")
+
+
+def _constant(signature: Signature, name: str, value: Any) -> Any:
+    """An attribute for the shape function: torch's symbolic numbers made constants."""
+    if isinstance(value, (list, tuple)):
+        return [_constant(signature, name, item) for item in value]
+    if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return value
+    if torch.onnx.is_in_onnx_export():
+        raise ExportError(symbolic_message(signature.qualified_name, name))
+    # torch.compile then guards on the value, and compiles again for another.
+    constants = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    return constants[type(value)](value)
+
+
+def _size(dim: Any, sizes: dict[RuntimeDim, Any]) -> Any:
+    """A dimension as torch takes it; one run-time dimension is one size."""
+    if not isinstance(dim, RuntimeDim):
+        return dim
+    if dim not in sizes:
+        sizes[dim] = torch.library.get_ctx().new_dynamic_size()
+    return sizes[dim]

@@ -1,0 +1,173 @@
+"""The whole loop on real data: declare an operator, train with it, export, run, compare.
+
+``python -m pyops demo`` runs it. The data are the 1,797 handwritten digits that scikit-learn
+ships, with salt-and-pepper noise added; the operator is a median pooling that removes it, which
+neither ``torch.onnx`` nor ONNX Runtime has.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import timeit
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+import pyops
+from pyops import onnx_op
+
+from ._custom_op import custom_op
+from ._export import export
+from ._verify import verify
+
+EPOCHS = 25
+BATCH = 64
+NOISE = 0.1
+
+
+@onnx_op("demo::MedianPool")
+def median_pool(x: NDArray[np.float32], *, size: int = 3, threshold: float = 0.0) -> NDArray[np.float32]:
+    """Replace pixels of (batch, channel, height, width) images that differ by more from the median around them."""
+    margin = size // 2
+    padded = np.pad(x, ((0, 0), (0, 0), (margin, margin), (margin, margin)), mode="edge")
+    windows = sliding_window_view(padded, (size, size), axis=(2, 3))
+    median = np.median(windows, axis=(-2, -1))
+    return np.where(np.abs(x - median) > threshold, median, x).astype(np.float32)
+
+
+@median_pool.register_shape_inference
+def _(x: pyops.shapes.Spec, *, size: int = 3, threshold: float = 0.0) -> pyops.shapes.Spec:
+    return x
+
+
+torch_median_pool = custom_op(median_pool, "demo::median_pool")
+
+
+class ImageClassifier(torch.nn.Module):
+    """The convolutional classifier of PyTorch's ONNX tutorial, sized for 8x8 images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(1, 16, 3, padding=1)
+        self.conv2 = torch.nn.Conv2d(16, 32, 3, padding=1)
+        self.fc1 = torch.nn.Linear(32 * 2 * 2, 64)
+        self.fc2 = torch.nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores of the ten digits, (batch, 10), for images of (batch, 1, 8, 8)."""
+        x = torch_median_pool(x, size=3, threshold=0.7)
+        x = torch.nn.functional.max_pool2d(torch.relu(self.conv1(x)), 2)
+        x = torch.nn.functional.max_pool2d(torch.relu(self.conv2(x)), 2)
+        x = torch.relu(self.fc1(torch.flatten(x, 1)))
+        scores: torch.Tensor = self.fc2(x)
+        return scores
+
+
+def run(out: Path | None = None) -> None:
+    """Run the demo and print its table.
+
+    Parameters
+    ----------
+    out : Path, optional
+        Folder to keep the model in; it is there.
+    """
+    console = Console()
+    console.print("[bold]pyops demo[/]: handwritten digits, denoised by an operator that is one Python function\n")
+    x_train, x_test, y_train, y_test = noisy_digits()
+    model = train(console, x_train, y_train)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = (out or Path(scratch)) / "digits.onnx"
+        with console.status("exporting with a dynamic batch"):
+            example = (torch.from_numpy(x_test[:4]),)
+            program = export(model, example, dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False)
+            program.save(path)
+        onnx.checker.check_model(path)
+        with console.status("comparing torch with ONNX Runtime, on the whole test split"):
+            report = verify(model, (torch.from_numpy(x_test),), program)
+        console.print(str(report), end="\n\n")
+        console.print(results(model, path, x_test, y_test))
+        if out is not None:
+            console.print(f"the model is {path}")
+    if not report.ok:
+        raise SystemExit("torch and ONNX Runtime disagree")
+
+
+def noisy_digits() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """Train and test images, (n, 1, 8, 8) in [0, 1], a tenth of their pixels black or white; and their digits."""
+    digits = load_digits()
+    images = digits.images[:, None].astype(np.float32) / 16
+    random = np.random.default_rng(0)
+    struck = random.random(images.shape) < NOISE
+    images[struck] = random.integers(0, 2, images.shape)[struck]
+    return tuple(train_test_split(images, digits.target.astype(np.int64), test_size=0.25, random_state=0))
+
+
+def train(console: Console, images: NDArray[np.float32], labels: NDArray[np.int64]) -> ImageClassifier:
+    """A classifier trained on the images, in evaluation mode."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)  # the images are too small to share out
+    model = ImageClassifier()
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    x, y = torch.from_numpy(images), torch.from_numpy(labels)
+    for _ in track(range(EPOCHS), "training", console=console):
+        for batch in torch.randperm(len(x)).split(BATCH):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(x[batch]), y[batch])
+            loss.backward()
+            optimizer.step()
+    return model.eval()
+
+
+def results(model: ImageClassifier, path: Path, images: NDArray[np.float32], labels: NDArray[np.int64]) -> Table:
+    """Accuracies, operators by domain, and times, as a table."""
+    with torch.no_grad():
+        in_torch = model(torch.from_numpy(images)).numpy()
+    session, shipped = pyops.InferenceSession(path), shipped_session(path)
+    feed = {session.get_inputs()[0].name: images}
+    in_onnx_runtime, in_shipped = (item.run(None, feed)[0] for item in (session, shipped))
+    operators = Counter(f"{node.domain or 'ai.onnx'}::{node.op_type}" for node in onnx.load(path).graph.node)
+    batch = {session.get_inputs()[0].name: images[:BATCH]}
+    ours, theirs = milliseconds(session, batch), milliseconds(shipped, batch)
+
+    table = Table(title=f"{len(images)} test images", show_header=False)
+    table.add_row("accuracy in torch", f"{np.mean(in_torch.argmax(1) == labels):.1%}")
+    table.add_row("accuracy in ONNX Runtime", f"{np.mean(in_onnx_runtime.argmax(1) == labels):.1%}")
+    table.add_row("largest difference", f"{np.abs(in_torch - in_onnx_runtime).max():.1e}")
+    table.add_row("with onnxruntime-extensions' onnx_op", f"{np.abs(in_torch - in_shipped).max():.1e}")
+    table.add_row("operators", ", ".join(f"{name} ({count})" for name, count in sorted(operators.items())))
+    table.add_row(f"a batch of {BATCH} with pyops", f"{ours:.2f} ms")
+    table.add_row("the same with onnxruntime-extensions' onnx_op", f"{theirs:.2f} ms ({theirs / ours:.1f} times)")
+    return table
+
+
+def shipped_session(path: Path) -> onnxruntime.InferenceSession:
+    """A plain session in which onnxruntime-extensions' own ``onnx_op`` hosts the same kernel."""
+    import onnxruntime_extensions
+
+    code = onnxruntime_extensions.PyCustomOpDef
+    onnxruntime_extensions.onnx_op(
+        op_type=median_pool.signature.qualified_name,
+        inputs=[code.dt_float],
+        outputs=[code.dt_float],
+        attrs={"size": code.dt_int64, "threshold": code.dt_float},
+    )(median_pool.kernels["cpu"])
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
+    return onnxruntime.InferenceSession(path, options)
+
+
+def milliseconds(session: onnxruntime.InferenceSession, feed: dict[str, NDArray[np.float32]]) -> float:
+    """The best time of a run, in milliseconds."""
+    session.run(None, feed)
+    return min(timeit.repeat(lambda: session.run(None, feed), number=3, repeat=7)) / 3 * 1e3

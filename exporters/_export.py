@@ -1,0 +1,141 @@
+"""Exporting a torch model to ONNX."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, TypedDict, Unpack
+
+import torch
+
+from . import _dynamo as dynamo_exporter
+from ._fallback import attempts
+from ._fallback.opaque import Carriers
+from ._finishing.program import Model, Program
+from ._torch.recorded_arguments import separated
+from ._torch_private.exporter import one_at_a_time
+from ._torchscript import exporter as torchscript_exporter
+from ._verify import verify
+from .errors import ExportError
+
+
+class TorchArguments(TypedDict, total=False):
+    """What `export` hands on to ``torch.onnx.export``, which describes it."""
+
+    kwargs: dict[str, Any] | None
+    verbose: bool | None
+    input_names: Sequence[str] | None
+    output_names: Sequence[str] | None
+    opset_version: int | None
+    external_data: bool
+    dynamic_shapes: dict[str, Any] | tuple[Any, ...] | list[Any] | None
+    custom_translation_table: Mapping[Callable[..., Any], Callable[..., Any]] | None
+    report: bool
+    optimize: bool
+    verify: bool
+    profile: bool
+    dump_exported_program: bool
+    artifacts_dir: str | os.PathLike[str]
+    export_params: bool
+    keep_initializers_as_inputs: bool
+    dynamic_axes: Mapping[str, Mapping[int, str]] | Mapping[str, Sequence[int]] | None
+    training: torch.onnx.TrainingMode
+    operator_export_type: torch.onnx.OperatorExportTypes
+    do_constant_folding: bool
+    custom_opsets: Mapping[str, int] | None
+    export_modules_as_functions: bool | Collection[type[torch.nn.Module]]
+    autograd_inlining: bool
+
+
+@one_at_a_time
+def export(
+    model: Model,
+    args: tuple[Any, ...] = (),
+    f: str | os.PathLike[str] | None = None,
+    *,
+    dynamo: bool = True,
+    keep_functions: bool = False,
+    kernels: bool = True,
+    fallback: bool | Literal["verify"] = False,
+    **arguments: Unpack[TorchArguments],
+) -> Program:
+    """``torch.onnx.export`` with every registration of `custom_op` and `translate` applied.
+
+    Parameters
+    ----------
+    model : torch.nn.Module or torch.export.ExportedProgram
+        Call ``model.eval()`` first.
+    args : tuple
+        Example arguments.
+    f : path, optional
+        Where to save the model as well.
+    dynamo : bool
+        False is the TorchScript exporter, with the same registrations. It takes ``dynamic_axes``
+        instead of ``dynamic_shapes``.
+    keep_functions : bool
+        Whether the onnxscript functions of `translate` stay functions of the model, with one node
+        that calls each; otherwise their nodes are inlined.
+    kernels : bool
+        Whether torch operators that its exporter lacks, and calls that it translates wrongly, become nodes of
+        the ops in `pyops.kernels`; if not, the former are an error. The TorchScript exporter does not use them.
+    fallback : bool or "verify"
+        Let the rest of what cannot be translated become nodes that call torch itself; a process that
+        runs the model then needs torch, and calls `use_fallback`. ``"verify"`` compares each distinct call
+        with ONNX Runtime on the arguments, and lets those fall back too that are wrong or refused there.
+        ``program.fallbacks`` says what fell back.
+    **arguments
+        As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
+        ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
+        ``custom_opsets`` maps domains to the versions that the model imports of them.
+        ``verify=True`` compares the program with the model, as `exporters.verify` does.
+
+    Returns
+    -------
+    Program
+        A ``torch.onnx.ONNXProgram``: ``program.save(path)``, ``program.model_proto``; calling it
+        with torch tensors runs it in a `pyops.InferenceSession`.
+
+    Raises
+    ------
+    ExportError
+        The model cannot be exported as it stands, or ``verify=True`` found a difference.
+    Exception
+        Whatever else torch's exporter or a translation raises.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> model = torch.nn.Linear(3, 2).eval()
+    >>> program = exporters.export(model, (torch.zeros(1, 3),), dynamic_shapes=({0: "batch"},), verbose=False)
+    >>> program(torch.zeros(5, 3))[0].shape
+    torch.Size([5, 2])
+    >>> program.save("model.onnx")  # doctest: +SKIP
+    """
+    checked = arguments.pop("verify", False)
+    saving = {
+        "include_initializers": arguments.pop("export_params", True),
+        "keep_initializers_as_inputs": arguments.pop("keep_initializers_as_inputs", False),
+        "external_data": arguments.pop("external_data", True),
+    }
+    args, arguments["kwargs"] = separated(model, args, arguments.get("kwargs"))
+    if fallback not in (False, True, "verify"):
+        raise ExportError(f'fallback is {fallback!r}; expected False, True or "verify"')
+    if fallback and not dynamo:
+        raise ExportError("fallback= works on the graphs of torch.export; leave out dynamo=False")
+    if not dynamo:
+        capture = torchscript_exporter.capture
+    elif kernels or fallback:
+        carriers = Carriers(kernels, bool(fallback))
+        capture = functools.partial(attempts.export, carriers=carriers, verified=fallback == "verify")
+    else:
+        capture = functools.partial(dynamo_exporter.capture, kernels=False)
+    program = capture(model, args, keep_functions=keep_functions, **arguments)
+    if checked:
+        brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
+        report = verify(model, None if brings_arguments else args, program, kwargs=arguments.get("kwargs"))
+        if not report.ok:
+            raise ExportError(f"the exported program does not compute what the model does\n{report}")
+    if f is not None:
+        program.save(f, **saving)
+    return program

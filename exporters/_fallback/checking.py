@@ -1,0 +1,197 @@
+"""Every distinct call of a graph exported alone, and compared with ONNX Runtime on the example arguments.
+
+Where dimensions are dynamic, at another size too: some translations keep sizes of the example.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyops._schema.dtypes import DType
+
+from .. import _dynamo
+from .._finishing.fallbacks import Finding
+from .._lowering.explanations import causes
+from .._progress import shown_if_possible
+from .._torch.arguments import to_onnx_outputs
+from .._torch.single_call import SingleCall, Tensors
+from .._torch.tensors import as_onnx_array
+from .._torch_private.operators import OpOverload, qualified_name
+from .._torch_private.trees import flatten, replaced
+from .._verification.report import OutputReport, compare
+from . import rule
+from .named_calls import mark_of, target_of
+
+# How many are tried until one fits.
+_OTHER_SIZES = 16
+
+# What a prototype may be off by: a translation is other arithmetic, and a wrong one is far off.
+_TOLERANCES: dict[DType, tuple[float, float]] = {
+    np.dtype(np.float16): (1e-2, 1e-2),
+    np.dtype(np.float32): (1e-3, 1e-4),
+    np.dtype(np.float64): (1e-5, 1e-7),
+}
+
+
+@dataclass
+class DistinctCall:
+    """One call of an operator as in the example run, tensors included, and the names of all that are like it."""
+
+    target: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    dynamic: tuple[frozenset[int], ...]  # for each tensor, the dimensions that are
+    expected: Any  # what torch returned
+    names: list[str] = field(default_factory=list)
+    used: set[int] = field(default_factory=set)  # which outputs the graph uses; empty for an operator with one
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the operator, for the outputs that are used."""
+        return self.of_use(self.target(*args, **kwargs))
+
+    def of_use(self, result: Any) -> Any:
+        """Of what the operator returns, what the graph uses."""
+        if isinstance(result, torch.Tensor) or not self.used:
+            return result
+        return [result[index] for index in sorted(self.used)]
+
+
+def distinct_calls(
+    graph: torch.export.ExportedProgram,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    names: Set[str],
+) -> list[DistinctCall]:
+    """The distinct calls, of those with these names, that a graph makes for these arguments."""
+    found: dict[Any, DistinctCall] = {}
+    module = graph.module()
+    assert isinstance(module, torch.fx.GraphModule)
+    with torch.no_grad():
+        _Recorder(module, names, found).run(*flatten((args, dict(kwargs))))
+    return list(found.values())
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs a graph, both branches of a ``torch.cond``, and keeps its distinct calls."""
+
+    def __init__(self, module: torch.fx.GraphModule, names: Set[str], found: dict[Any, DistinctCall]) -> None:
+        super().__init__(module)
+        self._names = names
+        self._found = found
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if isinstance(n.target, OpOverload) and qualified_name(n.target) == "aten::_assert_scalar":
+            return None  # torch's own bounds, of which a model has none, and some of them are too tight
+        if n.target is torch.ops.higher_order.cond:
+            predicate, true, false, operands = self.fetch_args_kwargs_from_env(n)[0]
+            results = [_Recorder(branch, self._names, self._found).run(*operands) for branch in (true, false)]
+            return results[0] if predicate else results[1]
+        result = super().run_node(n)
+        name = mark_of(n)
+        if name is not None and name in self._names:
+            self._record(n, name, result)
+        return result
+
+    def _record(self, node: torch.fx.Node, name: str, result: Any) -> None:
+        args, kwargs = self.fetch_args_kwargs_from_env(node)
+        dynamic = tuple(map(_dynamic_dims, _tensor_nodes((node.args, node.kwargs))))
+        key = (node.target, tuple(map(_key, flatten((args, kwargs)))), _structure((args, kwargs)), dynamic)
+        if key not in self._found:
+            self._found[key] = DistinctCall(target_of(node), tuple(args), dict(kwargs), dynamic, result)
+        call = self._found[key]
+        call.names.append(name)
+        if not isinstance(result, torch.Tensor):
+            call.used |= {index for user in node.users for index in user.args[1:] if isinstance(index, int)}
+
+
+def _key(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype, tuple(leaf.shape)
+    return type(leaf), str(leaf)
+
+
+def _structure(tree: Any) -> str:
+    return str(replaced(tree, itertools.repeat("*"), lambda leaf: True))
+
+
+def _tensor_nodes(tree: Any) -> list[torch.fx.Node]:
+    nodes = [leaf for leaf in flatten(tree) if isinstance(leaf, torch.fx.Node)]
+    return [node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+
+
+def _dynamic_dims(node: torch.fx.Node) -> frozenset[int]:
+    return frozenset(index for index, size in enumerate(node.meta["val"].shape) if not isinstance(size, int))
+
+
+def wrong_calls(
+    calls: list[DistinctCall], table: Mapping[Any, Any], arguments: Mapping[str, Any]
+) -> dict[str, Finding]:
+    """What is wrong with the translations of calls, by the names of the nodes; those that are right are left out.
+
+    They are exported with the user's own translation table and the arguments of the export.
+    """
+    passed = {name: value for name, value in arguments.items() if name in ("opset_version", "optimize", "kernels")}
+    bar = arguments.get("verbose") is not False
+    found: dict[str, Finding] = {}
+    with warnings.catch_warnings():
+        # They are about the export of one operator alone.
+        warnings.simplefilter("ignore")
+        for call in shown_if_possible(calls, "checking each operator", len(calls)) if bar else calls:
+            finding = _check(call, table, passed)
+            if finding is not None:
+                found |= dict.fromkeys(call.names, finding)
+    return found
+
+
+def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str, Any]) -> Finding | None:
+    from pyops._runtime.session import InferenceSession  # needs onnxruntime, which exporting does not
+
+    module = SingleCall(call.run, call.args, call.kwargs)
+    shapes = tuple(dict.fromkeys(found, torch.export.Dim.AUTO) for found in call.dynamic)
+    try:
+        with torch.no_grad():
+            program = _dynamo.capture(
+                module,
+                module.tensors,
+                custom_translation_table=table,
+                dynamic_shapes=(shapes,) if any(shapes) else None,
+                verbose=False,
+                **arguments,
+            )
+        session = InferenceSession(program)
+        reports = _reports(session, module.tensors, call.of_use(call.expected))
+        assert program.exported_program is not None
+        other = module.resized(program.exported_program, _OTHER_SIZES) if any(shapes) else None
+        if other is not None and not any(map(_differs(call), reports)):
+            reports = _reports(session, other, module(*other))
+    except Exception as error:  # whatever refuses it is the finding
+        return Finding(error=_summary(error))
+    wrong = tuple(filter(_differs(call), reports))
+    return Finding(wrong) if wrong else None
+
+
+def _reports(session: Any, tensors: Tensors, expected: Any) -> list[OutputReport]:
+    names = [item.name for item in session.get_inputs()]
+    actual = session.run(None, dict(zip(names, map(as_onnx_array, tensors), strict=True)))
+    return compare(0, [item.name for item in session.get_outputs()], to_onnx_outputs(expected), actual, _TOLERANCES)
+
+
+def _differs(call: DistinctCall) -> Callable[[OutputReport], bool]:
+    """Whether an output is not what torch returned; of one that is left to chance, dtype and shape count."""
+    if rule.is_arbitrary(call.target):
+        return lambda report: bool(report.problem)
+    return lambda report: not report.ok
+
+
+def _summary(error: BaseException) -> str:
+    """The innermost message, in one line."""
+    innermost = list(causes(error))[-1]
+    text = " ".join(str(innermost).split())
+    return f"{type(innermost).__name__}: {text[:200]}"

@@ -1,0 +1,209 @@
+"""The kernels behind fallback nodes: torch's operators, on ONNX Runtime's arrays.
+
+They are Ops like others, one for each torch operator, declared when a model names it, in a process that asked
+for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyops._ops import registry
+from pyops._ops.op import Op
+from pyops._schema.attribute import Attribute, AttributeKind
+from pyops._schema.dtypes import DType
+from pyops._schema.signature import Input, Output, Signature, TypeParameter
+from pyops.errors import InputError, OutputError
+
+from .._torch.operators import overloads
+from .._torch.tensors import TORCH_DTYPES, as_array, as_pairs, sharing_tensor
+from .._torch_private.operators import OpOverload, qualified_name, spell
+from ..errors import ExportError
+from . import bounds, calls, rule
+
+# What torch and ONNX Runtime both have.
+_DTYPES: tuple[DType, ...] = tuple(dtype for dtype in TORCH_DTYPES if dtype.kind != "c")
+
+
+def use_fallback(*namespaces: str) -> None:
+    """Let sessions of this process run the torch operators that fell back in an export.
+
+    That is, each `pyops.InferenceSession`. A model names operators and no more; which of them it may name is a
+    rule: functional operators that take and give tensors (see `exporters._fallback.rule`).
+    ``exporters.export(..., fallback=True)`` calls this.
+
+    Parameters
+    ----------
+    *namespaces : str
+        Namespaces of torch besides aten, for custom operators that fell back.
+
+    Raises
+    ------
+    ExportError
+        Torch has no such namespace.
+
+    Examples
+    --------
+    >>> import exporters, pyops
+    >>> exporters.use_fallback()
+    >>> session = pyops.InferenceSession("model.onnx")  # doctest: +SKIP
+    """
+    known = rule.namespaces()
+    for namespace in ("aten", *namespaces):
+        if namespace not in known:
+            raise ExportError(
+                f"torch has no operators of a namespace {namespace!r}; import the module that registers them first"
+            )
+        registry.providers.setdefault(domain(namespace), _Torchs(namespace))
+
+
+def allowed_namespaces() -> set[str]:
+    """The namespaces that this process asked for."""
+    return {provider.namespace for provider in registry.providers.values() if isinstance(provider, _Torchs)}
+
+
+def domain(namespace: str) -> str:
+    """The ONNX domain for a namespace of torch; other people's may be a domain of theirs already."""
+    return namespace if namespace == "aten" else f"torch.{namespace}"
+
+
+def op_of(overload: OpOverload) -> Op[..., Any]:
+    """The Op whose nodes call a torch operator.
+
+    Raises
+    ------
+    ExportError
+        Something else is declared under its name.
+    """
+    name = qualified_name(overload)
+    namespace, _, rest = name.partition("::")
+    op = registry.find(domain(namespace), rest.partition(".")[0], 1)
+    if op is None or not isinstance(op.signature.attribute("arguments"), _Arguments):
+        raise ExportError(f"{name} cannot fall back: an op of this domain and name is declared; name that otherwise")
+    return op
+
+
+class _Torchs:
+    """The operators of one namespace of torch, as Ops."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def provide(self, name: str) -> Op[..., Any] | None:
+        targets = {overload_name(overload): overload for overload, why in self._overloads(name) if not why}
+        if not targets:
+            return None
+        signature = _signature(domain(self.namespace), name, tuple(targets))
+
+        def kernel(*inputs: Any, overload_name: str, arguments: str, call: int | None = None) -> tuple[Any, ...]:
+            return run(targets[overload_name], arguments, inputs)
+
+        kernel.__name__ = kernel.__qualname__ = name
+        kernel.__doc__ = "\n".join(map(spell, targets.values()))
+        return Op(signature, kernel)
+
+    def refusal(self, name: str) -> str:
+        reasons = dict.fromkeys(why for _, why in self._overloads(name))
+        return "; ".join(reasons) or f"torch {torch.__version__} has no operator {self.namespace}::{name}"
+
+    def _overloads(self, name: str) -> list[tuple[OpOverload, str]]:
+        try:
+            found = overloads(f"{self.namespace}::{name}")
+        except ExportError:
+            return []
+        return [(overload, rule.refusal(overload, {self.namespace})) for overload in found]
+
+
+def overload_name(overload: OpOverload) -> str:
+    """The overload's own part of its name."""
+    return qualified_name(overload).partition(".")[2] or "default"
+
+
+@dataclass(frozen=True)
+class _Arguments(Attribute):
+    """The JSON of a call, checked when a model is loaded."""
+
+    def convert(self, value: Any) -> Any:
+        text = super().convert(value)
+        calls.parse(text)
+        return text
+
+
+def _signature(domain: str, name: str, choices: tuple[str, ...]) -> Signature:
+    return Signature(
+        domain,
+        name,
+        1,
+        (Input("inputs", TypeParameter("T", _DTYPES), variadic=True, homogeneous=False),),
+        (Output("outputs", TypeParameter("U", _DTYPES), variadic=True, homogeneous=False),),
+        (
+            Attribute("overload_name", AttributeKind.STRING, choices=choices),
+            _Arguments("arguments", AttributeKind.STRING),
+            # Tells calls apart that are equal and random.
+            Attribute("call", AttributeKind.INT, required=False),
+        ),
+        returns_tuple=True,
+    )
+
+
+def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any]]) -> tuple[Any, ...]:
+    """Call a torch operator on arrays; complex tensors are pairs along a last dimension.
+
+    Raises
+    ------
+    InputError
+        The arguments do not fit the inputs, or reach beyond them.
+    OutputError
+        It returned a tensor that is not dense.
+    Exception
+        Whatever torch raises.
+    """
+    name = qualified_name(target).partition(".")[0]
+    with torch.no_grad():
+        try:
+            values = calls.decode(arguments, inputs, tensor=sharing_tensor, complex=_complex, size=_integer)
+            bounds.check(name, values)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
+        results = calls.flat(call(target, values))
+    return tuple(_array(target, result, inputs) for result in results)
+
+
+# Graphs have running statistics of half precision in float32; on a CPU torch returns them as they are.
+_BATCH_NORMS = {"aten::_batch_norm_with_update_functional", "aten::_native_batch_norm_legit_functional"}
+
+
+def call(target: OpOverload, values: dict[str, Any]) -> Any:
+    """Call an operator with arguments by name."""
+    result = target(**values)
+    if qualified_name(target) in _BATCH_NORMS:
+        *others, mean, variance = result
+        return *others, *(item.to(torch.promote_types(item.dtype, torch.float32)) for item in (mean, variance))
+    return result
+
+
+def _complex(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    if array.dtype not in (np.float16, np.float32, np.float64) or array.shape[-1:] != (2,):
+        raise InputError(
+            f"a complex input has pairs of floats along its last dimension; got {array.dtype}{array.shape}"
+        )
+    return torch.view_as_complex(sharing_tensor(array))
+
+
+def _integer(array: np.ndarray[Any, Any]) -> int:
+    if array.dtype.kind not in "iu" or array.size != 1:
+        raise InputError(f"a size is one integer; got {array.dtype} of shape {array.shape}")
+    return int(array.item())
+
+
+def _array(target: OpOverload, tensor: torch.Tensor, inputs: Sequence[np.ndarray[Any, Any]]) -> Any:
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise OutputError(f"{qualified_name(target)} returned a tensor that is not dense ({tensor.layout})")
+    array = as_array(as_pairs(tensor))
+    # An output that is a view of an input would be the caller's own memory.
+    return array.copy() if any(np.may_share_memory(array, item) for item in inputs) else array

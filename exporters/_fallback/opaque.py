@@ -1,0 +1,182 @@
+"""The torch operators that stand for calls of others in a graph: torch looks into none, and each becomes a node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import onnx_ir
+import torch
+
+from .._library import library
+from .._library.table import Pairs
+from .._lowering.nodes import emit, opset
+from .._lowering.translations import NoTranslationError
+from .._torch.operators import find_overload
+from .._torch.tensors import as_onnx_array, as_pairs
+from .._torch_private.operators import OpOverload, qualified_name
+from .._torch_private.trees import present_leaves
+from . import calls, fakes, kernel
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a torch operator, without its tensors."""
+
+    operator: str  # "ns::name.overload"
+    arguments: str  # as `calls.encode` writes them
+    outputs: int  # how many tensors it returns
+    number: int | None = None  # tells equal calls of a random operator apart
+    by_torch: bool = False  # whether torch is called even if an op of `pyops.kernels` carries such calls
+
+    @property
+    def name(self) -> str:
+        """The operator's own name, without namespace and overload."""
+        return self.operator.partition("::")[2].partition(".")[0]
+
+    @property
+    def target(self) -> OpOverload:
+        """The operator."""
+        found = find_overload(self.operator)
+        assert found is not None
+        return found
+
+
+def spell(call: Call) -> str:
+    """A call as the first argument of the torch operators."""
+    return json.dumps(asdict(call))
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> Call:
+    return Call(**json.loads(text))
+
+
+def _compute(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
+    # As the kernel returns them: dense, and in memory of their own.
+    return [
+        item.clone(memory_format=torch.contiguous_format) for item in _run(_read(text), tensors, sizes, kernel.call)
+    ]
+
+
+def _fake(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
+    call = _read(text)
+    results = _run(call, tensors, sizes, fakes.FAKES.get(call.operator, kernel.call))
+    # A clone would ask whether it is dense already, which makes a size of one a constant.
+    return [torch.empty(item.shape, dtype=item.dtype, device=item.device) for item in results]
+
+
+def _run(
+    call: Call, tensors: Sequence[torch.Tensor], sizes: Sequence[int], function: Callable[[OpOverload, Any], Any]
+) -> list[torch.Tensor]:
+    values = calls.decode(call.arguments, [*tensors, *sizes], complex=torch.view_as_complex)
+    results = calls.flat(function(call.target, values))
+    return list(map(as_pairs, results))
+
+
+_NAMESPACE = "pyops_fallback"
+_library = torch.library.Library(_NAMESPACE, "FRAGMENT")
+_defined: dict[str, OpOverload] = {}
+
+
+def one(name: str) -> OpOverload:
+    """The operator that stands for calls of the operator of this name that return one tensor.
+
+    Torch names a graph's values after the operators that give them, hence one for each name.
+    """
+    return _define(name, "Tensor", lambda *given: _compute(*given)[0], lambda *given: _fake(*given)[0])
+
+
+def several(name: str) -> OpOverload:
+    """The operator that stands for calls that return any number of tensors."""
+    return _define(f"{name}.several", "Tensor[]", _compute, _fake)
+
+
+def _define(name: str, returned: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> OpOverload:
+    if name not in _defined:
+        _library.define(f"{name}(str call, Tensor[] tensors, SymInt[] sizes) -> {returned}")
+        _library.impl(name, compute, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=_library)
+        found = find_overload(f"{_NAMESPACE}::{name}")
+        assert found is not None
+        _defined[name] = found
+    return _defined[name]
+
+
+@dataclass(frozen=True)
+class Carriers:
+    """Who may carry the calls of an export: the ops of `pyops.kernels`, and nodes that call torch."""
+
+    kernels: bool
+    torch: bool
+
+
+_emission: ContextVar[tuple[Carriers, set[str]]] = ContextVar("emission")
+
+
+@contextmanager
+def carried_by(carriers: Carriers) -> Iterator[set[str]]:
+    """Export inside the ``with`` block; collects the calls, as `spell` writes them, that become nodes of torch's."""
+    left_to_torch: set[str] = set()
+    token = _emission.set((carriers, left_to_torch))
+    try:
+        yield left_to_torch
+    finally:
+        _emission.reset(token)
+
+
+def _emit(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
+    call, inputs = _read(text), [*tensors, *sizes]
+    if not inputs:  # a constant of the model
+        return opset("", 18).Constant(value=onnx_ir.tensor(as_onnx_array(_compute(text, (), ())[0])))
+    carriers, left_to_torch = _emission.get()
+    if carriers.kernels and not call.by_torch:
+        try:
+            carried = _emit_kernel(call, inputs)
+            if carried is not NotImplemented:
+                return carried
+        except NoTranslationError:
+            if not carriers.torch:
+                raise
+    if not carriers.torch:
+        raise NoTranslationError(f"pyops.kernels does not carry this call of {call.operator}")
+    left_to_torch.add(text)
+    attributes = {
+        "overload_name": kernel.overload_name(call.target),
+        "arguments": call.arguments,
+        "call": call.number,
+    }
+    return emit(kernel.op_of(call.target), inputs, attributes, call.outputs)
+
+
+def _emit_kernel(call: Call, inputs: Sequence[Any]) -> Any:
+    result = library.emit(call.target, calls.decode(call.arguments, inputs, complex=Pairs))
+    if result is NotImplemented:
+        return result
+    flat = present_leaves(result)
+    return flat if call.outputs > 1 else flat[0]
+
+
+def _emit_list(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
+    result = _emit(text, tensors, sizes)
+    return result if _read(text).outputs > 1 else [result]
+
+
+def translation_table() -> dict[OpOverload, Callable[..., Any]]:
+    """How torch's exporter translates those that are defined so far."""
+    return {target: _emit_list if name.endswith(".several") else _emit for name, target in _defined.items()}
+
+
+def is_fallback(target: Any) -> bool:
+    """Whether it is one of these operators."""
+    return target in _defined.values()
+
+
+def called(node: torch.fx.Node) -> str:
+    """The operator that a node of one of them stands for."""
+    return qualified_name(_read(node.args[0]).target)  # type: ignore[arg-type] # it is an operator

@@ -1,0 +1,40 @@
+"""What an exported model still needs, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from .._lowering.emission import recorded
+from .._lowering.explanations import unwrapped
+from . import function_bodies, nodes, opset_imports, optimization
+from .program import Program
+
+
+def finished(
+    capture: Callable[[], Program],
+    *,
+    keep_functions: bool,
+    custom_opsets: Mapping[str, int] | None,
+    optimize: bool,
+) -> Program:
+    """What one of torch's exporters captures, with the functions and the opset imports that its nodes need.
+
+    Raises
+    ------
+    ExportError
+        The model cannot be exported as it stands, or its nodes do not fit the declared ops, the opset versions or
+        each other. What a translation or a shape function of ours raised comes out as itself.
+    """
+    custom_opsets = custom_opsets or {}
+    opset_imports.check_custom_opsets(custom_opsets)
+    with unwrapped(), recorded() as emitted:
+        program = capture()
+    if optimize:
+        # Before its functions are there, which it would inline.
+        optimization.optimize(program.model, emitted.functions)
+    inlined = function_bodies.settle(program.model, emitted, keep=keep_functions)
+    opset_imports.settle(program.model, emitted.versions, custom_opsets)
+    nodes.settle(program.model, custom_opsets)
+    if inlined and optimize:
+        optimization.optimize(program.model)
+    return program

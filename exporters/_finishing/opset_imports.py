@@ -1,0 +1,97 @@
+"""Which version of each domain an exported model imports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+import onnx_ir
+
+from pyops._ops import builtin, registry
+from pyops._runtime.refusals import opset_too_old
+
+from ..errors import ExportError
+from .nodes import all_nodes
+
+
+def check_custom_opsets(custom_opsets: Mapping[str, int]) -> None:
+    """Check what the user gave as ``custom_opsets``.
+
+    Raises
+    ------
+    ExportError
+        It is no mapping of domains to versions, holds ONNX's own domain, or a version that ONNX
+        Runtime does not know.
+    """
+    if not isinstance(custom_opsets, Mapping):
+        raise ExportError(
+            f'custom_opsets is {custom_opsets!r}; write domains and their versions, for example {{"mylibrary": 2}}'
+        )
+    for domain, version in custom_opsets.items():
+        if domain in ("", builtin.ONNX_DOMAIN):
+            raise ExportError(f"custom_opsets has ONNX's own domain {domain!r}; pass opset_version={version}")
+        if not isinstance(domain, str) or not isinstance(version, int) or version < 1:
+            raise ExportError(
+                f"custom_opsets has {domain!r}: {version!r}; write a domain and its version, "
+                'for example {"mylibrary": 2}'
+            )
+        unknown = builtin.unknown_version(domain, version)
+        if unknown and domain not in registry.domains():
+            raise ExportError(unknown)
+
+
+def settle(model: onnx_ir.Model, emitted: Mapping[tuple[str, str], set[int]], custom_opsets: Mapping[str, int]) -> None:
+    """Import of each domain the version that the user gave, or under which all its nodes mean what was emitted.
+
+    Parameters
+    ----------
+    emitted : mapping
+        The versions in which each ``(domain, name)`` was emitted.
+
+    Raises
+    ------
+    ExportError
+        No version of a domain means that, the model has no node of a domain that the user gave, or ONNX has
+        no such operator in the opset version of the model.
+    """
+    present = {(node.domain, node.op_type) for node in all_nodes(model)}
+    unused = custom_opsets.keys() - {domain for domain, _ in present}
+    if unused:
+        used = ", ".join(sorted({domain for domain, _ in present} - {""})) or "none but ONNX's"
+        raise ExportError(
+            f"custom_opsets has {', '.join(sorted(unused))}, of which the model has no node; it has {used}"
+        )
+    # Torch imports the first version of a domain that it meets.
+    versions: dict[str, int] = {}
+    for domain, name in present & emitted.keys():
+        versions[domain] = max(versions.get(domain, 1), *emitted[domain, name])
+    versions |= custom_opsets
+    for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
+        imports.update({domain: version for domain, version in versions.items() if domain in imports})
+    for domain, name in sorted(present & emitted.keys()):
+        if domain not in custom_opsets:
+            _check_meaning(domain, name, emitted[domain, name], versions[domain])
+    _check_onnx_operators(model)
+
+
+def _check_meaning(domain: str, name: str, emitted: set[int], version: int) -> None:
+    meant = registry.find(domain, name, version)
+    wrong = emitted - {meant.version} if meant else set()
+    if wrong:
+        raise ExportError(
+            f"the model has {domain}::{name} of version {min(wrong)}, but imports version {version} of "
+            f"{domain} for other nodes, where {name} means version {meant.version if meant else 0}; a model "
+            "imports one version of a domain, so register the newer version of the operator"
+        )
+
+
+def _check_onnx_operators(model: onnx_ir.Model) -> None:
+    opset_version = model.opset_imports.get("", 1)
+    named = {node.op_type for node in all_nodes(model) if not node.domain}
+    problems = [
+        opset_too_old(name, opset_version)
+        for name in sorted(named)
+        if not onnx.defs.has(name, opset_version) and registry.find(builtin.ONNX_DOMAIN, name, opset_version) is None
+    ]
+    if problems:
+        raise ExportError("; ".join(problems))

@@ -1,0 +1,115 @@
+"""Optimization of an exported model that changes no value, and leaves every call of a declared op in it.
+
+A kernel is any Python: it may count, log or draw random numbers. The passes merge nodes that are
+equal and drop those whose outputs nobody uses, whatever their domain; ONNX Runtime does neither to a
+custom operator.
+
+What torch's exporter runs is ``onnxscript.optimizer.optimize``, which computes too: it takes 1e-10 for 0 and 1.000001
+for 1, merges bounds of clips that do not overlap, and folds constants by ONNX's reference implementation, in which some
+operators overflow. So the same passes run here with the rules that only move values, and fold only what NumPy has as
+a function of its own. ONNX Runtime does the rest when it loads the model, with its own kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+import numpy as np
+import onnx_ir
+from onnx_ir.passes import common as passes
+from onnxscript.optimizer import fold_constants_ir
+from onnxscript.rewriter import RewritePass
+from onnxscript.rewriter.rules import common as rules
+
+from pyops._ops import registry
+
+from .._lowering.emission import Keepers
+from .._torch_private.exporter import one_at_a_time
+from .nodes import all_nodes
+
+# Two underscores before a name keep onnx from looking for it in a schema.
+_MARK = "__pyops_call"
+
+# No rule is here that computes, or that compares a constant with a tolerance.
+_MOVING = [
+    rules.collapse_slice_rule,
+    rules.collapse_slice2_rule,
+    rules.materialize_reshape_shape_rule,
+    rules.no_op_cast_rule,
+    rules.no_op_expand_rule,
+    rules.reshape_reshape_rule,
+    rules.no_op_transpose_rule,
+    rules.transpose_transpose_rule,
+    rules.unsqueeze_unsqueeze_rule,
+    rules.squeeze_reshape_1d_rule,
+    rules.no_op_dynamic_scatter_nd_rule,
+]
+
+_FOLDED = {
+    *("Cast", "CastLike", "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "NonZero"),
+    *("Pad", "Range", "Reshape", "ScatterElements", "ScatterND", "Shape", "Size", "Slice", "Squeeze", "Tile"),
+    *("Transpose", "Trilu", "Unsqueeze", "Where"),
+    *("And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "IsInf"),
+    *("IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"),
+    *("Abs", "Add", "Ceil", "Clip", "CumSum", "Div", "Floor", "Max", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal"),
+    *("Round", "Sqrt", "Sub"),
+    *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Erf", "Exp", "Log", "Sin", "Sinh", "Tan"),
+}
+
+# Of the operators that draw random numbers, those that onnx_ir takes for equal where their inputs are.
+_RANDOM = frozenset({"Bernoulli", "Dropout"})
+
+
+@one_at_a_time  # a rule keeps what it found in itself
+def optimize(model: onnx_ir.Model, functions: Container[tuple[str, str]] = ()) -> None:
+    """Optimize a model in place.
+
+    Parameters
+    ----------
+    functions : container of (str, str)
+        Domain and name of functions that the model will get, whose calls stay as well.
+    """
+    passes.InlinePass()(model)
+    calls, unequal = [], []
+    for node in all_nodes(model):
+        if registry.versions(node.domain, node.op_type) or (node.domain, node.op_type) in functions:
+            calls.append(node)
+        elif (not node.domain and node.op_type in _RANDOM) or _has_negative_zero(node):
+            unequal.append(node)
+    with Keepers() as keepers:
+        for node in calls:
+            keepers.keep(node.outputs)
+        for number, node in enumerate([*calls, *unequal]):
+            node.attributes.add(onnx_ir.AttrInt64(_MARK, number))
+        _run_passes(model)
+    for node in [*calls, *unequal]:
+        node.attributes.pop(_MARK, None)
+
+
+def _run_passes(model: onnx_ir.Model) -> None:
+    for _ in range(2):
+        with np.errstate(all="ignore"):
+            fold_constants_ir(model, onnx_shape_inference=True, should_fold=_should_fold)
+        RewritePass(_MOVING)(model)
+        passes.RemoveUnusedNodesPass()(model)
+        passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+        passes.RemoveUnusedOpsetsPass()(model)
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    passes.LiftSubgraphInitializersToMainGraphPass()(model)
+    passes.DeduplicateInitializersPass()(model)
+    passes.CommonSubexpressionEliminationPass()(model)
+    passes.OutputFixPass()(model)
+    passes.NameFixPass()(model)
+
+
+def _should_fold(node: onnx_ir.Node) -> bool | None:
+    """What ``fold_constants_ir`` asks of a node with constant inputs; None leaves it to the sizes of these."""
+    return None if not node.domain and node.op_type in _FOLDED else False
+
+
+def _has_negative_zero(node: onnx_ir.Node) -> bool:
+    """Whether an attribute is -0.0, which equals 0.0 and means something else."""
+    return any(
+        attribute.type == onnx_ir.AttributeType.FLOAT and not attribute.is_ref() and str(attribute.value) == "-0.0"
+        for attribute in node.attributes.values()
+    )

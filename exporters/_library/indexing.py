@@ -1,0 +1,266 @@
+"""Indexing: elements that are searched for, selected, written, or reduced into places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx_ir
+import torch
+
+from pyops.kernels import reductions_at, selection
+
+from .._torch_private.exporter import own_translation
+from .parts import by_parts
+from .promotion import cast, dtype_of, promote, typed_constant
+from .table import Pairs, constant, kernels, lower, onnx_ops, vector
+
+lower("aten::nonzero_static")(selection.nonzero_static)
+lower("aten::one_hot")(selection.one_hot)
+lower("aten::index_reduce")(reductions_at.index_reduce)
+
+_REDUCTIONS = {"add": "sum", "multiply": "prod"}
+
+
+@lower("aten::scatter_reduce.two", replaces=True)
+def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
+    # ONNX has no mean, and torch's exporter takes the last element for it.
+    if reduce == "mean":
+        return kernels.ScatterReduce(self, index, src, dim=dim, reduce=reduce, include_self=include_self)
+    own = own_translation(torch.ops.aten.scatter_reduce.two)
+    if own is None or index.shape == src.shape:
+        return NotImplemented
+    return own(self, dim, index, _indexed(src, index), reduce, include_self=include_self)
+
+
+@lower("aten::scatter_add", replaces=True)
+def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
+    return _scattered(torch.ops.aten.scatter_add.default, self, dim, index, src)
+
+
+@lower("aten::scatter.src", replaces=True)
+def _scatter_src(self: Any, dim: int, index: Any, src: Any) -> Any:
+    return _scattered(torch.ops.aten.scatter.src, self, dim, index, src)
+
+
+def _scattered(target: Any, self: Any, dim: int, index: Any, src: Any) -> Any:
+    own = own_translation(target)
+    if own is None or index.shape == src.shape:
+        return NotImplemented
+    return own(self, dim, index, _indexed(src, index))
+
+
+def _indexed(src: Any, index: Any) -> Any:
+    """Of a source the part that the index has places for: ONNX takes no larger one."""
+    axes = constant(list(range(len(src.shape))))
+    part: Any = onnx_ops.Slice(src, constant([0] * len(src.shape)), onnx_ops.Shape(index), axes)
+    part.shape, part.dtype = index.shape, src.dtype  # torch's translations ask for them
+    return part
+
+
+@lower("aten::scatter.reduce")
+def _scatter(self: Any, dim: int, index: Any, src: Any, *, reduce: str) -> Any:
+    return kernels.ScatterReduce(self, index, src, dim=dim, reduce=_REDUCTIONS[reduce])
+
+
+@lower("aten::scatter.value_reduce")
+def _scatter_number(self: Any, dim: int, index: Any, value: Any, *, reduce: str) -> Any:
+    src = onnx_ops.Expand(typed_constant(value, dtype_of(self)), onnx_ops.Shape(index))
+    return kernels.ScatterReduce(self, index, src, dim=dim, reduce=_REDUCTIONS[reduce])
+
+
+@lower("aten::masked_select", takes_complex=True)
+def _masked_select(self: Any, mask: Any) -> Any:
+    return by_parts(lambda values: kernels.MaskedSelect(values, mask), self)
+
+
+@lower("aten::put", takes_complex=True)
+def _put(self: Any, index: Any, source: Any, accumulate: bool | None = None) -> Any:
+    return by_parts(lambda values, given: kernels.Put(values, index, given, accumulate=accumulate), self, source)
+
+
+@lower("aten::index_put.default", replaces=True)
+@lower("aten::_unsafe_index_put.default", replaces=True)
+def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    # Torch's exporter makes an index of int32 one of ScatterND's, which are int64, and takes few masks among others.
+    own = own_translation(torch.ops.aten.index_put.default)
+    dtypes = {dtype_of(index) for index in indices if index is not None}
+    masks = [index for index in indices if index is not None and dtype_of(index) in (torch.bool, torch.uint8)]
+    apart = len(indices) == 1 or (len(masks) == len(indices) and all(len(mask.shape) == 1 for mask in masks))
+    if own is None or dtypes <= {torch.int64} or (dtypes == {torch.bool} and apart):
+        return NotImplemented
+    return own(self, [place for index in indices for place in _places(index)], values, accumulate)
+
+
+def _places(index: Any) -> list[Any]:
+    """An index as indices of int64: of a mask one for each of its dimensions."""
+    if index is None or dtype_of(index) not in (torch.bool, torch.uint8):
+        return [None if index is None else cast(index, torch.int64)]
+    found = onnx_ops.NonZero(cast(index, torch.bool))
+    places = [onnx_ops.Gather(found, constant(dim), axis=0) for dim in range(len(index.shape))]
+    for place in places:
+        place.shape, place.dtype = onnx_ir.Shape([None]), onnx_ir.DataType.INT64  # torch's translation asks for them
+    return places
+
+
+@lower("aten::searchsorted.Tensor")
+@lower("aten::searchsorted.Scalar")
+def _searchsorted(
+    sorted_sequence: Any,
+    self: Any,
+    *,
+    out_int32: bool | None = None,
+    right: bool | None = None,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    found = kernels.Searchsorted(*promote(sorted_sequence, self), sorter, right=right, side=side)
+    return onnx_ops.Cast(found, to=onnx_ir.DataType.INT32) if out_int32 else found
+
+
+@lower("aten::bucketize.Tensor")
+@lower("aten::bucketize.Scalar")
+def _bucketize(self: Any, boundaries: Any, *, out_int32: bool | None = None, right: bool | None = None) -> Any:
+    found = kernels.Bucketize(*promote(self, boundaries), right=right)
+    return onnx_ops.Cast(found, to=onnx_ir.DataType.INT32) if out_int32 else found
+
+
+@lower("aten::nonzero", replaces=True)
+def _nonzero(self: Any) -> Any:
+    # Torch's exporter gives a scalar one index, where it has none.
+    if len(self.shape):
+        return NotImplemented
+    index = onnx_ops.Transpose(onnx_ops.NonZero(onnx_ops.Reshape(cast(self, torch.bool), constant([-1]))))
+    return onnx_ops.Slice(index, constant([0]), constant([0]), constant([1]))
+
+
+@lower("aten::unique_consecutive", replaces=True)
+def _unique_consecutive(
+    self: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    if dim == 0 and len(self.shape) == 1:
+        dim = None
+    # Of slices torch returns everything.
+    both = {} if dim is None else {"return_inverse": True, "return_counts": True}
+    asked = {"return_inverse": return_inverse, "return_counts": return_counts, **both}
+    return kernels.UniqueConsecutive(self, **asked, dim=dim)
+
+
+@lower("aten::copy", replaces=True, takes_complex=True)
+def _copy(self: Any, src: Any, non_blocking: bool = False) -> Any:
+    if isinstance(self, Pairs) and isinstance(src, Pairs):
+        return _expanded(src.value, self.value)
+    # Torch's exporter leaves the source at its own shape.
+    if isinstance(self, Pairs) or isinstance(src, Pairs) or self.shape == src.shape:
+        return NotImplemented
+    return _expanded(src, self)
+
+
+def _expanded(src: Any, self: Any) -> Any:
+    value = cast(src, dtype_of(self))
+    return onnx_ops.Identity(value) if self.shape == src.shape else onnx_ops.Expand(value, onnx_ops.Shape(self))
+
+
+@lower("aten::select.int", replaces=True, takes_complex=True)
+def _select(self: Any, dim: int, index: Any) -> Any:
+    own = own_translation(torch.ops.aten.select.int)
+    if own is None or not isinstance(self, Pairs):
+        return NotImplemented
+    return own(self.value, _place_in_pairs(self, dim), index)
+
+
+@lower("aten::slice_scatter", replaces=True, takes_complex=True)
+def _slice_scatter(self: Any, src: Any, dim: int = 0, *places: Any) -> Any:
+    return _into_pairs(torch.ops.aten.slice_scatter.default, self, src, dim, *places)
+
+
+@lower("aten::select_scatter", replaces=True, takes_complex=True)
+def _select_scatter(self: Any, src: Any, dim: int, index: Any) -> Any:
+    return _into_pairs(torch.ops.aten.select_scatter.default, self, src, dim, index)
+
+
+def _into_pairs(target: Any, self: Any, src: Any, dim: int, *places: Any) -> Any:
+    """Pairs written along a dimension of pairs, as torch's exporter has it of real tensors."""
+    own = own_translation(target)
+    if own is None or not isinstance(self, Pairs) or not isinstance(src, Pairs):
+        return NotImplemented
+    return own(self.value, src.value, _place_in_pairs(self, dim), *places)
+
+
+def _place_in_pairs(self: Pairs, dim: int) -> int:
+    assert self.value.shape is not None  # torch's exporter has it of every value
+    return dim % (len(self.value.shape) - 1)
+
+
+@lower("aten::diagonal_scatter", takes_complex=True)
+def _diagonal_scatter(
+    self: Any, src: Any, offset: int | None = None, dim1: int | None = None, dim2: int | None = None
+) -> Any:
+    return _written(kernels.DiagonalScatter, self, src, offset=offset, dim1=dim1, dim2=dim2)
+
+
+@lower("aten::as_strided_scatter", takes_complex=True)
+def _as_strided_scatter(self: Any, src: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    return _written(kernels.AsStridedScatter, self, src, size=size, stride=stride, storage_offset=storage_offset)
+
+
+def _written(kernel: Callable[..., Any], self: Any, src: Any, **places: Any) -> Any:
+    return by_parts(lambda values, given: kernel(values, cast(given, dtype_of(values)), **places), self, src)
+
+
+@lower("aten::resize", takes_complex=True)
+def _resize(self: Any, size: Any, *, memory_format: Any = None) -> Any:
+    # A format of memory is none of an ONNX tensor's.
+    return by_parts(lambda values: kernels.Resize(values, size=size), self)
+
+
+@lower("aten::segment_reduce")
+def _segment_reduce(
+    data: Any,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    indices: Any = None,
+    offsets: Any = None,
+    axis: int | None = None,
+    unsafe: bool | None = None,
+    initial: Any = None,
+) -> Any:
+    start = None if initial is None else typed_constant(initial, dtype_of(data))
+    return kernels.SegmentReduce(data, lengths, offsets, start, reduce=reduce, axis=axis, unsafe=unsafe)
+
+
+@lower("prims::view_of", takes_complex=True)
+def _view_of(a: Any) -> Any:
+    return onnx_ops.Identity(a.value if isinstance(a, Pairs) else a)
+
+
+# A dimension that is dynamic is not of size 1 to torch.export, which settles the ranks of all values.
+
+
+@lower("aten::squeeze.dim", replaces=True)
+def _squeeze_dim(self: Any, dim: int) -> Any:
+    # Torch's exporter takes for granted that it is of size 1.
+    return NotImplemented if not len(self.shape) or self.shape[dim] == 1 else onnx_ops.Identity(self)
+
+
+@lower("aten::squeeze.dims")
+def _squeeze_dims(self: Any, dim: Sequence[int]) -> Any:
+    axes = sorted({item % len(self.shape) for item in dim if self.shape[item] == 1}) if len(self.shape) else []
+    return onnx_ops.Squeeze(self, constant(axes)) if axes else onnx_ops.Identity(self)
+
+
+@lower("aten::expand", replaces=True)
+def _expand(self: Any, size: Sequence[Any], *, implicit: bool = False) -> Any:
+    # A size that data tells may be -1, for the tensor's own, which is ONNX's 1.
+    if all(isinstance(item, int) or _is_of_shapes(item) for item in size):
+        return NotImplemented
+    return onnx_ops.Expand(self, onnx_ops.Abs(vector(size)))
+
+
+def _is_of_shapes(size: onnx_ir.Value) -> bool:
+    """Whether a size is computed from those of tensors alone."""
+    node = size.producer()
+    return node is not None and (
+        node.op_type in ("Shape", "Size", "Constant") or all(map(_is_of_shapes, filter(None, node.inputs)))
+    )

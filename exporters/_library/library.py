@@ -1,0 +1,119 @@
+"""The kernel library in an export: what it carries instead of torch's exporter, and what it can carry besides."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import onnx_ir
+import torch
+
+from pyops.errors import PyopsError
+
+from .._lowering.translations import NoTranslationError, or_torchs_own
+from .._torch.operators import find_overload, is_native, written
+from .._torch_private.exporter import default_opset, element_type, one_at_a_time, recorded_nodes
+from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
+from .._torch_private.trees import flatten, unflatten
+from . import (  # noqa: F401
+    attention,
+    complex_constants,
+    convolution,
+    elementwise,
+    fft,
+    indexing,
+    linear_algebra,
+    losses,
+    normalization,
+    products,
+    recurrent,
+    sorting,
+    statistics,
+)
+from .table import Pairs, Row, onnx_ops, rows
+
+
+@functools.cache
+def translations() -> Mapping[OpOverload, Callable[..., Any]]:
+    """How the operators are translated that torch's exporter has no way to translate, or only wrong ones."""
+    found = {find_overload(name): row for name, row in rows.items()}
+    return {
+        target: or_torchs_own(target, functools.partial(_carried, target, row))
+        for target, row in found.items()
+        if target is not None and (row.replaces or not is_native(target))
+    }
+
+
+def find(operator: str) -> Row | None:
+    """The row of an operator, ``"ns::name.overload"``."""
+    return rows.get(operator)
+
+
+def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
+    """Emit the nodes that carry a call; NotImplemented where the library has none, or an error that says why not.
+
+    The arguments go by torch's names: graph values for tensors, `Pairs` of them for complex ones, and constants.
+    """
+    row = find(qualified_name(target))
+    if row is None or (_has_pairs(list(arguments.values())) and not row.takes_complex):
+        return NotImplemented
+    declared = schema_arguments(target)
+    args, kwargs = written(declared, [arguments.get(item.name, item.default) for item in declared])
+    return _carried(target, row, *args, **kwargs)
+
+
+@one_at_a_time
+def takes(node: torch.fx.Node) -> bool:
+    """Whether the library carries a call that torch's exporter has a translation of, too."""
+    target = node.target
+    assert isinstance(target, OpOverload)
+    names = [item.name for item in schema_arguments(target)]
+    given = node.args, node.kwargs
+    args, kwargs = unflatten(given, [_stand_in(argument) for argument in flatten(given)])
+    with recorded_nodes(default_opset()):
+        try:
+            return emit(target, {**dict(zip(names, args, strict=False)), **kwargs}) is not NotImplemented
+        except Exception:  # whatever a translation raises, it does not leave the call to others
+            return True
+
+
+def _stand_in(argument: Any) -> Any:
+    """What a translation gets for an argument of a call."""
+    if isinstance(argument, torch.dtype):
+        return element_type(argument)
+    if not isinstance(argument, torch.fx.Node):
+        return argument
+    value = argument.meta["val"]
+    if not isinstance(value, torch.Tensor):
+        number = _value(torch.int64)
+        return number if _is_of_data(argument) else onnx_ops.Size(number)
+    sizes = [size if isinstance(size, int) else str(size) for size in value.shape]
+    return Pairs(_value(value.dtype.to_real(), *sizes, 2)) if value.is_complex() else _value(value.dtype, *sizes)
+
+
+def _is_of_data(number: torch.fx.Node) -> bool:
+    """Whether a number is computed from what tensors hold, and not from their sizes alone."""
+    if number.target is torch.ops.aten.sym_size.int:
+        return False
+    return any(isinstance(item.meta["val"], torch.Tensor) or _is_of_data(item) for item in number.all_input_nodes)
+
+
+def _value(dtype: torch.dtype, *sizes: int | str) -> onnx_ir.Value:
+    return onnx_ir.Value(shape=onnx_ir.Shape(sizes), type=onnx_ir.TensorType(element_type(dtype)))
+
+
+def _has_pairs(value: Any) -> bool:
+    return any(map(_has_pairs, value)) if isinstance(value, (list, tuple)) else isinstance(value, Pairs)
+
+
+def _carried(target: OpOverload, row: Row, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return row.registration.translation(*args, **kwargs)
+    except PyopsError as error:
+        # Somebody else may carry the call, so that this is not the end.
+        name = qualified_name(target)
+        raise NoTranslationError(
+            f"pyops.kernels does not carry this call of {name}: {error}; "
+            "exporters.export(..., fallback=True) leaves it to torch"
+        ) from error

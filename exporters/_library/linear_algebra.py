@@ -1,0 +1,128 @@
+"""The linear algebra: torch's functions that check for errors keep their checks, as an attribute of the op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pyops.kernels import (
+    cholesky_factorization,
+    ldl_factorization,
+    least_squares,
+    linear_systems,
+    lu_factorization,
+    matrix_functions,
+    orthogonal_factorization,
+    spectral,
+    triangular_systems,
+)
+
+from .table import constant, kernels, like, lower, onnx_ops, transposed
+
+
+@lower("aten::_cdist_forward")
+@lower("aten::cdist")
+def _cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:
+    return kernels.Cdist(x1, x2, p=np.array(p, np.float64), compute_mode=compute_mode or 0)
+
+
+@lower("aten::_euclidean_dist")
+def _euclidean(x1: Any, x2: Any) -> Any:
+    return kernels.Cdist(x1, x2, p=np.array(2.0), compute_mode=1)
+
+
+@lower("aten::_pdist_forward")
+@lower("aten::pdist")
+def _pdist(self: Any, p: float = 2.0) -> Any:
+    return kernels.Pdist(self, p=np.array(p, np.float64))
+
+
+lower("aten::linalg_inv_ex")(linear_systems.inv_ex)
+lower("aten::linalg_cholesky_ex")(cholesky_factorization.cholesky_ex)
+lower("aten::cholesky_inverse")(cholesky_factorization.cholesky_inverse)
+lower("aten::cholesky_solve")(cholesky_factorization.cholesky_solve)
+lower("aten::linalg_lu_factor_ex")(lu_factorization.lu_factor_ex)
+lower("aten::linalg_lu")(lu_factorization.lu)
+lower("aten::linalg_lu_solve")(lu_factorization.lu_solve)
+lower("aten::lu_unpack")(lu_factorization.lu_unpack)
+lower("aten::linalg_ldl_factor_ex")(ldl_factorization.ldl_factor_ex)
+lower("aten::linalg_ldl_solve")(ldl_factorization.ldl_solve)
+lower("aten::linalg_qr")(orthogonal_factorization.qr)
+lower("aten::geqrf")(orthogonal_factorization.geqrf)
+lower("aten::linalg_householder_product")(orthogonal_factorization.householder_product)
+lower("aten::ormqr")(orthogonal_factorization.ormqr)
+lower("aten::_linalg_svd")(spectral.svd)
+lower("aten::_linalg_eigh")(spectral.eigh)
+lower("aten::linalg_eig")(spectral.eig)
+lower("aten::linalg_solve_triangular")(triangular_systems.solve_triangular)
+lower("aten::triangular_solve")(triangular_systems.triangular_solve)
+lower("aten::linalg_pinv.atol_rtol_tensor")(least_squares.pinv)
+lower("aten::linalg_matrix_exp")(matrix_functions.matrix_exp)
+
+# Torch makes two operators of each of these, of which one raises an error and returns nothing: an ONNX model has none
+# such, and torch's exporter stops at it.
+
+
+@lower("aten::linalg_inv", replaces=True)
+def _inv(A: Any) -> Any:  # noqa: N803
+    return kernels.InvEx(A, check_errors=True)[0]
+
+
+@lower("aten::linalg_tensorinv", replaces=True)
+def _tensorinv(self: Any, ind: int = 2) -> Any:
+    inverse = _inv(onnx_ops.Flatten(self, axis=ind))
+    shape = onnx_ops.Concat(onnx_ops.Shape(self, start=ind), onnx_ops.Shape(self, end=ind), axis=0)
+    return onnx_ops.Reshape(inverse, shape)
+
+
+@lower("aten::linalg_solve", replaces=True)
+def _solve(A: Any, B: Any, *, left: bool = True) -> Any:  # noqa: N803
+    return kernels.SolveEx(A, B, left=left, check_errors=True)[0]
+
+
+@lower("aten::linalg_cholesky", replaces=True)
+@lower("aten::cholesky")
+def _cholesky(self: Any, upper: bool = False) -> Any:
+    return kernels.CholeskyEx(self, upper=upper, check_errors=True)[0]
+
+
+@lower("aten::linalg_lu_factor", replaces=True)
+def _lu_factor(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
+    return kernels.LuFactorEx(A, pivot=pivot, check_errors=True)[:2]
+
+
+@lower("aten::linalg_ldl_factor", replaces=True)
+def _ldl_factor(self: Any, *, hermitian: bool = False) -> Any:
+    return kernels.LdlFactorEx(self, hermitian=hermitian, check_errors=True)[:2]
+
+
+# The operators that torch makes of these return factors besides, which nobody asked for, or are deprecated.
+
+lower("aten::_lu_with_info", replaces=True)(lu_factorization.lu_factor_ex)
+lower("aten::linalg_solve_ex", replaces=True)(linear_systems.solve_ex)
+lower("aten::linalg_slogdet", replaces=True)(linear_systems.slogdet)
+lower("aten::linalg_eigvals", replaces=True)(spectral.eigvals)
+
+
+@lower("aten::logdet", replaces=True)
+def _logdet(self: Any) -> Any:
+    sign, logabsdet = kernels.Slogdet(self)
+    return onnx_ops.Where(onnx_ops.Less(sign, like(0.0, sign)), like(float("nan"), sign), logabsdet)
+
+
+@lower("aten::_linalg_solve_ex")
+def _solve_with_factors(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> Any:  # noqa: N803
+    result, info = kernels.SolveEx(A, B, left=left, check_errors=check_errors)
+    return result, *kernels.LuFactorEx(A)[:2], info
+
+
+@lower("aten::_linalg_slogdet")
+def _slogdet_with_factors(A: Any) -> Any:  # noqa: N803
+    # Torch factors the transposed matrix, which is in LAPACK's order.
+    return *kernels.Slogdet(A), *kernels.LuFactorEx(transposed(A))[:2]
+
+
+@lower("aten::linalg_lstsq")
+def _lstsq(self: Any, b: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    return kernels.Lstsq(self, b, None if rcond is None else constant(rcond), driver=driver)

@@ -1,0 +1,81 @@
+"""Every translation there is: those that are registered, and those of the kernel library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from .._lowering.translations import or_torchs_own, registered, registered_source
+from .._torch.operators import overloads
+from .._torch_private.exporter import own_translation
+from .._torch_private.operators import qualified_name
+from . import library
+
+
+def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Every translation, for people who call ``torch.onnx.export`` themselves.
+
+    Parameters
+    ----------
+    kernels : bool
+        Whether those of `pyops.kernels` are among them, for operators that torch's exporter has no way to translate,
+        and for calls that it translates wrongly.
+
+    Returns
+    -------
+    dict
+        OpOverload to callable, as ``torch.onnx.export(custom_translation_table=...)`` takes it.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> @exporters.translate("aten::gelu")
+    ... def gelu(x, *, approximate="none"):
+    ...     return exporters.opset("com.microsoft").Gelu(x)
+    >>> table = exporters._library.translation_table()
+    >>> torch.ops.aten.gelu.default in table
+    True
+    >>> program = torch.onnx.export(model, (x,), dynamo=True, custom_translation_table=table)  # doctest: +SKIP
+    """
+    own = {target: or_torchs_own(target, translation) for target, translation in registered().items()}
+    carried = library.translations() if kernels else {}
+    return dict([*carried.items(), *own.items()])
+
+
+def is_registered(torch_op: str) -> Literal["exporters", "torch", "kernels"] | None:
+    """Who translates a torch operator to ONNX, if somebody does.
+
+    An operator that nobody translates may export all the same, where torch decomposes it into others.
+
+    Parameters
+    ----------
+    torch_op : str
+        ``"ns::name.overload"``, or ``"ns::name"`` for any of its overloads.
+
+    Returns
+    -------
+    str or None
+        ``"exporters"`` for a registration of `custom_op` or `translate`, ``"torch"`` for torch's
+        own translation in its ``torch.export`` based exporter (calls that it gets wrong are those of
+        `pyops.kernels` all the same), ``"kernels"`` for an op of `pyops.kernels` where torch has nothing,
+        None if there is none.
+
+    Raises
+    ------
+    ExportError
+        Torch has no such operator.
+
+    Examples
+    --------
+    >>> import exporters
+    >>> exporters.is_registered("aten::add.Tensor")
+    'torch'
+    >>> exporters.is_registered("aten::lgamma")
+    'kernels'
+    """
+    targets = overloads(torch_op)
+    if any(registered_source(target) is not None for target in targets):
+        return "exporters"
+    if any(own_translation(target) is not None for target in targets):
+        return "torch"
+    return "kernels" if any(library.find(qualified_name(target)) for target in targets) else None

@@ -1,0 +1,138 @@
+"""What the messages of torch and onnxscript mean, and what to type."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyops.errors import PyopsError
+
+from .._torch.operators import find_overload
+from ..errors import ExportError
+from .nodes import symbolic_message
+from .translations import raised_by_translation
+
+
+def explained(error: BaseException) -> ExportError | None:
+    """An error of torch's exporters in the user's words, with the original as its cause; None for an unknown one."""
+    for cause in causes(error):
+        for pattern, explain in _EXPLANATIONS:
+            match = pattern.search(str(cause))
+            if match is not None:
+                meaning = ExportError(explain(**match.groupdict()))
+                meaning.__cause__ = error
+                return meaning
+    return None
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what led to it, the last first."""
+    # One that was raised again has itself among what led to it.
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Inside the ``with`` block what torch wrapped comes out: an error of ours, or of a translation, or explained."""
+    failure = None
+    try:
+        yield
+    except Exception as error:  # torch has none of its own for what went wrong
+        ours = (cause for cause in causes(error) if isinstance(cause, PyopsError))
+        translations = filter(raised_by_translation, causes(error))
+        failure = next(ours, None) or explained(error) or next(translations, None)
+        if failure is None:
+            raise
+    if failure is not None:
+        # Outside the handler, so that torch's error does not become the exception's context.
+        raise failure
+
+
+def _no_translation(namespace: str, name: str, overload: str) -> str:
+    # Torch breaks some operators up into its primitives before it looks for their translations.
+    operator = f"{'aten' if namespace == 'prims' else namespace}::{name}"
+    if overload != "default" and namespace != "prims":
+        operator += f".{overload}"
+    if find_overload(operator) is None:
+        operator = f"{namespace}::{name}"
+    return (
+        f"torch's exporter has no translation for {operator}, which the model calls; give it one before the export: "
+        f'exporters.translate("{operator}", op), with an Op of yours or a function that calls exporters.opset(...)'
+    )
+
+
+def _depends_on_data(line: str | None) -> str:
+    where = f" ({' '.join(line.split())})" if line else ""
+    return (
+        f"the model asks in Python about values that only a run knows{where}: an `if`, a loop, a size or an error that "
+        "depends on data, of which a graph holds one side alone; use torch.where or torch.cond, and give sizes as "
+        "arguments"
+    )
+
+
+_OVERLOAD = r"<OpOverload\(op='(?P<namespace>\w+)\.(?P<name>\w+)', overload='(?P<overload>\w+)'\)>"
+
+# What makes an explanation gets the groups of its pattern.
+_EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
+    (re.compile(rf"No ONNX function found for {_OVERLOAD}"), _no_translation),
+    (
+        re.compile(r"There was no fake impl registered for (<CustomOpDef\()?(?P<operator>\w+::(?P<name>\w+))"),
+        "torch cannot trace {operator}, since nobody told it the shape of what it returns; write "
+        "@{name}.register_fake (@torch.library.register_fake({operator!r}) where it has no such "
+        "decorator), or declare it with @pyops.onnx_op and a shape function, and "
+        "exporters.custom_op(op, {operator!r})".format,
+    ),
+    (
+        # Torch wraps an operator that writes to its arguments, and then fails to look the wrapper up.
+        re.compile(rf"<bound method OpOverload\.name of {_OVERLOAD}>"),
+        "{namespace}::{name} writes to its arguments, which no node of an ONNX model can; let it return its result "
+        "instead (mutates_args=()), and use that in the model".format,
+    ),
+    (
+        re.compile(
+            r"(Could not (guard on|extract specialized integer from) data-dependent expression|DataDependentOutput"
+            r"|DynamicOutputShape)(.*?The following call raised this error:\n\s*(?P<line>[^\n]*\n[^\n]*))?",
+            re.DOTALL,
+        ),
+        _depends_on_data,
+    ),
+    (
+        re.compile(r"(?P<name>\w+::\w+)\(\) Expected a value of type 'Optional\[Generator\]'"),
+        "the model passes {name} a torch.Generator, which no ONNX model has; leave the generator out".format,
+    ),
+    (
+        re.compile(r"'(?P<type>\w+)' object has no attribute 'name'.*Error when translating node return", re.DOTALL),
+        "the model returns a {type}, for which torch's exporter has no output; return torch.tensor(...) of it, or "
+        "leave it out".format,
+    ),
+    (
+        re.compile(r"Unsupported attribute type for (?P<name>\w+): <class 'torch\.Sym"),
+        functools.partial(symbolic_message, "torch.onnx.ops.symbolic"),
+    ),
+    (
+        re.compile(r"unsupported input list type: Tensor\?"),
+        "TorchScript cannot trace a call with a list of optional tensors, which torch.onnx.ops.symbolic makes; leave "
+        "out dynamo=False, or call an operator of exporters.custom_op instead".format,
+    ),
+    (
+        re.compile(r"Exporting the operator '(?P<name>[\w:.]+)' to ONNX opset version (?P<opset>\d+) is not"),
+        "the TorchScript exporter has no translation for {name} in opset {opset}; give it one before the export: "
+        'exporters.translate("{name}", op), or export with another opset_version'.format,
+    ),
+    (
+        re.compile(r"'(?P<name>\w+)' is not a known op in '(?P<domain>[^']*)'"),
+        "the domain {domain!r} has no operator {name}; for one that is declared with @pyops.onnx_op, take "
+        "the domain from exporters.opset({domain!r}), after the module that declares it is imported".format,
+    ),
+    (
+        re.compile(r"No (schema|Op) registered for '?(?P<name>[\w.:]*\w)"),
+        "onnx has no schema of {name}; exporters.register_schemas() gives it those of the declared ops, once "
+        "the modules that declare them are imported".format,
+    ),
+)

@@ -1,0 +1,300 @@
+"""Nodes of any domain, emitted into the model that is being exported."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+import torch
+from onnx.defs import OpSchema
+from onnxscript import values
+from onnxscript.tensor import Tensor
+
+from pyops._models.resolution import describe_missing
+from pyops._ops import registry
+from pyops._ops.builtin import ONNX_DOMAIN, is_builtin
+from pyops._ops.op import Op
+from pyops._schema import validation
+from pyops._schema.attribute import Attribute, AttributeKind
+from pyops._schema.dtypes import ELEMENT_TYPES, from_onnx
+from pyops._schema.signature import Input, Output, Signature, TypeParameter
+from pyops._schema.specs import Spec, SymbolicDim
+from pyops.errors import InputError
+
+from .._onnx_schemas.op_schema import attribute_proto, op_schema
+from ..errors import ExportError
+from . import emission
+
+
+class Opset(values.Opset):
+    """The operators of one domain; made by `opset`.
+
+    Inside a translation a call emits a node. ``@onnxscript.script()`` functions take it as onnxscript's
+    own opsets.
+    """
+
+    def __repr__(self) -> str:
+        return f"opset({self.domain!r}, {self.version})"
+
+    def __getitem__(self, name: str) -> values.Op | None:
+        declared = self._declared(name)
+        if declared is None:
+            known: values.Op | None = super().__getitem__(name)  # type: ignore[no-untyped-call] # it has none
+            if known is None and self.domain in registry.domains() and not is_builtin(self.domain, name):
+                raise ExportError(describe_missing(self.domain, name, self.version))
+            return known
+        return values.Op(self, name, op_schema(declared.signature))
+
+    def __contains__(self, name: str) -> bool:
+        return self._declared(name) is not None or onnx.defs.has(name, self.version, self.domain)
+
+    def _declared(self, name: str) -> Op[..., Any] | None:
+        return registry.find(self.domain, name, self.version)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{self!r} has no operator {name!r}")
+
+        def emit_node(*inputs: Any, _outputs: int | None = None, **attributes: Any) -> Any:
+            declared = self._declared(name)
+            if declared is not None:
+                if any(isinstance(value, Tensor) for value in inputs):
+                    return _call_eagerly(declared, inputs, attributes)
+                return emit(declared, inputs, attributes, _outputs)
+            if onnx.defs.has(name, self.version, self.domain):
+                require_export(f"{self!r}.{name}")
+                schema = onnx.defs.get_schema(name, self.version, self.domain)
+                _check_arguments(repr(self), schema, inputs, attributes)
+                called = schema if _outputs is None else _with_outputs(repr(self), schema, _outputs)
+                return values.Op(self, name, called)(*inputs, **attributes)
+            if not self.domain:
+                raise ExportError(f"ONNX has no operator {name} in opset {self.version}")
+            return _emit_undeclared(self, name, inputs, attributes, 1 if _outputs is None else _outputs)
+
+        return emit_node
+
+
+def _call_eagerly(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """What onnxscript asks for where a script function is called with arrays: the plain call."""
+    result = op(*[value.value if isinstance(value, Tensor) else value for value in inputs], **attributes)
+    return tuple(map(Tensor, result)) if isinstance(result, tuple) else Tensor(result)
+
+
+def opset(domain: str, version: int = 1) -> Opset:
+    """The operators of a domain, to be called inside a translation.
+
+    Parameters
+    ----------
+    domain : str
+        Any domain; ``""`` is ONNX's own.
+    version : int
+        The opset version that the model imports for it.
+
+    Returns
+    -------
+    Opset
+        Each attribute emits a node: ``opset("com.microsoft").Gelu(x)``. Its arguments are the
+        inputs (None where one is absent), its keywords the attributes, and ``_outputs`` the number
+        of outputs where no schema tells (1 unless given). An operator that is declared with
+        pyops, or that onnx knows, is checked against its declaration. The call returns the output,
+        or a sequence of them where there are several.
+
+    Raises
+    ------
+    ExportError
+        By the calls: outside an export, for a value that an attribute cannot hold, or for arguments that
+        ONNX's own operator does not take.
+    InputError
+        By the calls: arguments that do not match the declaration of a declared operator.
+
+    Examples
+    --------
+    >>> import exporters
+    >>> @exporters.translate("aten::gelu")
+    ... def gelu(x, *, approximate="none"):
+    ...     return exporters.opset("com.microsoft").Gelu(x)
+    """
+    return Opset("" if domain == "ai.onnx" else domain, version)
+
+
+def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: int | None = None) -> Any:
+    """Emit one node of a declared operator.
+
+    Parameters
+    ----------
+    inputs : sequence
+        Values of the graph and Python numbers, None where an input is absent.
+    attributes : mapping
+        None stands for an attribute that is not given. Every other one is written onto the node,
+        defaults included, so that the model does not change its meaning with the declaration.
+    outputs : int, optional
+        The number of outputs of an operator that has any number of them; otherwise the shape
+        function tells.
+
+    Raises
+    ------
+    ExportError
+        The op was redeclared with another signature, or an attribute's value is only known when
+        the model runs.
+    InputError
+        The arguments do not match the declaration.
+    """
+    signature = op.signature
+    if registry.versions(op.domain, op.name).get(op.version, op) is not op:
+        raise ExportError(
+            f"{signature.qualified_name} was declared again with another signature since it was registered "
+            "with the exporter; run exporters.custom_op(...) or exporters.translate(...) for it again"
+        )
+    given = {name: value for name, value in attributes.items() if value is not None}
+    for name, value in given.items():
+        _refuse_symbolic(signature.qualified_name, name, value)
+    converted = signature.convert_attributes(given)
+    _check_inputs(signature, inputs)
+    if signature.outputs[-1].variadic and outputs is None:
+        outputs = len(op.infer_shapes(*map(_spec, inputs), **given))
+    protos = [
+        attribute_proto(item, converted[item.name]) for item in signature.attributes if converted[item.name] is not None
+    ]
+    result = _emit(op_schema(signature, inputs=len(inputs), outputs=outputs), inputs, protos)
+    recording = emission.current()
+    if recording is not None:
+        recording.keepers.keep([result] if isinstance(result, onnx_ir.Value) else result)
+    return result
+
+
+def _check_arguments(opset: str, schema: OpSchema, inputs: Sequence[Any], attributes: Iterable[str]) -> None:
+    """Check what an operator that onnx knows is given, of which onnxscript drops what its schema does not have."""
+    named = {item.name for item in schema.inputs}
+    unknown = set(attributes) - schema.attributes.keys() - named
+    if unknown:
+        raise ExportError(
+            f"{opset}.{schema.name} has no attribute {', '.join(sorted(unknown))}; it has "
+            f"{', '.join(sorted(schema.attributes)) or 'none'}"
+        )
+    given = len(inputs) + len(named.intersection(attributes))
+    if not schema.min_input <= given <= schema.max_input:
+        raise ExportError(
+            f"{opset}.{schema.name} got {given} inputs; it has {', '.join(item.name for item in schema.inputs)}, and "
+            "attributes are keywords"
+        )
+
+
+def _with_outputs(opset: str, schema: OpSchema, count: int) -> OpSchema:
+    """The schema of one node, with so many outputs, of an operator that onnx knows."""
+    outputs = list(schema.outputs)
+    if not schema.min_output <= count <= schema.max_output:
+        raise ExportError(
+            f"{opset}.{schema.name} got _outputs={count}; it has {', '.join(item.name for item in outputs)}"
+        )
+    outputs += outputs[-1:] * (count - len(outputs))
+    return OpSchema(
+        schema.name,
+        # Written out, ONNX's domain keeps torch's exporter from counting the outputs of some operators itself.
+        schema.domain or ONNX_DOMAIN,
+        schema.since_version,
+        inputs=schema.inputs,
+        outputs=[OpSchema.FormalParameter(f"output_{i}", item.type_str) for i, item in enumerate(outputs[:count])],
+        type_constraints=[
+            (item.type_param_str, item.allowed_type_strs, item.description) for item in schema.type_constraints
+        ],
+        attributes=list(schema.attributes.values()),
+    )
+
+
+def _emit_undeclared(
+    opset: Opset, name: str, inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: int
+) -> Any:
+    """Emit a node of an operator of which nothing is known: all types allowed, attributes as given."""
+    every = tuple(row.dtype for row in ELEMENT_TYPES)
+    declared, protos = [], []
+    for key, value in attributes.items():
+        if value is None:
+            continue
+        _refuse_symbolic(f"{opset.domain}::{name}", key, value)
+        attribute = Attribute(key, _kind(f"{opset.domain}::{name}", key, value))
+        declared.append(attribute)
+        protos.append(attribute_proto(attribute, attribute.convert(value)))
+    signature = Signature(
+        opset.domain,
+        name,
+        opset.version,
+        tuple(Input(f"input_{i}", TypeParameter(f"T{i}", every), optional=True) for i in range(len(inputs))),
+        tuple(Output(f"output_{i}", TypeParameter(f"U{i}", every)) for i in range(outputs)),
+        tuple(declared),
+    )
+    return _emit(op_schema(signature), inputs, protos)
+
+
+def _emit(schema: OpSchema, inputs: Sequence[Any], attributes: Iterable[onnx.AttributeProto]) -> Any:
+    require_export(f"{schema.domain}::{schema.name}")
+    recording = emission.current()
+    if recording is not None:
+        recording.add(schema.domain, schema.name, schema.since_version)
+    node = values.Op(values.Opset(schema.domain, schema.since_version), schema.name, schema)
+    return node(*inputs, **{proto.name: onnx_ir.serde.deserialize_attribute(proto) for proto in attributes})
+
+
+def require_export(name: str) -> None:
+    """Raise ExportError where no model is being exported into which nodes can be emitted."""
+    if not torch.onnx.is_in_onnx_export():
+        raise ExportError(
+            f"{name} was called outside an export; it emits a node of the model that is being exported, so call it "
+            "in a function registered with exporters.translate, and export with exporters.export"
+        )
+
+
+def _check_inputs(signature: Signature, inputs: Sequence[Any]) -> None:
+    """Check the number of inputs, and their types where all are known."""
+    declared = list(signature.parameters(len(inputs)))
+    for item, value in zip(declared, inputs, strict=True):
+        if value is None and not item.optional:
+            raise InputError(f"{signature.qualified_name}: input {item.name!r} is None; it is not optional")
+    if all(value is None or _dtype(value) is not None for value in inputs):
+        validation.output_dtypes(signature, [None if value is None else _dtype(value) for value in inputs])
+
+
+def _dtype(value: Any) -> np.dtype[Any] | None:
+    if not isinstance(value, onnx_ir.Value) or value.dtype is None:
+        return None
+    row = from_onnx(value.dtype.value)
+    return row.dtype if row else None
+
+
+def _spec(value: Any) -> Spec | None:
+    if value is None:
+        return None
+    dtype = _dtype(value)
+    if dtype is None or value.shape is None:
+        raise ExportError("the number of outputs depends on an input whose shape is not known; pass _outputs")
+    return Spec(tuple(dim if isinstance(dim, int) else SymbolicDim(str(dim)) for dim in value.shape), dtype)
+
+
+def _refuse_symbolic(op_name: str, name: str, value: Any) -> None:
+    items = value if isinstance(value, (list, tuple)) else [value]
+    if any(isinstance(item, onnx_ir.Value) for item in items):
+        raise ExportError(symbolic_message(op_name, name))
+
+
+def symbolic_message(op_name: str, name: str) -> str:
+    """Why a value that is only known when the model runs cannot be an attribute, and what to do."""
+    return (
+        f"{op_name}: attribute {name!r} is computed in the model, from a size or from data, and an attribute is a "
+        f"constant; make {name} an input (a parameter before the `*`: {name}: NDArray[np.int64], for example), and "
+        "pass it as a tensor, or export with that size fixed"
+    )
+
+
+def _kind(op_name: str, name: str, value: Any) -> AttributeKind:
+    """The attribute kind that a Python value has by itself."""
+    if isinstance(value, np.ndarray):
+        return AttributeKind.TENSOR
+    with contextlib.suppress(TypeError, ValueError):
+        return AttributeKind(onnx.helper.make_attribute(name, value).type)
+    raise ExportError(
+        f"{op_name}: attribute {name!r} is {value!r}; expected int, float, bool, str, a list of one of them that is "
+        "not empty, or an np.ndarray"
+    )

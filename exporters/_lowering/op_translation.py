@@ -1,0 +1,124 @@
+"""A torch operator's arguments as the inputs and attributes of an Op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyops._ops.op import Op
+
+from .._torch_private.operators import Argument, OpOverload, qualified_name, schema_arguments, schema_returns, spell
+from ..errors import ExportError
+from .nodes import emit
+
+
+def op_translation(target: OpOverload, op: Op[..., Any]) -> Callable[..., Any]:
+    """The translation of a torch operator to one node of an Op.
+
+    An argument of torch is an attribute where the Op has one of its name, and otherwise the next
+    input if it is a tensor or has an input's name. One that is neither must keep its default.
+
+    Raises
+    ------
+    ExportError
+        They do not match: a required argument, input or attribute is left over, or the number of
+        outputs differs.
+    """
+    arguments = schema_arguments(target)
+    attributes = {item.name for item in op.signature.attributes}
+    inputs = [item for item in arguments if item.name not in attributes and _is_input(item, op)]
+    _check(target, op, inputs)
+
+    def translation(*args: Any, **kwargs: Any) -> Any:
+        # Torch leaves out what equals its default, and the Op's own default may be another.
+        values = {item.name: item.default for item in arguments if item.has_default}
+        given = {**dict(zip((item.name for item in arguments), args, strict=False)), **kwargs}
+        values |= given
+        for item in arguments:
+            if item in inputs or item.name in attributes or item.name not in given or given[item.name] == item.default:
+                continue
+            raise ExportError(
+                f"{qualified_name(target)}: the model passes {item.name}={given[item.name]!r}, which "
+                f"{op.signature} does not take; declare an attribute {item.name!r}"
+            )
+        tensors: list[Any] = []
+        for item in inputs:
+            value = values[item.name]
+            tensors += value if isinstance(value, (list, tuple)) else [value]
+        return emit(op, tensors, {name: value for name, value in values.items() if name in attributes})
+
+    return translation
+
+
+def _is_input(item: Argument, op: Op[..., Any]) -> bool:
+    return item.is_tensor or item.name in {declared.name for declared in op.signature.inputs}
+
+
+def _check(target: OpOverload, op: Op[..., Any], inputs: list[Argument]) -> None:
+    signature = op.signature
+    arguments = schema_arguments(target)
+    returned = schema_returns(target)
+    problems = []
+    variadic = bool(signature.inputs) and signature.inputs[-1].variadic
+    required = len([item for item in signature.inputs if not item.optional and not item.variadic])
+    if len(inputs) < required or (len(inputs) > len(signature.inputs) and not variadic):
+        names = ", ".join(item.name for item in inputs)
+        problems.append(f"torch has {len(inputs)} tensors ({names}), {signature.name} {len(signature.inputs)} inputs")
+    for position, item in enumerate(inputs):
+        if item.is_tensor_list and not (variadic and position >= len(signature.inputs) - 1):
+            problems.append(f"{item.name} is a list of tensors, which only a variadic input (*xs) takes")
+    unclaimed = {item.name for item in arguments}
+    for attribute in signature.attributes:
+        if attribute.required and attribute.name not in unclaimed:
+            problems.append(f"torch has no argument {attribute.name!r} for the required attribute")
+        unclaimed.discard(attribute.name)
+    for item in arguments:
+        if item.name in unclaimed and item not in inputs and not item.has_default:
+            problems.append(f"torch always passes {item.name}, and {signature.name} has no attribute of that name")
+    tensors_returned = ["variadic" if "List" in item else "single" for item in returned]
+    if tensors_returned != ["variadic" if item.variadic else "single" for item in signature.outputs]:
+        problems.append(f"torch returns ({', '.join(returned)}), {signature.name} {len(signature.outputs)} outputs")
+    if problems:
+        raise ExportError(
+            f"{signature} cannot translate {spell(target)}: {'; '.join(problems)}; register a "
+            f"function that calls exporters.opset({signature.domain!r}, {signature.version}).{signature.name}(...)"
+        )
+
+
+# Values of the graph are none of these, whichever exporter makes them.
+_NO_NODES = (type(None), complex, str, np.ndarray, np.generic, torch.Tensor)
+_NUMBERS = (bool, int, float)
+
+
+def check_returned(target: OpOverload, result: Any) -> None:
+    """Check the number and kind of what the translation of a torch operator returned.
+
+    Raises
+    ------
+    ExportError
+        It is not one value per tensor that the operator returns.
+    """
+    declared = schema_returns(target)
+    tensors = all("Tensor" in item for item in declared)
+    listed = len(declared) == 1 and "List" in declared[0]
+    several = isinstance(result, (list, tuple))
+    values = result if several else [result]
+    # Torch takes a constant too where its operator returns a number.
+    wrong = (*_NO_NODES, *_NUMBERS) if tensors else _NO_NODES
+    fitting = several if listed else len(values) == len(declared) and several == (len(declared) > 1)
+    if fitting and not any(isinstance(value, wrong) for value in values):
+        return
+    expected = "a list of values" if listed else "one value" if len(declared) == 1 else f"{len(declared)} values"
+    raise ExportError(
+        f"the translation of {qualified_name(target)} returned {_describe(result)}; return {expected} of the graph, as "
+        f"exporters.opset(...) gives them, for {spell(target)}"
+    )
+
+
+def _describe(result: Any) -> str:
+    if isinstance(result, (list, tuple)):
+        return f"a {type(result).__name__} of {len(result)}"
+    return repr(result) if result is None or isinstance(result, (bool, int, float, str)) else type(result).__name__

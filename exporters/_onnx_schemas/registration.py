@@ -1,0 +1,230 @@
+"""The declared ops among onnx's own schemas, for as long as somebody wants them there."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from onnx.shape_inference import InferenceError
+
+from pyops._ops import registry
+from pyops._ops.builtin import ONNX_DOMAIN
+from pyops._ops.op import Op
+from pyops._schema import node, validation
+from pyops._schema.dtypes import DType, element_type, from_onnx
+from pyops._schema.specs import RuntimeDim, Spec, SymbolicDim
+from pyops.errors import InputError, ShapeInferenceError, UnknownSizeError
+
+from .op_schema import op_schema
+
+if TYPE_CHECKING:
+    from onnx.shape_inference import InferenceContext
+
+
+def inference_function(op: Op[..., Any]) -> Callable[[InferenceContext], None]:
+    """What ``onnx.defs.OpSchema.set_type_and_shape_inference_function`` takes.
+
+    It tells the element types that follow from the declaration, and the shapes that the op's shape
+    function gives. Where that needs a size that the model does not tell, shapes stay open. It raises
+    ``onnx.shape_inference.InferenceError``, whatever onnx's ``strict_mode``, for a node that the
+    declaration or the shape function refuses, since no session would run it.
+    """
+
+    def infer(context: InferenceContext) -> None:
+        try:
+            _infer(op, context)
+        except (InputError, ShapeInferenceError) as error:
+            # onnx carries the text of a Python exception of this class alone.
+            raise InferenceError(f"a node of {op.signature.qualified_name}: {error}") from error
+
+    return infer
+
+
+def _infer(op: Op[..., Any], context: InferenceContext) -> None:
+    present = [context.has_input(index) for index in range(context.get_num_inputs())]
+    while present and not present[-1]:
+        present.pop()
+    types = [_tensor_type(context, index) if given else None for index, given in enumerate(present)]
+    dtypes = [None if item is None else _dtype(item) for item in types]
+    if any(given and dtype is None for given, dtype in zip(present, dtypes, strict=True)):
+        return  # what gives this input is unknown to onnx
+    declared = validation.output_dtypes(op.signature, dtypes)
+    count = context.get_num_outputs()
+    for index in range(count):
+        dtype = declared[min(index, len(declared) - 1)]
+        if dtype is not None:
+            _set_output(context, index, dtype, None)
+    if op.shape_function is None or any(item is not None and not item.HasField("shape") for item in types):
+        return
+    specs = [
+        None if item is None or dtype is None else Spec(tuple(map(_dim, item.shape.dim)), dtype)
+        for item, dtype in zip(types, dtypes, strict=True)
+    ]
+    protos = [proto for item in op.signature.attributes if (proto := context.get_attribute(item.name)) is not None]
+    try:
+        outputs = op.infer_shapes(*specs, **node.read_attributes(onnx.NodeProto(attribute=protos), op.signature))
+    except UnknownSizeError:
+        return
+    if count > len(outputs):
+        raise ShapeInferenceError(f"it has {count} outputs, and the shape function gives {len(outputs)}")
+    for index, spec in enumerate(outputs[:count]):
+        _set_output(context, index, spec.dtype, spec.shape)
+
+
+def _tensor_type(context: InferenceContext, index: int) -> onnx.TypeProto.Tensor:
+    proto = context.get_input_type(index)
+    return proto.tensor_type if proto is not None and proto.HasField("tensor_type") else onnx.TypeProto.Tensor()
+
+
+def _dtype(item: onnx.TypeProto.Tensor) -> DType | None:
+    row = from_onnx(item.elem_type)
+    return row.dtype if row else None
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Any:
+    if dim.HasField("dim_value"):
+        return dim.dim_value
+    return SymbolicDim(dim.dim_param) if dim.dim_param else RuntimeDim()
+
+
+def _set_output(context: InferenceContext, index: int, dtype: DType, shape: Sequence[Any] | None) -> None:
+    row = element_type(dtype)
+    assert row is not None
+    # A dimension that only the result tells has no name: equal names would be equal sizes.
+    dims = None if shape is None else [None if isinstance(dim, RuntimeDim) else _plain(dim) for dim in shape]
+    context.set_output_type(index, onnx.helper.make_tensor_type_proto(row.onnx, dims))
+
+
+def _plain(dim: Any) -> int | str:
+    return dim if isinstance(dim, int) else str(dim)
+
+
+_Key = tuple[str, str, int]
+
+# Of ONNX itself: a schema entered here would be taken for the standard's.
+_STANDARD = {ONNX_DOMAIN, "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"}
+_MARK = "Declared with pyops"
+
+
+class SchemaRegistration(AbstractContextManager["SchemaRegistration"]):
+    """Keeps the declared ops among onnx's schemas; made by `register_schemas`.
+
+    Examples
+    --------
+    >>> import exporters
+    >>> registration = exporters.register_schemas()
+    >>> registration.close()
+    """
+
+    def close(self) -> None:
+        """Take the schemas out again, unless another registration still keeps them in."""
+        with _lock:
+            if self in _registrations:
+                _registrations.remove(self)
+                if not _registrations:
+                    registry.listeners.remove(_follow)
+                    _remove_all()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def register_schemas() -> SchemaRegistration:
+    """Make onnx know every declared op, so that its checker and its shape inference do.
+
+    Each op becomes an ``onnx.defs.OpSchema`` with its type constraints, its attributes and their
+    defaults, and its shape function. Ops that are declared later are entered as well, and one that is
+    declared again replaces its schema. Schemas that others registered stay as they are; an op of
+    the same domain, name and version as one of those is left out, with a warning, as is one in a
+    domain of ONNX itself, without.
+
+    Returns
+    -------
+    SchemaRegistration
+        A context manager; leaving it, or ``close()``, takes the schemas out. Otherwise they stay until
+        the process ends.
+
+    Warns
+    -----
+    UserWarning
+        Somebody else registered a schema of the same domain, name and version.
+
+    Examples
+    --------
+    >>> import exporters, numpy as np, onnx, pyops
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("schemas::Twice")
+    ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x + x
+    >>> model = onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "schemas": 1]>
+    ... main (float[n] x) => (float[n] y) { y = schemas.Twice(x) }''')
+    >>> with exporters.register_schemas():
+    ...     onnx.checker.check_model(model, full_check=True, check_custom_domain=True)
+    """
+    registration = SchemaRegistration()
+    with _lock:
+        if not _registrations:
+            registry.listeners.append(_follow)
+            for versions in registry.all_versions().values():
+                for op in versions.values():
+                    _enter(op)
+        _registrations.append(registration)
+    return registration
+
+
+_lock = threading.RLock()
+_registrations: list[SchemaRegistration] = []
+_entered: dict[_Key, Op[..., Any]] = {}
+
+
+def _follow(op: Op[..., Any]) -> None:
+    with _lock:
+        # Another thread may have declared it once more since.
+        _enter(registry.versions(op.domain, op.name).get(op.version, op))
+
+
+def _enter(op: Op[..., Any]) -> None:
+    key = (op.domain, op.name, op.version)
+    if _entered.get(key) is op or op.domain in _STANDARD:
+        return
+    _remove(key)
+    if _doc(key) is not None:
+        warnings.warn(
+            f"onnx has a schema of {op.signature.qualified_name}, version {op.version}, that somebody else registered; "
+            "it stays, and the declared op is left out",
+            stacklevel=3,
+        )
+        return
+    schema = op_schema(op.signature, doc=f"{_MARK} at {op.location}.")
+    schema.set_type_and_shape_inference_function(inference_function(op))
+    onnx.defs.register_schema(schema)
+    _entered[key] = op
+
+
+def _remove(key: _Key) -> None:
+    if _entered.pop(key, None) is not None and (_doc(key) or "").startswith(_MARK):
+        domain, name, version = key
+        onnx.defs.deregister_schema(name, version, domain)
+
+
+def _doc(key: _Key) -> str | None:
+    """The text of the schema that onnx has of exactly this version; None if it has none."""
+    domain, name, version = key
+    if not onnx.defs.has(name, version, domain):
+        return None
+    schema = onnx.defs.get_schema(name, version, domain)
+    return (schema.doc or "") if schema.since_version == version else None
+
+
+# A process that ends while onnx holds functions of Python's hangs or crashes, depending on onnx.
+@atexit.register
+def _remove_all() -> None:
+    with _lock:
+        for key in list(_entered):
+            _remove(key)

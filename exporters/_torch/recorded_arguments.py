@@ -1,0 +1,165 @@
+"""What each argument of a model is in its exported model: an input, or a constant that a call may not change."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir
+import torch
+
+from pyops._models import model as models
+
+from .._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves
+from ..errors import ExportError
+
+_KEY = "pyops.arguments"
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An argument that is no input of the exported model: its name, and its value in JSON.
+
+    The value is empty where the model does not use it, and where JSON has none for it.
+    """
+
+    name: str
+    value: str = ""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the argument was None, which a call may leave out."""
+        return self.value == "null"
+
+    def check(self, value: Any) -> None:
+        """Raise ExportError if a call gives another value."""
+        if self.value and as_json(value) != self.value:
+            raise ExportError(
+                f"the model was exported with {self.name}={json.loads(self.value)!r}, a constant of the program, and "
+                f"is called with {self.name}={value!r}; export it with that value too, or make it a tensor"
+            )
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument that is an input of the exported model, by the input's name."""
+
+    name: str
+    is_none = False
+
+
+def as_json(value: Any) -> str:
+    """Return a value in JSON, or nothing where JSON has none for it."""
+    with suppress(TypeError):
+        return json.dumps(value)
+    return ""
+
+
+def separated(
+    model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and keyword arguments; the latter may be a dict at the end of the former, as torch takes it."""
+    keywords = dict(kwargs or {})
+    trailing = args[-1] if isinstance(args, tuple) and args else None
+    if keywords or not isinstance(trailing, dict) or not isinstance(model, torch.nn.Module):
+        return args, keywords
+    try:
+        inspect.signature(model.forward).bind(*args[:-1], **trailing)
+    except (TypeError, ValueError):  # it is an argument itself, or there is no signature
+        return args, keywords
+    return args[:-1], trailing
+
+
+def remember(model: onnx_ir.Model, arguments: Iterable[Constant | None]) -> None:
+    """Write into the model's metadata what its arguments are, in order: constants, and None for each input."""
+    model.metadata_props[_KEY] = json.dumps([item and [item.name, item.value] for item in arguments])
+
+
+def input_values(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the argument for each input of an exported model.
+
+    Nested arguments are flattened. Keywords go by name where an input or a constant is named after them, the rest in
+    order.
+
+    Raises
+    ------
+    ExportError
+        More or fewer tensors than the model has inputs, or a constant of the model with another value.
+    """
+    args, kwargs = as_dicts((args, dict(kwargs)))
+    names, metadata = _interface(model)
+    places = _places(names, metadata)
+    by_name = {place.name: place for place in (map(Input, names) if places is None else places)}
+    keywords = {_identifier(path): leaf for path, leaf in named_leaves(kwargs)}
+    pairs = [(by_name.pop(name), keywords.pop(name)) for name in list(keywords) if name in by_name]
+    rest, values = list(by_name.values()), flatten((args, keywords))
+    if len(rest) != len(values):
+        rest, values = [place for place in rest if not place.is_none], [leaf for leaf in values if leaf is not None]
+    if len(rest) != len(values):
+        # Numbers of a model that nothing is remembered of are constants; those that it remembers may be left out.
+        values = list(filter(is_tensor, values)) if places is None else values
+        rest = [place for place in rest if isinstance(place, Input)] if all(map(is_tensor, values)) else rest
+    pairs += zip(rest, values, strict=False)
+    found = {place.name: value for place, value in pairs if isinstance(place, Input) and value is not None}
+    if len(rest) != len(values) or len(found) != len(names):
+        raise ExportError(_mismatch(places or [], names, flatten((args, kwargs))))
+    for place, value in pairs:
+        if isinstance(place, Constant):
+            place.check(value)
+    return {name: found[name] if places is None else as_input(found[name]) for name in names}
+
+
+def as_input(value: Any) -> torch.Tensor:
+    """Return a number as the tensor that an input takes for it."""
+    if isinstance(value, torch.Tensor):
+        return value
+    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+
+
+def _places(names: list[str], metadata: Mapping[str, str]) -> list[Constant | Input] | None:
+    """What `remember` was told; None for the model of another exporter, and for one whose inputs were edited since."""
+    written = json.loads(metadata.get(_KEY, "null"))
+    if written is None or written.count(None) != len(names):
+        return None
+    inputs = iter(names)
+    return [Constant(*item) if item else Input(next(inputs)) for item in written]
+
+
+def _identifier(path: tuple[str, ...]) -> str:
+    """The name that torch's exporter has for a place."""
+    return re.sub(r"\W", "_", "_".join(path))
+
+
+def _mismatch(places: list[Constant | Input], names: list[str], values: list[Any]) -> str:
+    tensors = sum(map(is_tensor, values))
+    others = [repr(value) for value in values if value is not None and not is_tensor(value)]
+    known = [item for item in places if isinstance(item, Constant) and item.value and not item.is_none]
+    constants = [f"{item.name}={json.loads(item.value)!r}" for item in known]
+    return (
+        f"the arguments have {tensors} tensors{_beside(others)} and the program {len(names)} inputs "
+        f"({', '.join(names)}){_beside(constants)}; pass the arguments that the model was exported with, or others "
+        "like them"
+    )
+
+
+def _beside(values: list[str]) -> str:
+    return f" beside {', '.join(values)}" if values else ""
+
+
+def _interface(model: Any) -> tuple[list[str], Mapping[str, str]]:
+    """The names of a model's inputs, and its metadata."""
+    if hasattr(model, "get_inputs"):
+        return [item.name for item in model.get_inputs()], model.get_modelmeta().custom_metadata_map
+    if isinstance(getattr(model, "model", None), onnx_ir.Model):
+        return [item.name or "" for item in model.model.graph.inputs], model.model.metadata_props
+    proto = models.load(model).proto
+    if proto is None:
+        raise ExportError("the names of the inputs of a model in ORT format are not readable; pass its session")
+    initializers = {item.name for item in proto.graph.initializer}
+    names = [item.name for item in proto.graph.input if item.name not in initializers]
+    return names, {item.key: item.value for item in proto.metadata_props}

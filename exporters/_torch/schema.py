@@ -1,0 +1,122 @@
+"""The torch schema of an operator, from its Signature."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from pyops._schema.attribute import Attribute, AttributeKind
+from pyops._schema.dtypes import dtype_name
+from pyops._schema.signature import Signature, TypeParameter
+
+from ..errors import ExportError
+from .tensors import TORCH_DTYPES
+
+_NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*")
+
+# An ``int``, a ``float`` or a ``bool`` in a torch schema is fixed to its example value at export,
+# without a word for the last two. SymInt and Scalar stay symbolic, so that exporting such a value
+# can be refused.
+_TYPES = {
+    AttributeKind.INT: "SymInt",
+    AttributeKind.FLOAT: "Scalar",
+    AttributeKind.STRING: "str",
+    AttributeKind.INTS: "SymInt[]",
+    AttributeKind.FLOATS: "Scalar[]",
+    AttributeKind.STRINGS: "str[]",
+}
+
+
+def check_name(name: object) -> str:
+    """`name`, if torch can register an operator under it.
+
+    Raises
+    ------
+    ExportError
+        It is not ``"ns::name"``, or has a dot in it.
+    """
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    message = f'{name!r} is not a name that torch can register; write "ns::name", for example "mylibrary::add_round"'
+    if isinstance(name, str):
+        plain = re.sub(r"[^\w:]", "_", name)
+        if "." in name and _NAME.fullmatch(plain):
+            message = f'{name!r} has a dot, with which torch breaks every later export; write "{plain}"'
+    raise ExportError(message)
+
+
+def torch_schema(signature: Signature) -> str:
+    """The schema without the name: ``(Tensor x, *, SymInt decimals=0) -> Tensor``.
+
+    An input is a ``Tensor``, ``Tensor?`` where it is optional and ``Tensor[]`` where it is variadic.
+    An attribute is keyword-only; a default that torch's schemas cannot spell (infinity, a list of
+    str) becomes None, which stands for it. Tensor attributes are left out: torch has none.
+
+    Raises
+    ------
+    ExportError
+        Torch has no such operator: a tensor attribute without a default, string tensors.
+    """
+    parameters = []
+    for item in signature.inputs:
+        _check_dtypes(signature, f"input {item.name!r}", item.type)
+        if item.variadic:
+            parameters.append(f"Tensor[] {item.name}")
+        elif item.optional:
+            # A schema, unlike a Python signature, has nothing without a default after one that has one.
+            parameters.append(f"Tensor? {item.name}" + ("" if signature.inputs[-1].variadic else "=None"))
+        else:
+            parameters.append(f"Tensor {item.name}")
+    attributes = [_parameter(item) for item in signature.attributes if _has_torch_type(signature, item)]
+    if attributes:
+        parameters += ["*", *attributes]
+    for output in signature.outputs:
+        _check_dtypes(signature, f"output {output.name!r}", output.type)
+    outputs = ", ".join("Tensor[]" if output.variadic else "Tensor" for output in signature.outputs)
+    return f"({', '.join(parameters)}) -> {outputs if len(signature.outputs) == 1 else f'({outputs})'}"
+
+
+def _check_dtypes(signature: Signature, where: str, parameter: TypeParameter) -> None:
+    if not any(dtype in TORCH_DTYPES for dtype in parameter.dtypes):
+        names = ", ".join(map(dtype_name, parameter.dtypes))
+        raise ExportError(
+            f"{signature.qualified_name}: {where} is {names}, and torch has no such tensors; "
+            "the operator runs in ONNX Runtime, but cannot be a torch operator"
+        )
+
+
+def _has_torch_type(signature: Signature, attribute: Attribute) -> bool:
+    if attribute.kind is not AttributeKind.TENSOR:
+        return True
+    if attribute.required:
+        raise ExportError(
+            f"{signature.qualified_name}: attribute {attribute.name!r} is a tensor, and torch's schemas have no "
+            f"tensor attributes; make it an input ({attribute.name}: NDArray[...] before the `*`), which a module "
+            "can hold as a buffer, or give it a default, which the torch operator then always uses"
+        )
+    return False
+
+
+def _parameter(attribute: Attribute) -> str:
+    kind = "Scalar" if attribute.boolean else _TYPES[attribute.kind]
+    if attribute.required:
+        return f"{kind} {attribute.name}"
+    default = _default(attribute)
+    return f"{kind}? {attribute.name}=None" if default is None else f"{kind} {attribute.name}={default}"
+
+
+def _default(attribute: Attribute) -> str | None:
+    """The default as torch's schemas spell it; None where they cannot."""
+    value: Any = attribute.default
+    if value is None or attribute.boolean or attribute.kind in (AttributeKind.FLOATS, AttributeKind.STRINGS):
+        return None
+    if attribute.kind is AttributeKind.STRING:
+        return json.dumps(value) if value.isascii() and value.isprintable() else None
+    if attribute.kind is AttributeKind.FLOAT:
+        # The shortest decimal that is this float32: 0.1, not 0.10000000149011612.
+        return str(np.float32(value)) if math.isfinite(value) else None
+    return f"[{', '.join(map(str, value))}]" if attribute.kind is AttributeKind.INTS else str(value)

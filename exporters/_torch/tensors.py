@@ -1,0 +1,132 @@
+"""Torch tensors as arrays of NumPy or CuPy on the same memory, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from pyops._schema import devices
+from pyops._schema.dtypes import DType, dtype_name
+from pyops.errors import InputError, OutputError
+
+# Of the same name in both.
+_NAMES = (
+    *("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("bool", "complex64", "complex128", "bfloat16"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+)
+
+TORCH_DTYPES: dict[DType, torch.dtype] = {
+    np.dtype(getattr(ml_dtypes, name, name)): getattr(torch, name) for name in _NAMES
+}
+"""Torch's dtype for each NumPy dtype that torch has too."""
+
+_NUMPY_DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
+
+# Neither Tensor.numpy nor every CuPy takes these, so that they pass as integers of their size.
+_AS_BITS = {1: torch.uint8, 2: torch.int16}
+_BIT_VIEWED = {torch.bool, torch.bfloat16} | {dtype for dtype in _NUMPY_DTYPES if "float8" in str(dtype)}
+
+
+def numpy_dtype(dtype: torch.dtype) -> DType:
+    """NumPy's dtype for one of torch's.
+
+    Raises
+    ------
+    InputError
+        ONNX has no such element type (quantized types, complex32).
+    """
+    if dtype not in _NUMPY_DTYPES:
+        known = ", ".join(str(known).removeprefix("torch.") for known in _NUMPY_DTYPES)
+        raise InputError(f"a tensor of {dtype} cannot reach an ONNX operator; convert it to one of {known}")
+    return _NUMPY_DTYPES[dtype]
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """Torch's dtype for one of NumPy's.
+
+    Raises
+    ------
+    OutputError
+        Torch has no such dtype (strings, int4).
+    """
+    if dtype not in TORCH_DTYPES:
+        raise OutputError(f"torch has no tensors of {dtype_name(dtype)}; let the operator return another type")
+    return TORCH_DTYPES[dtype]
+
+
+def as_array(tensor: torch.Tensor) -> Any:
+    """A NumPy (CPU) or CuPy (CUDA) array on the tensor's own memory.
+
+    A conjugate or negative view of torch is resolved first, which copies; strides stay as they are.
+
+    Raises
+    ------
+    InputError
+        The tensor's dtype has no such array.
+    MissingDependencyError
+        CuPy is not installed.
+    """
+    dtype = numpy_dtype(tensor.dtype)
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.dtype in _BIT_VIEWED:
+        plain = plain.view(_AS_BITS[dtype.itemsize])
+    if tensor.device.type == "cpu":
+        return plain.numpy().view(dtype)
+    return devices.cupy("a tensor on a GPU").from_dlpack(plain).view(dtype)
+
+
+def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    """A CPU tensor on the memory of a NumPy array, which nobody may write to where the array is read-only.
+
+    Torch has no tensors that are read-only, and warns of them.
+    """
+    dtype = torch_dtype(array.dtype)
+    plain = np.ascontiguousarray(array).reshape(array.shape)
+    if dtype in _BIT_VIEWED:
+        plain = plain.view(np.uint8 if plain.itemsize == 1 else np.int16)
+    return torch.from_numpy(np.asarray(_Writable(plain))).view(dtype)
+
+
+def holding_tensor(array: Any) -> torch.Tensor:
+    """A CUDA tensor on the memory of a CuPy array, which it keeps."""
+    dtype = torch_dtype(array.dtype)
+    if dtype in _BIT_VIEWED:
+        array = array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)
+    tensor: torch.Tensor = torch.from_dlpack(array)
+    return tensor.view(dtype)
+
+
+class _Writable:
+    """An array's memory without its flag; keeps the array alive."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def as_pairs(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor as pairs along a last dimension; another as it is."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def as_onnx_array(value: Any) -> np.ndarray[Any, Any]:
+    """A tensor or number as ONNX has it: complex numbers are pairs along a last dimension."""
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value, np.float32 if isinstance(value, float) else None)
+    array: np.ndarray[Any, Any] = as_array(as_pairs(value.detach().cpu()))
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def as_tensor(array: Any, device: torch.device) -> torch.Tensor:
+    """A contiguous tensor with a copy of a NumPy array, in memory of torch's own.
+
+    The copy keeps what a kernel returned (its input, a constant of its own) from being the
+    memory that torch code writes to later.
+    """
+    tensor = torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=device)
+    as_array(tensor)[...] = array
+    return tensor

@@ -1,0 +1,154 @@
+"""The exporter that is built on TorchScript's tracing (``dynamo=False``).
+
+TorchScript puts a node of a domain of our own where a translated operator is called, one op type for
+each call. The translations emit their nodes as in the other exporter; they become the functions that
+those nodes call, and are inlined into the model that TorchScript has made.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx_ir
+import torch
+
+from .._finishing.finish import finished
+from .._finishing.program import Model, Program
+from .._lowering.translations import registered
+from .._torch.recorded_arguments import Constant, as_input, as_json, remember
+from .._torch_private.exporter import default_opset
+from .._torch_private.torchscript import torchscript_opsets
+from .._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves
+from ..errors import ExportError
+from .flat_model import FlatModel, Given
+from .symbolics import Symbolics
+from .traced_numbers import is_number, without_conversions
+from .tracing import TracedCalls
+
+_DYNAMO_ONLY = ("dynamic_shapes", "report", "profile", "dump_exported_program", "artifacts_dir")
+
+
+def capture(
+    model: Model,
+    args: tuple[Any, ...],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    opset_version: int | None = None,
+    input_names: Sequence[str] | None = None,
+    custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
+    custom_opsets: Mapping[str, int] | None = None,
+    keep_functions: bool = False,
+    optimize: bool = False,
+    **arguments: Any,
+) -> Program:
+    """Run torch's TorchScript exporter with every registration applied; takes and raises what `exporters.export` does.
+
+    Nothing of it stays registered with torch.
+    """
+    version = default_opset() if opset_version is None else opset_version
+    _check(model, args, version, arguments)
+    table = {**registered(), **(custom_translation_table or {})}
+    arguments |= {"opset_version": version, "input_names": input_names}
+    given: Given = as_dicts((args, dict(kwargs or {})))
+
+    def export_with(is_input: Callable[[Any], bool]) -> Program:
+        return finished(
+            lambda: _captured(model, given, is_input, table, {**arguments}),
+            keep_functions=keep_functions,
+            custom_opsets=custom_opsets,
+            optimize=optimize,
+        )
+
+    if any(map(is_number, flatten(given))) and not isinstance(model, torch.jit.ScriptModule):
+        program = without_conversions(lambda: export_with(lambda leaf: is_tensor(leaf) or is_number(leaf)))
+        if program is not None:
+            return program
+    return export_with(is_tensor)
+
+
+def _captured(
+    model: Any, given: Given, is_input: Callable[[Any], bool], table: Mapping[Any, Any], arguments: dict[str, Any]
+) -> Program:
+    leaves = flatten(given)
+    names = _names(model, given, arguments.pop("input_names"))
+    calls = TracedCalls(table)
+    symbolics = Symbolics(table, arguments["opset_version"], calls)
+    flat, values = model, [*given[0], *given[1].values()]
+    if not isinstance(model, torch.jit.ScriptModule):
+        flat = FlatModel(model, given, is_input, calls.with_results)
+        values = [as_input(leaf) for leaf in leaves if is_input(leaf)]
+    inputs = [name for name, leaf in zip(names, leaves, strict=False) if is_input(leaf)]
+    with symbolics.installed(), calls:
+        exported = _export(flat, tuple(values), {**arguments, "input_names": [*inputs, *names[len(leaves) :]]})
+    calls.remove_results(exported.graph)
+    symbolics.put_in_place(exported)
+    # TorchScript leaves out what the model does not use.
+    used = {item.name for item in exported.graph.inputs}
+    remember(
+        exported,
+        [
+            None if name in used else Constant(name, "" if is_tensor(leaf) else as_json(leaf))
+            for name, leaf in zip(names, leaves, strict=False)
+        ],
+    )
+    return Program(exported, None)
+
+
+def _check(model: Any, args: tuple[Any, ...], opset_version: int, arguments: Mapping[str, Any]) -> None:
+    if isinstance(model, torch.export.ExportedProgram):
+        raise ExportError("dynamo=False traces a torch.nn.Module; an ExportedProgram is exported without it")
+    given = [name for name in _DYNAMO_ONLY if arguments.get(name)]
+    if given:
+        instead = "; pass dynamic_axes, with input_names" if "dynamic_shapes" in given else ""
+        raise ExportError(f"the TorchScript exporter (dynamo=False) does not take {', '.join(given)}{instead}")
+    known = torchscript_opsets()
+    if opset_version not in known:
+        raise ExportError(
+            f"the TorchScript exporter knows opset {known[0]} to {known[-1]}, not {opset_version}; leave out "
+            "dynamo=False for a newer one"
+        )
+    if not isinstance(args, tuple):
+        raise ExportError(f"export takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
+
+
+def _names(model: Any, given: Given, input_names: Sequence[str] | None) -> list[str]:
+    """A name for each leaf of the arguments: as given, or its parameter's, and its place in it where it is nested.
+
+    Given names are those of the tensors, and of the numbers too where there are enough. Those that are left follow.
+    """
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):  # a scripted forward may have none
+        parameters = []
+    positional = [item.name for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
+    rest = next((item.name for item in parameters if item.kind is item.VAR_POSITIONAL), "args")
+    names = []
+    for (root, first, *inside), _ in named_leaves(given):
+        if root == "0":
+            index = int(first)
+            first = positional[index] if index < len(positional) else f"{rest}_{index - len(positional)}"
+        names.append("_".join([first, *inside]))
+    left = list(input_names or ())
+    leaves = flatten(given)
+    with_numbers = len(left) > sum(map(is_tensor, leaves))
+    for index, leaf in enumerate(leaves):
+        if left and (is_tensor(leaf) or (with_numbers and is_number(leaf))):
+            names[index] = left.pop(0)
+    return [*names, *left]
+
+
+def _export(model: Any, args: tuple[Any, ...], arguments: dict[str, Any]) -> onnx_ir.Model:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        # It was asked for, and the rest is torch's own use of its older parts.
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.|exporters\.")
+        path = Path(folder) / "model.onnx"
+        torch.onnx.export(model, args, str(path), dynamo=False, **arguments)
+        exported = onnx_ir.load(path)
+        # Large models come with files beside them, which end with the folder.
+        onnx_ir.external_data.load_to_model(exported)
+    return exported

@@ -1,0 +1,208 @@
+"""How far apart two results are, and a table that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pyops._comparison import TOLERANCES, Array, Tolerances, differences, magnitudes, within
+from pyops._schema.dtypes import DType, describe, dtype_name
+from pyops._tables import html_paragraphs, html_table, text_table
+
+Side = Literal["", "torch", "ONNX Runtime", "both", "neither"]
+"""With whom the reference engine agrees; empty where it was not asked."""
+
+# More samples than these are summed up.
+_LISTED_SAMPLES = 10
+
+
+@dataclass(frozen=True)
+class OutputReport:
+    """One output of one sample.
+
+    Attributes
+    ----------
+    sample : int
+        Which of the samples, from 0.
+    name : str
+        The output's name in the model.
+    dtype : numpy.dtype
+        What torch computed; `shape` likewise.
+    shape : tuple of int
+    absolute, relative : float
+        The largest differences. NaN equals NaN; where one of the two is NaN they are NaN.
+    rtol, atol : float
+        Allowed is ``atol + rtol * abs(torch's)``.
+    ok : bool
+    problem : str
+        What is wrong beyond a difference in value: another dtype or shape. Empty otherwise.
+    node : str
+        The node that gives it, for a value inside the model: ``"domain::Name 'node name'"``.
+    reference : str
+        With whom the reference engine agrees, within the same tolerance: ``"torch"``, ``"ONNX Runtime"``,
+        ``"both"`` or ``"neither"``. Empty unless it was asked.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> output = exporters.verify(torch.nn.ReLU(), (torch.ones(2, 3),)).outputs[0]
+    >>> output.dtype, output.shape, output.absolute, output.ok
+    (dtype('float32'), (2, 3), 0.0, True)
+    """
+
+    sample: int
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    absolute: float
+    relative: float
+    rtol: float
+    atol: float
+    ok: bool
+    problem: str = ""
+    node: str = ""
+    reference: Side = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Torch against ONNX Runtime, output by output.
+
+    Attributes
+    ----------
+    outputs : tuple of OutputReport
+        By sample, then in the order of the model's outputs.
+    samples : int
+        How many argument tuples were compared.
+    intermediates : tuple of OutputReport
+        The values inside the model, where they were asked for: by sample, then in the order of its nodes.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> print(exporters.verify(torch.nn.ReLU(), (torch.ones(2, 3),)))
+    torch and ONNX Runtime agree
+    output  dtype    shape   max abs  max rel  allowed              ok
+    relu    float32  [2, 3]  0        0        1e-05 + 1.3e-06 rel  yes
+    """
+
+    outputs: tuple[OutputReport, ...]
+    samples: int = 1
+    intermediates: tuple[OutputReport, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output is within its tolerance."""
+        return all(output.ok for output in self.outputs)
+
+    @property
+    def first_difference(self) -> OutputReport | None:
+        """The first value inside the model that is not within its tolerance, if one was compared and is not."""
+        return next((item for item in self.intermediates if not item.ok), None)
+
+    def __str__(self) -> str:
+        return f"{self._summary()}\n{text_table(self._rows())}"
+
+    def _repr_html_(self) -> str:
+        return html_paragraphs([self._summary()]) + html_table(self._rows())
+
+    def _summary(self) -> str:
+        wrong = sum(not output.ok for output in self.outputs)
+        verdict = "agree" if self.ok else f"differ in {wrong} of {len(self.outputs)} outputs"
+        if self.samples > 1:
+            verdict += f" ({self.samples} samples)"
+        first = self.first_difference
+        if first is not None:
+            difference = first.problem or f"is off by {first.absolute:.3g}"
+            verdict += f"; the first node that differs is {first.node}: its output {first.name!r} {difference}"
+        sides = {item.reference for item in self.outputs if not item.ok} - {""}
+        if sides:
+            verdict += f"; there the reference engine agrees with {' or '.join(sorted(sides))}"
+        return f"torch and ONNX Runtime {verdict}"
+
+    def _rows(self) -> list[list[str]]:
+        several, asked = self.samples > 1, any(item.reference for item in self.outputs)
+        listed = self.outputs if self.samples <= _LISTED_SAMPLES else self._worst()
+        header = ["output", "dtype", "shape", "max abs", "max rel", "allowed", "ok"]
+        return [
+            [*["sample"] * several, *header, *["reference agrees with"] * asked],
+            *([*[str(item.sample)] * several, *_row(item), *[item.reference] * asked] for item in listed),
+        ]
+
+    def _worst(self) -> Sequence[OutputReport]:
+        """For each output the sample in which it is worst."""
+        worst: dict[str, OutputReport] = {}
+        for item in self.outputs:
+            known = worst.get(item.name)
+            if known is None or _badness(item) > _badness(known):
+                worst[item.name] = item
+        return list(worst.values())
+
+
+def _badness(output: OutputReport) -> tuple[bool, float]:
+    return not output.ok, np.inf if np.isnan(output.absolute) else output.absolute
+
+
+def _row(output: OutputReport) -> list[str]:
+    allowed = f"{output.atol:g} + {output.rtol:g} rel" if output.rtol or output.atol else "equal"
+    return [
+        output.name,
+        dtype_name(output.dtype),
+        str(list(output.shape)),
+        f"{output.absolute:.3g}",
+        f"{output.relative:.3g}",
+        allowed,
+        "yes" if output.ok else f"NO: {output.problem}" if output.problem else "NO",
+    ]
+
+
+def compare(
+    sample: int,
+    names: Sequence[str],
+    expected: Sequence[Array],
+    actual: Sequence[Array],
+    tolerances: Tolerances | None = None,
+) -> list[OutputReport]:
+    """Compare the outputs of one sample; an output that only one side has is not ok.
+
+    Parameters
+    ----------
+    tolerances : mapping, optional
+        Dtype to relative and absolute tolerance, in place of those of ``torch.testing.assert_close``.
+    """
+    allowed = {**TOLERANCES, **(tolerances or {})}
+    reports = [_compare(sample, *item, allowed) for item in zip(names, expected, actual, strict=False)]
+    for index in range(len(reports), max(len(expected), len(actual))):
+        one = expected[index] if index < len(expected) else actual[index]
+        side = "torch" if index < len(expected) else "ONNX Runtime"
+        name = names[index] if index < len(names) else f"output {index}"
+        reports.append(_failed(sample, name, one, f"only {side} has this output"))
+    return reports
+
+
+def _compare(sample: int, name: str, expected: Array, actual: Array, allowed: Tolerances) -> OutputReport:
+    if expected.dtype != actual.dtype or expected.shape != actual.shape:
+        return _failed(sample, name, expected, f"ONNX Runtime gives {describe(actual)}")
+    rtol, atol = allowed.get(expected.dtype, (0.0, 0.0))
+    with np.errstate(all="ignore"):
+        difference, magnitude = differences(expected, actual), magnitudes(expected)
+        close = within(difference, magnitude, rtol, atol)
+        relative = np.where(difference == 0, 0.0, difference / magnitude)
+    return OutputReport(
+        sample,
+        name,
+        expected.dtype,
+        expected.shape,
+        float(difference.max(initial=0.0)),
+        float(relative.max(initial=0.0)),
+        rtol,
+        atol,
+        bool(close.all()),
+    )
+
+
+def _failed(sample: int, name: str, array: Array, problem: str) -> OutputReport:
+    return OutputReport(sample, name, array.dtype, array.shape, np.nan, np.nan, 0.0, 0.0, False, problem)

@@ -1,0 +1,238 @@
+"""What is typed on the command line: ops, modules, inputs and attributes."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import os
+import re
+import runpy
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from .._models.resolution import describe_missing
+from .._ops import plugins, registry
+from .._ops.op import AnyOp, Op
+from .._ops.origin import DELETED, working_folder
+from .._schema.attribute import AttributeKind
+from .._schema.dtypes import ELEMENT_TYPES, STRING, describe, dtype_name, from_type_str, native_dtype
+from .._schema.signature import Signature
+from .output import in_options
+
+_GENERATED = re.compile(r"(?P<type>\w+)\[(?P<shape>[\d,\s]*)\]")
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules, or run files, that declare ops.
+
+    Raises
+    ------
+    typer.BadParameter
+        There is no such module.
+    """
+    for name in names:
+        import_module(name)
+
+
+def import_module(name: str) -> dict[str, Any]:
+    """The names in a module, or in a file that is run as one.
+
+    Raises
+    ------
+    typer.BadParameter
+        There is none of this name.
+    """
+    # The installed script, unlike ``python -m``, does not look into the working directory.
+    here = os.fspath(working_folder() or "")  # which is how sys.path names it
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise typer.BadParameter(f"there is no file {name!r} (from {here or DELETED})")
+        return runpy.run_path(name, run_name=Path(name).stem)
+    if not name or name.startswith("."):
+        raise typer.BadParameter(f"expected a module or a file.py, got {name!r}")
+    try:
+        return vars(importlib.import_module(name))
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # it is there, and lacks something itself
+        raise typer.BadParameter(f"there is no module {name!r} (looked for from {here or DELETED}, too)") from error
+
+
+def find_op(spec: str) -> AnyOp:
+    """The op that ``module:op``, ``file.py:op`` or ``domain::Name`` means.
+
+    Raises
+    ------
+    typer.BadParameter
+        There is none.
+    """
+    if "::" in spec:
+        return _declared(spec)
+    module, colon, name = spec.rpartition(":")
+    if not colon:
+        raise typer.BadParameter(f"expected module:op, file.py:op or domain::Name, got {spec!r}")
+    names = import_module(module)
+    ops = {key: value for key, value in names.items() if isinstance(value, Op)}
+    if name not in ops:
+        known = ", ".join(sorted(ops)) or "none"
+        kind = f"{name} is a {type(names[name]).__name__} there" if name in names else f"it has no {name}"
+        raise typer.BadParameter(f"{module} declares no op {name!r} ({kind}); its ops: {known}")
+    return ops[name]
+
+
+def _declared(spec: str) -> AnyOp:
+    domain, _, name = spec.rpartition("::")
+    plugins.import_for([domain])
+    versions = registry.versions(domain, name)
+    if versions:
+        return versions[max(versions)]
+    raise typer.BadParameter(in_options(describe_missing(domain, name, 1)))
+
+
+def read_arrays(given: Iterable[str]) -> list[tuple[str, Any]]:
+    """Arrays by name, of ``name=file.npy`` or ``name=float32[2,3]``, which are random.
+
+    Raises
+    ------
+    typer.BadParameter
+        One is neither, or the file holds something else.
+    """
+    random = np.random.default_rng(0)
+    found = []
+    for item in given:
+        name, equals, source = item.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"expected NAME=FILE.npy or NAME=TYPE[SHAPE], got {item!r}")
+        match = _GENERATED.fullmatch(source.strip())
+        found.append((name, _load(source) if match is None else _generate(match, random)))
+    return found
+
+
+def _load(source: str) -> Any:
+    if not Path(source).is_file():
+        raise typer.BadParameter(
+            f"there is no file {source!r}; save the array with np.save, or write random ones as float32[2,3]"
+        )
+    try:
+        # A file that needs pickle could run code.
+        array = np.load(source, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise typer.BadParameter(f"{source!r} is not read: {error}") from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise typer.BadParameter(f"{source!r} holds several arrays; save each in a .npy file of its own")
+    return array.astype(native_dtype(array.dtype), copy=False)
+
+
+def _generate(match: re.Match[str], random: np.random.Generator) -> Any:
+    dtypes = {dtype_name(row.dtype): row.dtype for row in ELEMENT_TYPES}
+    name = match["type"]
+    if name not in dtypes:
+        near = difflib.get_close_matches(name, dtypes, 1) or ["float32"]
+        raise typer.BadParameter(f"{name!r} is no element type; did you mean {near[0]}?")
+    shape = tuple(int(size) for size in match["shape"].replace(" ", "").split(",") if size)
+    dtype = dtypes[name]
+    if dtype == STRING:
+        return random.choice(np.array(["a", "bc", "déf"], STRING), shape)
+    if dtype.kind in "iub":
+        return random.integers(0, 2 if dtype.kind == "b" else 10, shape).astype(dtype)
+    return np.asarray(random.standard_normal(shape)).astype(dtype)
+
+
+def as_feed(given: Sequence[tuple[str, Any]], inputs: Sequence[Any]) -> dict[str, Any]:
+    """What a session is fed.
+
+    Parameters
+    ----------
+    inputs : sequence of onnxruntime.NodeArg
+        The session's.
+
+    Raises
+    ------
+    typer.BadParameter
+        An input is missing, unknown, given twice or of another element type.
+    """
+    feed: dict[str, Any] = {}
+    wanted = {item.name: item for item in inputs}
+    for name, array in given:
+        if name not in wanted:
+            raise typer.BadParameter(f"the model has no input {name!r}; it has {', '.join(wanted) or 'none'}")
+        if name in feed:
+            raise typer.BadParameter(f"input {name!r} is given twice")
+        needed = from_type_str(wanted[name].type)
+        if needed is not None and array.dtype != needed.dtype:
+            raise typer.BadParameter(f"input {name!r} is {describe(array)}; the model needs {dtype_name(needed.dtype)}")
+        feed[name] = array
+    missing = [item for name, item in wanted.items() if name not in feed]
+    if missing:
+        options = " ".join(f"--input '{item.name}={_example(item.type, item.shape)}'" for item in missing)
+        raise typer.BadParameter(f"the model needs more inputs, for example {options}")
+    return feed
+
+
+def _example(type_str: str, shape: Sequence[Any]) -> str:
+    name = "float32" if (row := from_type_str(type_str)) is None else dtype_name(row.dtype)
+    return f"{name}[{','.join(str(dim) if isinstance(dim, int) else '2' for dim in shape)}]"
+
+
+def as_call(signature: Signature, given: Sequence[tuple[str, Any]]) -> list[Any]:
+    """The inputs of an op by position; a variadic one may be given several times.
+
+    Raises
+    ------
+    typer.BadParameter
+        One is missing, unknown, or given twice.
+    """
+    by_name: dict[str, list[Any]] = {}
+    for name, array in given:
+        by_name.setdefault(name, []).append(array)
+    known = [item.name for item in signature.inputs]
+    for name, arrays in by_name.items():
+        if name not in known:
+            raise typer.BadParameter(f"{signature} has no input {name!r}")
+        if len(arrays) > 1 and not signature.inputs[known.index(name)].variadic:
+            raise typer.BadParameter(f"input {name!r} is given twice")
+    inputs: list[Any] = []
+    for item in signature.inputs:
+        if item.name not in by_name and not item.optional and not item.variadic:
+            example = f"--input '{item.name}={dtype_name(item.type.dtypes[0])}[2,3]'"
+            raise typer.BadParameter(f"{signature} needs input {item.name!r}, for example {example}")
+        inputs += by_name.get(item.name, [] if item.variadic else [None])
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return inputs
+
+
+def read_attributes(signature: Signature, given: Iterable[str]) -> dict[str, Any]:
+    """Attributes of ``name=value``; the value is Python's literal, or else a string.
+
+    Raises
+    ------
+    typer.BadParameter
+        One is unknown, or no such pair.
+    """
+    values = {}
+    for item in given:
+        name, equals, text = item.partition("=")
+        attribute = signature.attribute(name)
+        if not equals or attribute is None:
+            known = ", ".join(attribute.name for attribute in signature.attributes) or "none"
+            raise typer.BadParameter(f"expected NAME=VALUE with an attribute of {signature} ({known}), got {item!r}")
+        if attribute.kind is AttributeKind.TENSOR:
+            values[name] = _load(text)
+        elif attribute.kind is AttributeKind.STRING:
+            values[name] = text
+        else:
+            try:
+                values[name] = ast.literal_eval(text)
+            except (ValueError, SyntaxError) as error:
+                raise typer.BadParameter(f"attribute {name!r} is {text!r}; expected {attribute.spelling}") from error
+    return values

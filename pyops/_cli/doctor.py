@@ -1,0 +1,321 @@
+"""Whether everything that pyops needs on this machine is there and works.
+
+What may end a process (a broken installation of ONNX Runtime, say) is tried in one of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from typing import Any
+
+from .._ops import plugins
+from .._ops.origin import package
+from .._releases import TESTED, is_tested, tested
+from .._runtime.native.c_api import OLDEST, is_too_old
+
+PACKAGES = (
+    "onnx-pyops",
+    "numpy",
+    "ml-dtypes",
+    "onnx",
+    "onnxruntime-extensions",
+    "torch",
+    "onnxscript",
+    "numba",
+)
+_SHARED = ("onnxruntime", "cupy")
+"""Modules of which several packages have one each; only one of these may be installed."""
+_TIMEOUT = 120
+_AT_ONCE = 4
+
+
+class State(StrEnum):
+    """What a finding means: only `BROKEN` is a reason to fail."""
+
+    OK = "ok"
+    ABSENT = "absent"
+    WARNING = "warning"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at, what was found, and what to type where that is no good."""
+
+    what: str
+    state: State
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a piece of code said when it was run in a process of its own.
+
+    Attributes
+    ----------
+    answer : object
+        What it printed, as JSON; None where it failed.
+    failure : str
+        The last line of its error, or the signal that ended it; empty where it did not fail.
+    """
+
+    answer: Any = None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """All that `diagnose` judges by.
+
+    Attributes
+    ----------
+    versions : dict of str to str
+        Of the packages that are installed.
+    providers : dict of str to list of str
+        The installed packages by a module of which several have one: ``onnxruntime`` and ``cupy``.
+    probes : dict of str to Probe
+        By name, see `PROBES`; those that make no sense here are not among them.
+    plugins : dict of str to Probe
+        By package and domain.
+    """
+
+    python: str
+    system: str
+    versions: Mapping[str, str]
+    providers: Mapping[str, list[str]]
+    probes: Mapping[str, Probe] = field(default_factory=dict)
+    plugins: Mapping[str, Probe] = field(default_factory=dict)
+
+
+_RUN_OP = """
+import json, sys, numpy as np, onnx, pyops
+from numpy.typing import NDArray
+
+@pyops.onnx_op("pyops._cli.doctor::Twice", device_types=("cpu", "cuda"))
+def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return x + x
+
+model = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["": 20, "pyops._cli.doctor": 1]>'
+    "doctor (float[n] x) => (float[n] y) { y = pyops._cli.doctor.Twice(x) }"
+)
+session = pyops.InferenceSession(model, providers=PROVIDERS, engine=ENGINE)
+assert session.run(None, {"x": np.ones(3, np.float32)})[0].tolist() == [2.0, 2.0, 2.0]
+print(json.dumps("runs"))
+"""
+
+PROBES = {
+    "onnxruntime": "import json, onnxruntime as o; print(json.dumps([o.__version__, o.get_available_providers()]))",
+    "native": f"ENGINE, PROVIDERS = 'native', ['CPUExecutionProvider']\n{_RUN_OP}",
+    "extensions": f"ENGINE, PROVIDERS = 'extensions', ['CPUExecutionProvider']\n{_RUN_OP}",
+    "cuda": f"ENGINE, PROVIDERS = 'native', ['CUDAExecutionProvider', 'CPUExecutionProvider']\n{_RUN_OP}",
+    "numba": "import json, numba; f = numba.njit(lambda x: x + 1); assert f(1) == 2; print(json.dumps('compiles'))",
+    "exporters": "import json, exporters; from exporters._library.table import absent; print(json.dumps(absent))",
+    "cupy": (
+        "import json, cupy; r = cupy.cuda.runtime; n = r.getDeviceCount(); assert cupy.arange(3).sum() == 3; "
+        "print(json.dumps([n, r.runtimeGetVersion(), r.driverGetVersion()]))"
+    ),
+}
+_NEEDS = {
+    "extensions": "onnxruntime-extensions",
+    "numba": "numba",
+    "exporters": "torch",
+    "cupy": "cupy",
+    "cuda": "onnxruntime-gpu",
+}
+
+
+def examine() -> Machine:
+    """Look at this machine, which takes seconds."""
+    known = packages_distributions()
+    providers = {module: sorted(set(known.get(module, ()))) for module in _SHARED}
+    names = (*PACKAGES, *(name for found in providers.values() for name in found))
+    versions = {name: found for name in names if (found := _version(name))}
+    tried = {
+        name: code
+        for name, code in PROBES.items()
+        if name not in _NEEDS or _NEEDS[name] in versions or providers.get(name)
+    }
+    waiting = {f"{package(plugin)}, {plugin.name}": _import(plugin.name) for plugin in plugins.not_imported()}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        results = dict(zip([*tried, *waiting], pool.map(probe, [*tried.values(), *waiting.values()]), strict=True))
+    probes = {name: results[name] for name in tried}
+    provided = {name: results[name] for name in waiting}
+    python = f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
+    return Machine(python, f"{platform.system()} on {platform.machine()}", versions, providers, probes, provided)
+
+
+def _import(domain: str) -> str:
+    return f"import pyops._ops.plugins as p; p.import_for([{domain!r}]); print('true')"
+
+
+def probe(code: str) -> Probe:
+    """Run code in a process of its own; the last line that it prints is its answer, as JSON."""
+    command = [sys.executable, "-X", "faulthandler", "-c", code]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return Probe(failure=f"does not end within {_TIMEOUT} seconds")
+    if done.returncode < 0:
+        return Probe(failure=f"ends the process ({signal.Signals(-done.returncode).name})")
+    if done.returncode:
+        return Probe(failure=(done.stderr.strip().splitlines() or ["fails without a word"])[-1])
+    try:
+        return Probe(json.loads(done.stdout.strip().splitlines()[-1]))
+    except (IndexError, ValueError):
+        return Probe(failure="gives no answer")
+
+
+def diagnose(machine: Machine) -> list[Finding]:
+    """What is right and wrong with a machine."""
+    found = [Finding("Python", State.OK, machine.python), Finding("system", State.OK, machine.system)]
+    found += [Finding(name, State.OK, number) for name, number in machine.versions.items()]
+    found += _onnxruntime(machine)
+    found += _engines(machine)
+    found += _cuda(machine)
+    if "numba" in machine.probes:
+        fix = 'pip install --force-reinstall "onnx-pyops[compiled]"'
+        found.append(_of_probe("compiled kernels", machine.probes["numba"], State.BROKEN, fix))
+    else:
+        text = 'numba is not installed; kernels with compile=True need pip install "onnx-pyops[compiled]"'
+        found.append(Finding("compiled kernels", State.ABSENT, text))
+    found += _exporters(machine)
+    for name, result in machine.plugins.items():
+        fix = "fix or uninstall the package, or set PYOPS_PLUGINS=0"
+        found.append(_of_probe(f"plug-in {name}", result, State.BROKEN, fix, "can be imported"))
+    return found
+
+
+def _onnxruntime(machine: Machine) -> Iterator[Finding]:
+    packages, result = machine.providers["onnxruntime"], machine.probes["onnxruntime"]
+    if len(packages) > 1:
+        fix = f'pip uninstall -y {" ".join(packages)}, then pip install "onnx-pyops[cpu]" or "onnx-pyops[cuda]"'
+        yield Finding("one ONNX Runtime", State.BROKEN, _overwritten(machine, packages), fix)
+    if not packages and result.failure:
+        yield Finding(
+            "ONNX Runtime",
+            State.BROKEN,
+            "is not installed: ops can be declared and called, and no session can run them",
+            'pip install "onnx-pyops[cpu]", or "onnx-pyops[cuda]" on a machine with an NVIDIA GPU',
+        )
+        return
+    reinstall = f"pip install --force-reinstall {' '.join(packages[:1])}"
+    if result.failure:
+        yield Finding("ONNX Runtime", State.BROKEN, f"cannot be imported: {result.failure}", reinstall)
+        return
+    number, providers = result.answer
+    yield Finding("execution providers", State.OK, ", ".join(providers))
+    if is_too_old(number):
+        fix = f'pip install "{packages[0]}>={OLDEST}"' if packages else ""
+        yield Finding("ONNX Runtime", State.BROKEN, f"{number} is older than {OLDEST}", fix)
+    elif packages == ["onnxruntime-gpu"] and "CUDAExecutionProvider" not in providers:
+        text = "onnxruntime-gpu is installed and offers no CUDAExecutionProvider"
+        yield Finding("ONNX Runtime", State.BROKEN, text, reinstall)
+    else:
+        yield _of_release("ONNX Runtime", "onnxruntime", number)
+
+
+def _overwritten(machine: Machine, packages: Sequence[str]) -> str:
+    listed = " and ".join(f"{name} {machine.versions[name]}" for name in packages)
+    return f"{listed} have overwritten each other's files"
+
+
+def _engines(machine: Machine) -> Iterator[Finding]:
+    native, extensions = machine.probes["native"], machine.probes.get("extensions")
+    other_runs = extensions is not None and not extensions.failure
+    # Where the other engine takes over, ops run all the same.
+    yield _of_probe("engine native", native, State.WARNING if other_runs else State.BROKEN)
+    if extensions is None:
+        yield Finding("engine extensions", State.ABSENT, "onnxruntime-extensions is not installed; native needs none")
+    else:
+        fix = "pip install --force-reinstall onnxruntime-extensions"
+        yield _of_probe("engine extensions", extensions, State.WARNING, fix)
+
+
+def _cuda(machine: Machine) -> Iterator[Finding]:
+    result = machine.probes.get("cupy")
+    gpu = "onnxruntime-gpu" in machine.providers["onnxruntime"]
+    if result is None:
+        state, text = State.ABSENT, "CuPy is not installed; CUDA kernels need it"
+        yield Finding("CuPy", state, text, 'pip install "onnx-pyops[cuda]"' if gpu else "")
+        return
+    packages = machine.providers["cupy"]
+    if len(packages) > 1:
+        fix = f"pip uninstall -y {' '.join(packages)}, then install the one that fits"
+        yield Finding("one CuPy", State.BROKEN, _overwritten(machine, packages), fix)
+    if result.failure:
+        text = f"does not work: {result.failure}"
+        yield Finding("CuPy", State.BROKEN, text, "install the CuPy package of the CUDA version that nvidia-smi shows")
+        return
+    devices, runtime, driver = result.answer
+    text = f"{devices} GPU, CUDA {_cuda_version(runtime)}, driver for CUDA {_cuda_version(driver)}"
+    # A driver serves all minor versions of its own major one, and those before it.
+    if runtime // 1000 > driver // 1000:
+        fix = "update the driver, or install the CuPy package of its version"
+        yield Finding("CuPy", State.BROKEN, f"{text}: CuPy is newer than the driver", fix)
+        return
+    yield Finding("CuPy", State.OK, text)
+    tried = machine.probes.get("cuda")
+    if tried is None:
+        fix = 'pip uninstall -y onnxruntime, then pip install "onnx-pyops[cuda]"'
+        text = "run in plain calls and as torch operators; sessions need onnxruntime-gpu"
+        yield Finding("CUDA kernels", State.ABSENT, text, fix)
+    else:
+        fix = "install the CUDA and cuDNN that this onnxruntime-gpu needs"
+        yield _of_probe("CUDA kernels", tried, State.BROKEN, fix, "run in sessions")
+
+
+def _exporters(machine: Machine) -> Iterator[Finding]:
+    missing = [name for name in ("torch", "onnxscript") if name not in machine.versions]
+    if missing:
+        text = f'not installed: {", ".join(missing)}; exporting from PyTorch needs pip install "onnx-pyops[torch]"'
+        yield Finding("exporters", State.ABSENT, text)
+        return
+    number, result = machine.versions["torch"], machine.probes["exporters"]
+    if result.failure:
+        text = f"cannot be imported with torch {number}: {result.failure}"
+        yield Finding("exporters", State.BROKEN, text, f"{_install_tested('torch')}: {tested('torch')} are tested")
+        return
+    yield _of_release("exporters", "torch", number)
+    if result.answer:
+        text = f"without {', '.join(result.answer)}, which torch {number} does not have"
+        yield Finding("kernel library", State.ABSENT, text)
+
+
+def _of_release(what: str, package: str, number: str) -> Finding:
+    """Return what to say of something that works with a release, which may not be a tested one."""
+    if is_tested(package, number):
+        return Finding(what, State.OK, f"works; {tested(package)} are tested")
+    text = f"{package} {number} is not tested; {tested(package)} are"
+    return Finding(what, State.WARNING, text, f"where something fails, {_install_tested(package)}")
+
+
+def _install_tested(package: str) -> str:
+    return f'pip install "{package}=={TESTED[package][1]}.*"'
+
+
+def _cuda_version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _of_probe(what: str, result: Probe, bad: State, fix: str = "", good: str = "") -> Finding:
+    if result.failure:
+        return Finding(what, bad, result.failure, fix)
+    return Finding(what, State.OK, good or str(result.answer))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

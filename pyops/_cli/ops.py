@@ -1,0 +1,177 @@
+"""The commands that are about ops: ``list``, ``check`` and ``bench``."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import timeit
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import typer
+from rich.progress import track
+
+from .._display.op_table import ops
+from .._ops import plugins as plugin_packages
+from .._ops.origin import package
+from ..errors import EngineError, PyopsError
+from . import output
+from .arguments import as_call, as_feed, find_op, import_modules, read_arrays, read_attributes
+from .output import Answer, answering, progress_console
+
+ROUNDS = 15
+SECONDS = 0.02
+"""Per contestant and round."""
+
+
+def medians(
+    calls: Mapping[str, Callable[[], object]],
+    rounds: int = ROUNDS,
+    seconds: float = SECONDS,
+    track: Callable[[Iterable[int]], Iterable[int]] = iter,
+) -> dict[str, float]:
+    """Seconds per call, the median over rounds in which all contestants take turns.
+
+    Other machines, and the same one at another time, give other times; what can be compared are the ratios
+    within one result.
+
+    Parameters
+    ----------
+    calls : mapping
+        By name. Each is called once before anything is measured.
+    rounds : int
+    seconds : float
+        For each contestant in each round, at least one call.
+    track : callable
+        Wraps the rounds, to show progress.
+    """
+    numbers = {}
+    for name, call in calls.items():
+        call()
+        numbers[name] = max(1, round(seconds / max(timeit.timeit(call, number=1), 1e-6)))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in track(range(rounds)):
+        for name, call in calls.items():
+            times[name].append(timeit.timeit(call, number=numbers[name]) / numbers[name])
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+Call = Callable[[], object]
+
+
+@answering
+def list_ops(
+    modules: output.Modules = [],  # noqa: B006  typer reads it
+    plugins: output.Plugins = False,
+    as_json: output.Json = False,
+) -> Answer:
+    """List the declared ops, and the installed plug-ins that could declare more."""
+    import_modules(modules)
+    if plugins:
+        plugin_packages.import_all()
+    table = ops()
+    waiting = [
+        {"domain": plugin.name, "package": package(plugin), "module": plugin.value}
+        for plugin in plugin_packages.not_imported()
+    ]
+    where_empty = "no ops are declared; --import MODULE imports a module that does"
+    parts = table.parts() if table else [where_empty, *table.notes]
+    return Answer(parts, {"ops": table.records(), "plugins": waiting})
+
+
+@answering
+def check_op(
+    op: output.OpName,
+    inputs: output.Inputs = [],  # noqa: B006
+    attributes: output.Attributes = [],  # noqa: B006
+    checks: output.Checks = ["*"],  # noqa: B006
+    generate: output.Generate = 0,
+    modules: output.Modules = [],  # noqa: B006
+    as_json: output.Json = False,
+) -> Answer:
+    """Run every engine and registration of an op against the plain call, on small arrays unless inputs are given.
+
+    The exit code is 1 where a check fails.
+    """
+    from ..testing import Sample, check
+    from ..testing._examples import example
+
+    import_modules(modules)
+    found = find_op(op)
+    named = read_attributes(found.signature, attributes)
+    with progress_console().status(f"checking {found.signature.qualified_name}"):
+        given = as_call(found.signature, read_arrays(inputs)) if inputs else None
+        sample = example(found, named) if given is None else Sample(found, *given, **named)
+        report = check(sample, checks=checks, generate=generate, raise_exception=False)
+    results = [{"name": item.name, "status": item.status, "reason": item.reason} for item in report]
+    data = {"op": found.signature.qualified_name, "ok": report.ok, "checks": results}
+    return Answer(str(report).splitlines(), data, report.ok)
+
+
+@answering
+def bench(
+    what: output.Benched,
+    inputs: output.Inputs = [],  # noqa: B006
+    attributes: output.Attributes = [],  # noqa: B006
+    modules: output.Modules = [],  # noqa: B006
+    as_json: output.Json = False,
+) -> Answer:
+    """Compare what an op costs by each engine with its plain call, or what a model costs by each engine.
+
+    Contestants take turns; the ratios of one run can be compared, its times with nothing else.
+    """
+    import_modules(modules)
+    arrays = read_arrays(inputs)
+    if what.endswith(".onnx"):
+        if attributes:
+            raise typer.BadParameter("a model has its attributes in it")
+        calls, missing = _sessions(what, lambda session: as_feed(arrays, session.get_inputs()), {})
+    else:
+        op = find_op(what)
+        positional = as_call(op.signature, arrays)
+        named = read_attributes(op.signature, attributes)
+        from ..testing import Sample
+
+        sample = Sample(op, *positional, **named)
+        plain: dict[str, Call] = {"plain call": functools.partial(op, *positional, **named)}
+        calls, missing = _sessions(sample.model(), lambda session: sample.feed, plain)
+    if not calls:
+        raise EngineError("; ".join(f"{name}: {reason}" for name, reason in missing.items()))
+    console = progress_console()
+
+    def shown(rounds: Iterable[int]) -> Iterable[int]:
+        return track(rounds, "measuring", console=console)
+
+    times = medians(calls, track=shown)
+    base = next(iter(times))
+    records = [{"name": name, "seconds": time, "ratio": time / times[base]} for name, time in times.items()]
+    rows = [(name, f"{time * 1e6:.1f} µs", f"{time / times[base]:.2f}") for name, time in times.items()]
+    left_out = [f"{name} is left out: {reason}" for name, reason in missing.items()]
+    parts = [[("", "a call", f"to {base}"), *rows], *left_out]
+    return Answer(parts, {"base": base, "results": records, "left out": missing})
+
+
+def _sessions(
+    model: Any, feed_for: Callable[[Any], dict[str, Any]], calls: dict[str, Call]
+) -> tuple[dict[str, Call], dict[str, str]]:
+    """More contestants: the model by each engine; and why some are none."""
+    from ..testing._engines import make_session
+
+    missing, feed = {}, None
+    for engine in ("native", "extensions"):
+        try:
+            session = make_session(model, engine)
+        except PyopsError as error:
+            missing[engine] = str(error)
+            continue
+        feed = feed_for(session)
+        calls[engine] = functools.partial(session.run, None, feed)
+    if feed is not None:
+        try:
+            evaluator = make_session(model, "reference")
+            evaluator.run(None, feed)
+        except Exception as error:
+            missing["reference"] = f"{type(error).__name__}: {error}"
+        else:
+            calls["reference"] = functools.partial(evaluator.run, None, feed)
+    return calls, missing

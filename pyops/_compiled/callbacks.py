@@ -1,0 +1,264 @@
+"""The functions that compute callbacks are put together from; numba compiles them into each.
+
+See `pyops._compiled.layout` for the words that they read and write.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from ..errors import OutputError
+from . import layout
+from .intrinsics import array_at, call, load, move_bytes, overload, register_jitable, store
+
+# Named here, since numba takes constants from a function's own globals.
+_GET_INPUT, _GET_OUTPUT = layout.GET_INPUT, layout.GET_OUTPUT
+_GET_TYPE_AND_SHAPE, _GET_DATA = layout.GET_TYPE_AND_SHAPE, layout.GET_DATA
+_MASK, _INPUT_SIZES, _OUTPUT_SIZES, _SLOTS = layout.MASK, layout.INPUT_SIZES, layout.OUTPUT_SIZES, layout.SLOTS
+_HASH_FACTOR, _MISMATCH = layout.HASH_FACTOR, layout.MISMATCH
+_AXIS, _CHUNK, _CHUNKS = layout.JOB_AXIS, layout.JOB_CHUNK, layout.JOB_CHUNKS
+_MOST_PARTS, _SMALLEST_SPLIT, _PARTS_PER_SPLIT = layout.MOST_PARTS, layout.SMALLEST_SPLIT, layout.PARTS_PER_SPLIT
+
+# Words that ONNX Runtime writes when it is asked for a tensor.
+TENSOR_WORDS = 5
+VALUE, TYPE, DIMS, RANK, DATA = range(TENSOR_WORDS)
+
+
+@register_jitable
+def read_input(state: int, context: int, index: int, tensor: int, code: int, rank: int) -> int:
+    """Ask for an input; 0 where it has the element type and the rank that are meant."""
+    status = call(load(state, _GET_INPUT), (context, index, tensor))
+    if status != 0:
+        return status
+    value = load(tensor, VALUE)
+    if value == 0:
+        return _MISMATCH
+    status = call(load(state, _GET_TYPE_AND_SHAPE), (value, tensor + 8 * TYPE, tensor + 8 * DIMS, tensor + 8 * RANK))
+    if status != 0:
+        return status
+    if load(tensor, TYPE) != code or load(tensor, RANK) != rank:
+        return _MISMATCH
+    return call(load(state, _GET_DATA), (value, tensor + 8 * DATA))
+
+
+@register_jitable
+def allocate(state: int, context: int, index: int, sizes: int, rank: int, tensor: int) -> int:
+    """Ask for an output's memory; its value is 0 where the model does not use the output."""
+    status = call(load(state, _GET_OUTPUT), (context, index, sizes, rank, tensor))
+    if status != 0 or load(tensor, VALUE) == 0:
+        return status
+    return call(load(state, _GET_DATA), (load(tensor, VALUE), tensor + 8 * DATA))
+
+
+@register_jitable
+def copy_words(source: int, target: int, count: int) -> None:
+    """Copy words from one address to another."""
+    for i in range(count):
+        store(target, i, load(source, i))
+
+
+@register_jitable
+def product(sizes: int, rank: int) -> int:
+    """The product of the words at an address."""
+    result = 1
+    for i in range(rank):
+        result *= load(sizes, i)
+    return result
+
+
+@register_jitable
+def find_shapes(table: int, key: int) -> int:
+    """The address of the output sizes for the input sizes at `key`; 0 where they are not in the table."""
+    inputs, mask = load(table, _INPUT_SIZES), load(table, _MASK)
+    step = 1 + inputs + load(table, _OUTPUT_SIZES)
+    number = 0
+    for i in range(inputs):
+        number = number * _HASH_FACTOR ^ load(key, i)
+    while True:
+        number &= mask
+        slot = table + 8 * (_SLOTS + number * step)
+        if load(slot, 0) == 0:
+            return 0
+        i = 0
+        while i < inputs and load(slot, 1 + i) == load(key, i):
+            i += 1
+        if i == inputs:
+            return slot + 8 * (1 + inputs)
+        number += 1
+
+
+@register_jitable
+def fits(value: Any, sizes: int) -> bool:
+    """Whether an array has the sizes at an address, -1 being any."""
+    for i in range(value.ndim):
+        expected = load(sizes, i)
+        if expected != -1 and expected != value.shape[i]:
+            return False
+    return True
+
+
+@register_jitable
+def write(value: Any, out: Any) -> None:
+    """Copy a result into its buffer, which it may be itself, of the same shape."""
+    if value.ctypes.data != out.ctypes.data or value.strides != out.strides:
+        copy_array(value, out)
+
+
+@register_jitable
+def give(state: int, context: int, index: int, value: Any, dtype: Any, tensor: int, sizes: int) -> int:
+    """Copy a result into the output at `index`."""
+    for i in range(value.ndim):
+        store(sizes, i, value.shape[i])
+    status = allocate(state, context, index, sizes, value.ndim, tensor)
+    if status == 0 and load(tensor, VALUE) != 0:
+        write(value, array_at(load(tensor, DATA), value.shape, dtype, True))
+    return status
+
+
+# Parts of a job.
+
+
+@register_jitable
+def plan(job: int, loops: int, loop_rank: int, elements: int) -> int:
+    """Decide how to split a job along its loop dimensions; the number of parts.
+
+    A part has one index in each of the dimensions before an axis, and a range of that axis, so that
+    it is contiguous in every array.
+    """
+    wanted = min(_MOST_PARTS, elements // _SMALLEST_SPLIT * _PARTS_PER_SPLIT) if product(loops, loop_rank) else 0
+    axis, leads = 0, 1
+    while axis + 1 < loop_rank and leads * load(loops, axis) < wanted:
+        leads *= load(loops, axis)
+        axis += 1
+    size = load(loops, axis) if loop_rank else 1
+    chunks = max(1, min(-(-wanted // leads), size))
+    chunk = max(1, -(-size // chunks))
+    chunks = max(1, -(-size // chunk))
+    store(job, _AXIS, axis)
+    store(job, _CHUNK, chunk)
+    store(job, _CHUNKS, chunks)
+    return leads * chunks
+
+
+@register_jitable
+def loops_over(loops: int, loop_rank: int, sizes: int, own: int) -> bool:
+    """Whether the first `own` sizes of an array broadcast to the loop dimensions."""
+    for i in range(own):
+        size = load(sizes, i)
+        if size != 1 and size != load(loops, loop_rank - own + i):
+            return False
+    return True
+
+
+@register_jitable
+def part_of(job: int, index: int, loops: int, loop_rank: int, array: int, rank: int, own: int, sizes: int) -> int:
+    """The offset, in elements, of an array's part; writes the part's sizes."""
+    axis, chunks = load(job, _AXIS), load(job, _CHUNKS)
+    lead = index // chunks
+    start = index % chunks * load(job, _CHUNK)
+    copy_words(array + 8, sizes, rank)
+    offset, stride = 0, 1
+    for i in range(rank - 1, -1, -1):
+        size = load(array, 1 + i)
+        loop = i + loop_rank - own
+        if i < own and loop <= axis:
+            if loop == axis:
+                at, length = start, min(load(job, _CHUNK), load(loops, axis) - start)
+            else:
+                at, length = lead % load(loops, loop), 1
+            if size != 1 or load(loops, loop) == 1:
+                offset += at * stride
+                store(sizes, i, length)
+        if loop < axis and loop >= 0:
+            lead //= load(loops, loop)
+        stride *= size
+    return offset
+
+
+@register_jitable
+def write_part(value: Any, out: Any) -> None:
+    """As `write`, of a part."""
+    if value.shape != out.shape:
+        raise OutputError("called on a part of its inputs the kernel returned another shape than `parallel` says")
+    write(value, out)
+
+
+# Results.
+
+
+def copy_array(value: Any, out: Any) -> None:
+    """Copy an array to a C-contiguous one of its shape and dtype."""
+    raise NotImplementedError("for compiled code")
+
+
+@overload(copy_array)
+def _copy_array(value: Any, out: Any) -> Any:
+    if value.layout == "C":  # which numba's own loop takes five times as long for
+        return lambda value, out: move_bytes(out.ctypes.data, value.ctypes.data, out.size * out.itemsize)
+
+    def assign(value: Any, out: Any) -> None:
+        out[...] = value
+
+    return assign
+
+
+def conform(value: Any, dtype: Any) -> Any:
+    """A result of a kernel as an array of the declared dtype."""
+    raise NotImplementedError("for compiled code")
+
+
+def conform_all(values: Any, dtype: Any) -> Any:
+    """A variadic output as a tuple of arrays of the declared dtype."""
+    raise NotImplementedError("for compiled code")
+
+
+def as_tuple(values: Any, like: Any) -> Any:
+    """A tuple of several outputs; an array, whose elements an index would give, is none."""
+    raise NotImplementedError("for compiled code")
+
+
+def problem(value: Any, declared: Any) -> str | None:
+    """What is wrong with a result of this numba type, where an array of another is declared.
+
+    A wider float is narrowed: numba makes float64 of float32 and a Python number, where NumPy keeps
+    float32.
+    """
+    scalar = types.unliteral(value)
+    array = isinstance(value, types.Array)
+    given = value.dtype if array else scalar
+    if not isinstance(given, (types.Number, types.Boolean)):
+        return f"the kernel returns {value}, declared is {declared}; return an array"
+    narrows = isinstance(given, types.Float) and isinstance(declared, types.Float)
+    if given == declared or (narrows and given.bitwidth > declared.bitwidth):
+        return None
+    fix = f"result.astype(np.{declared})" if array else f"np.{declared}(result)"
+    return f"the kernel returns {value}, declared is {declared}; return {fix}"
+
+
+@overload(as_tuple)
+def _as_tuple(values: Any, like: Any) -> Any:
+    fitting = isinstance(values, types.BaseTuple) and len(values) == len(like)
+    return (lambda values, like: values) if fitting else None
+
+
+@overload(conform)
+def _conform(value: Any, dtype: Any) -> Any:
+    if problem(value, dtype.dtype):
+        return None
+    if not isinstance(value, types.Array):
+        return lambda value, dtype: np.full((), dtype(value))
+    if value.dtype == dtype.dtype:
+        return lambda value, dtype: value
+    return lambda value, dtype: value.astype(dtype)
+
+
+@overload(conform_all)
+def _conform_all(values: Any, dtype: Any) -> Any:
+    if not isinstance(values, types.BaseTuple):
+        return None
+    if len(values) == 0:
+        return lambda values, dtype: ()
+    return lambda values, dtype: (conform(values[0], dtype), *conform_all(values[1:], dtype))

@@ -1,0 +1,252 @@
+"""Writes the compute callback of a specialization as Python code, for numba to compile.
+
+ONNX Runtime's tensors become arrays, the kernel is called on them, and its results go to ONNX
+Runtime's buffers. See `pyops._compiled.layout` for the words that the code reads and writes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from .._schema.dtypes import DType, element_type
+from . import callbacks, intrinsics, layout
+from .callbacks import DATA, DIMS, TENSOR_WORDS, VALUE
+from .specialization import Specialization
+
+CODE_NAMES: dict[str, Any] = {
+    name: value for module in (intrinsics, callbacks) for name, value in vars(module).items() if name[0] != "_"
+}
+"""What the code may refer to, beside the kernel."""
+
+ENTRY = f"""
+def entry(state, record, context):
+    failures = scratch({{words}})
+    answer = attempt(body, (state, record, context, failures), failures + {8 * layout.FAILURES})
+    if answer == {layout.RAISED} or load(failures, {layout.FAILURES}) != 0:
+        store(failures, {layout.FAILURE_CONTEXT}, context)
+        store(failures, {layout.FAILURE_SLOTS}, {{slots}})
+        return call(load(state, {layout.PYTHON}), (state, failures + {layout.FAILED}))
+    return answer
+"""
+
+PART = f"""
+def part(job, index):
+    if load(job, {layout.JOB_STOPPED}) == 0:
+        failure = load(job, {layout.JOB_FAILURES}) + 8 * {layout.FAILURE_WORDS} * index
+        attempt(part_body, (job, index), failure)
+        if load(failure, 0) != 0:
+            store(job, {layout.JOB_STOPPED}, 1)
+    return 0
+"""
+
+DISPATCH = f"""
+def dispatch(state, context):
+    records = load(state, {layout.RECORDS})
+    if load(load(state, {layout.REVISION_AT}), 0) == load(records, {layout.REVISION}):
+        for i in range(load(records, {layout.COUNT})):
+            record = load(records, {layout.FIRST} + i)
+            answer = call(load(record, {layout.ENTRY}), (state, record, context))
+            if answer != {layout.MISMATCH}:
+                return answer
+    return call(load(state, {layout.PYTHON}), (state, context))
+"""
+"""The KernelComputeV2 of every compiled op: the record that fits, or Python where none does."""
+
+
+def entry_code(specialization: Specialization) -> str:
+    """The code of ``entry``, which nothing leaves that is raised."""
+    slots = 1 if specialization.cores is None else 2 * layout.MOST_PARTS
+    return ENTRY.format(words=layout.FAILURES + layout.FAILURE_WORDS * slots, slots=slots)
+
+
+def body_code(specialization: Specialization) -> str:
+    """The code of ``body``, which does all that may raise."""
+    writer = _Writer(specialization)
+    return writer.split() if specialization.cores is not None else writer.whole()
+
+
+def part_body_code(specialization: Specialization) -> str:
+    """The code of ``part_body``, which calls the kernel on a part of a job."""
+    return _Writer(specialization).part()
+
+
+class _Writer:
+    def __init__(self, specialization: Specialization) -> None:
+        self.specialization = specialization
+        self.lines: list[str] = []
+        ranks = [item[1] for item in specialization.inputs if item]
+        self.out_ranks = specialization.output_ranks or ()
+        self.out_sizes = [f"shapes + {8 * at}" for at in itertools.accumulate(self.out_ranks, initial=0)]
+        # An output may have any rank that numba allows, where no shape function says which.
+        self.sizes = max([*ranks, *self.out_ranks, 32])
+
+    def add(self, *lines: str) -> None:
+        self.lines += [f"    {line}" for line in lines]
+
+    def text(self, head: str) -> str:
+        return "\n".join([f"def {head}:", *self.lines])
+
+    def inputs(self) -> None:
+        """Asks for the inputs, and for the output sizes where a shape function gives them."""
+        tensors = [(i, *item) for i, item in enumerate(self.specialization.inputs) if item]
+        total = sum(rank for _, _, rank in tensors)
+        self.add(f"attributes = load(record, {layout.ATTRIBUTES})", f"out_tensor = scratch({TENSOR_WORDS})")
+        if self.specialization.output_ranks is not None:
+            self.add(f"key = scratch({max(total, 1)})")
+        at = 0
+        for i, dtype, rank in tensors:
+            self.add(
+                f"tensor{i} = scratch({TENSOR_WORDS})",
+                f"status = read_input(state, context, {i}, tensor{i}, {_code(dtype)}, {rank})",
+                "if status != 0:",
+                "    return status",
+            )
+            if self.specialization.output_ranks is not None:
+                self.add(f"copy_words(load(tensor{i}, {DIMS}), key + {8 * at}, {rank})")
+            at += rank
+        if self.specialization.output_ranks is not None:
+            self.add(
+                f"shapes = find_shapes(load(record, {layout.SHAPES}), key)",
+                "if shapes == 0:",
+                f"    return {layout.MISMATCH}",
+            )
+
+    def call(self) -> None:
+        """Calls the kernel on the arrays ``x0``, ``x1``, ... and ``out0``, ..."""
+        names = [f"x{i}" if item else "None" for i, item in enumerate(self.specialization.inputs)]
+        names += ["None"] * self.specialization.missing
+        values = [code for _, code in self.specialization.attributes]
+        outs = [f"out{i}" for i in range(len(self.specialization.outputs))] if self.specialization.buffers else []
+        arguments = ", ".join(map(spell_tuple, (names, values, outs)))
+        self.add(f"results = kernel({arguments})")
+
+    def whole(self) -> str:
+        self.inputs()
+        for i, item in enumerate(self.specialization.inputs):
+            if item:
+                self.add(f"x{i} = {_array(f'tensor{i}', *item)}")
+        if self.specialization.buffers:
+            self.buffers()
+        self.call()
+        for i, rank in enumerate(self.out_ranks):
+            self.add(
+                f"if results[{i}].ndim != {rank} or not fits(results[{i}], {self.out_sizes[i]}):",
+                f"    return {layout.MISMATCH}",
+            )
+        if not self.specialization.buffers:
+            self.add(f"sizes = scratch({self.sizes})")
+        for i, dtype in enumerate(self.specialization.outputs[: self.specialization.used]):
+            if self.specialization.buffers:
+                self.add(f"write(results[{i}], out{i})")
+            else:
+                self.add(
+                    f"status = give(state, context, {i}, results[{i}], np.{dtype}, out_tensor, sizes)",
+                    "if status != 0:",
+                    "    return status",
+                )
+        self.add("return 0")
+        return self.text("body(state, record, context, failures)")
+
+    def buffers(self) -> None:
+        """Makes ``out0``, ... of ONNX Runtime's buffers, or of other memory where the model does not use an output."""
+        for i, (dtype, rank) in enumerate(zip(self.specialization.outputs, self.out_ranks, strict=True)):
+            sizes = self.out_sizes[i]
+            shape = f"tuple_at({sizes}, {rank})"
+            if i < self.specialization.used:
+                self.add(
+                    f"status = allocate(state, context, {i}, {sizes}, {rank}, out_tensor)",
+                    "if status != 0:",
+                    "    return status",
+                    f"if load(out_tensor, {VALUE}) != 0:",
+                    f"    out{i} = array_at(load(out_tensor, {DATA}), {shape}, np.{dtype}, True)",
+                    "else:",
+                    f"    out{i} = np.empty({shape}, np.{dtype})",
+                )
+            else:
+                self.add(f"out{i} = np.empty({shape}, np.{dtype})")
+
+    def job(self) -> tuple[list[tuple[str, int, int, int, DType]], int, int]:
+        """The arrays of a job (name, position, rank, loops, dtype), and the position and number of the loops."""
+        items = [(f"x{i}", item) for i, item in enumerate(self.specialization.inputs)]
+        pairs = zip(self.specialization.outputs, self.out_ranks, strict=True)
+        items += [(f"out{i}", pair) for i, pair in enumerate(pairs)]
+        arrays, at = [], layout.JOB_ARRAYS
+        for (name, item), core in zip(items, self.specialization.cores or (), strict=True):
+            if item:
+                arrays.append((name, at, item[1], item[1] - core, item[0]))
+                at += 1 + item[1]
+        return arrays, at, arrays[-1][3]
+
+    def split(self) -> str:
+        arrays, loops_at, loop_rank = self.job()
+        first_output = next(item for item in arrays if item[0] == "out0")
+        self.inputs()
+        self.buffers()
+        self.add(f"job = scratch({loops_at + loop_rank})", f"loops = job + {8 * loops_at}")
+        self.add(f"store(job, {layout.JOB_RECORD}, record)")
+        self.add(f"store(job, {layout.JOB_FAILURES}, failures + {8 * layout.FAILURES})")
+        for name, position, rank, _, _ in arrays:
+            if name.startswith("x"):
+                tensor = f"tensor{name[1:]}"
+                address, sizes = f"load({tensor}, {DATA})", f"load({tensor}, {DIMS})"
+            else:
+                address, sizes = f"{name}.ctypes.data", self.out_sizes[int(name[3:])]
+            self.add(f"store(job, {position}, {address})", f"copy_words({sizes}, job + {8 * (position + 1)}, {rank})")
+        self.add(f"copy_words(job + {8 * (first_output[1] + 1)}, loops, {loop_rank})", "elements = 0")
+        for _, position, rank, own, _ in arrays:
+            self.add(
+                f"if not loops_over(loops, {loop_rank}, job + {8 * (position + 1)}, {own}):",
+                f"    return {layout.MISMATCH}",
+                f"elements = max(elements, product(job + {8 * (position + 1)}, {rank}))",
+            )
+        self.add(
+            f"parts = plan(job, loops, {loop_rank}, elements)",
+            "if parts == 1:",
+            "    return part_body(job, parts - 1)",  # a literal 0 would have it compiled once more
+            # Each part by itself is a batch, so that a thread which has done its own takes those of slower ones.
+            f"part = load(record, {layout.PART})",
+            f"status = call(load(state, {layout.PARALLEL_FOR}), (context, part, parts, parts, job))",
+            # Memory of ours must live until here.
+            *(f"kept = out{i}.size" for i in range(self.specialization.used, len(self.specialization.outputs))),
+            f"return {layout.RAISED} if load(job, {layout.JOB_STOPPED}) != 0 else status",
+        )
+        return self.text("body(state, record, context, failures)")
+
+    def part(self) -> str:
+        arrays, loops_at, loop_rank = self.job()
+        self.add(
+            f"attributes = load(load(job, {layout.JOB_RECORD}), {layout.ATTRIBUTES})",
+            f"loops = job + {8 * loops_at}",
+            f"sizes = scratch({self.sizes})",
+        )
+        for name, position, rank, own, dtype in arrays:
+            part = f"part_of(job, index, loops, {loop_rank}, job + {8 * position}, {rank}, {own}, sizes)"
+            address = f"load(job, {position}) + {dtype.itemsize} * {part}"
+            shape = f"tuple_at(sizes, {rank})"
+            self.add(
+                f"address = {address}",
+                f"{name} = array_at(address, {shape}, np.{dtype}, {name.startswith('out')})",
+            )
+        self.call()
+        for i in range(len(self.specialization.outputs)):
+            self.add(f"write_part(results[{i}], out{i})")
+        self.add("return 0")
+        return self.text("part_body(job, index)")
+
+
+def spell_tuple(items: Sequence[str]) -> str:
+    """The code of a tuple of these."""
+    return f"({' '.join(f'{item},' for item in items)})"
+
+
+def _array(tensor: str, dtype: DType, rank: int) -> str:
+    return f"array_at(load({tensor}, {DATA}), tuple_at(load({tensor}, {DIMS}), {rank}), np.{dtype}, False)"
+
+
+def _code(dtype: DType) -> int:
+    row = element_type(dtype)
+    assert row is not None
+    assert row.ort is not None
+    return row.ort

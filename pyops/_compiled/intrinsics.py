@@ -1,0 +1,230 @@
+"""What compiled code needs beyond numba's Python: memory by address, calls by address, exceptions caught.
+
+Everything that depends on numba's and Python's internals is here. Addresses are ints that compiled code gets at
+run time, so that none is part of it and it may be kept on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import numba
+from llvmlite import ir
+from numba import extending, types
+from numba.core import cgutils
+
+INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""Options of numba's for functions that only compiled code calls."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Decorator(Protocol):
+    """Takes a function for what numba makes of it, which is called alike."""
+
+    def __call__(self, function: F, /) -> F:
+        """Decorate."""
+
+
+# The function that it makes takes no typing context, and gives what the code that it emits computes.
+intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic
+register_jitable: Decorator = extending.register_jitable
+
+
+def overload(function: Callable[..., Any]) -> Decorator:
+    """What compiled code calls in place of `function`; parameters may go by other names."""
+    decorator: Decorator = extending.overload(function, strict=False)
+    return decorator
+
+
+def inner_njit(fastmath: bool | set[str] = False) -> Decorator:
+    """For functions that only compiled code calls."""
+    decorator: Decorator = numba.njit(fastmath=fastmath, **INNER)
+    return decorator
+
+
+def vectorize(fastmath: set[str]) -> Decorator:
+    """For functions of one element."""
+    decorator: Decorator = numba.vectorize(fastmath=fastmath)
+    return decorator
+
+
+_WORD = ir.IntType(64)
+_POINTER = ir.IntType(8).as_pointer()
+
+
+@intrinsic
+def scratch(typingctx: Any, count: Any) -> Any:
+    """The address of `count` words (a constant), all 0, that live until the calling function returns."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        size = ir.Constant(_WORD, count.literal_value)
+        memory = cgutils.alloca_once(builder, _WORD, size)
+        cgutils.memset(builder, memory, ir.Constant(_WORD, 8 * count.literal_value), 0)
+        return builder.ptrtoint(memory, _WORD)
+
+    return types.intp(count), codegen
+
+
+@intrinsic
+def load(typingctx: Any, address: Any, index: Any) -> Any:
+    """The word number `index` from `address` on."""
+    return _loaded(types.intp, _WORD)
+
+
+@intrinsic
+def load_float(typingctx: Any, address: Any, index: Any) -> Any:
+    """As `load`, of a float64."""
+    return _loaded(types.float64, ir.DoubleType())
+
+
+def _loaded(result: Any, kind: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.gep(builder.inttoptr(args[0], kind.as_pointer()), [args[1]]))
+
+    return result(types.intp, types.intp), codegen
+
+
+@intrinsic
+def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
+    """Write the word number `index` from `address` on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], builder.gep(builder.inttoptr(args[0], _WORD.as_pointer()), [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), codegen
+
+
+@intrinsic
+def move_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
+    """Copy bytes from one address to another."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, at = (builder.inttoptr(address, _POINTER) for address in args[:2])
+        cgutils.raw_memmove(builder, to, at, args[2], ir.Constant(_WORD, 1))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), codegen
+
+
+@intrinsic
+def call(typingctx: Any, address: Any, arguments: Any) -> Any:
+    """Call the C function at `address` with a tuple of words; a word comes back."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        words = cgutils.unpack_tuple(builder, args[1])
+        function = ir.FunctionType(_WORD, [_WORD] * len(words))
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), words)
+
+    return types.intp(types.intp, types.UniTuple(types.intp, len(arguments))), codegen
+
+
+@intrinsic
+def tuple_at(typingctx: Any, address: Any, count: Any) -> Any:
+    """The tuple of `count` words (a constant) at `address`."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    kind = types.UniTuple(types.intp, count.literal_value)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first = builder.inttoptr(args[0], _WORD.as_pointer())
+        words = [builder.load(builder.gep(first, [ir.Constant(_WORD, i)])) for i in range(kind.count)]
+        return context.make_tuple(builder, kind, words)
+
+    return kind(types.intp, count), codegen
+
+
+@intrinsic
+def array_at(typingctx: Any, address: Any, shape: Any, dtype: Any, writeable: Any) -> Any:
+    """The C-contiguous array of that shape on the memory at `address`, which nothing here frees."""
+    if not isinstance(writeable, types.BooleanLiteral):
+        return None
+    kind = types.Array(dtype.dtype, len(shape), "C", readonly=not writeable.literal_value)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        from numba.np.arrayobj import make_array, populate_array
+
+        array = make_array(kind)(context, builder)
+        item = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+        dims = cgutils.unpack_tuple(builder, args[1])
+        strides = [ir.Constant(_WORD, item)]
+        for dim in reversed(dims[1:]):
+            strides.insert(0, builder.mul(strides[0], dim))
+        populate_array(
+            array,
+            data=builder.inttoptr(args[0], array.data.type),
+            shape=dims,
+            strides=strides[: len(dims)],
+            itemsize=ir.Constant(_WORD, item),
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    return kind(types.intp, shape, dtype, writeable), codegen
+
+
+@intrinsic
+def attempt(typingctx: Any, function: Any, arguments: Any, failure: Any) -> Any:
+    """Call a compiled function of words, which returns one, and catch what it raises.
+
+    Where it raises, 0 comes back, and `failure` (an address) gets the three pointers of Python's
+    ``PyErr_Fetch``: type, value and traceback, references that belong to the caller.
+    """
+    called = function.get_call_type(typingctx, tuple(arguments), {})
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        compiled = function.dispatcher.overloads[called.args]
+        context.active_code_library.add_linking_library(compiled.library)
+        words = cgutils.unpack_tuple(builder, args[1])
+        status, result = context.call_internal_no_propagate(builder, compiled.fndesc, called, words)
+        answer = cgutils.alloca_once_value(builder, ir.Constant(_WORD, 0))
+        with builder.if_else(status.is_error, likely=False) as (failed, succeeded):
+            with failed:
+                api = context.get_python_api(builder)
+                state = api.gil_ensure()
+                context.call_conv.raise_error(builder, api, status)
+                kind = ir.FunctionType(ir.VoidType(), [_POINTER.as_pointer()] * 3)
+                first = builder.inttoptr(args[2], _POINTER.as_pointer())
+                places = [builder.gep(first, [ir.Constant(_WORD, i)]) for i in range(3)]
+                for name in ("PyErr_Fetch", "PyErr_NormalizeException"):
+                    builder.call(cgutils.get_or_insert_function(builder.module, kind, name), places)
+                api.gil_release(state)
+            with succeeded:
+                builder.store(result, answer)
+        return builder.load(answer)
+
+    return types.intp(function, arguments, types.intp), codegen
+
+
+@intrinsic
+def maximum(typingctx: Any, a: Any, b: Any) -> Any:
+    """The larger of two floats of one type, or NaN: unlike comparisons, it vectorises."""
+    return _of_llvm("llvm.maximum", a, b)
+
+
+@intrinsic
+def minimum(typingctx: Any, a: Any, b: Any) -> Any:
+    """As `maximum`, the smaller."""
+    return _of_llvm("llvm.minimum", a, b)
+
+
+@intrinsic
+def ldexp(typingctx: Any, x: Any, k: Any) -> Any:
+    """A float times 2**k, an int32."""
+    return _of_llvm("llvm.ldexp", x, k)
+
+
+def _of_llvm(name: str, a: Any, b: Any) -> Any:
+    """LLVM's own function of two operands, which returns the type of the first."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds = [arg.type for arg in args]
+        # Its full name has each of its types once.
+        function = builder.module.declare_intrinsic(name, [*dict.fromkeys(kinds)], ir.FunctionType(kinds[0], kinds))
+        return builder.call(function, args)
+
+    return a(a, b), codegen

@@ -1,0 +1,266 @@
+"""A kernel that numba compiles: called like any other, and the source of ONNX Runtime's compute callbacks."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
+
+import numpy as np
+
+from .._schema import validation
+from .._schema.dtypes import DType, dtype_name
+from .._schema.signature import Input, Output, Signature
+from ..errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError
+from . import fingerprint, specialization
+from .progress import step
+from .specialization import Specialization, as_arguments, spell, weak_float
+
+if TYPE_CHECKING:
+    from .machine_code import CallableKernel, MachineCode
+
+Compile = bool | Literal["try", "debug"]
+FastMath = bool | Collection[str]
+
+_FLAGS = ("afn", "arcp", "contract", "ninf", "nnan", "nsz", "reassoc")
+
+_INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
+_COMPILABLE = {np.dtype(scalar) for scalar in (np.bool_, *_INTEGERS, np.float32, np.float64)}
+
+
+class CompiledKernel:
+    """A function that numba compiles for the types that it meets.
+
+    Parameters
+    ----------
+    function : callable
+        A plain Python function.
+    plain : callable
+        What runs in its place for element types that numba lacks, and where it cannot be compiled and
+        `mode` is ``"try"``.
+    mode : True, "try" or "debug"
+        ``"debug"`` checks the bounds of every index.
+    parallel : str, optional
+        The core dimensions of inputs and outputs in NumPy's notation (``"(n)->(n)"``): over all other
+        dimensions, the leading ones, parts are independent of each other.
+    fastmath : bool or collection of str
+        As for ``numba.njit``.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        function: Callable[..., Any],
+        plain: Callable[..., Any],
+        mode: Compile,
+        parallel: str | None = None,
+        fastmath: FastMath = False,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.signature = signature
+        self.function = function
+        self.plain = plain
+        self.parallel = parallel
+        self.cores = None if parallel is None else specialization.parse(parallel, signature)
+        self._mode = mode
+        flags = fastmath if isinstance(fastmath, bool) else set(fastmath)
+        self._options = {"fastmath": flags} | ({"boundscheck": True} if mode == "debug" else {})
+        self._lock = threading.RLock()
+        self._callables: dict[Any, CallableKernel] = {}
+        self._entries: dict[Specialization, MachineCode | None] = {}
+        self._ready: set[Any] = set()
+        self._failed: set[Any] = set()
+        self._warned: set[str] = set()
+
+    @functools.cached_property
+    def result_type(self) -> Callable[..., Any] | None:
+        """The NamedTuple class that a plain call returns, if it is one."""
+        try:
+            hint = get_type_hints(inspect.unwrap(self.plain)).get("return")
+        except (NameError, TypeError):  # names that are local to where the function was declared
+            return None
+        hint = get_origin(hint) or hint
+        return hint if hasattr(hint, "_fields") else None
+
+    def __call__(self, *inputs: Any, **attributes: Any) -> Any:
+        """Run the compiled function on arrays."""
+        out = attributes.pop("out", None)
+        dtypes = self.output_dtypes(inputs)
+        lacking = self.lacking(inputs, attributes, dtypes)
+        if lacking is not None:
+            self._warn(f"has no compiled form for {lacking}, which numba lacks; the plain kernel runs there")
+        elif self._compile_call(inputs, attributes, dtypes, out):
+            arguments = self._arguments(inputs, attributes, dtypes, out)
+            results = self._callable(dtypes, out is not None).call(*arguments)
+            if self.result_type is not None:
+                return self.result_type(*results)
+            return results if self.signature.returns_tuple else results[0]
+        return self.plain(*inputs, **attributes, **({} if out is None else {"out": out}))
+
+    def output_dtypes(self, inputs: Sequence[Any]) -> tuple[DType, ...]:
+        """The dtype of each declared output, for arrays (None: absent) as inputs."""
+        dtypes = validation.output_dtypes(self.signature, [None if array is None else array.dtype for array in inputs])
+        return tuple(dtype for dtype in dtypes if dtype is not None)
+
+    def lacking(self, inputs: Sequence[Any], attributes: Mapping[str, Any], dtypes: Sequence[DType]) -> str | None:
+        """The element type among these that cannot be compiled, if there is one."""
+        arrays = [*inputs, *(value for value in attributes.values() if isinstance(value, np.ndarray))]
+        used = [*(array.dtype for array in arrays if array is not None), *dtypes]
+        lacking = (dtype for dtype in used if dtype not in _COMPILABLE)
+        return next(map(dtype_name, lacking), None)
+
+    def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> MachineCode | None:
+        """The compute callback for a specialization, or a CompileError; None where the plain kernel has to do."""
+        from .machine_code import MachineCode
+
+        what = str(specialization)
+        with self._lock, step(f"{self.signature.qualified_name} for {what}, in sessions"):
+            if specialization not in self._entries:
+                inputs = [None if item is None else _sample(*item) for item in specialization.inputs]
+                dtypes = self.output_dtypes(inputs)
+                pairs = zip(specialization.outputs, specialization.output_ranks or (), strict=False)
+                out = tuple(_sample(*pair) for pair in pairs) if specialization.buffers else None
+                made = None
+                if self._compile_call(inputs, attributes, dtypes, out):
+                    call = self._callable(dtypes, specialization.buffers)
+                    made = MachineCode(self.signature.qualified_name, call, specialization)
+                self._entries[specialization] = made
+            return self._entries[specialization]
+
+    def compile_call(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
+        """Compile what a plain call runs, or raise a CompileError; False where the plain kernel has to do."""
+        dtypes = self.output_dtypes(inputs)
+        return self.lacking(inputs, attributes, dtypes) is None and self._compile_call(inputs, attributes, dtypes, None)
+
+    def _callable(self, dtypes: Sequence[DType], buffers: bool) -> CallableKernel:
+        from .machine_code import CallableKernel
+
+        key = (tuple(dtypes), buffers)
+        with self._lock:
+            if key not in self._callables:
+                # Each time: globals that the function uses may have other values by now.
+                made_from = fingerprint.fingerprint(inspect.unwrap(self.function))
+                self._callables[key] = CallableKernel(
+                    self.function, self.signature, dtypes, buffers, self._options, made_from
+                )
+            return self._callables[key]
+
+    def _arguments(self, inputs: Any, attributes: Any, dtypes: Any, out: Any) -> tuple[Any, Any, Any]:
+        inputs = [None if array is None else _read_only(array) for array in inputs]
+        missing = len(self.signature.inputs) - any(item.variadic for item in self.signature.inputs) - len(inputs)
+        floats = weak_float([*(None if array is None else array.dtype for array in inputs), *dtypes])
+        values = as_arguments({a.name: attributes[a.name] for a in self.signature.attributes}, floats)
+        outs = () if out is None else out if isinstance(out, tuple) else (out,)
+        return (*inputs, *[None] * missing), tuple(values.values()), tuple(outs)
+
+    def _compile_call(self, inputs: Any, attributes: Any, dtypes: Any, out: Any) -> bool:
+        key = _key(inputs, attributes, dtypes, out is not None)
+        if key in self._ready:
+            return True
+        from numba import typeof
+
+        with self._lock:
+            if key in self._failed:
+                return False
+            if key not in self._ready:
+                inputs, values, outs = self._arguments(inputs, attributes, dtypes, out)
+                what = ", ".join("None" if array is None else spell(array.dtype, array.ndim) for array in inputs)
+                with step(f"{self.signature.qualified_name} for {what}"):
+                    kinds = typeof(inputs), typeof(values), typeof(outs)
+                    reason = self._callable(dtypes, out is not None).compile(kinds)
+                if reason is not None:
+                    if not self._ready:  # what it refers to may be there by the next call
+                        self._callables.clear()
+                    self._refuse(key, what, reason)
+                    return False
+                self._ready.add(key)
+        return True
+
+    def _refuse(self, key: Any, what: str, reason: str) -> None:
+        code = inspect.unwrap(self.function).__code__
+        text = f"cannot be compiled for {what} ({code.co_filename}:{code.co_firstlineno})"
+        if self._mode != "try":
+            raise CompileError(
+                f"{self.signature.qualified_name} {text}; change it, or run the plain kernel where this happens: "
+                f'compile="try". numba says:\n{reason}'
+            )
+        self._failed.add(key)
+        self._warn(f"{text}; the plain kernel runs in its place. numba says:\n{reason}")
+
+    def _warn(self, text: str) -> None:
+        with self._lock:
+            if text in self._warned:
+                return
+            self._warned.add(text)
+        warnings.warn(f"{self.signature.qualified_name} {text}", CompileWarning, stacklevel=4)
+
+
+def make(
+    signature: Signature,
+    function: Callable[..., Any],
+    plain: Callable[..., Any],
+    compile: Compile = False,
+    parallel: str | None = None,
+    fastmath: FastMath = False,
+) -> Callable[..., Any]:
+    """The kernel that a declaration with ``compile=`` asks for.
+
+    Raises
+    ------
+    DeclarationError
+        It can never be compiled.
+    MissingDependencyError
+        numba is not installed, and the plain kernel is not asked for.
+    """
+    name = signature.qualified_name
+    if compile not in (True, False, "try", "debug"):
+        raise DeclarationError(f'{name}: compile={compile!r} is unknown; it is True, "try" or "debug"')
+    if not compile:
+        if parallel is not None or fastmath:
+            raise DeclarationError(f"{name}: parallel and fastmath are for compiled kernels; add compile=True")
+        return function
+    if isinstance(fastmath, str) or not isinstance(fastmath, (bool, Collection)):
+        raise DeclarationError(
+            f"{name}: fastmath is {fastmath!r}; write True or a set of LLVM's flags, which are {', '.join(_FLAGS)}"
+        )
+    unknown = [] if isinstance(fastmath, bool) else [flag for flag in fastmath if flag not in _FLAGS]
+    if unknown:
+        raise DeclarationError(f"{name}: fastmath has {unknown[0]!r}; LLVM's flags are {', '.join(_FLAGS)}")
+    if not hasattr(inspect.unwrap(function), "__code__"):
+        raise DeclarationError(f"{name}: compile={compile!r} needs a function written in Python, not {function!r}")
+    tensors: list[Input | Output] = [*signature.inputs, *signature.outputs]
+    if not all(item.homogeneous for item in tensors):
+        raise DeclarationError(
+            f"{name}: compile={compile!r} needs one type for all tensors of a variadic one; use a TypeVar"
+        )
+    if importlib.util.find_spec("numba") is None:
+        text = f'{name}: compile={compile!r} needs numba; pip install "onnx-pyops[compiled]"'
+        if compile != "try":
+            raise MissingDependencyError(text)
+        warnings.warn(f"{text}. The plain kernel runs", CompileWarning, stacklevel=4)
+        return plain
+    return CompiledKernel(signature, function, plain, compile, parallel, fastmath)
+
+
+def _sample(dtype: DType, rank: int) -> np.ndarray[Any, Any]:
+    return np.empty((0,) * rank, dtype)
+
+
+def _read_only(array: Any) -> Any:
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _key(inputs: Any, attributes: Any, dtypes: Any, buffers: bool) -> Any:
+    def kind(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value.dtype, value.ndim
+        return tuple(map(kind, value)) if isinstance(value, (list, tuple)) else type(value)
+
+    return kind(inputs), tuple((name, kind(attributes[name])) for name in sorted(attributes)), tuple(dtypes), buffers

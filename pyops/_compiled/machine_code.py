@@ -1,0 +1,237 @@
+"""The machine code of compute callbacks, which is never freed: another thread may be about to run it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import CellType, FunctionType
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.core.ccallback import CFunc
+from numba.core.registry import cpu_target
+
+from .._schema.dtypes import DType
+from .._schema.signature import Signature
+from . import entry
+from .callbacks import as_tuple, conform, conform_all, problem
+from .disk_cache import keep
+from .fingerprint import global_names
+from .intrinsics import INNER
+from .specialization import Specialization
+from .vector_math import vectorised
+
+Types = tuple[Any, Any, Any]
+"""The numba types of inputs, values and outs."""
+
+
+class CallableKernel:
+    """The compiled form of a kernel function for one set of output dtypes.
+
+    Parameters
+    ----------
+    options : mapping
+        More of numba's options.
+    made_from : str or None
+        A digest of the function and all that it refers to; None where there is none.
+
+    Attributes
+    ----------
+    call : numba dispatcher
+    made_from : tuple
+        What its code depends on, as `pyops._compiled.disk_cache.keep` takes it.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        signature: Signature,
+        dtypes: Sequence[DType],
+        buffers: bool,
+        options: Mapping[str, Any],
+        made_from: str | None,
+    ) -> None:
+        self._dtypes = dtypes
+        self._signature = signature
+        self._arguments = _arguments(function, signature, buffers)
+        code = _call_code(self._arguments, signature, dtypes)
+        # As in NumPy, dividing by 0 raises nothing.
+        options = {"nogil": True, "error_model": "numpy", **options}
+        # Only `call` is called from Python; for the others there is no need of code for that.
+        inner = options | INNER
+        self._function = _dispatcher(_positional(function), inner, {})
+        names = {
+            "function": self._function,
+            "conform": conform,
+            "conform_all": conform_all,
+            "as_tuple": as_tuple,
+            "np": np,
+        }
+        self.call = numba.njit(**options)(define("call", code, names))
+        spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
+        self.made_from = (made_from, code, str(spelled))
+        keep(self.call, signature.qualified_name, *self.made_from)
+
+    def compile(self, kinds: Types) -> str | None:
+        """Compile for numba types, or get the code from disk; returns why it cannot be compiled, if so."""
+        try:
+            self.call.compile(kinds)
+        except Exception as error:
+            # What numba says of the kernel alone names its lines rather than ours.
+            return self._reason(kinds) or str(error)
+        return None
+
+    def _reason(self, kinds: Types) -> str | None:
+        arguments = [_type_of(argument, kinds) for argument in self._arguments]
+        try:
+            self._function.compile(tuple(arguments))
+        except Exception as error:
+            return str(error) or type(error).__name__
+        returned = self._function.overloads[tuple(arguments)].signature.return_type
+        results = [returned]
+        if self._signature.returns_tuple:
+            if not isinstance(returned, types.BaseTuple):
+                return f"the kernel returns {returned}, declared is a tuple; return one of a fixed length"
+            results = list(returned)
+        beyond = len(results) - len(self._dtypes)
+        if beyond < 0 or (beyond and not self._signature.outputs[-1].variadic):
+            return f"the kernel returns {len(results)} arrays, {len(self._dtypes)} are declared"
+        dtypes = [*self._dtypes, *[self._dtypes[-1]] * beyond]
+        found = (problem(kind, numba.from_dtype(dtype)) for kind, dtype in zip(results, dtypes, strict=True))
+        return next(filter(None, found), None)
+
+
+def define(name: str, code: str, names: dict[str, Any]) -> Any:
+    """The function of this name that some code defines."""
+    names = {"__name__": __name__} | names
+    exec(compile(code, f"<pyops {name}>", "exec"), names)
+    return names[name]
+
+
+def _arguments(function: Callable[..., Any], signature: Signature, buffers: bool) -> list[str]:
+    """What a kernel function gets for each of its parameters, in the order of its code, of the three tuples."""
+    attributes = [attribute.name for attribute in signature.attributes]
+    arguments: list[str] = []
+    rest: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            rest = [f"inputs[{len(arguments)}:]"]
+        elif parameter.name == "out" and parameter.kind is parameter.KEYWORD_ONLY:
+            whole = "outs" if signature.returns_tuple else "outs[0]"
+            arguments.append(whole if buffers else "None")
+        elif parameter.name in attributes:
+            arguments.append(f"values[{attributes.index(parameter.name)}]")
+        else:
+            arguments.append(f"inputs[{len(arguments)}]")
+    return arguments + rest
+
+
+def _call_code(arguments: Sequence[str], signature: Signature, dtypes: Sequence[DType]) -> str:
+    called, results = f"function({', '.join(arguments)})", [f"conform(result, np.{dtypes[0]})"]
+    if signature.outputs[-1].variadic:
+        singles = len(signature.outputs) - 1
+        results = [f"conform(result[{i}], np.{dtype})" for i, dtype in enumerate(dtypes[:singles])]
+        results.append(f"*conform_all(result[{singles}:], np.{dtypes[-1]})")
+    elif signature.returns_tuple:
+        results = [f"conform(result[{i}], np.{dtype})" for i, dtype in enumerate(dtypes)]
+        called = f"as_tuple({called}, ({'0, ' * len(dtypes)}))"
+    return f"def call(inputs, values, outs):\n    result = {called}\n    return ({', '.join(results)},)\n"
+
+
+def _type_of(argument: str, kinds: Types) -> Any:
+    found = eval(argument, dict(zip(("inputs", "values", "outs"), map(tuple, kinds), strict=True)))
+    if found is None:
+        return types.none
+    return types.BaseTuple.from_types(found) if isinstance(found, tuple) else found
+
+
+def _positional(function: Callable[..., Any]) -> FunctionType:
+    """The function with only positional parameters, as numba knows no others: keywords and ``*xs`` come last."""
+    code = inspect.unwrap(function).__code__
+    rest = bool(code.co_flags & inspect.CO_VARARGS)
+    count = code.co_argcount + code.co_kwonlyargcount + rest
+    code = code.replace(
+        co_argcount=count, co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~inspect.CO_VARARGS
+    )
+    made = FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
+    made.__qualname__ = function.__qualname__
+    return made
+
+
+def _dispatcher(function: FunctionType, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
+    """Numba's form of a function; the plain Python functions that it calls are compiled too."""
+    # Code on disk is loaded with the module that it is of, which need not be there in every process.
+    names: dict[str, Any] = {"__name__": __name__}
+    cells = tuple(CellType() for _ in function.__closure__ or ())
+    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
+    made.__qualname__ = function.__qualname__
+    # Known before its names are looked up: it may call itself.
+    known[function] = dispatcher = numba.njit(**options)(made)
+    for name in ("__builtins__", *global_names(function.__code__)):
+        if name in function.__globals__:
+            names[name] = _compilable(function.__globals__[name], options, known)
+    for cell, original in zip(cells, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a name that has no value yet
+            cell.cell_contents = _compilable(original.cell_contents, options, known)
+    return dispatcher
+
+
+def _compilable(value: Any, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
+    value = vectorised(value)
+    if not isinstance(value, FunctionType) or value.__module__.startswith("numba.") or _is_known(value):
+        return value
+    return known.get(value) or _dispatcher(value, options, known)
+
+
+def _is_known(function: FunctionType) -> bool:
+    """Whether somebody told numba how to compile a function."""
+    try:
+        return cpu_target.typing_context.resolve_value_type(function) is not None
+    except ValueError:
+        return False
+
+
+_kept: list[CFunc] = []
+
+
+class MachineCode:
+    """The compute callback of one specialization.
+
+    Attributes
+    ----------
+    entry, part : int
+        The addresses that a record needs; `part` is 0 where the kernel is not called on parts.
+    """
+
+    def __init__(self, name: str, kernel: CallableKernel, specialization: Specialization) -> None:
+        codes = {"body": entry.body_code(specialization)}
+        names: dict[str, Any] = entry.CODE_NAMES | {"kernel": kernel.call}
+        if specialization.cores is not None:
+            codes["part_body"] = entry.part_body_code(specialization)
+            names["part_body"] = numba.njit(**INNER)(define("part_body", codes["part_body"], names))
+        names["body"] = numba.njit(**INNER)(define("body", codes["body"], names))
+        made_from = (*kernel.made_from, *codes.values())
+        self.entry = _callback("entry", entry.entry_code(specialization), 3, name, names, made_from)
+        self.part = _callback("part", entry.PART, 2, name, names, made_from) if "part_body" in names else 0
+
+
+@functools.cache
+def dispatch() -> int:
+    """The address of the KernelComputeV2 of every compiled op."""
+    return _callback("dispatch", entry.DISPATCH, 2, "pyops", entry.CODE_NAMES, ())
+
+
+def _callback(
+    name: str, code: str, parameters: int, label: str, names: dict[str, Any], made_from: tuple[str | None, ...]
+) -> int:
+    """The address of the C function, of words and returning one, that some code defines."""
+    signature = ((types.intp,) * parameters, types.intp)
+    made = CFunc(define(name, code, names), signature, locals={}, options={"nopython": True})
+    keep(made, f"{label}-{name}", code, *made_from)
+    made.compile()
+    _kept.append(made)
+    return made.address or 0

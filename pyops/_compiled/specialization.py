@@ -1,0 +1,194 @@
+"""What machine code is made for: element types, ranks and kinds of attributes, but no sizes and no values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._schema.dtypes import DType, dtype_name
+from .._schema.signature import Signature
+from ..errors import DeclarationError
+
+_GROUP = r"\(\s*(?:\w+\s*(?:,\s*\w+\s*)*)?\)"
+_GROUPS = rf"{_GROUP}(?:\s*,\s*{_GROUP})*"
+
+
+def parse(text: str, signature: Signature) -> tuple[int, ...]:
+    """How many core dimensions each input and output has: ``"(n),()->(n)"`` gives 1, 0, 1, if these are declared."""
+    name = signature.qualified_name
+    if not isinstance(text, str) or not re.fullmatch(rf"\s*{_GROUPS}\s*->\s*{_GROUPS}\s*", text):
+        raise DeclarationError(
+            f"{name}: parallel={text!r} does not say which dimensions belong together; write them as NumPy does for "
+            'generalized ufuncs: "(),()->()" where each element is computed by itself, "(n)->(n)" for rows'
+        )
+    inputs, outputs = (re.findall(_GROUP, side) for side in text.split("->"))
+    for kind, groups, declared in (("inputs", inputs, signature.inputs), ("outputs", outputs, signature.outputs)):
+        if any(item.variadic for item in declared):
+            raise DeclarationError(f"{name}: parallel is for a fixed number of {kind}; leave it out")
+        if len(groups) != len(declared):
+            raise DeclarationError(
+                f"{name}: parallel={text!r} has {len(groups)} {kind}, {len(declared)} are declared: "
+                f"{', '.join(item.name for item in declared)}"
+            )
+    return tuple(len(re.findall(r"\w+", group)) for group in (*inputs, *outputs))
+
+
+Tensor = tuple[DType, int]
+"""A dtype and a rank."""
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """One combination of types that a compute callback serves.
+
+    Attributes
+    ----------
+    inputs : tuple
+        None where absent.
+    missing : int
+        How many more inputs are declared, which the node does not have.
+    outputs : tuple of dtypes
+        As many as the kernel returns; all but the first `used` are dropped.
+    output_ranks : tuple of int or None
+        What the shape function gives; None without one.
+    attributes : tuple of (name, code)
+        Code that gets the attribute's value from the words at ``attributes``.
+    buffers : bool
+        The kernel gets ONNX Runtime's buffers as `out`.
+    cores : tuple of int or None
+        Per input and output the number of its core dimensions, where the kernel is called on parts
+        of its inputs, by the threads of ONNX Runtime's pool.
+    """
+
+    inputs: tuple[Tensor | None, ...]
+    missing: int
+    outputs: tuple[DType, ...]
+    used: int
+    output_ranks: tuple[int, ...] | None
+    attributes: tuple[tuple[str, str], ...]
+    buffers: bool
+    cores: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        return ", ".join("None" if item is None else spell(*item) for item in self.inputs)
+
+
+def spell(dtype: DType, rank: int) -> str:
+    """How messages spell what code is compiled for: ``float32[:, :]``."""
+    return f"{dtype_name(dtype)}[{', '.join(':' * rank)}]"
+
+
+def weak_float(dtypes: Sequence[DType | None]) -> type[np.floating[Any]]:
+    """The type in which a kernel of these dtypes gets float attributes.
+
+    Their values are float32 anyway. As a float64, which is what numba makes of Python's float, each would make
+    float64 arrays of float32 ones, where NumPy keeps float32.
+    """
+    floating = [dtype for dtype in dtypes if dtype is not None and dtype.kind == "f"]
+    return np.float32 if floating and all(dtype == np.float32 for dtype in floating) else np.float64
+
+
+def as_arguments(attributes: Mapping[str, Any], float_type: type[np.floating[Any]]) -> dict[str, Any]:
+    """Attributes as a compiled function gets them: tuples for lists, floats of one type."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return tuple(map(convert, value))
+        return float_type(value) if isinstance(value, float) else value
+
+    return {name: convert(value) for name, value in attributes.items()}
+
+
+class AttributeWords:
+    """Attributes as words of memory, and the code that reads them.
+
+    Attributes
+    ----------
+    memory : numpy.ndarray
+        Of int64.
+    code : tuple of (name, code)
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._words: list[int] = []
+        self._kept: list[Any] = []
+        self.code = tuple((name, self._code(value)) for name, value in arguments.items())
+        self.memory = np.array(self._words or [0], np.int64)
+
+    def _code(self, value: Any) -> str:
+        at = len(self._words)
+        match value:
+            case bool():
+                self._words.append(value)
+                return f"load(attributes, {at}) != 0"
+            case int():
+                self._words.append(value)
+                return f"load(attributes, {at})"
+            case np.floating():
+                self._words.append(int(np.float64(value).view(np.int64)))
+                return f"np.{value.dtype}(load_float(attributes, {at}))"
+            case tuple():
+                return f"({' '.join(f'{self._code(item)},' for item in value)})"
+            case np.ndarray():
+                array = np.ascontiguousarray(value)
+                self._kept.append(array)
+                self._words += [array.ctypes.data, *value.shape]
+                sizes = f"tuple_at(attributes + {8 * (at + 1)}, {value.ndim})"
+                return f"array_at(load(attributes, {at}), {sizes}, np.{value.dtype}, False)"
+        return repr(value)  # None, and strings, which are constants of the code
+
+
+def specialize(
+    signature: Signature,
+    cores: tuple[int, ...] | None,
+    inputs: Sequence[Any],
+    attributes: Mapping[str, Any],
+    outputs: Sequence[DType],
+    used: int,
+    shapes: Sequence[tuple[int | None, ...]] | None,
+) -> tuple[Specialization, AttributeWords]:
+    """The specialization that serves a call of a node, and the node's attributes for it.
+
+    Parameters
+    ----------
+    cores : tuple of int or None
+        Per declared input and output the number of its core dimensions, if they are known.
+    inputs : sequence of numpy.ndarray or None
+        Of the call.
+    outputs : sequence of dtype
+        Of what the kernel returns; `used` of them are in the model.
+    shapes : sequence of tuple or None
+        What the shape function gives, if there is one; a size is None where only the kernel tells.
+    """
+    tensors = [None if array is None else (array.dtype, array.ndim) for array in inputs]
+    ordered = {attribute.name: attributes[attribute.name] for attribute in signature.attributes}
+    words = AttributeWords(as_arguments(ordered, weak_float([*(item and item[0] for item in tensors), *outputs])))
+    known = shapes is not None and all(size is not None for shape in shapes for size in shape)
+    ranks = None if shapes is None else tuple(map(len, shapes))
+    declared, split = len(signature.inputs), None
+    if known and cores and ranks:
+        # An optional input that the node lacks, at the end, has no place among its inputs.
+        own = (*cores[: len(inputs)], *cores[declared:])
+        split = own if _has_loops([item and item[1] for item in tensors], ranks, own) else None
+    specialization = Specialization(
+        inputs=tuple(tensors),
+        missing=max(0, declared - signature.inputs[-1].variadic - len(inputs)) if signature.inputs else 0,
+        outputs=tuple(outputs),
+        used=used,
+        output_ranks=ranks,
+        attributes=words.code,
+        buffers=known and signature.takes_out,
+        cores=split,
+    )
+    return specialization, words
+
+
+def _has_loops(inputs: Sequence[int | None], outputs: Sequence[int], cores: Sequence[int]) -> bool:
+    """Whether tensors of these ranks have dimensions besides the core dimensions, the same ones for all outputs."""
+    loops = [rank - core for rank, core in zip([*inputs, *outputs], cores, strict=False) if rank is not None]
+    own = {rank - core for rank, core in zip(outputs, cores[len(inputs) :], strict=True)}
+    return len(own) == 1 and min(loops) >= 0 and max(loops) == max(own) > 0

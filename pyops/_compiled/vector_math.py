@@ -1,0 +1,155 @@
+"""Functions that vectorise, in place of those of numba's that do not.
+
+In compiled kernels ``np.exp``, ``math.exp``, ``np.sum``, ``np.max`` and ``np.min`` are these. On contiguous
+float32 they take an eighth of the time or less, which is what keeps kernels abreast of ONNX Runtime's
+own operators; on all else they are numba's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import llvmlite.binding
+import numpy as np
+from numba import types
+
+from .intrinsics import inner_njit, ldexp, maximum, minimum, overload, vectorize
+
+_float, _int = np.float32, np.int32
+_LOG2_E = _float(1.44269504088896341)
+# log(2) in two parts, the first of which is exact in few bits.
+_LOG_2_HIGH, _LOG_2_LOW = _float(0.693359375), _float(-2.12194440e-4)
+# Where the result is 0, and where it is infinite.
+_LOWEST, _HIGHEST = _float(-104), _float(89)
+_P0, _P1, _P2 = _float(1.9875691500e-4), _float(1.3981999507e-3), _float(8.3334519073e-3)
+_P3, _P4, _P5 = _float(4.1665795894e-2), _float(1.6666665459e-1), _float(5.0000001201e-1)
+_ONE = _float(1)
+# A number to which one adds another to round it: 1.5 * 2**23, and its bits.
+_ROUNDER, _ROUNDER_BITS = _float(12582912), _int(0x4B400000)
+_BIAS, _MANTISSA = _int(127), _int(23)  # of float32
+# One instruction where there is AVX-512; elsewhere a call for each element.
+_has_ldexp = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
+
+
+@inner_njit()
+def _two_factors(x: Any, k: Any) -> Any:
+    # 2**k alone may be less than the smallest power of two.
+    half = k >> _int(1)
+    first = _int((half + _BIAS) << _MANTISSA).view(_float)
+    second = _int((k - half + _BIAS) << _MANTISSA).view(_float)
+    return x * first * second
+
+
+_scaled = ldexp if _has_ldexp else _two_factors
+
+
+@vectorize(fastmath={"contract"})
+def exp(x: Any) -> Any:
+    """The exponential of each element.
+
+    On float32 it is Cephes' ``expf`` (S. L. Moshier): with k = round(x / log 2) and r = x - k log 2, a
+    polynomial in r times 2**k. It is within 1 unit in the last place, and exact at 0, NaN and the infinities.
+    """
+    if isinstance(x, _float):
+        # Comparisons in this order keep NaN.
+        bounded = _LOWEST if x < _LOWEST else x
+        bounded = _HIGHEST if bounded > _HIGHEST else bounded
+        rounded = _float(bounded * _LOG2_E + _ROUNDER)
+        k = rounded - _ROUNDER
+        r = bounded - k * _LOG_2_HIGH - k * _LOG_2_LOW
+        p = ((((((_P0 * r + _P1) * r + _P2) * r + _P3) * r + _P4) * r + _P5) * r + _ONE) * r + _ONE
+        return _scaled(_float(p), _int(rounded.view(_int) - _ROUNDER_BITS))
+    return math.exp(x)
+
+
+def total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+    """As ``np.sum``; like NumPy's, it adds several partial sums."""
+    raise NotImplementedError("for compiled code")
+
+
+def largest(a: Any) -> Any:
+    """As ``np.max``."""
+    raise NotImplementedError("for compiled code")
+
+
+def smallest(a: Any) -> Any:
+    """As ``np.min``."""
+    raise NotImplementedError("for compiled code")
+
+
+@overload(total)
+def _total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+    absent = (types.NoneType, types.Omitted, type(None))
+    if not isinstance(dtype, absent):
+        if isinstance(axis, absent):
+            return lambda a, axis=None, dtype=None: np.sum(a, dtype=dtype)
+        return lambda a, axis=None, dtype=None: np.sum(a, axis=axis, dtype=dtype)
+    if not isinstance(axis, absent):
+        return lambda a, axis=None, dtype=None: np.sum(a, axis)
+    if not _is_contiguous_floats(a):
+        return lambda a, axis=None, dtype=None: np.sum(a)
+    if a.ndim == 1:
+        return lambda a, axis=None, dtype=None: _add_up(a)
+    return lambda a, axis=None, dtype=None: _add_up(a.ravel())
+
+
+def _extreme(numpys: Callable[..., Any], chosen: Callable[[Any, Any], Any], nothing: str) -> Callable[[Any], Any]:
+    @inner_njit()
+    def reduce(a: Any) -> Any:
+        if a.size == 0:
+            raise ValueError(nothing)
+        result = a[0]
+        for i in range(a.size):
+            result = chosen(result, a[i])
+        return result
+
+    def typed(a: Any) -> Any:
+        if not _is_contiguous_floats(a):
+            return lambda a: numpys(a)
+        return (lambda a: reduce(a)) if a.ndim == 1 else (lambda a: reduce(a.ravel()))
+
+    return typed
+
+
+overload(largest)(_extreme(np.max, maximum, "zero-size array to reduction operation maximum which has no identity"))
+overload(smallest)(_extreme(np.min, minimum, "zero-size array to reduction operation minimum which has no identity"))
+
+
+def _is_contiguous_floats(a: Any) -> bool:
+    return isinstance(a, types.Array) and a.layout == "C" and isinstance(a.dtype, types.Float)
+
+
+@inner_njit(fastmath={"reassoc"})
+def _add_up(a: Any) -> Any:
+    result = a.dtype.type(0)
+    for i in range(a.size):
+        result += a[i]
+    return result
+
+
+_FUNCTIONS: dict[Any, Any] = {
+    np.exp: exp,
+    math.exp: exp,
+    np.sum: total,
+    **dict.fromkeys((np.max, np.amax), largest),
+    **dict.fromkeys((np.min, np.amin), smallest),
+}
+
+
+def _changed(module: ModuleType) -> ModuleType:
+    changed = ModuleType(module.__name__)
+    own = {name: _FUNCTIONS[value] for name, value in vars(module).items() if callable(value) and value in _FUNCTIONS}
+    changed.__dict__.update(vars(module) | own)
+    return changed
+
+
+_REPLACED: dict[int, Any] = {id(function): own for function, own in _FUNCTIONS.items()}
+_REPLACED |= {id(module): _changed(module) for module in (np, math)}
+
+
+def vectorised(value: Any) -> Any:
+    """What stands for a global of a kernel in its compiled form."""
+    return _REPLACED.get(id(value), value)

@@ -1,0 +1,290 @@
+"""What is in a model, and which kernel would run each of its custom nodes.
+
+The model is read as data: nothing is run for it, nor imported.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .._models import model, resolution
+from .._models.model import Model, key_of
+from .._ops import adoption, plugins, registry
+from .._ops.builtin import DOMAINS, ONNX_DOMAIN, is_builtin, unknown_version
+from .._ops.op import AnyOp, Op
+from .._ops.origin import engine_name, module_of, package, package_of, source_line
+from .._schema.dtypes import dtype_name, from_onnx, spell_shape
+from .._schema.node import misfits
+from .._schema.signature import Signature
+from .._tables import Part, Shown
+from ..errors import DeclarationError, ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+
+_LONGEST_VALUE = 60
+
+
+@dataclass(frozen=True)
+class Value:
+    """An input or output of the model; a dimension is a size, a name or ``?``."""
+
+    name: str
+    type: str
+    shape: tuple[int | str, ...] | None
+
+    def __str__(self) -> str:
+        return f"{self.type}{'' if self.shape is None else spell_shape(self.shape)}"
+
+
+def value_of(item: onnx.ValueInfoProto) -> Value:
+    """An input or output of a model."""
+    if not item.type.HasField("tensor_type"):
+        return Value(item.name, item.type.WhichOneof("value") or "?", None)
+    tensor = item.type.tensor_type
+    row = from_onnx(tensor.elem_type)
+    shape = None
+    if tensor.HasField("shape"):
+        shape = tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in tensor.shape.dim)
+    return Value(item.name, dtype_name(row.dtype) if row else "?", shape)
+
+
+def spell_attribute(item: onnx.AttributeProto) -> str:
+    """The value of a node's attribute; a long one is cut off."""
+    import onnx
+
+    if item.ref_attr_name:
+        return f"that of the function ({item.ref_attr_name})"
+    value = onnx.helper.get_attribute_value(item)
+    if item.type == onnx.AttributeProto.TENSOR:
+        row = from_onnx(value.data_type)
+        return f"{dtype_name(row.dtype) if row else '?'}{list(value.dims)}"
+    if item.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+        return "graph"
+    if item.type == onnx.AttributeProto.FLOAT:
+        return f"{value:.9g}"
+    if item.type == onnx.AttributeProto.FLOATS:
+        text = f"[{', '.join(f'{number:.9g}' for number in value)}]"
+    elif isinstance(value, bytes):
+        text = repr(value.decode(errors="replace"))
+    elif item.type == onnx.AttributeProto.STRINGS:
+        text = repr([entry.decode(errors="replace") for entry in value])
+    else:
+        text = str(list(value) if item.type == onnx.AttributeProto.INTS else value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+
+
+@dataclass(frozen=True)
+class Import:
+    """An opset that the model imports.
+
+    Attributes
+    ----------
+    provider : str
+        ONNX Runtime, the model's own functions, a package, or nobody (empty).
+    """
+
+    domain: str
+    version: int
+    provider: str
+
+
+@dataclass(frozen=True)
+class CustomNode:
+    """A node that ONNX Runtime has no operator for, or whose operator a declared op takes the place of.
+
+    Attributes
+    ----------
+    opset : int
+        The version of its domain that the model imports.
+    attributes : dict of str to str
+        As the model has them.
+    version : int or None
+        Of the declared op that would run it, if there is one; so for `engine`, `kernel` and `package`.
+    engine : str or None
+        What hosts the op in a session on this machine; ``reference`` where no session can.
+    kernel : str or None
+        The function and its source line.
+    package : str or None
+        The installed package that declares it, or would when it is imported.
+    problems : tuple of str
+        Why it would not run.
+    """
+
+    name: str
+    domain: str
+    op_type: str
+    opset: int
+    attributes: dict[str, str]
+    version: int | None = None
+    engine: str | None = None
+    kernel: str | None = None
+    package: str | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Whether a kernel would run it, in two or three words."""
+        if self.kernel is not None:
+            return "does not fit" if self.problems else "declared"
+        return "not declared" if self.problems else "not imported"
+
+
+@dataclass(frozen=True, repr=False)
+class ModelReport(Shown):
+    """What `inspect` found: tables in a terminal and in a notebook.
+
+    Attributes
+    ----------
+    builtin : dict of str to int
+        How many nodes each operator of ONNX Runtime's own has.
+    """
+
+    ir_version: int
+    producer: str
+    imports: tuple[Import, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[CustomNode, ...]
+    builtin: dict[str, int]
+
+    @property
+    def problems(self) -> list[str]:
+        """Why a session would refuse the model."""
+        found = {node.domain for node in self.nodes if node.version is not None}
+        unknown = [unknown_version(item.domain, item.version) for item in self.imports if item.domain not in found]
+        nodes = [problem for node in self.nodes for problem in node.problems]
+        return list(dict.fromkeys([*nodes, *filter(None, unknown)]))
+
+    @property
+    def ok(self) -> bool:
+        """Whether every custom node has a kernel that would run it, and nothing else is in the way."""
+        return not self.problems
+
+    def parts(self) -> list[Part]:
+        """What made the model, tables of what is in it, and what these do not say."""
+        made_by = f", made by {self.producer}" if self.producer else ""
+        values = [("input", item.name, str(item)) for item in self.inputs]
+        values += [("output", item.name, str(item)) for item in self.outputs]
+        imports = [(item.domain, str(item.version), item.provider or "nobody") for item in self.imports]
+        tables = [[("domain", "version", "provided by"), *imports], [("", "name", "type"), *values]]
+        return [f"IR version {self.ir_version}{made_by}", "", tables[0], "", tables[1], "", *self.node_parts()]
+
+    def node_parts(self) -> list[Part]:
+        """The custom nodes, how many others there are, and the problems."""
+        header = ("node", "operator", "opset", "attributes", "", "kernel", "engine", "package")
+        rows = [
+            (
+                node.name,
+                f"{node.domain}::{node.op_type}",
+                str(node.opset),
+                ", ".join(f"{name}={value}" for name, value in node.attributes.items()),
+                node.verdict,
+                node.kernel or "",
+                node.engine or "",
+                node.package or "",
+            )
+            for node in self.nodes
+        ]
+        builtin = ", ".join(f"{name} ({count})" for name, count in sorted(self.builtin.items()))
+        notes = ["" if rows else "no custom nodes", *([f"ONNX Runtime's own: {builtin}"] if builtin else [])]
+        return [[header, *rows], *notes, *self.problems]
+
+
+def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
+    """Look at a model without running it.
+
+    Parameters
+    ----------
+    source : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
+    import_plugins : bool
+        Import the installed plug-ins that the model needs, as a session does. Otherwise they are known by
+        what their packages say of themselves.
+
+    Raises
+    ------
+    ModelError
+        `source` is no ONNX model.
+    """
+    loaded = model.load(source)
+    if loaded.proto is None or not loaded.proto.HasField("graph"):
+        what = repr(loaded.source) if isinstance(loaded.source, str) else "this"
+        raise ModelError(f"{what} is no ONNX model (one in ORT format is not read)")
+    if import_plugins:
+        resolution.import_plugins(loaded)
+    waiting: dict[str, list[str]] = {}
+    for plugin in plugins.not_imported():
+        waiting.setdefault(plugin.name, []).append(package(plugin))
+    find = functools.cache(functools.partial(_found, adoption.adopted_ops(), waiting))
+    constants = {tensor.name for tensor in loaded.proto.graph.initializer}
+    return ModelReport(
+        ir_version=loaded.proto.ir_version,
+        producer=f"{loaded.proto.producer_name} {loaded.proto.producer_version}".strip(),
+        imports=tuple(_imports(loaded, waiting)),
+        inputs=tuple(value_of(item) for item in loaded.proto.graph.input if item.name not in constants),
+        outputs=tuple(map(value_of, loaded.proto.graph.output)),
+        nodes=tuple(_custom_node(node, *find(*key_of(node), opset)) for node, opset in custom_nodes(loaded)),
+        builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*key_of(node)))),
+    )
+
+
+def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
+    """The nodes that are not, or not only, ONNX Runtime's or the model's own, with their domain's opset version."""
+    others, adopted = loaded.functions(), adoption.adopted_ops()
+    for node, opset in loaded.nodes():
+        key = key_of(node)
+        if key not in others and (not is_builtin(*key) or registry.find(*key, opset) or key in adopted):
+            yield node, opset
+
+
+def _found(
+    adopted: Mapping[tuple[str, str], AnyOp | DeclarationError],
+    waiting: Mapping[str, list[str]],
+    domain: str,
+    name: str,
+    opset: int,
+) -> tuple[CustomNode, Signature | None]:
+    """What is known of all nodes of an operator, and the signature of the op that would run them."""
+    found = CustomNode("", domain, name, opset, {})
+    op = registry.find(domain, name, opset) or adopted.get((domain, name))
+    if isinstance(op, Op):
+        function = op.kernels["cpu"]
+        kernel = f"{op.__name__} ({source_line(function)})"
+        known = replace(found, version=op.version, engine=engine_name(op.signature), kernel=kernel)
+        return replace(known, package=package_of(domain, function)), op.signature
+    packages = waiting.get(domain, [])
+    # Whether a plug-in has this op is seen when it is imported.
+    is_open = packages and plugins.is_enabled() and not op and not registry.versions(domain, name)
+    problems = () if is_open else (str(op) if op else resolution.describe_missing(domain, name, opset),)
+    return replace(found, package=", ".join(packages) or None, problems=problems), None
+
+
+def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: Signature | None) -> CustomNode:
+    given = {item.name: spell_attribute(item) for item in node.attribute}
+    problems = found.problems if signature is None else tuple(misfits(node, signature))
+    return replace(found, name=node.name, attributes=given, problems=problems)
+
+
+def _spell_builtin(node: onnx.NodeProto) -> str:
+    domain, name = key_of(node)
+    return name if domain == ONNX_DOMAIN else f"{domain}::{name}"
+
+
+def _imports(loaded: Model, waiting: Mapping[str, list[str]]) -> list[Import]:
+    declared = {op.domain: op for op in reversed(registry.latest())}
+    functions = {domain for domain, _ in loaded.functions()}
+    found = []
+    for domain, version in sorted((model.full_domain(domain), version) for domain, version in loaded.imports()):
+        providers = ["ONNX Runtime"] if domain in DOMAINS else []
+        providers += ["functions of the model"] if domain in functions else []
+        if domain in declared:
+            function = declared[domain].kernels["cpu"]
+            providers.append(package_of(domain, function) or f"module {module_of(function)}")
+        providers += [f"{name} (not imported)" for name in waiting.get(domain, ())]
+        found.append(Import(domain, version, ", ".join(providers)))
+    return found

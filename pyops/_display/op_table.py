@@ -1,0 +1,99 @@
+"""What is declared, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import overload
+
+from .._ops import adoption, plugins, registry
+from .._ops.op import AnyOp, Op
+from .._ops.origin import engine_name, package, source_line
+from .._tables import Part, Shown
+
+_HEADER = ("domain", "op type", "version", "devices", "engine", "source", "signature")
+
+
+def ops() -> OpTable:
+    """Every declared op, with those that were declared with onnxruntime-extensions' own ``onnx_op``.
+
+    Returns
+    -------
+    OpTable
+        By domain, name and version. Printed, and in a notebook, it is a table: domain, op type, version,
+        devices with a kernel of their own, the engine by which sessions host the op here (``reference``: none
+        can, only ONNX's ReferenceEvaluator), source line and signature. Below it stand the plug-ins that are
+        installed and not imported.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpy.typing import NDArray
+    >>> import pyops
+    >>> @pyops.onnx_op("listing::Twice")
+    ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x + x
+    >>> [op.name for op in pyops.ops() if op.domain == "listing"]
+    ['Twice']
+    """
+    adopted = [op for op in adoption.adopted_ops().values() if isinstance(op, Op) and not adoption.is_shipped(op)]
+    found: dict[tuple[str, str, int], AnyOp] = {(op.domain, op.name, op.version): op for op in adopted}
+    for versions in registry.all_versions().values():
+        found |= {(op.domain, op.name, op.version): op for op in versions.values()}
+    return OpTable((found[key] for key in sorted(found)), _notes())
+
+
+def _notes() -> list[str]:
+    notes = [
+        f"{domain}::{name} cannot be hosted: {error}"
+        for (domain, name), error in adoption.adopted_ops().items()
+        if not isinstance(error, Op)
+    ]
+    how = "to be imported when a model needs it" if plugins.is_enabled() else f"not imported while {plugins.VARIABLE}=0"
+    return notes + [f"{plugin.name}: provided by {package(plugin)}, {how}" for plugin in plugins.not_imported()]
+
+
+class OpTable(Shown, Sequence[AnyOp]):
+    """Ops, readable in a terminal and in a notebook.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        What is known of ops that are not in it.
+    """
+
+    def __init__(
+        self, ops: Iterable[AnyOp], notes: Iterable[str] = (), where_empty: str = "no ops are declared"
+    ) -> None:
+        self._ops = tuple(ops)
+        self._where_empty = where_empty
+        self.notes = tuple(notes)
+
+    def only(self, domain: str | None, notes: Iterable[str] = ()) -> OpTable:
+        """Those of one domain, or all, with more notes."""
+        found = [op for op in self._ops if domain in (None, op.domain)]
+        where_empty = f"no ops are declared in the domain {domain!r}" if domain else self._where_empty
+        return OpTable(found, (*self.notes, *notes), where_empty)
+
+    def records(self) -> list[dict[str, str]]:
+        """The rows of the table, by its columns."""
+        return [dict(zip(_HEADER, _row(op), strict=True)) for op in self._ops]
+
+    @overload
+    def __getitem__(self, index: int) -> AnyOp: ...
+    @overload
+    def __getitem__(self, index: slice) -> OpTable: ...
+    def __getitem__(self, index: int | slice) -> AnyOp | OpTable:
+        return OpTable(self._ops[index], where_empty="no ops") if isinstance(index, slice) else self._ops[index]
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+    def parts(self) -> list[Part]:
+        """The table and the notes."""
+        where_empty = [] if self else [self._where_empty]
+        return [[_HEADER, *map(_row, self._ops)], *where_empty, *self.notes]
+
+
+def _row(op: AnyOp) -> tuple[str, ...]:
+    devices, engine = ", ".join(op.device_types), engine_name(op.signature)
+    return op.domain, op.name, str(op.version), devices, engine, source_line(op.kernels["cpu"]), op.signature.brief

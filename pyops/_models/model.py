@@ -1,0 +1,284 @@
+"""An ONNX model, read as data; nothing in it is run or imported."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from .._ops.builtin import ONNX_DOMAIN
+from .._ops.op import AnyOp
+from .._ops.origin import DELETED, working_folder
+from .._schema.node import linked_attributes
+from ..errors import ModelError
+from .hosting import Host, declared_name
+
+if TYPE_CHECKING:
+    import onnx
+
+Key = tuple[str, str]
+"""Domain and op type of a node, or domain and name of a function."""
+
+
+class HasModelProto(Protocol):
+    """What torch's ``ONNXProgram`` is here."""
+
+    @property
+    def model_proto(self) -> Any:
+        """The model."""
+
+
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | HasModelProto"
+"""What a model can be given as."""
+
+
+@dataclass
+class Model:
+    """A model as a session takes it, and as a protobuf where it is one.
+
+    Attributes
+    ----------
+    source : str or bytes
+        For ``onnxruntime.InferenceSession``.
+    proto : onnx.ModelProto or None
+        None for ORT format models, which are not read.
+    folder : str or None
+        Where external data lies, for a model from a file.
+    """
+
+    source: str | bytes
+    proto: onnx.ModelProto | None = None
+    folder: str | None = None
+
+    def nodes(self) -> Iterator[tuple[onnx.NodeProto, int]]:
+        """Every node of the graph, its subgraphs and the model's functions, with its domain's opset version."""
+        for container, imports in self._containers():
+            versions = {full_domain(entry.domain): entry.version for entry in imports}
+            for node in _nodes(container):
+                yield node, versions.get(full_domain(node.domain), 1)
+
+    def imports(self) -> set[tuple[str, int]]:
+        """Domain and version of every opset that the model or one of its functions imports."""
+        return {(entry.domain, entry.version) for _, imports in self._containers() for entry in imports}
+
+    def functions(self) -> set[Key]:
+        """Domain and name of the functions that the model defines itself."""
+        return {(full_domain(f.domain), f.name) for f in self.proto.functions} if self.proto else set()
+
+    def _containers(self) -> Iterator[tuple[Any, Any]]:
+        if self.proto is None:
+            return
+        yield self.proto.graph, self.proto.opset_import
+        for function in self.proto.functions:
+            yield function, function.opset_import
+
+    def constants(self) -> Iterator[tuple[str, onnx.TensorProto]]:
+        """Every tensor that the model holds, with its name or its node's."""
+        graphs: list[Any] = [self.proto.graph] if self.proto else []
+        for node, _ in self.nodes():
+            for attribute in node.attribute:
+                yield node.name, attribute.t
+                graphs += [attribute.g, *attribute.graphs]
+        for graph in graphs:
+            for tensor in graph.initializer:
+                yield tensor.name, tensor
+
+    def inlined(self, hosts: Mapping[Key, Host]) -> Model:
+        """The model with its functions inlined, if a hosted node in one has attributes that the caller sets."""
+        import onnx.inliner
+
+        nodes = (node for container, _ in self._containers() for node in _nodes(container))
+        if self.proto is None or not any(linked_attributes(node) for node in nodes if key_of(node) in hosts):
+            return self
+        proto = onnx.inliner.inline_local_functions(_with_functions_per_call(self.proto))
+        return Model(proto.SerializeToString(), proto, self.folder)
+
+    def hosted(self, hosts: Mapping[Key, Host], mark: Callable[[onnx.NodeProto, AnyOp], None] | None = None) -> Model:
+        """The model as ONNX Runtime can take it: nodes under the domains and op types that host them.
+
+        Before a variadic input ONNX Runtime wants a name for each optional one, an empty name where
+        it is absent; exporters leave out those at the end.
+
+        Parameters
+        ----------
+        mark : callable, optional
+            What an engine changes of each node besides.
+        """
+        import onnx
+
+        if self.proto is None or not any(_changes(node, hosts) for node, _ in self.nodes()):
+            return self
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        model = Model(b"", proto, self.folder)
+        for container, imports in model._containers():
+            added: dict[str, int] = {}
+            for node in _nodes(container):
+                host = hosts.get(key_of(node))
+                if host is not None:
+                    if host.domain != full_domain(node.domain):
+                        added[host.domain] = max(host.op.version, added.get(host.domain, 1))
+                        node.domain = host.domain
+                    node.op_type = host.name
+                    node.input.extend([""] * _missing_names(node, host))
+                    if mark is not None:
+                        mark(node, host.op)
+            imports.extend(onnx.helper.make_opsetid(*item) for item in sorted(added.items()))
+        model.source = proto.SerializeToString()
+        return model
+
+
+def _changes(node: onnx.NodeProto, hosts: Mapping[Key, Host]) -> bool:
+    host = hosts.get(key_of(node))
+    return host is not None and ((host.domain, host.name) != key_of(node) or _missing_names(node, host) > 0)
+
+
+def _missing_names(node: onnx.NodeProto, host: Host) -> int:
+    signature = host.op.signature
+    return max(0, len(signature.inputs) - 1 - len(node.input)) if signature.is_variadic else 0
+
+
+def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
+    for node in container.node:
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _nodes(graph)
+
+
+def _with_functions_per_call(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a function for each call, which has the attributes of that, those that are defaults included.
+
+    onnx's inliner leaves those out, and does not touch functions that import other versions than the graph.
+    """
+    import onnx
+
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    del result.functions[:]
+    functions = {(full_domain(item.domain), item.name, item.overload): item for item in proto.functions}
+
+    def give(container: Any, values: Mapping[str, onnx.AttributeProto], callers: tuple[Any, ...]) -> None:
+        for node in _nodes(container):
+            for item in list(node.attribute):
+                if item.ref_attr_name in values:
+                    name = item.name
+                    item.CopyFrom(values[item.ref_attr_name])
+                    item.name = name
+                elif item.ref_attr_name:
+                    node.attribute.remove(item)
+            called = functions.get((full_domain(node.domain), node.op_type, node.overload))
+            if called in callers:
+                raise ModelError(
+                    f"the model's function {node.domain}::{node.op_type} calls itself; no ONNX function does"
+                )
+            if called is not None:
+                own = result.functions.add()
+                own.CopyFrom(called)
+                own.name = node.op_type = f"pyops_{len(result.functions)}_{called.name}"
+                give(own, {item.name: item for item in (*called.attribute_proto, *node.attribute)}, (*callers, called))
+                for message, field in ((own, "attribute"), (own, "attribute_proto"), (node, "attribute")):
+                    message.ClearField(field)
+
+    give(result.graph, {}, ())
+    return result
+
+
+def full_domain(domain: str) -> str:
+    """A domain as people spell it: ONNX's own is the empty string in models."""
+    return domain or ONNX_DOMAIN
+
+
+def key_of(node: onnx.NodeProto) -> Key:
+    """Domain and op type of a node, as it was before a session of ours saved the model."""
+    return full_domain(node.domain), declared_name(node.op_type)
+
+
+def load(source: Any) -> Model:
+    """A model from a path, bytes, an ``onnx.ModelProto`` or torch's ``ONNXProgram``; itself, if it is one already.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ModelError
+        The source is nothing of these, a protobuf too large to be handed over as bytes, or one with names that are
+        no text.
+    """
+    if isinstance(source, Model):
+        return source
+    loaded = _load(source)
+    if loaded.proto is not None:
+        _check_names(loaded.proto)
+    return loaded
+
+
+def _load(source: Any) -> Model:
+    proto = getattr(source, "model_proto", source)
+    if isinstance(proto, (str, os.PathLike)):
+        return _load_file(Path(os.fspath(proto)))
+    if isinstance(proto, (bytes, bytearray, memoryview)):
+        data = bytes(proto)
+        return Model(data, None if data[4:8] == b"ORTM" else _parse(data))
+    if hasattr(proto, "SerializeToString") and hasattr(proto, "graph"):
+        try:
+            return Model(proto.SerializeToString(), proto)
+        except Exception as error:  # protobuf's own type differs between its versions
+            raise ModelError(
+                f"the model cannot be serialized ({error}); protobuf takes 2 GB: save it with external data "
+                "(onnx.save_model(..., save_as_external_data=True), or program.save(..., external_data=True)) and "
+                "pass the path"
+            ) from error
+    raise ModelError(
+        f"expected a path, bytes, an onnx.ModelProto or a torch ONNXProgram; got {type(source).__qualname__}"
+    )
+
+
+def _check_names(proto: onnx.ModelProto) -> None:
+    # Protobuf gives those that are no UTF-8 as bytes.
+    containers = (proto.graph, *proto.functions)
+    imports = (entry for item in (proto, *proto.functions) for entry in item.opset_import)
+    for name in itertools.chain((entry.domain for entry in imports), *map(_names, containers)):
+        if isinstance(name, bytes):
+            raise ModelError(
+                f"the model has the name {name[:40]!r}, which is not UTF-8, as names in ONNX are; the file is damaged: "
+                "export it again"
+            )
+
+
+def _names(container: Any) -> Iterator[str | bytes]:
+    yield from (container.name, getattr(container, "domain", ""))
+    for value in (*container.input, *container.output):  # a function's are names alone
+        yield getattr(value, "name", value)
+    for tensor in getattr(container, "initializer", ()):
+        yield tensor.name
+    for node in container.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _names(graph)
+
+
+def _load_file(path: Path) -> Model:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no model file {os.fspath(path)!r} (from {working_folder() or DELETED})")
+    if path.suffix == ".ort":
+        return Model(os.fspath(path))
+    return Model(os.fspath(path), _parse(path.read_bytes()), os.fspath(path.parent))
+
+
+def _parse(data: bytes) -> onnx.ModelProto | None:
+    """The protobuf; None where it is none, which ONNX Runtime then says."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError:
+        return None
+    return proto

@@ -1,0 +1,175 @@
+"""Which arrays of a CUDA kernel are CuPy's: all but its host inputs, and all that it returns."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from .._schema.cupy_arrays import asarray, asnumpy
+from .._schema.devices import cupy_with_gpu, is_cupy
+from .._schema.dtypes import describe, spell_scalar
+from .._schema.signature import Signature
+from ..errors import DeclarationError, DeviceCopyWarning, InputError, OutputError
+
+
+def check_host_inputs(signature: Signature, names: Any, device_types: Sequence[str]) -> tuple[str, ...]:
+    """The inputs that a declaration names as host inputs, as a tuple.
+
+    Raises
+    ------
+    DeclarationError
+        One is no single input, or the kernel is none for CUDA.
+    """
+    where = f"{signature.qualified_name}: host_inputs"
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise DeclarationError(f'{where} is {names!r}; write a tuple of names: host_inputs=("shape",)')
+    named = tuple(names)
+    inputs = {item.name: item for item in signature.inputs}
+    for name in named:
+        if name not in inputs:
+            raise DeclarationError(f"{where} names {name!r}; the inputs are: {', '.join(inputs) or 'none'}")
+        if inputs[name].variadic:
+            raise DeclarationError(
+                f"{where} names {name!r}, which is variadic; ONNX Runtime places single inputs only, leave it out and "
+                "use cupy.asnumpy in the kernel"
+            )
+    if named and "cuda" not in device_types:
+        raise DeclarationError(
+            f'{where} is for CUDA kernels; on the CPU every input is on the host, leave it out or add "cuda" to '
+            "device_types"
+        )
+    return named
+
+
+def on_host(signature: Signature, count: int, host_inputs: Sequence[str]) -> list[bool]:
+    """Of each of `count` inputs, whether it is a host input."""
+    return [item.name in host_inputs for item in signature.parameters(count)]
+
+
+def extra_references(objects: list[Any]) -> list[int]:
+    """How many references there are to each object besides the list's."""
+    return [getrefcount(item) - _OWN for item in objects]
+
+
+# The list's, and those that counting makes: in some versions of Python the variable's, or the argument's.
+_OWN = 0
+_OWN = extra_references([object()])[0]
+
+
+def check_given(signature: Signature, arrays: Sequence[Any], host_inputs: Sequence[str]) -> None:
+    """Refuse arrays that do not lie where a CUDA kernel takes them.
+
+    Raises
+    ------
+    InputError
+        A host input is CuPy's, or another one NumPy's.
+    """
+    for item, array in zip(signature.parameters(len(arrays)), arrays, strict=True):
+        if is_cupy(array) and item.name in host_inputs:
+            raise InputError(
+                f"{signature.qualified_name}: input {item.name!r} is a host input of the CUDA kernel and is CuPy's; "
+                f"pass cupy.asnumpy({item.name})"
+            )
+        if isinstance(array, np.ndarray) and item.name not in host_inputs:
+            raise InputError(
+                f"{signature.qualified_name}: input {item.name!r} is NumPy's and others are CuPy's; pass "
+                f"cupy.asarray({item.name})"
+            )
+
+
+def returning_cupy(signature: Signature, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A CUDA kernel whose result goes through `check_returned`."""
+
+    def checked(*inputs: Any, **attributes: Any) -> Any:
+        result = kernel(*inputs, **attributes)
+        check_returned(signature, result)
+        return result
+
+    return checked
+
+
+def check_returned(signature: Signature, result: Any) -> None:
+    """Refuse a CUDA kernel's outputs that do not lie on the GPU; None and what has no place is not refused here.
+
+    Raises
+    ------
+    OutputError
+        One is no array of CuPy.
+    """
+    outputs = result if isinstance(result, tuple) else () if signature.returns_tuple else (result,)
+    for index, output in enumerate(outputs):
+        if output is None or isinstance(output, tuple) or is_cupy(output):
+            continue
+        item = signature.output(index)
+        returned = "a NumPy array" if isinstance(output, (np.ndarray, np.generic)) else describe(output)
+        dtypes = () if hasattr(output, "dtype") else item.type.dtypes
+        dtype = f", {spell_scalar(dtypes[0])}" if len(dtypes) == 1 else ""
+        raise OutputError(
+            f"{signature.qualified_name}: the CUDA kernel returned {returned} for {item.name!r}; return a CuPy "
+            f"array, for example cupy.asarray(result{dtype})"
+        )
+
+
+class CopyingKernel:
+    """A CUDA kernel that takes and returns NumPy arrays.
+
+    Each call copies the inputs to the GPU and the outputs back; that is said once.
+
+    Parameters
+    ----------
+    signature : Signature
+        The op's.
+    function : callable
+        The CUDA kernel.
+    host_inputs : sequence of str
+        The inputs that it takes as NumPy arrays.
+    """
+
+    def __init__(self, signature: Signature, function: Callable[..., Any], host_inputs: Sequence[str]) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self._signature = signature
+        self._name = signature.qualified_name
+        self._host_inputs = host_inputs
+        self._lock = threading.Lock()
+        self._said = False
+
+    def __call__(self, *inputs: Any, **attributes: Any) -> Any:
+        """Run the kernel on NumPy arrays.
+
+        Raises
+        ------
+        MissingDependencyError
+            CuPy is not installed.
+        DeviceError
+            There is no GPU.
+        """
+        cupy = cupy_with_gpu(f"{self._name}, which has a CUDA kernel alone,")
+        self._say()
+        attributes.pop("out", None)  # memory that the kernel cannot write to
+        stay = on_host(self._signature, len(inputs), self._host_inputs)
+        given = [x if x is None or stays else asarray(cupy, x) for x, stays in zip(inputs, stay, strict=True)]
+        result = self.function(*given, **attributes)
+        check_returned(self._signature, result)
+        if not isinstance(result, tuple):
+            return asnumpy(result)
+        outputs = map(asnumpy, result)
+        return type(result)(*outputs) if hasattr(result, "_fields") else tuple(outputs)
+
+    def _say(self) -> None:
+        with self._lock:
+            said, self._said = self._said, True
+        if not said:
+            warnings.warn(
+                f"{self._name} has a CUDA kernel alone and is run on the CPU: its inputs are copied to the GPU and its "
+                'outputs back. Run it in a session with providers=["CUDAExecutionProvider"], or register a kernel for '
+                'the CPU: register_kernel("cpu")',
+                DeviceCopyWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,142 @@
+"""The pytest plug-in: sessions, tables of samples, isolation, and the checks of every declared op.
+
+pytest loads it in every environment where pyops is installed, before coverage starts and for people who
+never heard of it: it imports nothing of pyops that they do not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ._ops.isolation import isolated_declarations
+
+if TYPE_CHECKING:
+    from ._runtime.session import InferenceSession
+    from .testing import Sample
+
+_NODE = "pyops-check"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--pyops-check``."""
+    parser.getgroup("pyops").addoption(
+        "--pyops-check",
+        action="store_true",
+        help="also run pyops.testing.check on every op that is declared once tests are collected: on the samples that "
+        "tests are parametrized with, or else on inputs that are made up",
+    )
+
+
+@pytest.fixture(autouse=True)
+def pyops_isolation() -> Iterator[None]:
+    """Undo the declarations that a test makes; those of modules and of fixtures of a wider scope stay."""
+    with isolated_declarations():
+        yield
+
+
+@pytest.fixture
+def pyops_session() -> Callable[..., InferenceSession]:
+    """Make a `pyops.InferenceSession` of a model, or of a `pyops.testing.Sample`.
+
+    Further arguments are those of `pyops.InferenceSession`. Without session options, the session has
+    one thread, so that a test's failure comes back when it is run again.
+    """
+
+    def make(source: Any, sess_options: Any = None, **arguments: Any) -> InferenceSession:
+        import onnxruntime
+
+        from ._runtime.session import InferenceSession
+        from .testing import Sample
+
+        if sess_options is None:
+            sess_options = onnxruntime.SessionOptions()
+            sess_options.intra_op_num_threads = sess_options.inter_op_num_threads = 1
+        model = source.model(dynamic=True) if isinstance(source, Sample) else source
+        return InferenceSession(model, sess_options, **arguments)
+
+    return make
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Call a sample by its own name."""
+    testing = sys.modules.get("pyops.testing")
+    return val.id if testing and isinstance(val, testing.Sample) else None
+
+
+def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, right: object) -> list[str] | None:
+    """Say where outputs differ first."""
+    testing = sys.modules.get("pyops.testing")
+    if op != "==" or not testing:
+        return None
+    expected, actual = (right, left) if isinstance(right, testing.Outputs) else (left, right)
+    if not isinstance(expected, testing.Outputs) or not hasattr(actual, "__len__"):
+        return None
+    return ["the outputs are those expected", str(expected.difference(actual))]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Add the checks that ``--pyops-check`` asks for; first, so that ``-k`` chooses among them too."""
+    if not config.getoption("--pyops-check"):
+        return
+    from ._display.op_table import ops
+    from .testing import Sample
+
+    samples: dict[Any, dict[str, Sample]] = {}
+    for item in items:
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        for sample in parameters:
+            if isinstance(sample, Sample):
+                samples.setdefault(sample.op, {}).setdefault(sample.id, sample)
+    parent = _Checks.from_parent(session, name=_NODE, nodeid=_NODE)
+    for op in ops():
+        version = "" if op.version == 1 else f"-{op.version}"
+        for name, sample in samples.get(op, {"": None}).items():
+            id = f"[{name}]" if name else ""
+            items.append(_Check.from_parent(parent, name=f"{op.domain}::{op.name}{version}{id}", call=sample or op))
+
+
+class _Checks(pytest.Collector):
+    """Where the checks stand among the tests; they are not collected from a file."""
+
+    def collect(self) -> list[pytest.Item]:
+        return []
+
+
+class _Check(pytest.Item):
+    """All checks of an op on one sample."""
+
+    def __init__(self, *, call: Any, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._call = call
+
+    def runtest(self) -> None:
+        """Run the checks; an op whose inputs cannot be made up is skipped."""
+        from ._ops.op import Op
+        from .errors import InputError
+        from .testing import check
+        from .testing._examples import example
+
+        sample = self._call
+        if isinstance(sample, Op):
+            try:
+                sample = example(sample, {})
+            except InputError as error:
+                pytest.skip(str(error))
+        check(sample)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The report in place of a traceback through pyops."""
+        report = getattr(excinfo.value, "report", None)
+        return f"{excinfo.value}\n\n{report}" if report else super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where the op is declared."""
+        op = getattr(self._call, "op", self._call)
+        path, _, line = op.location.rpartition(":")
+        return (Path(path), int(line) - 1, self.name) if path else (self.session.path, None, self.name)

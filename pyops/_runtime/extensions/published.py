@@ -1,0 +1,137 @@
+"""Ops in sessions that are ONNX Runtime's own, which take onnxruntime-extensions' library as they find it."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import onnxruntime
+
+from ..._models import hosting
+from ..._ops import adoption, plugins
+from ..._ops import registry as declared
+from ..._ops.builtin import ONNX_DOMAIN
+from ..._ops.op import AnyOp
+from ..._schema.attribute import AttributeKind
+from ..._schema.node import add_note, describe_node
+from ..._schema.signature import Signature
+from ...errors import EngineError
+from . import hook, registry
+from .session import answer, place_all
+
+_ATTRIBUTE_CODES = {AttributeKind.INT: registry.INT, AttributeKind.STRING: registry.STRING}
+# What is published, or left out.
+_known: dict[tuple[str, str], AnyOp] = {}
+# How much was in the registry when the last op was published.
+_complete_from = 0
+
+
+def get_library_path() -> str:
+    """Publish the declared ops to onnxruntime-extensions, and return the path of its library.
+
+    For ``options.register_custom_ops_library(pyops.get_library_path())``, in code that cannot use
+    `pyops.InferenceSession` or `pyops.register_custom_ops`. Of several versions of an op, sessions see the
+    highest. An op that the library does not support is left out, with a warning that says why. Call this
+    again after declaring more ops; a domain takes some thirty after the first call.
+
+    onnxruntime-extensions has no way to report an exception: in such a session a kernel that fails gives outputs
+    without elements, ``run`` raises nothing, the exception goes to the log (logger ``pyops``, on stderr unless
+    logging is configured) and to `pyops.last_exception`.
+
+    Returns
+    -------
+    str
+        As ``onnxruntime_extensions.get_library_path()``.
+
+    Raises
+    ------
+    MissingDependencyError
+        onnxruntime-extensions is not installed.
+    EngineError
+        A domain has got more ops since sessions may be using it than there is room for.
+
+    Examples
+    --------
+    >>> import onnxruntime, pyops
+    >>> options = onnxruntime.SessionOptions()
+    >>> options.register_custom_ops_library(pyops.get_library_path())  # doctest: +SKIP
+    """
+    with registry.lock:
+        path: str = hook.library().get_library_path()
+        _publish(stacklevel=3)
+        place_all(declared.latest())
+    return path
+
+
+def register(options: Any) -> None:
+    """Add the library, with the declared ops, to session options.
+
+    Raises
+    ------
+    EngineError
+        `options` are none, or have the library from before some op was declared.
+    """
+    if not isinstance(options, onnxruntime.SessionOptions):
+        raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
+    with registry.lock:
+        hook.library()
+        _publish(stacklevel=4)
+        hook.add_library(options, _complete_from)
+
+
+def _publish(stacklevel: int) -> None:
+    global _complete_from
+    plugins.import_all()
+    others = {domain for (domain, _), op in adoption.adopted_ops().items() if not adoption.is_shipped(op)}
+    operators: dict[str, dict[str, registry.Operator]] = {}
+    refused = []
+    changed = {(op.domain, op.name): op for op in declared.latest() if _known.get((op.domain, op.name)) is not op}
+    for (domain, name), op in changed.items():
+        if reasons := _obstacles(op.signature, others):
+            refused.append(registry.refusal(op.signature, reasons))
+            registry.hide(domain, name, refused[-1])
+        else:
+            codes = {attribute.name: _ATTRIBUTE_CODES[attribute.kind] for attribute in op.signature.attributes}
+            target = hook.add_target(functools.partial(_compute, op))
+            operators.setdefault(domain, {})[name] = registry.Operator(registry.choices(op.signature), codes, target)
+    for domain, new in operators.items():
+        registry.publish(domain, new)
+        _complete_from = registry.size()
+    _known.update(changed)
+    if refused:
+        warnings.warn("left out:\n" + "\n".join(f"  - {line}" for line in refused), stacklevel=stacklevel)
+
+
+def _obstacles(signature: Signature, others: set[str]) -> list[str]:
+    found = [
+        f"{attribute.kind.name.lower()} attribute {attribute.name!r}"
+        for attribute in signature.attributes
+        if attribute.kind not in _ATTRIBUTE_CODES
+    ]
+    if hosting.is_mistaken(signature):
+        found.append(f"name {signature.name!r}, which ONNX Runtime's optimizers take for ONNX's operator")
+    if signature.domain in (ONNX_DOMAIN, "com.microsoft.extensions"):
+        found.append(f"domain {signature.domain!r}, which is another library's")
+    if signature.domain in others:
+        found.append(
+            f"domain {signature.domain!r}, which has functions declared with onnxruntime-extensions' own onnx_op "
+            "(declare those with pyops.onnx_op too)"
+        )
+    return registry.obstacles(signature) + found
+
+
+def _compute(op: AnyOp, call: hook.HookCall) -> hook.Answer:
+    try:
+        hook.log_unreported()
+        given = {name: _attribute(op.signature, name, text) for name, text in call.attributes.items()}
+        return answer(op, call, given)
+    except BaseException as error:  # which would end the process
+        add_note(error, describe_node("", op.signature, call.inputs))
+        hook.log(error)
+        return hook.NOTHING
+
+
+def _attribute(signature: Signature, name: str, text: str) -> Any:
+    attribute = signature.attribute(name)
+    return int(text) if attribute is not None and attribute.kind is AttributeKind.INT else text

@@ -1,0 +1,211 @@
+"""One node of a session whose op has a compiled kernel: ONNX Runtime calls machine code, without the interpreter.
+
+Where machine code cannot go on it calls `CompiledNode.compute`: for types, ranks or shapes that it does
+not know yet, where the op was redefined, and where the kernel raised.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import math
+import threading
+from ctypes import c_void_p
+from time import perf_counter_ns
+from typing import Any
+
+from ..._compiled import layout
+from ..._compiled.kernel import CompiledKernel
+from ..._compiled.memory import Record, address_of, words
+from ..._compiled.specialization import Specialization, specialize
+from ..._ops.op import AnyOp
+from ...errors import EngineError
+from ..calls.timing import NodeClock, TimedNode, size
+from .c_api import Api
+from .hosted_op import HostedOp
+from .kernel_node import KernelNode
+from .workspace import Workspace
+
+
+def is_compiled(op: AnyOp) -> bool:
+    """Whether sessions made now call the op's kernel as machine code."""
+    return isinstance(op.kernels["cpu"], CompiledKernel)
+
+
+def dispatch_address() -> int:
+    """The KernelComputeV2 of ops with compiled kernels."""
+    from ..._compiled.machine_code import dispatch
+
+    return dispatch()
+
+
+class CompiledNode(KernelNode):
+    """A node of a session.
+
+    Parameters
+    ----------
+    python : int
+        The address of the callback that calls `compute`.
+
+    Attributes
+    ----------
+    address : int
+        Of what machine code knows of the node.
+    """
+
+    def __init__(self, api: Api, info: int, hosted: HostedOp, python: int) -> None:
+        super().__init__(api, info, hosted)
+        self._lock = threading.Lock()
+        # Machine code that runs in another thread may still use what another took the place of.
+        self._kept: list[Any] = []
+        functions = (
+            "KernelContext_GetInput",
+            "KernelContext_GetOutput",
+            "GetTensorElementTypeAndShapeDataReference",
+            "GetTensorMutableData",
+            "KernelContext_ParallelFor",
+        )
+        self._state = words(0, ctypes.addressof(self.op._revision), python, *map(api.address, functions))
+        self.address = address_of(self._state)
+        self._publish(self.op._revision.value - 1, {})
+
+    def compute(self, context: int) -> None:
+        """As `KernelNode.compute`; or raise what machine code caught, where `context` is the address of that."""
+        if context & layout.FAILED:
+            self._raise(context - layout.FAILED)
+        inputs = self._inputs(context)
+        try:
+            self._learn(inputs)
+        except BaseException as error:  # an interrupt gets the note, too
+            self._explain(error, context, inputs)
+            raise
+        del inputs
+        super().compute(context)
+
+    def timed(self, clock: NodeClock) -> TimedNode:
+        """What is called in its place while its calls are timed: it calls the machine code."""
+        return _TimedCompiledNode(self, clock)
+
+    def separate(self) -> CompiledNode:
+        """The same node, with what machine code knows of it for itself."""
+        with self._lock:
+            node = copy.copy(self)
+            node._records = dict(self._records)
+            node._state = self._state.copy()
+        node.address = address_of(node._state)
+        return node
+
+    def leave_machine_code(self) -> None:
+        """Let ONNX Runtime's calls come to `compute`."""
+        nothing = words(self._revision, 0)
+        self._kept.append(nothing)
+        self._state[layout.RECORDS] = address_of(nothing)
+
+    def enter_machine_code(self, knowing: CompiledNode) -> None:
+        """Let machine code take ONNX Runtime's calls again, with what another one of the same node has learnt."""
+        with self._lock:
+            self._publish(knowing._revision, dict(knowing._records))
+
+    def sizes(self, context: int) -> tuple[int, int | None]:
+        """Bytes that go in and come out; None where only the kernel tells."""
+        inputs = self._inputs(context)
+        shapes = None if self.op.shape_function is None else self._shapes_for(inputs)
+        bytes_in = sum(map(size, inputs))
+        known = [shape for shape in shapes or () if None not in shape]
+        if shapes is None or len(known) < len(shapes):
+            return bytes_in, None
+        dtypes = self._node.output_dtypes
+        return bytes_in, sum(
+            math.prod(size or 0 for size in shape) * dtype.itemsize for shape, dtype in zip(known, dtypes, strict=True)
+        )
+
+    def _inputs(self, context: int) -> list[Any]:
+        inputs: list[Any] = []
+        Workspace(self._api).read(self._api.KernelContext_GetInput, c_void_p(context), self._present, inputs)
+        return inputs
+
+    def _learn(self, inputs: list[Any]) -> None:
+        """Make machine code ready for the next call with inputs like these."""
+        with self._lock:
+            revision, kernel = self.op._revision.value, self.op.kernels["cpu"]
+            if revision != self._revision:
+                self._publish(revision, {})
+            records = self._records
+        if not isinstance(kernel, CompiledKernel) or kernel.lacking(inputs, self._attributes, self._node.output_dtypes):
+            return
+        shapes = None if self.op.shape_function is None else self._shapes_for(inputs)
+        outputs, used = self._node.output_dtypes, self._node.output_count
+        specialization, attributes = specialize(
+            self._signature, kernel.cores, inputs, self._attributes, outputs, used, shapes
+        )
+        input_sizes = [size for array in inputs if array is not None for size in array.shape]
+        output_sizes = [-1 if size is None else size for shape in shapes or () for size in shape]
+        if specialization not in records:
+            code = kernel.entry(specialization, self._attributes)
+            if code is None:
+                return
+            with self._lock:
+                records.setdefault(specialization, Record(code, attributes, len(input_sizes), len(output_sizes)))
+                if records is self._records:  # the op may have been redefined meanwhile
+                    self._publish(revision, records)
+        if shapes is not None:
+            records[specialization].add_shapes(input_sizes, output_sizes)
+
+    def _publish(self, revision: int, records: dict[Specialization, Record]) -> None:
+        self._revision, self._records = revision, records
+        addresses = [record.address for record in records.values()]
+        published = words(revision, len(addresses), *addresses)
+        self._kept.append((published, records))
+        self._state[layout.RECORDS] = address_of(published)
+
+    def _raise(self, failures: int) -> None:
+        """Raise the exception that a kernel raised in machine code, the first one of several threads'."""
+        context, slots = (ctypes.c_int64 * layout.FAILURES).from_address(failures)
+        count = slots * layout.FAILURE_WORDS
+        pointers = (c_void_p * count).from_address(failures + 8 * layout.FAILURES)
+        objects = [_take(pointer) for pointer in pointers]
+        inputs = self._inputs(context)
+        for error, traceback in zip(
+            objects[1 :: layout.FAILURE_WORDS], objects[2 :: layout.FAILURE_WORDS], strict=True
+        ):
+            if isinstance(error, BaseException):
+                error = error.with_traceback(traceback)
+                self._explain(error, context, inputs)
+                raise error
+        raise EngineError(f"{self._signature.qualified_name} failed in machine code, which left no exception")
+
+
+class _TimedCompiledNode(TimedNode):
+    """Calls the machine code as ONNX Runtime does, on a copy of what it knows of the node."""
+
+    _node: CompiledNode
+
+    def __init__(self, node: CompiledNode, clock: NodeClock) -> None:
+        super().__init__(node, clock)
+        self._called = node.separate()
+        self.aliases = {self._called.address: self._called.compute}
+        # Machine code needs no GIL.
+        self._dispatch = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p)(dispatch_address())
+        node.leave_machine_code()
+
+    def compute(self, context: int) -> Any:
+        if context & layout.FAILED:  # of a call that began before
+            return self._node.compute(context)
+        sizes = self._called.sizes(context)
+        began = perf_counter_ns()
+        status = self._dispatch(self._called.address, context)
+        self._clock.record_machine_code(began, perf_counter_ns(), *sizes)
+        return status
+
+    def stop(self) -> None:
+        self._node.enter_machine_code(self._called)
+
+
+def _take(pointer: int | None) -> Any:
+    """The object that a reference of ours, which it gives up, refers to."""
+    if not pointer:
+        return None
+    taken = ctypes.cast(pointer, ctypes.py_object)
+    value = taken.value
+    ctypes.pythonapi.Py_DecRef(taken)
+    return value

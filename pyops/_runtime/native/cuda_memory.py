@@ -1,0 +1,193 @@
+"""ONNX Runtime's device memory for CuPy: arrays on its tensors, and CuPy's own allocations out of its arena.
+
+A memory pool of CuPy's stands between the two, one per arena, which the sessions' nodes share. It hands
+memory out in the order of the stream that is current, so that what a kernel lets go while its work is still
+queued is used again behind that work alone; and no one else uses it, so that what a captured CUDA graph
+writes to when it is replayed is nobody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import threading
+import weakref
+from ctypes import c_int, c_void_p
+from typing import Any, NamedTuple
+
+from ..._schema import devices
+from ..._schema.cupy_arrays import copyto
+from ..._schema.dtypes import DType
+from ...errors import EngineError
+from .arrays import WORD, words
+from .c_api import Api
+from .workspace import DATA, Get, Workspace, dtype_of
+
+_DEFAULT_MEMORY = 0  # OrtMemTypeDefault
+_MOST_STREAMS = 64
+
+
+class Arena:
+    """The memory of a session's device.
+
+    Its pages stay mapped as long as any array rests on them, and longer than the session if need be.
+
+    Attributes
+    ----------
+    cupy : module
+    device : int
+        As CUDA counts them.
+    malloc : callable
+        For ``cupy.cuda.using_allocator``.
+    """
+
+    def __init__(self, cupy: Any, api: Api, allocator: int) -> None:
+        self.cupy = cupy
+        self._owner = _Owner(api, allocator)
+        self.device = self._owner.device
+        # The pool refers to the owner alone: with a reference to this object it would never be freed.
+        pool = cupy.cuda.MemoryPool(functools.partial(_allocate, cupy, self._owner))
+        self.malloc = pool.malloc
+        _release_pools()
+        weakref.finalize(self, _retire, _Retired(cupy, pool, self.device)).atexit = False
+        self._streams: dict[int, Any] = {}
+
+    def view(self, address: int, shape: tuple[int, ...], dtype: DType) -> Any:
+        """A CuPy array on memory of ONNX Runtime's."""
+        cuda = self.cupy.cuda
+        memory = cuda.UnownedMemory(address, math.prod(shape) * dtype.itemsize, self._owner, self.device)
+        return self.cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(memory, 0))
+
+    def stream(self, pointer: int) -> Any:
+        """CuPy's object for a ``cudaStream_t``."""
+        known = self._streams.get(pointer)
+        if known is None:
+            if len(self._streams) >= _MOST_STREAMS:
+                self._streams.clear()
+            known = self._streams[pointer] = devices.stream(self.cupy, pointer)
+        return known
+
+
+class _Retired(NamedTuple):
+    """The pool of an arena that is gone, as long as a kernel keeps an array of its own in it."""
+
+    cupy: Any
+    pool: Any
+    device: int
+
+    def is_used(self) -> bool:
+        """Whether there is such an array; what is free is given back."""
+        with self.cupy.cuda.Device(self.device):
+            self.pool.free_all_blocks()
+            return bool(self.pool.used_bytes())
+
+
+# CuPy's pools free what is in use too when they go.
+_retired: list[_Retired] = []
+
+
+def _retire(retired: _Retired) -> None:
+    _retired.append(retired)
+    _release_pools()
+
+
+def _release_pools() -> None:
+    # One by one: the garbage collector may retire another pool in between, or another thread.
+    for retired in list(_retired):
+        if not retired.is_used():
+            with contextlib.suppress(ValueError):
+                _retired.remove(retired)
+
+
+class _Owner:
+    """An ``OrtAllocator*``, released when nobody needs memory of it any more."""
+
+    def __init__(self, api: Api, allocator: int) -> None:
+        self.api, self.allocator = api, allocator
+        self.device: int = api.get(c_int, api.MemoryInfoGetId, api.get(c_void_p, api.AllocatorGetInfo, allocator))
+        # Not at exit, when CUDA may be gone before it.
+        weakref.finalize(self, api.ReleaseAllocator, allocator).atexit = False
+
+    def free(self, address: int) -> None:
+        self.api.check(self.api.AllocatorFree(self.allocator, address))
+
+
+class _Block:
+    """A piece of an arena, which goes back to it with the last array on it."""
+
+    def __init__(self, owner: _Owner, address: int) -> None:
+        weakref.finalize(self, owner.free, address).atexit = False
+
+
+def _allocate(cupy: Any, owner: _Owner, size: int) -> Any:
+    """What CuPy's pool asks for where it has nothing that fits."""
+    cuda = cupy.cuda
+    if cuda.runtime.getDevice() != owner.device:  # a kernel that made another device current
+        return cupy.get_default_memory_pool().malloc(size)
+    try:
+        address = owner.api.get(c_void_p, owner.api.AllocatorAlloc, owner.allocator, size) or 0
+    except (EngineError, MemoryError) as error:  # arenas word it in several ways
+        # On the error below the pool gives back what it does not need, and tries again. That may still be in use by
+        # what is queued, and the arena gives it to any stream.
+        cuda.runtime.deviceSynchronize()
+        raise cuda.runtime.CUDARuntimeError(devices.OUT_OF_MEMORY) from error
+    return cuda.MemoryPointer(cuda.UnownedMemory(address, size, _Block(owner, address), owner.device), 0)
+
+
+_lock = threading.Lock()
+_arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
+
+
+def arena_of(cupy: Any, api: Api, info: int) -> Arena:
+    """The arena of a node's session, for the ``OrtKernelInfo*`` of the node."""
+    allocator = api.get(c_void_p, api.KernelInfoGetAllocator, info, _DEFAULT_MEMORY)
+    # Each node gets an OrtAllocator of its own; what that says of itself lies in the arena.
+    memory_info = api.get(c_void_p, api.AllocatorGetInfo, allocator)
+    with _lock:
+        arena = _arenas.get(memory_info)
+        if arena is None:
+            arena = _arenas[memory_info] = Arena(cupy, api, allocator)
+        else:
+            api.ReleaseAllocator(allocator)
+    return arena
+
+
+class CudaWorkspace(Workspace):
+    """As `Workspace`; what it reads itself are tensors on the host.
+
+    Parameters
+    ----------
+    arena : Arena
+        Of the session.
+    """
+
+    __slots__ = ("_arena",)
+
+    def __init__(self, api: Api, arena: Arena) -> None:
+        super().__init__(api)
+        self._arena = arena
+
+    def view(self, get: Get, source: c_void_p, index: int) -> Any:
+        """A tensor on the device, as a CuPy array on its memory."""
+        api, cells = self._api, self._cells
+        at_value, at_type, at_dims, at_rank, at_data = self._at
+        api.check(get(source, index, at_value))
+        api.check(api.GetTensorElementTypeAndShapeDataReference(self._value, at_type, at_dims, at_rank))
+        api.check(api.GetTensorMutableData(self._value, at_data))
+        _, code, dims, rank, address = cells
+        dims = dims // WORD - 1
+        return self._arena.view(address, tuple(words[dims : dims + rank]), dtype_of(code))
+
+    def output(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
+        """As of `Workspace`, a CuPy array."""
+        if not self._allocate(context, index, shape):
+            return None
+        self._api.check(self._api.GetTensorMutableData(self._value, self._at[DATA]))
+        return self._arena.view(self._cells[DATA], shape, dtype)
+
+    def write(self, context: c_void_p, index: int, array: Any) -> None:
+        """Copy a CuPy array into the output at `index`, from device to device, behind what computes it."""
+        output = self.output(context, index, array.shape, array.dtype)
+        if output is not None:
+            copyto(self._arena.cupy, output, array)

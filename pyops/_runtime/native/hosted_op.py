@@ -1,0 +1,144 @@
+"""An op as ONNX Runtime's C API describes it: an ``OrtCustomOp``, and the answers to what it asks of one."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import weakref
+from collections.abc import Mapping, Sequence
+from ctypes import addressof, c_char_p, c_int, c_void_p
+from typing import Any
+
+from ..._ops.cuda_kernel import on_host
+from ..._ops.op import AnyOp
+from ..._schema import devices
+from ..._schema.dtypes import DType
+from ..._schema.signature import Input, Output, Signature, TypeParameter
+from ..calls.type_choices import choices, ort_code
+from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp
+
+_REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristic
+_ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
+_LATEST = 2**31 - 1
+_CPU_INPUT, _DEFAULT_MEMORY = -2, 0  # OrtMemType
+
+
+class HostedOp:
+    """An Op with one choice of its type parameters, for one device type, as ONNX Runtime's C structure."""
+
+    def __init__(
+        self, op: AnyOp, name: str, choice: dict[TypeParameter, DType], callbacks: Mapping[str, int], device_type: str
+    ) -> None:
+        self.op = op
+        self.device_type = device_type
+        self.host_inputs = op.host_inputs if device_type == "cuda" else ()
+        signature = op.signature
+        answers = _answers(signature, choice, device_type, self.host_inputs)
+        in_place = _in_place_callbacks(signature.may_inplace) if signature.may_inplace else {}
+        self.struct = OrtCustomOp(version=API_VERSION, **callbacks, **answers, **in_place)
+        self.address = addressof(self.struct)
+        self._name = ctypes.create_string_buffer(name.encode())
+        self._inactive_name = ctypes.create_string_buffer(f"_inactive_{self.address:x}".encode())
+        weakref.finalize(self, _names.pop, self.address).atexit = False
+        self.activate(True)
+
+    def activate(self, active: bool) -> None:
+        """Choose whether new sessions see it.
+
+        ONNX Runtime offers no way to take an operator out of a domain; one that is not active goes by
+        a name that no model uses.
+        """
+        _names[self.address] = addressof(self._name if active else self._inactive_name)
+
+
+def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int], device_type: str = "cpu") -> list[HostedOp]:
+    """One `HostedOp` per choice of the type parameters that an output has."""
+    return [HostedOp(op, name, choice, callbacks, device_type) for choice in choices(op.signature)]
+
+
+def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
+    dtypes = (choice[item.type],) if item.type in choice else item.type.dtypes
+    return (len(dtypes) == 1 and ort_code(dtypes[0])) or _ANY_TYPE
+
+
+# What ONNX Runtime asks of an op is answered by C code alone: a Python function would raise a pending
+# interrupt at its first bytecode, and there is no way to report one in place of a number. The callbacks
+# are as many as there are different answers.
+
+
+def _answers(
+    signature: Signature, choice: dict[TypeParameter, DType], device_type: str, host_inputs: Sequence[str]
+) -> dict[str, int]:
+    """The addresses of the callbacks that describe an op."""
+    inputs, outputs = signature.inputs, signature.outputs
+    on_cuda = device_type == "cuda"
+    constants = {
+        "GetInputTypeCount": len(inputs),
+        "GetOutputTypeCount": len(outputs),
+        "GetExecutionProviderType": addressof(_provider_name(devices.CUDA_PROVIDER)) if on_cuda else None,
+        "GetVariadicInputMinArity": 0,
+        "GetVariadicInputHomogeneity": int(not inputs or inputs[-1].homogeneous),
+        "GetVariadicOutputMinArity": 0,
+        "GetVariadicOutputHomogeneity": int(outputs[-1].homogeneous),
+        "GetStartVersion": signature.version,
+        "GetEndVersion": _LATEST,
+    }
+    by_position = {
+        "GetInputType": tuple(_code(item, choice) for item in inputs),
+        "GetOutputType": tuple(_code(item, choice) for item in outputs),
+        "GetInputMemoryType": tuple(
+            _CPU_INPUT if stays else _DEFAULT_MEMORY for stays in on_host(signature, len(inputs), host_inputs)
+        ),
+        "GetInputCharacteristic": tuple(
+            _VARIADIC if item.variadic else _OPTIONAL if item.optional else _REQUIRED for item in inputs
+        ),
+        # A model need not name the outputs that it does not use.
+        "GetOutputCharacteristic": tuple(_VARIADIC if item.variadic else _OPTIONAL for item in outputs),
+    }
+    callbacks = {name: _constant_callback(PROTOTYPES[name], answer) for name, answer in constants.items()}
+    callbacks |= {name: _position_callback(PROTOTYPES[name], answers) for name, answers in by_position.items()}
+    return callbacks | {"GetName": _name_callback}
+
+
+@functools.cache
+def _provider_name(provider: str) -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(provider.encode())
+
+
+@functools.cache
+def _constant_callback(prototype: Any, answer: int | None) -> int:
+    return immortal(prototype(itertools.repeat(answer).__next__))
+
+
+@functools.cache
+def _position_callback(prototype: Any, answers: tuple[int, ...]) -> int:
+    return immortal(prototype(answers.__getitem__))
+
+
+@functools.cache
+def _in_place_callbacks(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
+    # ONNX Runtime asks these without saying for which op: one pair of callbacks per answer.
+    outputs, inputs = ((c_int * len(pairs))(*column) for column in zip(*pairs, strict=True))
+    answers = f"{addressof(inputs):#x} {addressof(outputs):#x}".encode()
+    # C code that writes two pointers to where it is told; of the number of those it makes the number of pairs.
+    write: Any = ctypes.PyDLL(None)["sscanf"]
+    write.argtypes = (c_char_p, c_char_p, c_void_p, c_void_p)
+    write.restype = (0, 0, len(pairs)).__getitem__
+    write.written = inputs, outputs  # which live as long
+    return {
+        "GetMayInplace": immortal(PROTOTYPES["GetMayInplace"](functools.partial(write, answers, b"%p %p"))),
+        "ReleaseMayInplace": _constant_callback(PROTOTYPES["ReleaseMayInplace"], None),
+    }
+
+
+def immortal(callback: Any) -> int:
+    """The address of a ctypes callback that is never freed."""
+    # ONNX Runtime may call back while the interpreter takes its modules apart: never freed.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
+    return ctypes.cast(callback, c_void_p).value or 0
+
+
+# By the address of a hosted op's structure, where the name that it goes by lies.
+_names: dict[int, int] = {}
+_name_callback = immortal(PROTOTYPES["GetName"](_names.__getitem__))

@@ -1,0 +1,246 @@
+"""One node of a session that an Op computes: its attributes and types, and each of its calls."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import c_void_p
+from sys import getrefcount
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..._ops.op import AnyOp, output_shapes
+from ..._schema import validation
+from ..._schema.dtypes import DType, is_viewable
+from ..._schema.node import add_note, describe_node
+from ...errors import KeptArrayWarning
+from ..calls import exceptions
+from ..calls.timing import NodeClock, TimedNode, TimedOp
+from .borrowed import CallingThread, has_arena, is_borrowed, settle
+from .c_api import Api
+from .hosted_op import HostedOp
+from .node_info import read_node_info
+from .workspace import Workspace
+
+_MAX_SHAPES = 256
+
+_calling_thread = CallingThread()
+ALWAYS, _NEVER = SimpleNamespace(lends=True), SimpleNamespace(lends=False)
+
+
+def read_only_copy(array: Any) -> Any:
+    """A copy with memory of its own; None for None."""
+    if array is not None:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
+
+
+class KernelNode:
+    """A node of a session; made once when ONNX Runtime creates the session.
+
+    Attributes
+    ----------
+    name : str
+        As in the model; may be empty.
+    op : Op
+        What computes it.
+
+    Raises
+    ------
+    InputError
+        The node's attributes or input types do not match the declaration.
+    """
+
+    device_type = "cpu"
+    # Whose arrays the kernel takes and returns.
+    _array_module: Any = np
+
+    def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
+        # ONNX Runtime reads the hosted op's structure once more when it destroys the kernel.
+        self._hosted = hosted
+        self._api = api
+        self.op: AnyOp = hosted.op
+        self._node = node = read_node_info(api, info, hosted.op.signature)
+        self.name = node.name
+        self._signature = node.signature
+        self._present = [dtype is not None for dtype in node.input_dtypes]
+        self._attributes = node.attributes
+        # Set where the result can only be one array, which is most often the case and then quickly seen.
+        single = len(node.output_dtypes) == 1 and not node.signature.returns_tuple
+        self._only_dtype = node.output_dtypes[0] if single and is_viewable(node.output_dtypes[0]) else None
+        self._lists = [name for name, value in node.attributes.items() if isinstance(value, list)]
+        self._takes_buffers = node.signature.takes_out and all(map(is_viewable, node.output_dtypes))
+        self._in_place = bool(node.signature.may_inplace)
+        self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
+        # A kernel that is known to keep what it is handed, and gets copies.
+        self._keeper: Any = None
+        self._lender = self._lender_for(info)
+        # One per call that runs at the same time; list.pop and list.append are atomic.
+        self._workspaces: list[Any] = []
+
+    def _lender_for(self, info: int) -> Any:
+        """Return what tells whether kernels may get arrays on ONNX Runtime's memory, or get copies."""
+        return _calling_thread if has_arena(self._api, info) else _NEVER
+
+    def timed(self, clock: NodeClock) -> TimedNode:
+        """What is called in its place while its calls are timed."""
+        node = copy.copy(self)
+        node.op = TimedOp(self.op, clock)
+        if self._keeper is self.op.kernels.get(self.device_type):
+            node._keeper = node.op.kernels.get(self.device_type)
+        return TimedNode(node, clock)
+
+    def compute(self, context: int) -> None:
+        """Run the kernel on the inputs of an ``OrtKernelContext*`` and fill its outputs.
+
+        Raises
+        ------
+        OutputError
+            The kernel returned something other than declared.
+        BaseException
+            Whatever the kernel raises, with a note that names the node and its inputs.
+        """
+        workspace = self._workspaces.pop() if self._workspaces else Workspace(self._api)
+        handed: list[Any] = []
+        pointer = workspace.context
+        pointer.value = context
+        try:
+            workspace.read(self._api.KernelContext_GetInput, pointer, self._present, handed)
+            self._run(pointer, workspace, handed)
+            for array in handed:
+                # References: the list, this variable, and the argument of the count itself.
+                if getrefcount(array) > 3 and is_borrowed(array):
+                    del array
+                    self._report_kept(context, handed)
+                    break
+        except BaseException as error:  # an interrupt gets the note, too
+            self._explain(error, context, handed)
+            raise
+        finally:
+            self._workspaces.append(workspace)
+
+    def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
+        op, attributes = self.op, self._attributes
+        function = op.kernels[self.device_type]
+        if self._lists:  # the kernel may change its own
+            attributes = attributes | {name: list(attributes[name]) for name in self._lists}
+        lends = self._lender.lends and self._keeper is not function
+        if not lends:
+            handed[:] = map(self._copy, handed)
+        if op.shape_function is not None:
+            self._run_shaped(context, workspace, handed, function, attributes, lends)
+            return
+        result = function(*handed, **attributes)
+        if type(result) is np.ndarray and result.dtype is self._only_dtype:
+            buffer = workspace.buffer(context, 0, result.shape, self._only_dtype)
+            if buffer is not None:
+                buffer[...] = result
+        else:
+            for index, output in self._unwritten(self._checked(result), handed, []):
+                workspace.write(context, index, output)
+
+    def _run_shaped(
+        self,
+        context: c_void_p,
+        workspace: Workspace,
+        handed: list[Any],
+        function: Callable[..., Any],
+        attributes: Mapping[str, Any],
+        lends: bool,
+    ) -> None:
+        """As `_run`, where a shape function tells the shapes beforehand."""
+        shapes, inputs = self._shapes_for(handed), len(handed)
+        buffers: list[Any] = []
+        if self._takes_buffers and lends and None not in itertools.chain(*shapes):
+            buffers = self._buffers(context, workspace, shapes)
+            handed += buffers
+            out = tuple(buffers) if self._signature.returns_tuple else buffers[0]
+            result = function(*handed[:inputs], **attributes, out=out)
+        else:
+            result = function(*handed, **attributes)
+        outputs = self._checked(result)
+        validation.check_shapes(self._signature, shapes, outputs, handed[:inputs])
+        for index, output in self._unwritten(outputs, handed[:inputs], buffers):
+            workspace.write(context, index, output)
+
+    def _unwritten(
+        self, outputs: Sequence[Any], inputs: Sequence[Any], buffers: Sequence[Any]
+    ) -> Iterable[tuple[int, Any]]:
+        """The outputs that are not in their buffers yet, with their positions.
+
+        Of those in memory that writing them changes, copies: in another output's buffer, or in an input
+        that an output may be in place of.
+        """
+        if buffers and all(map(operator.is_, outputs, buffers)):
+            return ()
+        unwritten = enumerate(outputs[: self._node.output_count])
+        if not buffers and not self._in_place:
+            return unwritten
+        changing = [*buffers, *(inputs if self._in_place else ())]
+        return [
+            (index, self._copy(output) if self._is_in_any(changing, output) else output)
+            for index, output in unwritten
+            if not buffers or output is not buffers[index]
+        ]
+
+    _copy = staticmethod(read_only_copy)
+
+    def _empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        return np.empty(shape, dtype)
+
+    def _is_in_any(self, arrays: Iterable[Any], output: Any) -> bool:
+        module = self._array_module
+        return any(isinstance(array, module.ndarray) and module.may_share_memory(output, array) for array in arrays)
+
+    def _checked(self, result: Any) -> tuple[Any, ...]:
+        outputs = validation.check_outputs(self._signature, self._node.output_dtypes, result)
+        if len(outputs) != len(self._node.output_dtypes):
+            raise validation.miscounted(self._signature, outputs, self._node.output_count)
+        return outputs
+
+    def _shapes_for(self, inputs: list[Any]) -> Sequence[tuple[int | None, ...]]:
+        """The output shapes that the op's shape function gives for these inputs."""
+        key = (self.op.shape_function, *[None if array is None else array.shape for array in inputs])
+        shapes = self._shapes.get(key)
+        if shapes is None:
+            if len(self._shapes) >= _MAX_SHAPES:
+                self._shapes.clear()
+            shapes = self._shapes[key] = output_shapes(self.op, inputs, self._node.attributes)
+        return shapes
+
+    def _buffers(self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """ONNX Runtime's own output buffers, or other memory for outputs that the model does not use."""
+        buffers = []
+        for index, (shape, dtype) in enumerate(zip(shapes, self._node.output_dtypes, strict=True)):
+            used = index < self._node.output_count
+            buffer = workspace.output(context, index, shape, dtype) if used else None
+            buffers.append(self._empty(shape, dtype) if buffer is None else buffer)
+        return buffers
+
+    def _explain(self, error: BaseException, context: int, handed: list[Any]) -> None:
+        inputs = handed[: len(self._present)]
+        known = inputs if len(inputs) == len(self._present) else []
+        note = describe_node(self.name, self._signature, known)
+        del inputs, known
+        settle(self._api, context, handed, len(self._present), error.__traceback__)
+        add_note(error, note)
+
+    def _report_kept(self, context: int, handed: list[Any]) -> None:
+        # A kernel that caught an exception of a session that it ran is still in that one's frames.
+        last = exceptions.last_exception()
+        if not settle(self._api, context, handed, len(self._present), last.__traceback__ if last else None):
+            return
+        # What is kept keeps the session and its feeds; from now on there is nothing that must not be.
+        self._keeper = self.op.kernels["cpu"]
+        warnings.warn(
+            f"{self._signature.qualified_name} kept an array that it was handed, or a view of one, which is valid "
+            f"during its call only. Keep a copy instead: x.copy() ({self.op.location})",
+            KeptArrayWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,113 @@
+"""Sessions that other libraries create, and that know the ops all the same."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from contextlib import AbstractContextManager
+from typing import Any
+
+from .._models import model, resolution
+from .._models.model import Model
+from .._ops import adoption, registry
+from .session import InferenceSession, register_custom_ops
+
+import onnxruntime  # isort: skip  # after session, which says what to install where it is absent
+
+
+def install() -> Installation:
+    """Let every ``onnxruntime.InferenceSession`` that is created from now on run the declared ops.
+
+    For sessions that other libraries create (torch's ``ONNXProgram``, optimum and the like). A plain call
+    lasts; as a context manager it ends with the block. Calls may be repeated and nested.
+
+    It exchanges one thing: the ``__init__`` of ``onnxruntime.InferenceSession``. A session of a model that
+    has declared ops becomes a `pyops.InferenceSession`; one of a subclass of somebody else's gets the ops
+    by `pyops.register_custom_ops`. Sessions of other models are as before.
+
+    Returns
+    -------
+    Installation
+        A context manager, whose `uninstall` ends what the call began.
+
+    Examples
+    --------
+    >>> import onnxruntime, pyops
+    >>> before = onnxruntime.InferenceSession.__init__
+    >>> with pyops.install():
+    ...     pass  # call code that creates sessions
+    >>> onnxruntime.InferenceSession.__init__ is before
+    True
+    """
+    installation = Installation()
+    with _lock:
+        if not _installations:
+            _exchange()
+        _installations.append(installation)
+    return installation
+
+
+class Installation(AbstractContextManager["Installation"]):
+    """What one call of `install` began."""
+
+    def uninstall(self) -> None:
+        """End it; ``onnxruntime.InferenceSession`` is as before when nothing is installed any more."""
+        with _lock:
+            if self in _installations:
+                _installations.remove(self)
+                if not _installations:
+                    _restore()
+
+    def __exit__(self, *exception: object) -> None:
+        self.uninstall()
+
+
+_lock = threading.Lock()
+_installations: list[Installation] = []
+_exchanged: list[tuple[Any, Any]] = []
+
+
+def _exchange() -> None:
+    original = onnxruntime.InferenceSession.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Somebody may have wrapped this one, and call it when nothing is installed any more.
+        if not _installations or isinstance(self, InferenceSession):
+            return original(self, *args, **kwargs)
+        given = inspect.signature(original).bind(self, *args, **kwargs).arguments
+        source = _model_with_ops(given.get("path_or_bytes"))
+        if source is None:
+            return original(self, *args, **kwargs)
+        arguments = {name: given[name] for name in given if name not in ("self", "path_or_bytes", "kwargs")}
+        arguments |= given.get("kwargs", {})
+        if type(self) is onnxruntime.InferenceSession:
+            self.__class__ = InferenceSession
+            self.__init__(source, **arguments)
+            return None
+        options = arguments.pop("sess_options", None) or onnxruntime.SessionOptions()
+        return original(self, given["path_or_bytes"], register_custom_ops(options), **arguments)
+
+    _exchanged.append((init, original))
+    onnxruntime.InferenceSession.__init__ = init
+
+
+def _restore() -> None:
+    init, original = _exchanged.pop()
+    if onnxruntime.InferenceSession.__init__ is init:
+        onnxruntime.InferenceSession.__init__ = original
+
+
+def _model_with_ops(source: Any) -> Model | None:
+    """The model, if it has declared ops, or may have some."""
+    try:
+        loaded = model.load(source)
+    except Exception:  # ONNX Runtime says what is wrong with it
+        return None
+    resolution.import_plugins(loaded)
+    adopted = adoption.adopted_ops()
+    if loaded.proto is None:
+        return loaded if registry.latest() else None
+    keys = {model.key_of(node) for node, _ in loaded.nodes()}
+    return loaded if any(registry.versions(*key) or key in adopted for key in keys) else None

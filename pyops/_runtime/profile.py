@@ -1,0 +1,235 @@
+"""What the nodes of a session that ops compute cost, call by call."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter_ns, time_ns
+from typing import Any
+
+from .._files import write_text
+from .._ops.op import AnyOp
+from .._tables import Part, Shown
+from ..errors import PyopsError
+from .calls.timing import Call, NodeClock
+from .session import InferenceSession
+
+_MOST_CALLS = 1_000_000  # as ONNX Runtime keeps
+# Linux has no thread of such a number: ours stand beside those of ONNX Runtime, as threads of their own.
+_OUR_THREADS = 2**22
+_HEADER = ("node", "op", "calls", "kernel", "around", "kernel a call", "around a call", "bytes in", "bytes out")
+
+
+class NodeProfile:
+    """What is known of one node.
+
+    Attributes
+    ----------
+    name : str
+        As in the model; may be empty.
+    op : Op
+    calls : int
+    kernel_seconds : float
+        In the kernel, of all calls; for machine code (``compile=True``) the whole node, which is one function.
+    around_seconds : float or None
+        Around the kernel: arrays made of ONNX Runtime's tensors, checks, results copied. None for machine code.
+    bytes_in, bytes_out : int or None
+        Of all calls. None where it is not known: what machine code returns, without a shape function.
+    """
+
+    def __init__(self, name: str, op: AnyOp) -> None:
+        self.name = name
+        self.op = op
+        self.calls = 0
+        self.kernel_seconds = 0.0
+        self.around_seconds: float | None = 0.0
+        self.bytes_in: int | None = 0
+        self.bytes_out: int | None = 0
+
+    def _add(self, call: Call) -> None:
+        kernel, whole = call.kernel[1] - call.kernel[0], call.ended - call.began
+        self.calls += 1
+        self.kernel_seconds += kernel / 1e9
+        around = None if call.is_machine_code else (whole - kernel - call.measuring) / 1e9
+        self.around_seconds = _sum(self.around_seconds, around)
+        self.bytes_in = _sum(self.bytes_in, call.bytes_in)
+        self.bytes_out = _sum(self.bytes_out, call.bytes_out)
+
+    def _row(self) -> list[str]:
+        around, calls = self.around_seconds, max(self.calls, 1)
+        times = [self.kernel_seconds, around, self.kernel_seconds / calls, None if around is None else around / calls]
+        sizes = [self.bytes_in, self.bytes_out]
+        row = [self.name, self.op.signature.qualified_name, f"{self.calls:,}", *map(_spell_seconds, times)]
+        return [*row, *("?" if size is None else f"{size:,}" for size in sizes)]
+
+
+class Profile(Shown):
+    """What `profile` found: a table in a terminal and in a notebook, and a trace for Perfetto.
+
+    Attributes
+    ----------
+    nodes : tuple of NodeProfile
+        One per node that an op computes, in the order in which ONNX Runtime made them.
+    """
+
+    def __init__(self, session: InferenceSession) -> None:
+        self.nodes: tuple[NodeProfile, ...] = ()
+        self._calls: list[tuple[NodeProfile, Call]] = []
+        self._lock = threading.Lock()
+        # ONNX Runtime counts from here, by the clock that `time_ns` reads; 0 where it does not profile.
+        self._session_start = session.get_profiling_start_time_ns()
+        self._clock_difference = _clock_difference()
+        self._start = time_ns()
+
+    def save_trace(self, path: str | os.PathLike[str], beside: str | os.PathLike[str] | None = None) -> None:
+        """Write what happened as a Chrome trace, which https://ui.perfetto.dev and ``chrome://tracing`` open.
+
+        Each call is a slice with the kernel in it, on a track of its own per thread.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            The file to write.
+        beside : str or os.PathLike, optional
+            The file of ONNX Runtime's own profiler, whose events are taken over: ``session.end_profiling()`` of
+            the same session, made with ``SessionOptions.enable_profiling``.
+
+        Raises
+        ------
+        PyopsError
+            `beside` is given and the session was made without ``enable_profiling``, or is no such file.
+        OSError
+            It cannot be written; a file that was there before is unchanged.
+        """
+        events = self._events(self._session_start or self._start)
+        if beside is not None:
+            events = self._ort_events(Path(beside)) + events
+        write_text(path, json.dumps(events))
+
+    def _ort_events(self, path: Path) -> list[Any]:
+        if not self._session_start:
+            raise PyopsError(
+                "the session does not profile; make it with options = onnxruntime.SessionOptions(); "
+                "options.enable_profiling = True"
+            )
+        try:
+            events = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(events, list):
+                raise ValueError("expected a list of events")
+        except (OSError, ValueError) as error:
+            raise PyopsError(
+                f"{os.fspath(path)!r} is no file of ONNX Runtime's profiler ({error}); pass session.end_profiling()"
+            ) from error
+        return events
+
+    def _events(self, start: int) -> list[dict[str, Any]]:
+        process = os.getpid()
+        with self._lock:
+            calls = list(self._calls)
+        events: list[dict[str, Any]] = [
+            {
+                "ph": "M",
+                "name": "thread_name",
+                "pid": process,
+                "tid": _OUR_THREADS + thread,
+                "args": {"name": f"pyops in thread {thread}"},
+            }
+            for thread in sorted({call.thread for _, call in calls})
+        ]
+        for node, call in calls:
+            track = {"ph": "X", "cat": "pyops", "pid": process, "tid": _OUR_THREADS + call.thread}
+            args = {"op": str(node.op.signature), "bytes in": call.bytes_in, "bytes out": call.bytes_out}
+            args |= {"raised": call.raised} if call.raised else {}
+            slices = [(node.name or node.op.name, call.began, call.ended, args)]
+            if call.kernel[0] != call.kernel[1]:
+                slices.append((f"kernel {node.op.__name__}", *call.kernel, {"source": node.op.location}))
+            for name, began, ended, details in slices:
+                at = (began + self._clock_difference - start) / 1e3
+                events.append(track | {"name": name, "ts": at, "dur": (ended - began) / 1e3, "args": details})
+        return events
+
+    def _clock_for(self, name: str, op: AnyOp) -> NodeClock:
+        node = NodeProfile(name, op)
+        self.nodes += (node,)
+
+        def record(call: Call) -> None:
+            with self._lock:
+                node._add(call)
+                if len(self._calls) < _MOST_CALLS:
+                    self._calls.append((node, call))
+
+        return NodeClock(record)
+
+    def parts(self) -> list[Part]:
+        """The table of the nodes, and what it does not say."""
+        if not self.nodes:
+            return ["no node of the session is computed by a declared op"]
+        cut_off = sum(node.calls for node in self.nodes) > len(self._calls)
+        rows = [list(_HEADER), *(node._row() for node in self.nodes)]
+        return [rows, *([f"the trace has the first {_MOST_CALLS:,} calls"] if cut_off else [])]
+
+
+@contextmanager
+def profile(session: InferenceSession) -> Iterator[Profile]:
+    """Within it, the calls of a session's ops are timed; outside of it nothing is, nor costs anything.
+
+    Parameters
+    ----------
+    session : InferenceSession
+
+    Returns
+    -------
+    context manager of Profile
+        Which fills as the session runs, in whatever thread.
+
+    Raises
+    ------
+    PyopsError
+        `session` is no `pyops.InferenceSession`, or it is being profiled already.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx
+    >>> from numpy.typing import NDArray
+    >>> import pyops
+    >>> @pyops.onnx_op("profiling::Twice")
+    ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x + x
+    >>> session = pyops.InferenceSession(onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "profiling": 1]>
+    ... main (float[n] x) => (float[n] y) { y = profiling.Twice(x) }'''))
+    >>> with pyops.profile(session) as profile:
+    ...     _ = session.run(None, {"x": np.ones(3, np.float32)})
+    >>> [(node.op.name, node.calls, node.bytes_in, node.bytes_out) for node in profile.nodes]
+    [('Twice', 1, 12, 12)]
+    """
+    if not isinstance(session, InferenceSession):
+        raise PyopsError(
+            f"expected a pyops.InferenceSession, got {type(session).__qualname__}; sessions that others create are "
+            "ones too while pyops.install() is in force"
+        )
+    found = Profile(session)
+    with session._nodes.timed(found._clock_for):
+        yield found
+
+
+def _clock_difference() -> int:
+    """Nanoseconds from `perf_counter_ns` to `time_ns`, read with as little between them as may be."""
+    readings = [(perf_counter_ns(), time_ns(), perf_counter_ns()) for _ in range(10)]
+    before, now, after = min(readings, key=lambda reading: reading[2] - reading[0])
+    return now - (before + after) // 2
+
+
+def _sum(one: Any, other: Any) -> Any:
+    return None if one is None or other is None else one + other
+
+
+def _spell_seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    scale, unit = next(((s, u) for s, u in ((1, "s"), (1e3, "ms")) if seconds * s >= 1), (1e6, "µs"))
+    return f"{seconds * scale:.3g} {unit}" if seconds * scale < 1000 else f"{seconds * scale:,.0f} {unit}"

@@ -1,0 +1,128 @@
+"""An Op as an ``onnx.reference`` operator: models step by step, without ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import onnx
+from onnx.reference.op_run import OpRun
+
+from .._models import model, resolution
+from .._ops import adoption, plugins, registry
+from .._ops.builtin import ONNX_DOMAIN
+from .._ops.op import AnyOp, Op
+from .._schema import validation
+from .._schema.node import add_note, describe_node, linked_attributes, misfits, read_attributes
+from ..errors import ModelError
+
+
+def reference_ops(source: model.ModelSource | None = None) -> list[type[OpRun]]:
+    """The declared ops, for ``onnx.reference.ReferenceEvaluator(model, new_ops=pyops.reference_ops(model))``.
+
+    The model's opset import decides which version of an op runs. Functions declared with
+    onnxruntime-extensions' own ``onnx_op`` are among the ops.
+
+    Parameters
+    ----------
+    source : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram, optional
+        The model: installed plug-ins that it needs are imported. Without one, all are.
+
+    Returns
+    -------
+    list of onnx.reference.op_run.OpRun subclasses
+        One per domain and name. Evaluating one raises what the kernel raises, with a note that names the
+        node and its inputs; making an evaluator raises `ModelError` where the model and the op's declaration
+        disagree.
+
+    Raises
+    ------
+    PluginError
+        A plug-in that the model needs is broken.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx, pyops
+    >>> from numpy.typing import NDArray
+    >>> from onnx.reference import ReferenceEvaluator
+    >>> @pyops.onnx_op("evaluator::Twice")
+    ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x + x
+    >>> model = onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "evaluator": 1]>
+    ... main (float[n] x) => (float[n] y) { y = evaluator.Twice(x) }''')
+    >>> evaluator = ReferenceEvaluator(model, new_ops=pyops.reference_ops(model))
+    >>> evaluator.run(None, {"x": np.array([1.5], np.float32)})
+    [array([3.], dtype=float32)]
+    """
+    if source is None:
+        plugins.import_all()
+    else:
+        resolution.import_plugins(model.load(source))
+    found = {key: {op.version: op} for key, op in adoption.adopted_ops().items() if isinstance(op, Op)}
+    return [_node_class(*key, versions) for key, versions in (found | registry.all_versions()).items()]
+
+
+def _node_class(domain: str, name: str, versions: dict[int, AnyOp]) -> type[OpRun]:
+    members = {"op_domain": "" if domain == ONNX_DOMAIN else domain, "versions": versions, "__module__": __name__}
+    return type(name, (ReferenceNode,), members)
+
+
+class ReferenceNode(OpRun):
+    """A node that a declared op computes; each op has a subclass of its own, which bears its name."""
+
+    versions: ClassVar[dict[int, AnyOp]]
+
+    def __init__(self, onnx_node: onnx.NodeProto, run_params: dict[str, Any], schema: Any = None) -> None:
+        opset = run_params["opsets"][onnx_node.domain]
+        op = registry.choose(self.versions, opset)
+        if op is None:
+            raise ModelError(resolution.describe_missing(onnx_node.domain or ONNX_DOMAIN, onnx_node.op_type, opset))
+        for problem in misfits(onnx_node, op.signature):
+            raise ModelError(f"the model and the declared ops disagree: {problem}")
+        # OpRun makes every attribute of the node and of its schema one of its own, whatever they are called.
+        bare = onnx.NodeProto()
+        bare.CopyFrom(onnx_node)
+        bare.ClearField("attribute")
+        super().__init__(bare, run_params, onnx.defs.OpSchema(op.name, op.domain, op.version))
+        self.onnx_node = onnx_node
+        self.has_linked_attribute = bool(linked_attributes(onnx_node))
+        self._op = op
+
+    def run(self, *args: Any, linked_attributes: Any = None, context: Any = None, bindings: Any = None) -> Any:
+        """The node's outputs; None for those that it does not name.
+
+        Parameters
+        ----------
+        *args : numpy.ndarray
+            As the node's inputs.
+        linked_attributes : dict, optional
+            The attributes of the function that the node is in.
+        context, bindings
+            Of ONNX's own operators; not used.
+        """
+        # OpRun.run would hide a kernel's TypeError and AttributeError behind one of its own.
+        return self._run(*args, linked=linked_attributes or {})
+
+    def _run(self, *args: Any, linked: dict[str, Any]) -> tuple[Any, ...]:
+        # The evaluator keeps an output without a name under the empty one, which stands for absent inputs.
+        arrays = [value if name else None for name, value in zip(self.onnx_node.input, args, strict=True)]
+        while arrays and arrays[-1] is None:
+            arrays.pop()
+        signature, count = self._op.signature, len(self.onnx_node.output)
+        try:
+            result = self._op(*arrays, **self._attributes(linked))
+            outputs = result if signature.returns_tuple else (result,)
+            if len(outputs) != max(count, len(signature.outputs) - signature.outputs[-1].variadic):
+                raise validation.miscounted(signature, outputs, count)
+        except BaseException as error:  # an interrupt gets the note, too
+            add_note(error, describe_node(self.onnx_node.name, signature, arrays))
+            raise
+        return tuple(value if name else None for name, value in zip(self.onnx_node.output, outputs, strict=False))
+
+    def _attributes(self, linked: dict[str, Any]) -> dict[str, Any]:
+        values = read_attributes(self.onnx_node, self._op.signature)
+        for name, source in linked_attributes(self.onnx_node).items():
+            # One that the function's caller leaves out is absent here.
+            if linked.get(source) is not None and not self._op.signature.ignores(name):
+                values[name] = linked[source]
+        return values

@@ -1,0 +1,175 @@
+"""ONNX Runtime's refusal of a model, said in terms of the operators that it is about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._models.hosting import declared_name
+from .._models.model import Model, key_of
+from .._models.resolution import Resolution, describe_missing
+from .._ops.builtin import is_builtin
+from .._schema.dtypes import describe, dtype_name, from_type_str, spell_scalar
+from .._tables import printable
+from ..errors import EngineError, ModelError
+from .calls.type_choices import unsupported_types
+from .extensions.registry import PLACE_TYPE
+
+
+def explanations(message: str) -> list[str]:
+    """What is known about an error message of ONNX Runtime; empty where nothing is."""
+    old = [opset_too_old(match["name"], int(match["opset"])) for match in _OPSET_TOO_OLD.finditer(message)][:1]
+    found = [(re.search(pattern, message), text) for pattern, text in _EXPLANATIONS]
+    return old + [text.format(**match.groupdict()) for match, text in found if match]
+
+
+def opset_too_old(name: str, opset: int) -> str:
+    """What to say of an operator that ONNX's own domain does not have in this opset version."""
+    import onnx
+
+    if not onnx.defs.has(name):
+        return f"no version of ONNX has an operator {name}: a node of another domain must name that domain"
+    return (
+        f"{name} came into ONNX after opset {opset}, which the model imports; export it with opset_version="
+        f"{onnx.defs.get_schema(name).since_version} or a later one that this ONNX Runtime knows"
+    )
+
+
+_OPSET_TOO_OLD = re.compile(r"No Op registered for (?P<name>\w+) with domain_version of (?P<opset>\d+)")
+
+_EXPLANATIONS = (
+    (
+        r"Domain already set in registry",
+        "a library that the session options hold has operators in a domain in which ops are declared with pyops; "
+        'declare these in another domain, or use engine="extensions", which hosts them elsewhere',
+    ),
+    (
+        r"Conflicting with a registered kernel",
+        "where the session options hold one library twice (register_custom_ops_library), make new options",
+    ),
+    (
+        r"Failed to add kernel for (?P<name>\w+) (?P<domain>\S+) .*Conflicting with a registered kernel",
+        "{domain}::{name} was declared twice with onnxruntime_extensions.onnx_op, which cannot replace an operator; "
+        "restart Python, and declare it with @pyops.onnx_op, which can",
+    ),
+    (
+        r"Error (?P<node>Node.*?)'s input (?P<input>\d+) is marked single but has an empty",
+        "{node} leaves out its input {input}, which its operator requires; where the operator is yours, declare that "
+        "input as `X | None = None`",
+    ),
+    (
+        r"Could not find an implementation for (?P<name>\w+)\(\d+\) node with name '(?P<node>[^']*)'",
+        "this ONNX Runtime has no kernel of {name} for the types in this model (see the node {node!r}); use float32 "
+        "there, another execution provider, or take its place with a kernel of your own: "
+        '@onnx_op("ai.onnx::{name}", override=True)',
+    ),
+    (
+        r"Op \((?P<name>\w+)\) output arg \((?P<value>[^)]*)\) type inference failed",
+        "ONNX Runtime does not know the type of {value!r}, which {name} gives, nor looks for it in a function of the "
+        "model; add it to the model: model.graph.value_info.append(onnx.helper.make_tensor_value_info({value!r}, "
+        "onnx.TensorProto.FLOAT, None)), for float32",
+    ),
+    (
+        r"Unsupported model IR version: \d+, max supported IR version: (?P<newest>\d+)",
+        "the installed onnx writes models in a newer form than this ONNX Runtime reads; set model.ir_version = "
+        "{newest} before saving it",
+    ),
+    (
+        r"(?:Unable to find attribute |attribute with name: *'?)(?P<name>\w+)",
+        "a node lacks the attribute {name}, without which its operator has no kernel; where the operator is yours, "
+        "give the attribute a default",
+    ),
+    (
+        r"Type (?P<type>\w+) not supported by python customops api",
+        "onnxruntime_extensions.onnx_op has no {type}; declare the operator with @pyops.onnx_op instead",
+    ),
+)
+"""What to say where a pattern is found in a message; the text has the pattern's groups."""
+
+
+_LONGEST = 4000  # characters
+_LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a registered kernel")
+
+
+def explained(error: Exception, source: Model, resolution: Resolution, engine: str) -> BaseException:
+    """ONNX Runtime's refusal of a model, with the operators that it is about, where that can be told."""
+    is_twice = any(text in str(error) for text in _LIBRARY_TWICE)
+    if engine == "extensions" and is_twice:
+        twice = EngineError(
+            "the extensions engine registers onnxruntime-extensions' library itself, and a library that the options "
+            "hold already has the same domains; leave it out of the options, or register pyops.get_library_path() in "
+            f"new ones once the ops are declared ({error})"
+        )
+        twice.__cause__ = error
+        return twice
+    lines = [] if is_twice else _unknown_operators(source, resolution)
+    # The one op type by which ONNX Runtime knows all ops.
+    hosted_by = PLACE_TYPE if engine == "extensions" else None
+    lines += _mistyped_inputs(source, resolution, str(error), hosted_by)
+    if not lines:
+        lines += explanations(str(error))
+    lacking = "onnxruntime-extensions cannot carry" if engine == "extensions" else "custom operators cannot have"
+    for op in resolution.ops.values():
+        missing = ", ".join(unsupported_types(op.signature, engine))
+        if (hosted_by or op.name) in str(error) and (missing or not lines):
+            lines.append(f"{op.signature} is declared" + (f"; {lacking} {missing}" if missing else ""))
+    if not lines:
+        return error
+    explained = ModelError(listing(f"ONNX Runtime refuses the model ({error})", lines))
+    explained.__cause__ = error
+    return explained
+
+
+def listing(headline: str, lines: list[str]) -> str:
+    """A headline, and what is wrong in lines below it."""
+    return "\n".join(map(_readable, [f"{headline}:", *(f"  - {line}" for line in lines)]))
+
+
+def _readable(text: str) -> str:
+    """A text that somebody can read whatever names a model has, which must not command the terminal."""
+    text = printable(text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+
+
+def _unknown_operators(model: Model, resolution: Resolution) -> list[str]:
+    """One line for each operator that neither the model, nor ONNX Runtime, nor a declared op provides."""
+    known = model.functions() | resolution.ops.keys()
+    keys = {key_of(node): opset for node, opset in model.nodes()}
+    return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_builtin(*key)]
+
+
+def _mistyped_inputs(model: Model, resolution: Resolution, refusal: str, hosted_by: str | None) -> list[str]:
+    """What an op declares for the input whose type ONNX Runtime refuses, if that is what it says."""
+    refused = _MISTYPED.search(refusal)
+    if refused is None:
+        return []
+    lines: dict[str, None] = {}
+    for node, _ in model.nodes():
+        op = resolution.ops.get(key_of(node))
+        known_as = hosted_by or key_of(node)[1]
+        if op is None or known_as != declared_name(refused["op"]) or refused["value"] not in node.input:
+            continue
+        for item, value in zip(op.signature.parameters(len(node.input)), node.input, strict=True):
+            row = from_type_str(refused["type"])
+            if value == refused["value"] and (row is None or row.dtype not in item.type.dtypes):
+                given = dtype_name(row.dtype) if row else refused["type"]
+                lines[f"{op.signature.qualified_name}: input {item.name!r} is {given}; declared is {item.type}"] = None
+    return list(lines)
+
+
+_MISTYPED = re.compile(r"Type '(?P<type>[^']*)' of input parameter \((?P<value>[^)]*)\) of operator \((?P<op>[^)]*)\)")
+
+
+def note_mistyped(error: Exception, inputs: Sequence[Any], feed: Any) -> None:
+    """Add to ONNX Runtime's refusal of a feed which inputs have another type than the model's, and what to write."""
+    if not isinstance(feed, Mapping):
+        return
+    for item in inputs:
+        row, value = from_type_str(item.type), feed.get(item.name)
+        if row is None or row.dtype.kind == "O" or getattr(value, "dtype", row.dtype) == row.dtype:
+            continue
+        error.add_note(
+            f"input {item.name!r} is {describe(value)}; the model needs {dtype_name(row.dtype)}: "
+            f"np.asarray({item.name}, {spell_scalar(row.dtype)})"
+        )

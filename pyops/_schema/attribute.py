@@ -1,0 +1,177 @@
+"""An attribute of an operator: its kind, and its values as kernels get them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from .dtypes import describe, element_type, holds_str, native_dtype
+
+_INT64 = np.iinfo(np.int64)
+
+
+class AttributeKind(Enum):
+    """The kinds of ONNX attributes; the values are ``onnx.AttributeProto.AttributeType``."""
+
+    FLOAT = 1
+    INT = 2
+    STRING = 3
+    TENSOR = 4
+    FLOATS = 6
+    INTS = 7
+    STRINGS = 8
+
+    @property
+    def element(self) -> AttributeKind:
+        """The kind of one element of a list; the kind itself where it is no list."""
+        return AttributeKind[self.name.removesuffix("S")]
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute: a keyword-only parameter of the kernel.
+
+    Attributes
+    ----------
+    required : bool
+        A node without it is refused. Otherwise `default` stands in for it, None included.
+    boolean : bool
+        An ONNX int that the kernel gets as ``bool``.
+    choices : tuple
+        The values of a ``Literal``; empty where any value will do.
+    as_tuple : bool
+        A list that the kernel gets as ``tuple``, because it is annotated as one.
+    """
+
+    name: str
+    kind: AttributeKind
+    required: bool = True
+    default: Any = field(default=None, compare=False)
+    boolean: bool = False
+    choices: tuple[Any, ...] = ()
+    as_tuple: bool = False
+    # Arrays have no equality that dataclasses could use; this stands in for `default`.
+    _default_key: Any = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        default = self.default
+        key = (
+            (str(default.dtype), default.shape, default.tobytes()) if isinstance(default, np.ndarray) else repr(default)
+        )
+        object.__setattr__(self, "_default_key", key)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its value is a list (or tuple) of elements."""
+        return self.kind is not self.kind.element
+
+    @property
+    def spelling(self) -> str:
+        """The annotation that declares it, for messages."""
+        if self.choices:
+            return f"Literal[{', '.join(map(repr, self.choices))}]"
+        scalar = "bool" if self.boolean else _SPELLING[self.kind.element]
+        if not self.is_list:
+            return scalar
+        return f"tuple[{scalar}, ...]" if self.as_tuple else f"list[{scalar}]"
+
+    def __str__(self) -> str:
+        if self.required:
+            return f"{self.name}: {self.spelling}"
+        optional = " | None" if self.default is None else ""
+        return f"{self.name}: {self.spelling}{optional} = {_spell_value(self.default)}"
+
+    def convert(self, value: Any) -> Any:
+        """`value` as the kernel gets it on every road.
+
+        Returns
+        -------
+        int, float, str, bool, list, tuple or numpy.ndarray
+            A float is the nearest float32: ONNX attributes have no other precision.
+
+        Raises
+        ------
+        InputError
+            The value is of another kind, overflows int64 or float32, or is not among the choices.
+        """
+        if value is None and not self.required and self.default is None:
+            return None
+        if self.kind is AttributeKind.TENSOR:
+            converted: Any = self._tensor(value)
+        elif not self.is_list:
+            converted = self._scalar(value)
+        else:
+            if isinstance(value, (str, bytes, Mapping, Set)) or not isinstance(value, (Iterable, np.ndarray)):
+                raise self._refuse(value)
+            items = [self._scalar(item) for item in value]
+            converted = tuple(items) if self.as_tuple else items
+        if self.choices and converted not in self.choices:
+            raise InputError(f"attribute {self.name!r} is {value!r}; expected one of {self.spelling[8:-1]}")
+        return converted
+
+    def _tensor(self, value: Any) -> np.ndarray:
+        if not isinstance(value, (np.ndarray, np.generic)) or isinstance(value, np.ma.MaskedArray):
+            raise self._refuse(value)
+        tensor = np.array(value, native_dtype(value.dtype))
+        if element_type(tensor.dtype) is None or not holds_str(tensor):
+            raise InputError(f"attribute {self.name!r} is {describe(value)}, of which ONNX has no tensors")
+        tensor.flags.writeable = False
+        return tensor
+
+    def _scalar(self, value: Any) -> Any:
+        match self.kind.element:
+            case AttributeKind.INT if self.boolean:
+                if isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
+                    return bool(value)
+            case AttributeKind.INT:
+                if isinstance(value, (int, np.integer, np.bool_)):
+                    if not _INT64.min <= value <= _INT64.max:
+                        raise InputError(f"attribute {self.name!r} is {value}, which does not fit int64")
+                    return int(value)
+            case AttributeKind.FLOAT:
+                if isinstance(value, (int, float, np.integer, np.floating)):
+                    return self._float32(value)
+            case AttributeKind.STRING:
+                if isinstance(value, str):
+                    return str(value)
+        raise self._refuse(value)
+
+    def _float32(self, value: Any) -> float:
+        try:
+            with np.errstate(over="ignore"):
+                nearest = float(np.float32(value))
+        except OverflowError:  # an int beyond float64
+            nearest = math.inf
+        if math.isinf(nearest) and not (isinstance(value, (float, np.floating)) and math.isinf(value)):
+            raise InputError(
+                f"attribute {self.name!r} is {value}, which overflows float32, the only float ONNX attributes have; "
+                "declare it as a tensor attribute (np.ndarray) for double precision"
+            )
+        return nearest
+
+    def _refuse(self, value: Any) -> InputError:
+        return InputError(
+            f"attribute {self.name!r} is {value!r} ({describe(value)}); it is declared as {self.spelling}"
+        )
+
+
+def _spell_value(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        text = ", ".join(map(_spell_value, value))
+        return f"[{text}]" if isinstance(value, list) else f"({text},)" if len(value) == 1 else f"({text})"
+    # The shortest number that is nearest to this float32.
+    return str(np.float32(value)) if isinstance(value, float) else repr(value)
+
+
+_SPELLING = {
+    AttributeKind.FLOAT: "float",
+    AttributeKind.INT: "int",
+    AttributeKind.STRING: "str",
+    AttributeKind.TENSOR: "np.ndarray",
+}

@@ -1,0 +1,61 @@
+"""Which callables can be an operator's functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import DeclarationError
+from .signature import Signature
+
+
+def check_function(function: Any, op_type: str) -> None:
+    """Refuse what cannot be an operator's kernel because of what kind of callable it is.
+
+    Raises
+    ------
+    DeclarationError
+        It is no plain function with hints: a class, a coroutine function, a generator function, ...
+    """
+    name = getattr(function, "__qualname__", None)
+    problem = None
+    if not callable(function):
+        problem = f"{function!r} is not a function", "put @onnx_op on a function, under @staticmethod in a class"
+    elif isinstance(function, type):
+        problem = f"{name} is a class", "put @onnx_op on a function"
+    elif name is None or not isinstance(getattr(function, "__annotations__", None), dict):
+        problem = f"{function!r} has no signature with hints", "write a function with def that calls it"
+    elif inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        problem = f"{name} is an async function, and a kernel is called once and returns", "write def"
+    elif inspect.isgeneratorfunction(function):
+        problem = f"{name} yields, and a kernel is called once and returns", "return what it computes"
+    if problem:
+        raise DeclarationError(f"{op_type}: {problem[0]}; {problem[1]}")
+
+
+def check_parameters(function: Callable[..., Any], signature: Signature, takes_out: bool) -> None:
+    """Check that a second kernel or a shape function can be called like the declared function.
+
+    Parameters
+    ----------
+    takes_out : bool
+        It is called with `out`, too.
+
+    Raises
+    ------
+    DeclarationError
+        Its parameters cannot take the declared inputs and attributes, or `out`.
+    """
+    names = [attribute.name for attribute in signature.attributes] + ["out"] * takes_out
+    required = sum(not item.optional and not item.variadic for item in signature.inputs)
+    try:
+        bind = inspect.signature(function).bind
+        for count in (required, len(signature.inputs) + signature.is_variadic):
+            bind(*[None] * count, **dict.fromkeys(names))
+    except (TypeError, ValueError) as error:
+        name = getattr(function, "__qualname__", repr(function))
+        raise DeclarationError(
+            f"{signature.qualified_name}: {name} cannot be called like the declared function ({error}); give it the "
+            f"same parameters, hints may be left out: {signature}{', and out=None' if takes_out else ''}"
+        ) from None

@@ -1,0 +1,94 @@
+"""A model's node, held against the declaration of its op."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from .dtypes import describe
+from .signature import Signature
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def misfits(node: onnx.NodeProto, signature: Signature) -> Iterator[str]:
+    """What of a node does not match its op's declaration."""
+    first = repr(node.output[0]) if node.output else "nothing"
+    where = f"node {node.name!r}" if node.name else f"the node that gives {first}"
+    try:
+        inputs = list(node.input)
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        for item, name in zip(signature.parameters(len(inputs)), inputs, strict=True):
+            if not name and not item.optional:
+                raise InputError(f"input {item.name!r} is absent; {signature} requires it")
+        if len(node.output) > len(signature.outputs) and not signature.outputs[-1].variadic:
+            raise InputError(f"it has {len(node.output)} outputs; {signature} has {len(signature.outputs)}")
+        linked = linked_attributes(node)
+        unlinked = replace(signature, attributes=tuple(a for a in signature.attributes if a.name not in linked))
+        unknown = {name: None for name in linked if not (signature.attribute(name) or signature.ignores(name))}
+        unlinked.convert_attributes(read_attributes(node, signature) | unknown)
+    except InputError as error:
+        yield f"{where} ({signature.qualified_name}): {error}"
+
+
+def linked_attributes(node: onnx.NodeProto) -> dict[str, str]:
+    """The attributes whose values are those of attributes of the function that the node is in."""
+    return {proto.name: proto.ref_attr_name for proto in node.attribute if proto.ref_attr_name}
+
+
+def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any]:
+    """The attributes that the node has itself, without those that the op ignores.
+
+    Raises
+    ------
+    InputError
+        One is of another type than declared, or holds what is no such value.
+    """
+    import onnx
+
+    values = {}
+    for proto in node.attribute:
+        if proto.ref_attr_name or signature.ignores(proto.name):
+            continue
+        declared = signature.attribute(proto.name)
+        if declared is not None and proto.type != declared.kind.value:
+            kind = onnx.AttributeProto.AttributeType.Name(proto.type)
+            raise InputError(f"attribute {proto.name!r} is {kind} in the model; it is declared {declared.spelling}")
+        try:
+            values[proto.name] = _value(proto)
+        except Exception as error:  # whatever onnx raises for bytes that mean nothing
+            raise InputError(f"attribute {proto.name!r} is not read: {type(error).__name__}: {error}") from error
+        if any(b"\0" in item for item in proto.strings):
+            raise InputError(f"attribute {proto.name!r} holds a NUL character, at which ONNX Runtime cuts it off")
+    return values
+
+
+def _value(proto: onnx.AttributeProto) -> Any:
+    import onnx
+
+    value = onnx.helper.get_attribute_value(proto)
+    if proto.type == onnx.AttributeProto.STRING:
+        return value.decode()
+    if proto.type == onnx.AttributeProto.STRINGS:
+        return [item.decode() for item in value]
+    return onnx.numpy_helper.to_array(value) if proto.type == onnx.AttributeProto.TENSOR else value
+
+
+def describe_node(name: str, signature: Signature, arrays: Sequence[Any] = ()) -> str:
+    """A node, and its inputs where they are given, for the note that an exception gets."""
+    where = f"in {f'node {name!r}' if name else 'a node without a name'} ({signature.qualified_name})"
+    declared = signature.parameters(len(arrays)) if arrays else ()
+    inputs = ", ".join(f"{item.name}: {describe(array)}" for item, array in zip(declared, arrays, strict=True))
+    return f"{where}, inputs {inputs}" if inputs else where
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Give an exception a note that it does not have yet, if it lets itself be changed."""
+    with contextlib.suppress(Exception):
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)

@@ -1,0 +1,178 @@
+"""The type parameter that the hint of a tensor stands for."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections import abc
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from ..errors import InputError
+from .attribute import Attribute, AttributeKind
+from .dtypes import DType, element_type, expand, spell_scalar
+from .hints import HintError, is_array, plain, scalar_of, spell, strip_none, union_members
+from .signature import TypeParameter
+
+
+def type_parameter(hint: Any, own_name: str) -> TypeParameter:
+    """The type parameter behind ``NDArray[...]``.
+
+    Parameters
+    ----------
+    own_name : str
+        What it is called where it is this hint's alone, which an abstract class is.
+
+    Raises
+    ------
+    HintError
+        The hint is no ``NDArray[...]``, or ONNX lacks its element type.
+    """
+    if not is_array(hint):
+        raise _no_tensor(hint)
+    scalar = scalar_of(hint)
+    if scalar is None or scalar is Any:
+        raise _says_no_type("NDArray[Any]" if scalar is Any else "np.ndarray")
+    if isinstance(scalar, TypeVar):
+        return TypeParameter(scalar.__name__, _variable_dtypes(scalar))
+    if len(union_members(scalar)) > 1:
+        raise HintError(f"{spell(scalar)} is no element type", f"use {_variable(union_members(scalar))} and NDArray[T]")
+    dtypes = _dtypes(scalar)
+    row = element_type(dtypes[0])
+    return TypeParameter(row.type_str if row and len(dtypes) == 1 else own_name, dtypes)
+
+
+def is_abstract(hint: Any) -> bool:
+    """Whether ``NDArray[...]`` holds an abstract class, which is a type of its own each time."""
+    return is_array(hint) and _count(scalar_of(hint)) > 1
+
+
+def _count(scalar: Any) -> int:
+    """How many element types a NumPy class contains; 0 for anything else."""
+    return len(expand(scalar)) if isinstance(scalar, type) and issubclass(scalar, np.generic) else 0
+
+
+def _variable_dtypes(variable: TypeVar) -> tuple[DType, ...]:
+    members = variable.__constraints__ or union_members(plain(variable.__bound__))
+    if members == (None,):
+        raise HintError(
+            f"the TypeVar {variable.__name__} allows any type",
+            f"constrain it: {_variable((np.float32, np.float64), variable.__name__)}",
+        )
+    try:
+        # A dict keeps the order in which they are written, and each one once.
+        return tuple(dict.fromkeys(dtype for member in members for dtype in _dtypes(plain(member))))
+    except HintError as mistake:
+        raise HintError(f"in the TypeVar {variable.__name__}, {mistake.problem}", mistake.fix) from None
+
+
+def _dtypes(scalar: Any) -> tuple[DType, ...]:
+    if not isinstance(scalar, type):
+        raise HintError(f"{spell(scalar)} is no element type", "write a NumPy scalar type such as np.float32")
+    # ml_dtypes' types derive from np.generic as well.
+    if not issubclass(scalar, np.generic):
+        raise HintError(f"{spell(scalar)} is no NumPy type", f"write {_numpy_name(scalar)}")
+    dtypes = expand(scalar)
+    if not dtypes:
+        raise HintError(f"ONNX has no element type for {spell(scalar)}", "use one that ONNX has, such as float64")
+    return dtypes
+
+
+def _numpy_name(scalar: type[Any]) -> str:
+    names = {float: "np.float32 or np.float64", int: "np.int64", bool: "np.bool_", str: "np.str_", object: "np.str_"}
+    return names.get(scalar, "a NumPy scalar type such as np.float32")
+
+
+def _no_tensor(hint: Any) -> HintError:
+    if hint is np.ndarray:
+        return _says_no_type("np.ndarray")
+    members = tuple(map(plain, hint.__constraints__ if isinstance(hint, TypeVar) else union_members(hint)))
+    if len(members) > 1 and all(map(is_array, members)):
+        variable = _variable([scalar_of(member) for member in members])
+        return HintError(f"{spell(hint)} is no tensor type", f"put the types inside: {variable} and NDArray[T]")
+    return HintError(
+        f"{spell(hint)} is not a tensor type",
+        "annotate inputs as NDArray[...], outputs as that or a tuple or NamedTuple of them; attributes go after `*`",
+    )
+
+
+def _says_no_type(spelled: str) -> HintError:
+    return HintError(
+        f"{spelled} says no element type", "write NDArray[np.float32], or NDArray[np.generic] for an input of any type"
+    )
+
+
+def _variable(members: Any, name: str = "T") -> str:
+    scalars = [spell_scalar(member) if _count(member) == 1 else spell(member) for member in members]
+    return f'{name} = TypeVar("{name}", {", ".join(scalars)})'
+
+
+ATTRIBUTE_HINTS = "int, float, str, bool, list[int], list[float], list[str], Literal[...] or np.ndarray"
+
+_LISTS = {list, tuple, abc.Sequence}
+_SCALARS = {
+    bool: AttributeKind.INT,
+    int: AttributeKind.INT,
+    float: AttributeKind.FLOAT,
+    str: AttributeKind.STRING,
+}
+_PLURAL = {kind.element: kind for kind in AttributeKind if kind is not kind.element}
+
+
+def read_attribute(name: str, hint: Any, default: Any) -> Attribute:
+    """The attribute behind a parameter.
+
+    Parameters
+    ----------
+    default : object
+        ``inspect.Parameter.empty`` where there is none.
+
+    Raises
+    ------
+    HintError
+        ONNX has no such attribute, or the default is not of its type.
+    """
+    required = default is inspect.Parameter.empty
+    inner, nullable = strip_none(hint)
+    kind, options = _attribute_kind(inner)
+    if required and nullable:
+        raise HintError("an attribute that may be None needs a default", f"write {spell(inner)} | None = None")
+    if default is None and not nullable:
+        raise HintError("None is not of its type", f"write {spell(inner)} | None = None")
+    if nullable and default is not None:
+        raise HintError(
+            "an absent attribute takes the default, so that None could never be told from it",
+            f"write {spell(inner)} = {default!r} or {spell(inner)} | None = None",
+        )
+    attribute = Attribute(name, kind, required, **options)
+    try:
+        for choice in attribute.choices:
+            attribute.convert(choice)
+        if not required and default is not None:
+            attribute = Attribute(name, kind, required, attribute.convert(default), **options)
+    except InputError as error:
+        raise HintError(f"its hint and its default do not fit: {error}", "change the default or the hint") from None
+    return attribute
+
+
+def _attribute_kind(hint: Any) -> tuple[AttributeKind, dict[str, Any]]:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is np.ndarray:
+        return AttributeKind.TENSOR, {}
+    if isinstance(hint, type) and hint in _SCALARS:
+        return _SCALARS[hint], {"boolean": hint is bool}
+    # A Literal of floats is none in typing, and ONNX would round its values.
+    if origin is Literal and {type(arg) for arg in args} in ({int}, {str}, {bool}):
+        scalar = type(args[0])
+        return _SCALARS[scalar], {"boolean": scalar is bool, "choices": args}
+    if origin in _LISTS and args and args[0] in (int, float, str):
+        if origin is not tuple or args[1:] == (Ellipsis,):
+            return _PLURAL[_SCALARS[args[0]]], {"as_tuple": origin is tuple}
+        raise HintError("a list attribute has any length", f"write tuple[{spell(args[0])}, ...]")
+    if is_array(hint):
+        raise HintError(
+            "a keyword-only parameter is an attribute",
+            "write np.ndarray for a tensor attribute, or put it before `*` for an input",
+        )
+    raise HintError(f"{spell(hint)} is no attribute type of ONNX", f"use {ATTRIBUTE_HINTS}")

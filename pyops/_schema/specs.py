@@ -1,0 +1,245 @@
+"""Shape functions: specs in, specs out.
+
+One function serves torch's fake tensors, ONNX shape inference and ONNX Runtime's. It sees each
+input as a `Spec`, whose dimensions are ints where they are known, and symbols where they are not.
+
+Examples
+--------
+>>> import numpy as np, pyops
+>>> from numpy.typing import NDArray
+>>> @pyops.onnx_op("shapes::Pairs")
+... def pairs(x: NDArray[np.float32]) -> NDArray[np.float32]:
+...     return x.reshape(-1, 2)
+>>> @pairs.register_shape_inference
+... def _(x):
+...     return x.like(shape=(x.shape[0] // 2, 2))
+>>> n = pyops.shapes.SymbolicDim("n")
+>>> print(*pairs.infer_shapes(pyops.shapes.Spec((n,), np.float32)))
+float32[n//2, 2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..errors import ShapeInferenceError, UnknownSizeError
+from .dtypes import DType, dtype_name, native_dtype, spell_shape
+
+Dim = Any
+"""An int, a `SymbolicDim`, or another library's symbolic int (``torch.SymInt``)."""
+
+
+class SymbolicDim:
+    """A dimension that a model names instead of giving its size, or an expression of such names.
+
+    A shape function finds them in the shapes of its inputs; a test makes them. Arithmetic gives
+    expressions (``2*batch``). Comparing sizes raises, since the size is known at run time only; ``==``
+    compares the expressions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> batch = SymbolicDim("batch")
+    >>> print(Spec((2 * batch, 3), np.float32))
+    float32[2*batch, 3]
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SymbolicDim) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def _combine(self, operator: str, left: Dim, right: Dim) -> SymbolicDim:
+        if isinstance(left, RuntimeDim) or isinstance(right, RuntimeDim):
+            return RuntimeDim()
+        return SymbolicDim(f"{_term(left)}{operator}{_term(right)}")
+
+    def __add__(self, other: Dim) -> Dim:
+        return self if other == 0 else self._combine("+", self, other)
+
+    def __radd__(self, other: Dim) -> Dim:
+        return self if other == 0 else self._combine("+", other, self)
+
+    def __sub__(self, other: Dim) -> Dim:
+        return 0 if self == other else self if other == 0 else self._combine("-", self, other)
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return self._combine("-", other, self)
+
+    def __mul__(self, other: Dim) -> Dim:
+        return self if other == 1 else 0 if other == 0 else self._combine("*", self, other)
+
+    def __rmul__(self, other: Dim) -> Dim:
+        return self if other == 1 else 0 if other == 0 else self._combine("*", other, self)
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return self if other == 1 else self._combine("//", self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return self._combine("//", other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return 0 if other == 1 else self._combine("%", self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return self._combine("%", other, self)
+
+    def __neg__(self) -> Dim:
+        return 0 - self
+
+    def _fraction(self, other: Dim) -> Dim:
+        raise ShapeInferenceError(f"dimension {self} is divided with /, which gives no int; divide with //")
+
+    __truediv__ = __rtruediv__ = _fraction
+
+    def _unknown(self, *_: object) -> bool:
+        raise UnknownSizeError(
+            f"the size of dimension {self} is known at run time only; a shape function that needs it "
+            "can test isinstance(dim, int) first, and return pyops.shapes.new_dim() otherwise"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = _unknown
+
+
+class RuntimeDim(SymbolicDim):
+    """A dimension that only the kernel's result tells, equal to nothing but itself."""
+
+    def __init__(self) -> None:
+        super().__init__("?")
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+def _dim(dim: Dim) -> Dim:
+    if isinstance(dim, (bool, np.bool_, float, np.floating, str)) or dim is None:
+        fixes = {
+            float: "divide with //",
+            str: f"in a shape function take symbols from the inputs' shapes, in a test write SymbolicDim({dim!r})",
+        }
+        fix = fixes.get(type(dim), "use an int")
+        raise ShapeInferenceError(f"a dimension is {dim!r}; {fix}, or pyops.shapes.new_dim() where it is not known")
+    if isinstance(dim, np.integer):  # as from np.prod
+        dim = int(dim)
+    if isinstance(dim, int) and dim < 0:
+        raise ShapeInferenceError(f"a dimension is {dim}; sizes start at 0, and -1 has no meaning here")
+    return dim
+
+
+def _term(dim: Dim) -> str:
+    text = str(dim)
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+
+def new_dim() -> Dim:
+    """A dimension whose size is known only once the kernel has run (as for ``np.unique``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> print(Spec((4,), np.float32).like(shape=(new_dim(), 2)))
+    float32[?, 2]
+    """
+    return RuntimeDim()
+
+
+@dataclass(frozen=True, init=False)
+class Spec:
+    """What is known of a tensor before it exists.
+
+    Attributes
+    ----------
+    shape : tuple
+        Per dimension an int, or a symbol where the size is not known yet.
+    dtype : numpy.dtype
+        As kernels see it: ``object`` for strings, which may be given as ``np.str_``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = Spec((2, 3), np.float32)
+    >>> print(x.like(shape=(*x.shape, 4), dtype=np.int64))
+    int64[2, 3, 4]
+    """
+
+    shape: tuple[Dim, ...]
+    dtype: DType
+
+    def __init__(self, shape: Iterable[Dim], dtype: DTypeLike) -> None:
+        object.__setattr__(self, "shape", tuple(map(_dim, shape)))
+        object.__setattr__(self, "dtype", native_dtype(dtype))
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def like(self, shape: Sequence[Dim] | None = None, dtype: DTypeLike | None = None) -> Spec:
+        """A copy of this spec with another shape, another dtype, or both.
+
+        Raises
+        ------
+        ShapeInferenceError
+            The shape is no sequence of dimensions.
+        """
+        if shape is not None and (not isinstance(shape, Iterable) or isinstance(shape, str)):
+            raise ShapeInferenceError(f"like() got shape={shape!r}; a shape is a tuple, such as (n, 3)")
+        return Spec(self.shape if shape is None else shape, self.dtype if dtype is None else dtype)
+
+    def __str__(self) -> str:
+        return f"{dtype_name(self.dtype)}{spell_shape(self.shape)}"
+
+
+def broadcast(*specs: Spec) -> tuple[Dim, ...]:
+    """The shape that NumPy broadcasts these specs to.
+
+    Where one size is a number and the other a symbol, the number wins unless it is 1, as in ONNX's
+    own shape inference.
+
+    Raises
+    ------
+    ShapeInferenceError
+        The shapes do not broadcast.
+
+    Examples
+    --------
+    >>> a, b = Spec((4, 1), np.dtype("f4")), Spec((3,), np.dtype("f4"))
+    >>> broadcast(a, b)
+    (4, 3)
+    """
+    result: list[Dim] = []
+    for axis in range(-max((spec.ndim for spec in specs), default=0), 0):
+        dims = [spec.shape[axis] for spec in specs if spec.ndim >= -axis]
+        size = dims[0]
+        for dim in dims[1:]:
+            size = _broadcast_dim(size, dim, specs)
+        result.append(size)
+    return tuple(result)
+
+
+def _broadcast_dim(a: Dim, b: Dim, specs: Sequence[Spec]) -> Dim:
+    if isinstance(a, int) and a == 1:
+        return b
+    if isinstance(b, int) and b == 1:
+        return a
+    if isinstance(a, int) and isinstance(b, int):
+        if a != b:
+            raise ShapeInferenceError(f"{', '.join(map(str, specs))} do not broadcast: {a} against {b}")
+        return a
+    if isinstance(a, int) or isinstance(b, int):
+        return a if isinstance(a, int) else b
+    return a if a == b else new_dim()

@@ -1,0 +1,260 @@
+"""One call of a kernel: arguments checked, the function run, its outputs checked.
+
+Every engine goes through here, so that a kernel behaves the same wherever it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, OutputError
+from .devices import is_cupy
+from .dtypes import STRING, DType, describe, dtype_name, element_type, holds_str, spell_scalar, spell_shape
+from .signature import Input, Output, Signature
+
+
+def split_arguments(
+    signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Inputs and attributes of a plain call; inputs may be passed by name, as in Python.
+
+    Raises
+    ------
+    InputError
+        An input is passed twice, is no array, or has an element type that is not declared; or an
+        attribute is unknown, missing or of another type.
+    """
+    arrays = list(args)
+    attributes = dict(kwargs)
+    if signature.takes_out and attributes.pop("out", None) is not None:
+        raise InputError(
+            f"{signature.qualified_name} got out=, which is for ONNX Runtime's own buffers; take what the call returns"
+        )
+    for position, item in enumerate(signature.inputs):
+        if item.name not in attributes or item.variadic:
+            continue
+        if position < len(arrays):
+            raise InputError(f"{signature.qualified_name} got input {item.name!r} twice")
+        arrays += [None] * (position - len(arrays)) + [attributes.pop(item.name)]
+    declared = signature.parameters(len(arrays))
+    arrays = [_as_array(signature, item, value) for item, value in zip(declared, arrays, strict=True)]
+    return arrays, signature.convert_attributes(attributes)
+
+
+def _as_array(signature: Signature, item: Input, value: Any) -> Any:
+    value = _plain(value)
+    if value is not None and not isinstance(getattr(value, "dtype", None), np.dtype):
+        of_torch = type(value).__module__.partition(".")[0] == "torch"
+        hint = '; for tensors, and in models: exporters.custom_op(op, "ns::name")' if of_torch else ""
+        raise InputError(
+            f"{signature.qualified_name}: input {item.name!r} is {describe(value)}; pass an array, for example "
+            f"np.asarray({item.name}, {spell_scalar(item.type.dtypes[0])}){hint}"
+        )
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(
+            f"{signature.qualified_name}: input {item.name!r} is a masked array; ONNX has no masks, pass "
+            f"{item.name}.filled(...)"
+        )
+    if isinstance(value, np.ndarray) and value.dtype.kind in "UT":
+        value = value.astype(STRING)
+    if isinstance(value, np.ndarray) and not holds_str(value):
+        raise InputError(
+            f"{signature.qualified_name}: input {item.name!r} is an object array that does not hold str alone; pass "
+            f"{item.name}.astype(str), or numbers as an array of numbers"
+        )
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's own array of its scalars and subclasses, and of what else has a dtype of NumPy, as pandas' columns do."""
+    has_dtype = isinstance(getattr(value, "dtype", None), np.dtype)
+    is_own = isinstance(value, np.ma.MaskedArray) or is_cupy(value)
+    return np.asarray(value) if has_dtype and not is_own else value
+
+
+def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple[DType | None, ...]:
+    """The dtype of each declared output, given those of the actual inputs (None: absent).
+
+    It is None for outputs of types that may differ from each other.
+
+    Raises
+    ------
+    InputError
+        An input's dtype is not declared, one that is required is absent, or inputs that share a
+        type parameter differ.
+    """
+    bound: dict[str, tuple[str, DType]] = {}
+    for item, dtype in zip(signature.parameters(len(inputs)), inputs, strict=True):
+        if dtype is None:
+            if not item.optional:
+                raise InputError(f"{signature.qualified_name}: input {item.name!r} is None; it is not optional")
+            continue
+        if dtype not in item.type.dtypes:
+            raise InputError(
+                f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)}; declared is {item.type}"
+            )
+        if not item.homogeneous:
+            continue
+        first, known = bound.setdefault(item.type.name, (item.name, dtype))
+        if known != dtype:
+            raise InputError(
+                f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)} and {first!r} is "
+                f"{dtype_name(known)}; both are declared {item.type.name}, which is one type per call"
+            )
+    dtypes: list[DType | None] = []
+    for output in signature.outputs:
+        if not output.homogeneous:
+            dtypes.append(None)
+            continue
+        if len(output.type.dtypes) > 1 and output.type.name not in bound:
+            raise InputError(
+                f"{signature.qualified_name}: no input that is present tells the type of output {output.name!r}"
+            )
+        dtypes.append(bound[output.type.name][1] if len(output.type.dtypes) > 1 else output.type.dtypes[0])
+    return tuple(dtypes)
+
+
+def call(
+    signature: Signature, function: Callable[..., Any], arrays: Sequence[Any], attributes: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Run a kernel on plain arrays.
+
+    Parameters
+    ----------
+    arrays : sequence
+        One per input, None where absent. The kernel gets read-only views of them.
+    attributes : mapping
+        As `Signature.convert_attributes` returns them.
+
+    Returns
+    -------
+    tuple of arrays
+        One per output, each of its declared dtype.
+    """
+    dtypes = output_dtypes(signature, [None if array is None else array.dtype for array in arrays])
+    outputs = check_outputs(signature, dtypes, function(*map(_read_only, arrays), **attributes))
+    owned = map(_own, outputs)
+    return type(outputs)(*owned) if hasattr(outputs, "_fields") else tuple(owned)
+
+
+def _own(output: Any) -> Any:
+    # A view of an input, which is the caller's own memory, is read-only like it.
+    return output.copy() if isinstance(output, np.ndarray) and not output.flags.writeable else output
+
+
+def _read_only(array: Any) -> Any:
+    if not isinstance(array, np.ndarray):
+        return array
+    # As in a session, where kernels get plain arrays: np.matrix multiplies otherwise.
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
+
+
+def check_outputs(signature: Signature, dtypes: Sequence[DType | None], result: Any) -> tuple[Any, ...]:
+    """What a kernel returned, as one array per output.
+
+    Raises
+    ------
+    OutputError
+        It is not what is declared: another type, dtype or count.
+    """
+    if not signature.returns_tuple:
+        if type(result) is np.ndarray and result.dtype is dtypes[0] and dtypes[0] is not STRING:
+            return (result,)
+        return (_check_output(signature, 0, dtypes[0], result),)
+    if not isinstance(result, tuple):
+        raise OutputError(
+            f"{signature.qualified_name} is declared to return a tuple of {len(dtypes)} arrays and returned "
+            f"{describe(result)}; write return {', '.join(item.name for item in signature.outputs)}"
+        )
+    if not signature.has_outputs(len(result)):
+        raise OutputError(
+            f"{signature.qualified_name} is declared to return {len(dtypes)} arrays and returned {len(result)}; "
+            "return as many as the return type names"
+        )
+    checked = (_check_output(signature, i, dtypes[min(i, len(dtypes) - 1)], value) for i, value in enumerate(result))
+    return type(result)(*checked) if hasattr(result, "_fields") else tuple(checked)
+
+
+def miscounted(signature: Signature, outputs: Sequence[Any], count: int) -> OutputError:
+    """What to raise where a variadic op returned other than the `count` outputs that its node has."""
+    return OutputError(
+        f"{signature.qualified_name} returned {len(outputs)} arrays; the model's node has {count} outputs"
+    )
+
+
+def check_shapes(
+    signature: Signature, shapes: Sequence[tuple[int | None, ...]], outputs: Sequence[Any], inputs: Sequence[Any]
+) -> None:
+    """Hold outputs against the shapes that the op's shape function gave; None is any size.
+
+    Raises
+    ------
+    OutputError
+        A shape or the number of outputs differs.
+    """
+    given = [output.shape for output in outputs]
+    if given == list(shapes) or (len(given) == len(shapes) and all(map(_fits, given, shapes))):
+        return
+    raise OutputError(
+        f"{signature.qualified_name}: for inputs {', '.join(map(describe, inputs))} the kernel returned shapes "
+        f"{_spell_shapes(given)} and the shape function gives {_spell_shapes(shapes)}; one of the two is wrong"
+    )
+
+
+def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(expected) and all(b in (a, None) for a, b in zip(shape, expected, strict=True))
+
+
+def _spell_shapes(shapes: Sequence[tuple[int | None, ...]]) -> str:
+    return ", ".join(map(spell_shape, shapes))
+
+
+def _check_output(signature: Signature, index: int, dtype: DType | None, value: Any) -> Any:
+    output = signature.output(index)
+    if dtype is None:
+        dtype = _own_dtype(output, value)
+    if type(value) is np.ndarray and value.dtype == dtype and dtype is not STRING:
+        return value
+    declared = f"{signature.qualified_name}: {output.name!r} is declared {dtype_name(dtype)}"
+    if isinstance(value, np.ma.MaskedArray):
+        raise OutputError(f"{declared} and is a masked array; ONNX has no masks, return value.filled(...)")
+    value = _plain(value)
+    # An array of NumPy or CuPy; torch and others have dtypes of their own.
+    if not isinstance(getattr(value, "dtype", None), np.dtype) or not hasattr(value, "shape"):
+        fix = f"return np.asarray(result, {spell_scalar(dtype)})"
+        if value is None:
+            fix = "return an array"
+        elif isinstance(value, tuple):
+            fix = "return one array, or declare -> tuple[...]"
+        raise OutputError(f"{declared} and the kernel returned {describe(value)}; {fix}")
+    if dtype is STRING:
+        return _check_strings(declared, value)
+    if value.dtype != dtype:
+        known = element_type(value.dtype)
+        hint = "" if known is None or known.dtype == dtype else f", or declare it NDArray[{spell_scalar(value.dtype)}]"
+        raise OutputError(
+            f"{declared} and the kernel returned {describe(value)}; return result.astype({spell_scalar(dtype)}){hint}"
+        )
+    return value
+
+
+def _own_dtype(output: Output, value: Any) -> DType:
+    """What an output that may have any of several types is held against: its own, if it is among them."""
+    row = element_type(value.dtype) if isinstance(getattr(value, "dtype", None), np.dtype) else None
+    return row.dtype if row and row.dtype in output.type.dtypes else output.type.dtypes[0]
+
+
+def _check_strings(declared: str, value: Any) -> Any:
+    if value.dtype.kind not in "UT" and value.dtype != STRING:
+        raise OutputError(f"{declared} and the kernel returned {describe(value)}; return an array of str")
+    if value.dtype is not STRING:  # a pickled dtype, or one with metadata, is equal and not the same
+        value = value.astype(STRING)
+    for item in value.flat:
+        if not isinstance(item, str):
+            raise OutputError(f"{declared} and the kernel returned an array that holds {describe(item)}; return str")
+    return value

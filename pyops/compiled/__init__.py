@@ -1,1 +1,0 @@
-"""Kernels that numba compiles, for ONNX Runtime to call without the interpreter."""

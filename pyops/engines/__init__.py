@@ -1,1 +1,0 @@
-"""How ONNX Runtime calls an Op."""

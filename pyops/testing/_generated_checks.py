@@ -1,0 +1,66 @@
+"""Checks of samples that hypothesis makes up."""
+
+from __future__ import annotations
+
+from ..errors import MissingDependencyError
+from ._case import NO_HYPOTHESIS, Case, NotRun, quiet, spell_error
+from ._engines import Engine, make_session, why_not
+from ._sample import Sample
+
+
+def generated(case: Case) -> str:
+    """For inputs and attributes made up from the signature, sessions give what the plain call gives."""
+    if not case.generate:
+        raise NotRun("no generated inputs are asked for; generate=100 is a hundred of them")
+    try:
+        from hypothesis import HealthCheck, Phase, given, settings
+    except ImportError as error:
+        raise MissingDependencyError(NO_HYPOTHESIS) from error
+    from .strategies import samples
+
+    failing: list[Sample] = []
+    refusals: list[Exception] = []
+    tried = 0
+
+    @settings(
+        max_examples=case.generate,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        derandomize=True,
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(samples(case.op))
+    def hold(sample: Sample) -> None:
+        nonlocal tried
+        tried += 1
+        failing[:] = [sample]
+        if (refusal := _refusal(case, sample)) is not None:
+            refusals.append(refusal)
+
+    try:
+        hold()
+    except Exception as error:  # of any of the checks
+        raise AssertionError(f"for {failing[0]}: {spell_error(error)}") from error
+    if len(refusals) == tried:
+        raise NotRun(
+            f"the kernel refuses all {tried} samples that are made up, the last one by {spell_error(refusals[-1])}"
+        )
+    return f"{tried} samples, of which the kernel refuses {len(refusals)}"
+
+
+def _refusal(case: Case, sample: Sample) -> Exception | None:
+    """With what the kernel refuses a sample; None where it takes it, and a session gives the same."""
+    other = Case(sample, rtol=case.rtol, atol=case.atol)
+    made = other.vary("made up", other.arrays)
+    if made.outputs is None:
+        return made.refusal
+    other.hold_shapes(made)
+    if made.outputs:
+        engine: Engine = "reference" if why_not("native", other) else "native"
+        with quiet():
+            session = make_session(sample.returns(*made.outputs).model(), engine)
+            actual = session.run(None, sample.feed)
+        other.compare(actual, made.outputs, f"in a session of the {engine} engine")
+    return None

@@ -1,0 +1,127 @@
+"""What checks found, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, overload
+
+from .._tables import Part, Shown
+from ..errors import PyopsError
+
+Status = Literal["passed", "failed", "not run"]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What one check found.
+
+    Attributes
+    ----------
+    name : str
+        The check's.
+    status : {"passed", "failed", "not run"}
+    reason : str
+        What is wrong, or why it is not run; of one that passed, what else there is to know.
+    error : BaseException or None
+        What a failed check raised; a kernel's own exception is it, or its cause.
+
+    Examples
+    --------
+    >>> import numpy as np, pyops
+    >>> from pyops.kernels.cumulative import cumprod
+    >>> pyops.testing.check(cumprod, np.ones(3), dim=0, checks="outputs")["outputs"]
+    CheckResult(name='outputs', status='passed', reason='', error=None)
+    """
+
+    name: str
+    status: Status
+    reason: str = ""
+    error: BaseException | None = None
+
+
+class CheckReport(Shown, Sequence[CheckResult]):
+    """The results of all checks, readable in a terminal and in a notebook.
+
+    ``report["thread_safe"]`` is the result of one of them.
+
+    Attributes
+    ----------
+    subject : str
+        The call that was checked.
+
+    Examples
+    --------
+    >>> import numpy as np, pyops
+    >>> from pyops.kernels.cumulative import cumprod
+    >>> report = pyops.testing.check(cumprod, np.ones(3), dim=0, checks=["outputs", "repeatable"])
+    >>> report.ok, report.subject, [result.name for result in report]
+    (True, 'Cumprod(float64[3], dim=0)', ['outputs', 'repeatable'])
+    """
+
+    def __init__(self, subject: str, results: Iterable[CheckResult]) -> None:
+        self.subject = subject
+        self._results = tuple(results)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check failed."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[CheckResult, ...]:
+        """The results of the checks that failed."""
+        return tuple(result for result in self if result.status == "failed")
+
+    @overload
+    def __getitem__(self, key: int | str) -> CheckResult: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[CheckResult]: ...
+    def __getitem__(self, key: int | str | slice) -> CheckResult | Sequence[CheckResult]:
+        if not isinstance(key, str):
+            return self._results[key]
+        named: Mapping[str, CheckResult] = {result.name: result for result in self._results}
+        if key not in named:
+            raise KeyError(f"no check called {key!r} was asked for; there are: {', '.join(named)}")
+        return named[key]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def parts(self) -> list[Part]:
+        """How many checks passed and failed, and the table of all."""
+        counts = {status: sum(result.status == status for result in self) for status in ("failed", "passed", "not run")}
+        counted = ", ".join(f"{count} {status}" for status, count in counts.items() if count or status != "failed")
+        rows = [(result.name, _spell(result), result.reason) for result in self]
+        return [f"{self.subject}: {counted}", [("check", "result", "reason"), *rows]]
+
+
+def _spell(result: CheckResult) -> str:
+    return "FAILED" if result.status == "failed" else result.status
+
+
+class CheckError(PyopsError, AssertionError):
+    """A check failed; the message says which ones, and why.
+
+    Attributes
+    ----------
+    report : CheckReport
+
+    Examples
+    --------
+    >>> import numpy as np, pyops
+    >>> from pyops.kernels.cumulative import cumprod
+    >>> try:
+    ...     pyops.testing.check(cumprod, np.array([2, 3]), dim=0, expected=[2, 5], checks="expected")
+    ... except pyops.testing.CheckError as error:
+    ...     print(error.report.failed[0].name)
+    expected
+    """
+
+    def __init__(self, report: CheckReport) -> None:
+        self.report = report
+        lines = "".join(f"\n  {result.name}: {result.reason}" for result in report.failed)
+        super().__init__(f"{report.subject}: {len(report.failed)} of {len(report)} checks failed{lines}")
+
+    def __reduce__(self) -> tuple[type[CheckError], tuple[CheckReport]]:
+        return CheckError, (self.report,)

@@ -1,0 +1,84 @@
+"""Checks of the shape function against what the kernel returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._schema.dtypes import describe
+from .._schema.specs import RuntimeDim, Spec, SymbolicDim
+from ..errors import ShapeInferenceError, UnknownSizeError
+from ._case import Case, NotRun, Variation, spell_error
+
+
+def shape_function(case: Case) -> None:
+    """The shape function gives the shapes and dtypes that the kernel returns."""
+    _require(case)
+    case.hold_shapes(Variation("for the sample's inputs", case.arrays, case.outputs))
+
+
+def other_sizes(case: Case) -> str:
+    """The kernel and the shape function agree for inputs of other sizes."""
+    if not case.other_sizes:
+        raise NotRun("the kernel takes no inputs of other sizes" if case.arrays else "the op has no inputs")
+    if case.op.shape_function is not None:
+        for variation in case.other_sizes:
+            case.hold_shapes(variation)
+    return f"{len(case.other_sizes)} others"
+
+
+def symbolic_shapes(case: Case) -> str:
+    """The shape function gives the right shapes where sizes have names in place of numbers."""
+    _require(case)
+    notes: dict[str, None] = {}
+    for variation in [Variation("for the sample's inputs", case.arrays, case.outputs), *case.other_sizes]:
+        try:
+            _hold_symbolic(case, variation)
+        except UnknownSizeError:
+            notes["it needs to know sizes"] = None
+    return "; ".join(notes)
+
+
+def _require(case: Case) -> None:
+    if case.op.shape_function is None:
+        raise NotRun(f"no shape function is registered (@{case.op.__name__}.register_shape_inference)")
+
+
+def _hold_symbolic(case: Case, variation: Variation) -> None:
+    specs: list[Spec | None] = []
+    for array in variation.arrays:
+        # Equal sizes have one name, as in a model that says what belongs together.
+        dims = None if array is None else tuple(SymbolicDim(f"size_{size}") for size in array.shape)
+        specs.append(None if dims is None else Spec(dims, array.dtype))
+    where = f"for {', '.join('None' if spec is None else str(spec) for spec in specs)}"
+    try:
+        results = case.op.infer_shapes(*specs, **case.attributes)
+    except UnknownSizeError:
+        raise
+    except Exception as error:  # of the user's code
+        raise ShapeInferenceError(
+            f"{where}, whose sizes are known at run time only, the shape function raises {spell_error(error)}"
+        ) from error
+    outputs = variation.outputs or ()
+    if len(results) != len(outputs):
+        raise AssertionError(f"{where} the shape function gives {len(results)} outputs; the kernel {len(outputs)}")
+    for name, spec, output in zip(case.names(len(results)), results, outputs, strict=True):
+        if spec.ndim != output.ndim or not all(map(_fits, spec.shape, output.shape)):
+            raise AssertionError(
+                f"{where} the shape function gives output {name!r} as {spec}; for "
+                f"{', '.join(map(describe, variation.arrays))} the kernel returns {describe(output)}"
+            )
+
+
+def _fits(dim: Any, size: int) -> bool:
+    if isinstance(dim, RuntimeDim):
+        return True
+    if isinstance(dim, SymbolicDim):
+        return bool(eval(dim.name, {"__builtins__": {}}, _Sizes()) == size)
+    return bool(dim == size)
+
+
+class _Sizes(dict[str, int]):
+    """The sizes by their names, for the expressions that arithmetic with them makes."""
+
+    def __missing__(self, name: str) -> int:
+        return int(name.removeprefix("size_"))

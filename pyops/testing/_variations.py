@@ -1,0 +1,123 @@
+"""Other inputs, made from those of a sample: sizes, ranks, element types and layouts."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._schema.dtypes import STRING, DType
+
+Array = np.ndarray[Any, Any]
+Arrays = tuple[Any, ...]
+
+
+def other_sizes(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
+    """Inputs of other sizes, none of them 0; equal sizes change together first, and then each axis alone."""
+    sizes = sorted({size for array in _present(arrays) for size in array.shape if size})
+    yield "larger", _resized(arrays, lambda _, size: size + (size > 1))
+    yield "twice as large", _resized(arrays, lambda _, size: 2 * size if size > 1 else size)
+    yield "of size 1", _resized(arrays, lambda _, size: min(size, 1))
+    for size in sizes:
+        yield f"with {size + 2} for {size}", _with_another_size(arrays, size)
+    for index, array in enumerate(arrays):
+        for axis in range(min(4, np.ndim(array) if array is not None else 0)):
+            yield f"with axis {axis} of input {index} larger", _with_larger_axis(arrays, (index, axis))
+
+
+def _with_another_size(arrays: Sequence[Any], old: int) -> Arrays:
+    return _resized(arrays, lambda _, size: size + 2 * (size == old))
+
+
+def _with_larger_axis(arrays: Sequence[Any], axis: tuple[int, int]) -> Arrays:
+    return _resized(arrays, lambda where, size: size + (where == axis))
+
+
+def empty(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
+    """Inputs without elements: of size 0 in the first, the last and all dimensions."""
+    if any(array.ndim for array in _present(arrays)):
+        yield "empty along the first axis", _resized(arrays, lambda where, size: size if where[1] else 0)
+        ranks = [0 if array is None else array.ndim for array in arrays]
+        yield (
+            "empty along the last axis",
+            _resized(arrays, lambda where, size: 0 if where[1] == ranks[where[0]] - 1 else size),
+        )
+        yield "empty along all axes", _resized(arrays, lambda where, size: 0)
+
+
+def scalar(arrays: Sequence[Any]) -> Arrays:
+    """Inputs without dimensions: the first element of each."""
+    return each(arrays, lambda array: resized(array, ()))
+
+
+def cast(array: Array, dtype: DType) -> Array:
+    """The elements as another element type, within its range."""
+    if array.dtype == dtype:
+        return array
+    if dtype == STRING:
+        return np.array([str(item) for item in array.flat], object).reshape(array.shape)
+    if array.dtype == STRING:
+        return (np.arange(array.size).reshape(array.shape) % 7).astype(dtype)
+    if dtype.kind in "iu":
+        lowest, highest = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        numbers = array if array.dtype.kind in "iub" else np.nan_to_num(array.astype(np.float64))
+        clipped = [min(max(int(item), lowest), highest) for item in numbers.flat]
+        return np.array(clipped, dtype).reshape(array.shape)
+    return array.astype(dtype)
+
+
+def strided(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
+    """The same inputs in other memory layouts: every second element of a larger array, columns first, backwards."""
+    if any(array.size > 1 for array in _present(arrays)):
+        yield "every second element of an array", each(arrays, _every_second)
+        yield "backwards in memory", each(arrays, _backwards)
+    if any(array.ndim > 1 for array in _present(arrays)):
+        yield "columns first", each(arrays, functools.partial(np.array, order="F"))
+
+
+def mixed(arrays: Sequence[Any]) -> Arrays:
+    """Inputs of the same shapes with half of the elements, each twice: their sums and extremes differ, too."""
+    return each(arrays, _mixed)
+
+
+def each(arrays: Sequence[Any], function: Callable[[Any], Any]) -> Arrays:
+    """What a function makes of each array; None stays."""
+    return tuple(None if array is None else function(array) for array in arrays)
+
+
+def resized(array: Array, shape: Sequence[int]) -> Array:
+    """The elements in another shape, repeated as often as that takes."""
+    count = math.prod(shape)
+    if array.size:
+        return np.resize(array, tuple(shape))
+    return np.full(shape, "" if array.dtype == STRING else 1, array.dtype) if count else np.empty(shape, array.dtype)
+
+
+def _mixed(array: Array) -> Array:
+    elements = np.roll(array.ravel()[::-1], 1)
+    return np.resize(elements[: (array.size + 1) // 2], array.shape)
+
+
+def _present(arrays: Sequence[Any]) -> list[Array]:
+    return [array for array in arrays if array is not None]
+
+
+def _resized(arrays: Sequence[Any], size_of: Callable[[tuple[int, int], int], int]) -> Arrays:
+    def resize(index: int, array: Any) -> Any:
+        if array is None:
+            return None
+        return resized(array, [size_of((index, axis), size) for axis, size in enumerate(array.shape)])
+
+    return tuple(resize(index, array) for index, array in enumerate(arrays))
+
+
+def _every_second(array: Any) -> Any:
+    return np.repeat(array, 2, axis=-1)[..., ::2] if array.ndim else array
+
+
+def _backwards(array: Any) -> Any:
+    turned = (slice(None, None, -1),) * array.ndim
+    return np.array(array[turned], order="C")[turned] if array.ndim else array

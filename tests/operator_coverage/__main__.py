@@ -1,0 +1,35 @@
+"""The command line: ``python -m exporters coverage``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pyops.errors import MissingDependencyError, PyopsError
+
+
+def main() -> None:
+    """Parse the command line and run the command; what is wrong is said in a line."""
+    try:
+        _app()()
+    except (PyopsError, OSError) as error:  # OSError: a file cannot be written
+        sys.exit(f"error: {error}")
+
+
+def _app() -> Any:
+    try:
+        import typer
+
+        from tests.operator_coverage.command import coverage
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'the command needs {error.name}, which is not installed: pip install "onnx-pyops[coverage]"'
+        ) from error
+    app = typer.Typer(help="PyTorch models to ONNX.", no_args_is_help=True, pretty_exceptions_enable=False)
+    app.callback()(lambda: None)  # so that a single command is called by its name
+    app.command()(coverage)
+    return app
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""One call, from torch through the exporter to ONNX Runtime."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from exporters._export import export
+from exporters._finishing.nodes import all_nodes
+from exporters._finishing.program import Program
+from exporters._torch.arguments import to_onnx_inputs, to_onnx_outputs
+from exporters._torch.single_call import SingleCall
+from exporters._torch.tensors import numpy_dtype
+from exporters._torch_private.trees import clone_tensors, tensor_leaves
+from exporters._verification.report import Report, compare
+from exporters._verify import verify
+from pyops._models.model import full_domain
+from pyops._ops.builtin import is_builtin
+from tests.operator_coverage import reasons
+from tests.operator_coverage.chance import chance
+from tests.operator_coverage.plan import MODES, TOLERANCES, Mode, Plan
+from tests.operator_coverage.results import Result, Status
+from tests.operator_coverage.samples import Database
+from tests.operator_coverage.without_torch import run_without_torch
+
+
+def attempt(database: Database, plan: Plan, op: str, index: int) -> Result:
+    """Try one sample of one operator."""
+    begin = time.perf_counter()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        logging.getLogger("torch").setLevel(logging.CRITICAL)
+        result = _attempt(database, plan, Result(op, index, Status.REPRODUCED))
+    return replace(result, seconds=round(time.perf_counter() - begin, 2))
+
+
+def _attempt(database: Database, plan: Plan, result: Result) -> Result:
+    try:
+        sample = _sample(database, plan, result)
+        if sample is None:
+            return replace(result, status=Status.ABSENT)
+        problem = _unusable(sample)
+    except Exception as error:  # whatever torch or the sample's own code raises
+        problem = f"torch does not run it: {reasons.one_line(error)}"
+    if problem:
+        return replace(result, status=Status.UNUSABLE, reason=problem)
+    assert sample is not None
+    try:
+        program = _export(sample, plan)
+    except Exception as error:  # whatever it is, the call has failed
+        return _failed(result, reasons.of_export(error), reasons.one_line(error))
+    result = replace(result, custom_nodes=_custom_nodes(program))
+    if not plan.dynamic:
+        return _compared(result, sample, sample.tensors, program, plan)
+    if not is_resizable(sample):
+        result = _compared(result, sample, sample.tensors, program, plan)
+        return replace(result, status=Status.FIXED) if result.status is Status.REPRODUCED else result
+    assert program.exported_program is not None
+    tensors = sample.resized(program.exported_program)
+    if tensors is None:
+        return _failed(result, reasons.Kind.SIZE, "torch takes it at another size too, and what was captured does not")
+    return _compared(result, sample, tensors, program, plan)
+
+
+def is_resizable(sample: SingleCall) -> bool:
+    """Whether torch takes the call at another size too."""
+    return next(sample.other_sizes(), None) is not None
+
+
+def dynamic_shapes(sample: SingleCall) -> Any:
+    """Every dimension of every tensor dynamic, as far as torch finds that it can be."""
+    auto = torch.export.Dim.AUTO
+    return (tuple(dict.fromkeys(range(tensor.dim()), auto) for tensor in sample.tensors),)
+
+
+def _sample(database: Database, plan: Plan, result: Result) -> SingleCall | None:
+    """The sample of that number; in a run with dynamic dimensions, of those that torch takes at another size too."""
+    wanted = (result.op, plan.dtype)
+    if plan.dynamic and database.sample(*wanted, fits=is_resizable):
+        return database.sample(*wanted, result.sample, is_resizable)
+    return database.sample(*wanted, result.sample)
+
+
+def _unusable(sample: SingleCall) -> str:
+    if not sample.tensors:
+        return "it takes no tensor"
+    return "" if tensor_leaves(sample(*clone_tensors(sample.tensors))) else "it returns no tensor"
+
+
+def _export(sample: SingleCall, plan: Plan) -> Program:
+    shapes: dict[str, Any] = {"dynamic_shapes": dynamic_shapes(sample)} if plan.dynamic else {}
+    return export(sample, clone_tensors(sample.tensors), verbose=False, **shapes, **MODES[plan.mode][1])
+
+
+def _compared(
+    result: Result, sample: SingleCall, tensors: tuple[torch.Tensor, ...], program: Program, plan: Plan
+) -> Result:
+    try:
+        if plan.mode is Mode.KERNELS:
+            report = _compared_without_torch(sample, tensors, program)
+        else:
+            report = verify(sample, tensors, program, tolerances=TOLERANCES)
+    except Exception as error:  # a kernel may raise anything
+        return _failed(result, reasons.Kind.RUNTIME, reasons.one_line(error))
+    undecided = chance(sample)
+    if undecided and not any(output.problem for output in report.outputs):
+        return replace(result, status=Status(undecided))
+    return result if report.ok else _failed(result, *reasons.of_report(report))
+
+
+def _compared_without_torch(sample: SingleCall, tensors: tuple[torch.Tensor, ...], program: Program) -> Report:
+    allowed = {numpy_dtype(dtype): pair for dtype, pair in TOLERANCES.items()}
+    expected = to_onnx_outputs(sample(*clone_tensors(tensors)))
+    actual = run_without_torch(program, to_onnx_inputs(program, *tensors))
+    names = [item.name or "" for item in program.model.graph.outputs]
+    return Report(tuple(compare(0, names, expected, actual, allowed)), 1, ())
+
+
+def _failed(result: Result, kind: reasons.Kind, reason: str) -> Result:
+    return replace(result, status=Status.FAILED, kind=kind, reason=reason)
+
+
+def _custom_nodes(program: Program) -> dict[str, int]:
+    """How many nodes there are of each operator that neither ONNX nor ONNX Runtime has."""
+    nodes = [node for node in all_nodes(program.model) if not is_builtin(full_domain(node.domain), node.op_type)]
+    return dict(Counter(f"{node.domain}::{node.op_type}" for node in nodes))

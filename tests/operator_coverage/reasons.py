@@ -1,0 +1,63 @@
+"""What stopped a call, in one line and in one word."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+from exporters._lowering.explanations import causes
+from exporters._verification.report import Report
+from exporters.errors import ExportError
+
+_LONGEST = 240
+
+# Errors name the line of the model's code, which here is the same for all.
+_FOLDERS = re.compile(r"/\S*/(?=\w+\.py\b)")
+_OWN_LINE = re.compile(r" \(\S*single_call\.py:\d+: .*\)")
+
+
+class Kind(StrEnum):
+    """Where a call that is not reproduced got to."""
+
+    CAPTURE = "torch.export stops"
+    TRANSLATION = "no translation"
+    EXPORT = "exporter fails"
+    SIZE = "one size only"
+    RUNTIME = "ONNX Runtime refuses"
+    SHAPE = "wrong shape or dtype"
+    VALUES = "wrong values"
+    CRASH = "crash"
+    TIMEOUT = "time-out"
+
+
+def of_export(error: Exception) -> Kind:
+    """The kind of an exception that an export raised."""
+    texts = [f"{type(cause).__name__}: {cause}" for cause in causes(error)]
+    if any("No ONNX function found" in text or "has no translation for" in text for text in texts):
+        return Kind.TRANSLATION
+    # The type has no public name.
+    return Kind.CAPTURE if any(text.startswith("TorchExportError") for text in texts) else Kind.EXPORT
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says: our own explanation of it, or else what was at its root."""
+    own = isinstance(error, ExportError)
+    root = error if own else list(causes(error))[-1]
+    lines = [line.strip() for line in str(root).splitlines() if line.strip()]
+    text = _FOLDERS.sub("", _OWN_LINE.sub("", lines[0] if lines else ""))
+    # Ours say what to do about it after the first semicolon.
+    return shortened(text.partition("; ")[0] if own else f"{type(root).__name__}: {text}")
+
+
+def shortened(text: str) -> str:
+    """The text's beginning."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def of_report(report: Report) -> tuple[Kind, str]:
+    """Why a comparison is not ok."""
+    worst = next(item for item in report.outputs if not item.ok)
+    where = f"output {worst.name} of {worst.dtype}{list(worst.shape)}"
+    if worst.problem:
+        return Kind.SHAPE, shortened(f"{where}: {worst.problem}")
+    return Kind.VALUES, f"{where} is off by up to {worst.absolute:.3g}, relatively {worst.relative:.3g}"
