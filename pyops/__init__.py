@@ -53,20 +53,20 @@ __version__ = "0.1.0"
 # Each name costs only what it imports: declarations work without ONNX Runtime, and pytest loads the plug-in of
 # whatever is installed without NumPy.
 _LAZY = {
-    "InferenceSession": ".session",
-    "Op": ".op",
-    "PyCustomOpDef": ".pycustomopdef",
-    "get_library_path": ".session",
-    "install": ".installing",
-    "last_exception": ".failures",
-    "load_ipython_extension": ".notebook",
-    "onnx_op": ".decorator",
-    "ops": ".listing",
-    "profile": ".profiling",
-    "reference_ops": ".engines.reference",
-    "register_custom_ops": ".session",
-    "show": ".showing",
-    "unload_ipython_extension": ".notebook",
+    "InferenceSession": "._runtime.session",
+    "Op": "._ops.op",
+    "PyCustomOpDef": "._schema.pycustomopdef",
+    "get_library_path": "._runtime.session",
+    "install": "._runtime.patching",
+    "last_exception": "._runtime.calls.exceptions",
+    "load_ipython_extension": "._display.ipython",
+    "onnx_op": "._ops.decorator",
+    "ops": "._display.op_table",
+    "profile": "._runtime.profile",
+    "reference_ops": "._runtime.reference",
+    "register_custom_ops": "._runtime.session",
+    "show": "._display.netron",
+    "unload_ipython_extension": "._display.ipython",
 }
 _MODULES = ("errors", "shapes", "testing")
 

@@ -9,9 +9,9 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pyops.shapes import broadcast, new_dim
 
 from pyops import Op, onnx_op
+from pyops.shapes import broadcast, new_dim
 from pyops.testing import Sample
 
 T = TypeVar("T", np.float16, np.float32, np.float64)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from pyops.shapes import Spec, broadcast, new_dim
 
+from pyops.shapes import Spec, broadcast, new_dim
 from tests.op_db import SAMPLES
 
 

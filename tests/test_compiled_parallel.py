@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from pyops.shapes import broadcast
 
 import pyops
 from pyops import onnx_op
 from pyops._compiled import layout
+from pyops.shapes import broadcast
 from tests.models import chain
 
 F32, I64 = NDArray[np.float32], NDArray[np.int64]

@@ -20,13 +20,11 @@ HEAVY = (
 )
 # What compiles kernels; everything else of pyops imports it inside functions, when there is something to compile.
 OF_NUMBA = {
-    f"pyops.compiled.{name}"
+    f"pyops._compiled.{name}"
     for name in (
         "callbacks",
-        "decorators",
         "disk_cache",
         "entry",
-        "functions",
         "intrinsics",
         "machine_code",
         "vector_math",

@@ -9,11 +9,11 @@ import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
-from pyops.shapes import broadcast, new_dim
 
 import pyops
 from pyops import onnx_op
 from pyops.errors import OutputError
+from pyops.shapes import broadcast, new_dim
 
 F32 = NDArray[np.float32]
 F16 = NDArray[np.float16]

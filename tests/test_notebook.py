@@ -140,7 +140,7 @@ def test_an_error_of_pyops_ends_in_the_user_s_line(shell: Any, capsys: pytest.Ca
 def test_without_the_extension_they_are_as_ever(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     run(shell, DECLARE)
     shell.run_line_magic("unload_ext", "pyops")
-    assert "kernel.py" in shown(shell, "plus(np.ones(3))", capsys)
+    assert "validation.py" in shown(shell, "plus(np.ones(3))", capsys)
     shell.run_line_magic("load_ext", "pyops")
 
 

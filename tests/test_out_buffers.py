@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
-from pyops.shapes import new_dim
 
 import pyops
 from pyops import onnx_op
 from pyops.errors import DeclarationError, KeptArrayWarning
+from pyops.shapes import new_dim
 
 F32 = NDArray[np.float32]
 X = np.arange(6, dtype=np.float32)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from pyops.shapes import Spec, SymbolicDim, broadcast, new_dim
 
 from pyops import errors, onnx_op
+from pyops.shapes import Spec, SymbolicDim, broadcast, new_dim
 
 T = TypeVar("T", np.float32, np.float64)
 F32 = NDArray[np.float32]

@@ -15,10 +15,10 @@ import onnx.parser
 import pytest
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
-from pyops.shapes import Spec, broadcast, new_dim
 
 import pyops
 from pyops import Op, PyCustomOpDef, onnx_op
+from pyops.shapes import Spec, broadcast, new_dim
 from pyops.testing import CheckReport, Outputs, Sample, assert_close, check
 
 F32 = NDArray[np.float32]

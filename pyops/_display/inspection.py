@@ -16,12 +16,13 @@ from .._models.model import Model, key_of
 from .._ops import adoption, plugins, registry
 from .._ops.builtin import DOMAINS, ONNX_DOMAIN, is_builtin, unknown_version
 from .._ops.op import AnyOp, Op
-from .._ops.origin import engine_name, module_of, package, package_of, source_line
+from .._ops.origin import module_of, package, package_of, source_line
 from .._schema.dtypes import dtype_name, from_onnx, spell_shape
 from .._schema.node import misfits
 from .._schema.signature import Signature
 from .._tables import Part, Shown
 from ..errors import DeclarationError, ModelError
+from .op_table import engine_name
 
 if TYPE_CHECKING:
     import onnx

@@ -7,7 +7,8 @@ from typing import overload
 
 from .._ops import adoption, plugins, registry
 from .._ops.op import AnyOp, Op
-from .._ops.origin import engine_name, package, source_line
+from .._ops.origin import package, source_line
+from .._schema.signature import Signature
 from .._tables import Part, Shown
 
 _HEADER = ("domain", "op type", "version", "devices", "engine", "source", "signature")
@@ -97,3 +98,12 @@ class OpTable(Shown, Sequence[AnyOp]):
 def _row(op: AnyOp) -> tuple[str, ...]:
     devices, engine = ", ".join(op.device_types), engine_name(op.signature)
     return op.domain, op.name, str(op.version), devices, engine, source_line(op.kernels["cpu"]), op.signature.brief
+
+
+def engine_name(signature: Signature) -> str:
+    """Return the engine that hosts an op in a session on this machine; ``reference`` where none can."""
+    try:
+        from .._runtime.engine_choice import engine_of
+    except ImportError:  # no ONNX Runtime
+        return "reference"
+    return engine_of(signature) or "reference"

@@ -11,7 +11,6 @@ from typing import Any, Generic, ParamSpec, SupportsIndex, TypeVar, cast
 from .._compiled import ahead
 from .._compiled.kernel import Compile, CompiledKernel, FastMath
 from .._compiled.kernel import make as make_kernel
-from .._display.html import op_page
 from .._schema import validation
 from .._schema.callables import check_parameters
 from .._schema.devices import DEVICE_TYPES, DeviceType, check_device_type, cupy, is_cupy
@@ -20,6 +19,7 @@ from .._schema.specs import Spec
 from ..errors import DeclarationError, ShapeInferenceError
 from . import origin, shape_inference
 from .cuda_kernel import CopyingKernel, check_given, check_host_inputs, returning_cupy
+from .html import op_page
 
 P = ParamSpec("P")
 R = TypeVar("R")

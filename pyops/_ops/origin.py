@@ -10,7 +10,6 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, p
 from pathlib import Path
 from typing import Any
 
-from .._schema.signature import Signature
 from ..errors import RedeclarationWarning
 
 DELETED = "a folder that has been deleted"
@@ -106,12 +105,3 @@ def installed_plugins() -> Collection[EntryPoint]:
 def package(plugin: EntryPoint) -> str:
     """The installed package that a plug-in belongs to, with its version."""
     return f"{plugin.dist.name} {plugin.dist.version}" if plugin.dist else plugin.module
-
-
-def engine_name(signature: Signature) -> str:
-    """What hosts an op in a session on this machine; ``reference`` where none can."""
-    try:
-        from .._runtime.engine_choice import engine_of
-    except ImportError:  # no ONNX Runtime
-        return "reference"
-    return engine_of(signature) or "reference"

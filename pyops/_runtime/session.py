@@ -18,7 +18,6 @@ except ImportError as error:
         "a machine with an NVIDIA GPU (not both: they overwrite each other's files)"
     ) from error
 
-from .._display.html import session_page
 from .._models import hosting, model, resolution
 from .._models.model import ModelSource
 from .._ops import adoption, plugins, registry
@@ -33,6 +32,7 @@ from .extensions import published
 from .extensions import session as extensions_session
 from .extensions.published import get_library_path as get_library_path
 from .extensions.registry import published_domains
+from .html import session_page
 from .native import session as native
 from .refusals import explained, listing, note_mistyped
 

@@ -158,7 +158,6 @@ class Sample:
         dynamic : bool
             Leave the inputs' shapes open, ranks included.
         """
-
         return sample_model(self.op.signature, self.inputs, self.attributes, self.expected(), dynamic)
 
     @property

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from pyops.shapes import Spec
 
 import exporters
 from pyops import Op, onnx_op
+from pyops.shapes import Spec
 from pyops.testing import CHECKS, Sample, check
 from tests import op_db, op_db_shapes
 from tests.scripts import run_plain_script

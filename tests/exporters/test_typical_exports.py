@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from onnxscript import FLOAT, opset18
 from onnxscript.values import Opset
-from pyops.shapes import Spec
 
 import exporters
 import pyops
 from exporters._export import TorchArguments
+from pyops.shapes import Spec
 
 pytestmark = pytest.mark.usefixtures("registrations_end_with_the_test")
 

@@ -7,11 +7,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.polynomial import chebyshev, hermite, hermite_e, laguerre, legendre
-from pyops.shapes import Spec
 
 from pyops._ops.op import Op
 from pyops.errors import InputError
 from pyops.kernels import pointwise, polynomials, special
+from pyops.shapes import Spec
 from pyops.testing import check
 from tests.scripts import run_plain_script
 

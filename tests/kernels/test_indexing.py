@@ -5,7 +5,6 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from pyops.shapes import Spec, SymbolicDim
 
 from pyops.errors import ShapeInferenceError
 from pyops.kernels.reductions_at import index_reduce, scatter_reduce, segment_reduce
@@ -13,6 +12,7 @@ from pyops.kernels.scattering import as_strided_scatter, diagonal_scatter, put, 
 from pyops.kernels.searching import bucketize, searchsorted
 from pyops.kernels.selection import masked_select, nonzero_static, one_hot
 from pyops.kernels.uniqueness import unique_consecutive
+from pyops.shapes import Spec, SymbolicDim
 
 NAN = np.nan
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from pyops.shapes import Spec
 
 from pyops.kernels.average_pooling import adaptive_avg_pool, avg_pool
 from pyops.kernels.distances import cdist, pdist
@@ -11,6 +10,7 @@ from pyops.kernels.losses import ctc_loss
 from pyops.kernels.max_pooling import adaptive_max_pool, fractional_max_pool
 from pyops.kernels.sampling import grid_sample
 from pyops.kernels.stft import istft
+from pyops.shapes import Spec
 
 rng = np.random.default_rng(0)
 PAIRS = rng.standard_normal((3, 4, 5, 2))

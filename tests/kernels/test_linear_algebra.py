@@ -3,7 +3,6 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from pyops.shapes import Spec, SymbolicDim
 
 from pyops.kernels import OPS
 from pyops.kernels.cholesky_factorization import cholesky_ex, cholesky_inverse, cholesky_solve
@@ -14,6 +13,7 @@ from pyops.kernels.matrix_functions import matrix_exp
 from pyops.kernels.orthogonal_factorization import geqrf, householder_product, ormqr, qr
 from pyops.kernels.spectral import eigh, svd
 from pyops.kernels.triangular_systems import solve_triangular, triangular_solve
+from pyops.shapes import Spec, SymbolicDim
 
 
 def random(*shape: int) -> np.ndarray:

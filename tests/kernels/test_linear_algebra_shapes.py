@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 import pytest
-from pyops.shapes import Spec, SymbolicDim
 
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 from pyops.kernels import OPS
 from pyops.kernels.linear_systems import solve_ex
+from pyops.shapes import Spec, SymbolicDim
 
 B, M, N, K = map(SymbolicDim, "bmnk")
 

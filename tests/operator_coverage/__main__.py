@@ -1,4 +1,4 @@
-"""The command line: ``python -m exporters coverage``."""
+"""The command line: ``python -m tests.operator_coverage``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _app() -> Any:
     try:
         import typer
 
-        from tests.operator_coverage.command import coverage
+        from .command import coverage
     except ImportError as error:
         raise MissingDependencyError(
             f'the command needs {error.name}, which is not installed: pip install "onnx-pyops[coverage]"'

@@ -1,4 +1,4 @@
-"""``python -m exporters coverage``: run or resume, and write the table."""
+"""``python -m tests.operator_coverage``: run or resume, and write the table."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.operator_coverage.results import Result, ResultFile, Status
 _INTRODUCTION = """# Which of torch's operators can be exported
 
 Torch tests its operators on sample calls, its OpInfo database. Here each was exported, run in ONNX Runtime and
-compared with torch, by each kind of export. `python -m exporters coverage` wrote this page.
+compared with torch, by each kind of export. `python -m tests.operator_coverage` wrote this page.
 
 - **reproduced**: every output has torch's dtype and shape, and its values within a relative and an absolute tolerance
   of {tolerances}. Integers are equal.

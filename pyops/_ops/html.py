@@ -1,4 +1,4 @@
-"""Ops and sessions as HTML, for notebooks."""
+"""An op as HTML, for notebooks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .._ops.origin import engine_name, package_of, source_line
-from .._schema.dtypes import spell_shape
+from .._ops.origin import package_of, source_line
 from .._schema.signature import Signature
 from .._tables import Part, html_parts
 
@@ -34,33 +33,8 @@ def op_page(signature: Signature, function: Callable[..., Any], device_types: It
     for output in signature.outputs:
         rows.append(("variadic output" if output.variadic else "output", output.name, str(output.type)))
     kernels = f"kernels {', '.join(device_types)}{', shape function' if has_shapes else ''}"
-    facts = [f"engine {engine_name(signature)}", kernels, source_line(function)]
+    facts = [kernels, source_line(function)]
     facts += filter(None, [package_of(signature.domain, function)])
     parts: list[Part] = [*(inspect.getdoc(function) or "").splitlines()[:1], rows, " · ".join(facts)]
     headline = f"<b>{html.escape(signature.qualified_name)}</b>, version {signature.version}"
     return f"<p>{headline}</p>{html_parts(parts)}"
-
-
-def session_page(
-    inputs: Iterable[Any],
-    outputs: Iterable[Any],
-    providers: Iterable[str],
-    engine: str,
-    nodes: Iterable[tuple[str, Signature, Callable[..., Any]]],
-) -> str:
-    """A session: what goes in and out, and the nodes that ops compute.
-
-    Parameters
-    ----------
-    inputs, outputs : iterable of onnxruntime.NodeArg
-    nodes : iterable of (str, Signature, callable)
-        The name of each node, and its op's signature and function.
-    """
-    values: list[Sequence[str]] = [("", "name", "type", "shape")]
-    for kind, items in (("input", inputs), ("output", outputs)):
-        values += [(kind, item.name, item.type, spell_shape(item.shape)) for item in items]
-    table: list[Sequence[str]] = [("node", "op", "version", "kernel")]
-    table += [(name, op.qualified_name, str(op.version), source_line(function)) for name, op, function in nodes]
-    none = [] if len(table) > 1 else ["no node is computed by a declared op"]
-    headline = f"<b>InferenceSession</b> on {html.escape(', '.join(providers))}, ops hosted by the {engine} engine"
-    return f"<p>{headline}</p>{html_parts([values, table, *none])}"

@@ -1,0 +1,23 @@
+"""Shape functions: specs in, specs out.
+
+One function serves torch's fake tensors, ONNX shape inference and ONNX Runtime's. It sees each
+input as a `Spec`, whose dimensions are ints where they are known, and symbols where they are not.
+
+Examples
+--------
+>>> import numpy as np, pyops
+>>> from numpy.typing import NDArray
+>>> @pyops.onnx_op("shapes::Pairs")
+... def pairs(x: NDArray[np.float32]) -> NDArray[np.float32]:
+...     return x.reshape(-1, 2)
+>>> @pairs.register_shape_inference
+... def _(x):
+...     return x.like(shape=(x.shape[0] // 2, 2))
+>>> n = pyops.shapes.SymbolicDim("n")
+>>> print(*pairs.infer_shapes(pyops.shapes.Spec((n,), np.float32)))
+float32[n//2, 2]
+"""
+
+from ._schema.specs import RuntimeDim, Spec, SymbolicDim, broadcast, new_dim
+
+__all__ = ["RuntimeDim", "Spec", "SymbolicDim", "broadcast", "new_dim"]
