@@ -4,7 +4,7 @@ Examples
 --------
 >>> import exporters, torch
 >>> model, x = torch.nn.GELU().eval(), torch.ones(2)
->>> @exporters.translate("aten::gelu")
+>>> @exporters.register_translation("aten::gelu")
 ... def gelu(x, *, approximate="none"):
 ...     return exporters.opset("com.microsoft").Gelu(x)
 >>> program = exporters.export(model, (x,), verbose=False)
@@ -26,41 +26,41 @@ except ModuleNotFoundError as error:
 from ._custom_op import custom_op
 from ._explain import explain
 from ._export import export
-from ._fallback.kernel import use_fallback
+from ._fallback.kernel import register_fallback
 from ._finishing.fallbacks import Fallback
 from ._finishing.program import Program
-from ._library.translation_table import is_registered, translation_table
-from ._lowering.contrib_ops import use_contrib_ops
+from ._library.translation_table import registered_by, translation_table
+from ._lowering.contrib_ops import register_contrib_ops
 from ._lowering.nodes import opset
-from ._lowering.translations import translate
+from ._lowering.translations import register_translation
 from ._onnx_schemas.registration import SchemaRegistration, register_schemas
-from ._support_report import Explanation, OperatorSupport
+from ._support_report import OperatorSupport, SupportReport
 from ._torch.arguments import to_onnx_inputs, to_onnx_outputs
-from ._verification.report import OutputReport, Report
+from ._verification.report import OutputComparison, VerificationReport
 from ._verify import verify
 from .errors import ExportError
 
 __all__ = [
-    "Explanation",
     "ExportError",
     "Fallback",
     "OperatorSupport",
-    "OutputReport",
+    "OutputComparison",
     "Program",
-    "Report",
     "SchemaRegistration",
+    "SupportReport",
+    "VerificationReport",
     "custom_op",
     "explain",
     "export",
-    "is_registered",
     "opset",
+    "register_contrib_ops",
+    "register_fallback",
     "register_schemas",
+    "register_translation",
+    "registered_by",
     "to_onnx_inputs",
     "to_onnx_outputs",
-    "translate",
     "translation_table",
-    "use_contrib_ops",
-    "use_fallback",
     "verify",
 ]
 

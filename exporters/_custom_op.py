@@ -13,7 +13,7 @@ from pyops._ops.op import Op
 from pyops._schema import validation
 from pyops._schema.devices import DEVICE_TYPES
 from pyops._schema.signature import Signature
-from pyops._schema.specs import RuntimeDim, Spec
+from pyops._schema.specs import RuntimeDim, TensorSpec
 from pyops.errors import InputError
 
 from ._lowering import translations
@@ -135,7 +135,7 @@ def _run(
 def _fake(
     op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
 ) -> list[torch.Tensor]:
-    specs = [None if item is None else Spec(tuple(item.shape), numpy_dtype(item.dtype)) for item in tensors]
+    specs = [None if item is None else TensorSpec(tuple(item.shape), numpy_dtype(item.dtype)) for item in tensors]
     constants = {name: _constant(op.signature, name, value) for name, value in attributes.items()}
     sizes: dict[RuntimeDim, Any] = {}
     return [

@@ -47,7 +47,7 @@ def median_pool(x: NDArray[np.float32], *, size: int = 3, threshold: float = 0.0
 
 
 @median_pool.register_shape_inference
-def _(x: pyops.shapes.Spec, *, size: int = 3, threshold: float = 0.0) -> pyops.shapes.Spec:
+def _(x: pyops.shapes.TensorSpec, *, size: int = 3, threshold: float = 0.0) -> pyops.shapes.TensorSpec:
     return x
 
 

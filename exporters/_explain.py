@@ -20,7 +20,7 @@ from ._library import library
 from ._library.table import Row
 from ._lowering.explanations import causes, explained
 from ._lowering.translations import registered, registered_source
-from ._support_report import By, Explanation, OperatorSupport
+from ._support_report import By, OperatorSupport, SupportReport
 from ._torch.operators import is_native
 from ._torch.recorded_arguments import separated
 from ._torch_private.exporter import one_at_a_time, untranslated
@@ -39,7 +39,7 @@ def explain(
     dynamic_shapes: Any = None,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
     kernels: bool = True,
-) -> Explanation:
+) -> SupportReport:
     """Who exports each torch operator of a model: torch, a registration, `pyops.kernels`, a fallback, or nothing.
 
     The model is captured with ``torch.export`` and not exported: no translation is called. So an operator
@@ -57,7 +57,7 @@ def explain(
 
     Returns
     -------
-    Explanation
+    SupportReport
         Printed, and in a notebook, it is a table. Operators are those that the model's code calls, not those
         that torch makes of them. A model that ``torch.export`` cannot capture, or at which torch's exporter stops
         as a whole, has none, and a `problem`.
@@ -83,13 +83,13 @@ def explain(
     try:
         graph = capture_graph(model, *separated(model, args, kwargs), dynamic_shapes, translated)
     except Exception as error:  # whatever torch or the model's own code raises
-        return Explanation([], f"torch.export cannot capture the model: {_said(error)}")
+        return SupportReport([], f"torch.export cannot capture the model: {_said(error)}")
     try:
         missing = _missing(graph, translated)
         carried = library.translations().keys() - translated if kernels and missing else frozenset()
         lacking = _missing(graph, translated, carried) if carried else missing
     except Exception as error:  # whatever torch raises where it breaks operators up
-        return Explanation([], f"torch's exporter stops before it translates anything: {_said(error)}")
+        return SupportReport([], f"torch's exporter stops before it translates anything: {_said(error)}")
     found: dict[tuple[str, By, str], list[str]] = {}
     for name, node in call_nodes(graph):
         row = library.find(_operator(node)) if kernels else None
@@ -97,7 +97,7 @@ def explain(
         found.setdefault(verdict, []).append(source_line(node))
     for name in lacking.keys() - dict(call_nodes(graph)).keys():
         found[name, "nothing", lacking[name].reason] = [""]
-    return Explanation(
+    return SupportReport(
         OperatorSupport(operator, len(lines), by, reason, tuple(dict.fromkeys(filter(None, lines))))
         for (operator, by, reason), lines in found.items()
     )

@@ -60,7 +60,7 @@ def export(
     fallback: bool | Literal["verify"] = False,
     **arguments: Unpack[TorchArguments],
 ) -> Program:
-    """``torch.onnx.export`` with every registration of `custom_op` and `translate` applied.
+    """``torch.onnx.export`` with every registration of `custom_op` and `register_translation` applied.
 
     Parameters
     ----------
@@ -74,14 +74,14 @@ def export(
         False is the TorchScript exporter, with the same registrations. It takes ``dynamic_axes``
         instead of ``dynamic_shapes``.
     keep_functions : bool
-        Whether the onnxscript functions of `translate` stay functions of the model, with one node
+        Whether the onnxscript functions of `register_translation` stay functions of the model, with one node
         that calls each; otherwise their nodes are inlined.
     kernels : bool
         Whether torch operators that its exporter lacks, and calls that it translates wrongly, become nodes of
         the ops in `pyops.kernels`; if not, the former are an error. The TorchScript exporter does not use them.
     fallback : bool or "verify"
         Let the rest of what cannot be translated become nodes that call torch itself; a process that
-        runs the model then needs torch, and calls `use_fallback`. ``"verify"`` compares each distinct call
+        runs the model then needs torch, and calls `register_fallback`. ``"verify"`` compares each distinct call
         with ONNX Runtime on the arguments, and lets those fall back too that are wrong or refused there.
         ``program.fallbacks`` says what fell back.
     **arguments

@@ -25,7 +25,7 @@ class OperatorSupport:
     calls : int
         How many the captured model has.
     by : str
-        What exports it: ``"torch"`` its exporter, ``"registration"`` one of `custom_op` or `translate`,
+        What exports it: ``"torch"`` its exporter, ``"registration"`` one of `custom_op` or `register_translation`,
         ``"kernel"`` an op of `pyops.kernels`, ``"fallback"`` only ``fallback=True``, ``"nothing"``.
     reason : str
         Which op or function is registered; or why it falls back; or why it cannot even do that.
@@ -47,7 +47,7 @@ class OperatorSupport:
     sources: tuple[str, ...]
 
 
-class Explanation(Sequence[OperatorSupport]):
+class SupportReport(Sequence[OperatorSupport]):
     """The operators of a model, readable in a terminal and in a notebook.
 
     Attributes
@@ -71,10 +71,10 @@ class Explanation(Sequence[OperatorSupport]):
     @overload
     def __getitem__(self, index: int) -> OperatorSupport: ...
     @overload
-    def __getitem__(self, index: slice) -> Explanation: ...
-    def __getitem__(self, index: int | slice) -> OperatorSupport | Explanation:
+    def __getitem__(self, index: slice) -> SupportReport: ...
+    def __getitem__(self, index: int | slice) -> OperatorSupport | SupportReport:
         if isinstance(index, slice):
-            return Explanation(self._operators[index], self.problem)
+            return SupportReport(self._operators[index], self.problem)
         return self._operators[index]
 
     def __len__(self) -> int:

@@ -24,7 +24,7 @@ from ._torch_private.exporter import one_at_a_time
 from ._torch_private.trees import clone_tensors, tensor_leaves
 from ._verification.intermediates import compare_intermediates
 from ._verification.reference import Reference
-from ._verification.report import OutputReport, Report, compare
+from ._verification.report import OutputComparison, VerificationReport, compare
 from .errors import ExportError
 
 
@@ -40,7 +40,7 @@ def verify(
     intermediates: bool = False,
     reference: bool = False,
     progress: bool = False,
-) -> Report:
+) -> VerificationReport:
     """Compare what torch and ONNX Runtime compute for a model.
 
     The model runs in evaluation mode and without gradients, on copies of the arguments; its
@@ -72,7 +72,7 @@ def verify(
 
     Returns
     -------
-    Report
+    VerificationReport
         ``report.ok``, a line per output in ``str(report)``, and the figures in ``report.outputs``.
 
     Raises
@@ -103,8 +103,8 @@ def verify(
     calls, total, keywords = _samples(model, args, samples, kwargs)
     allowed = {_dtype(dtype): pair for dtype, pair in (tolerances or {}).items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
-    outputs: list[OutputReport] = []
-    inside: list[OutputReport] = []
+    outputs: list[OutputComparison] = []
+    inside: list[OutputComparison] = []
     count = 0
     with _evaluation(model), torch.no_grad():
         first = next(calls)
@@ -123,7 +123,7 @@ def verify(
             if intermediates:
                 inside += compare_intermediates(count, program, sample, keywords, allowed)
             count += 1
-    return Report(tuple(outputs), count, tuple(inside))
+    return VerificationReport(tuple(outputs), count, tuple(inside))
 
 
 def _providers(run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import errors, shapes, testing
-    from ._display.netron import show
-    from ._display.op_table import ops
+    from ._display.netron import show_model
+    from ._display.op_table import list_ops
     from ._ops.decorator import onnx_op
     from ._ops.op import Op
     from ._runtime.calls.exceptions import last_exception
-    from ._runtime.patching import install
+    from ._runtime.patching import patch_onnxruntime
     from ._runtime.profile import profile
     from ._runtime.reference import reference_ops
     from ._runtime.session import InferenceSession, get_library_path, register_custom_ops
@@ -36,15 +36,15 @@ __all__ = [
     "PyCustomOpDef",
     "errors",
     "get_library_path",
-    "install",
     "last_exception",
+    "list_ops",
     "onnx_op",
-    "ops",
+    "patch_onnxruntime",
     "profile",
     "reference_ops",
     "register_custom_ops",
     "shapes",
-    "show",
+    "show_model",
     "testing",
 ]
 
@@ -57,15 +57,15 @@ _LAZY = {
     "Op": "._ops.op",
     "PyCustomOpDef": "._schema.pycustomopdef",
     "get_library_path": "._runtime.session",
-    "install": "._runtime.patching",
+    "patch_onnxruntime": "._runtime.patching",
     "last_exception": "._runtime.calls.exceptions",
     "load_ipython_extension": "._display.ipython",
     "onnx_op": "._ops.decorator",
-    "ops": "._display.op_table",
+    "list_ops": "._display.op_table",
     "profile": "._runtime.profile",
     "reference_ops": "._runtime.reference",
     "register_custom_ops": "._runtime.session",
-    "show": "._display.netron",
+    "show_model": "._display.netron",
     "unload_ipython_extension": "._display.ipython",
 }
 _MODULES = ("errors", "shapes", "testing")

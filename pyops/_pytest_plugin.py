@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     """Add the checks that ``--pyops-check`` asks for; first, so that ``-k`` chooses among them too."""
     if not config.getoption("--pyops-check"):
         return
-    from ._display.op_table import ops
+    from ._display.op_table import list_ops
     from .testing import Sample
 
     samples: dict[Any, dict[str, Sample]] = {}
@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
             if isinstance(sample, Sample):
                 samples.setdefault(sample.op, {}).setdefault(sample.id, sample)
     parent = _Checks.from_parent(session, name=_NODE, nodeid=_NODE)
-    for op in ops():
+    for op in list_ops():
         version = "" if op.version == 1 else f"-{op.version}"
         for name, sample in samples.get(op, {"": None}).items():
             id = f"[{name}]" if name else ""

@@ -74,7 +74,7 @@ class RedeclarationWarning(UserWarning):
     """
 
 
-class KeptArrayWarning(UserWarning):
+class BorrowedArrayWarning(UserWarning):
     """A kernel kept an array that is valid during its call only."""
 
 

@@ -1,7 +1,7 @@
 """Shape functions: specs in, specs out.
 
 One function serves torch's fake tensors, ONNX shape inference and ONNX Runtime's. It sees each
-input as a `Spec`, whose dimensions are ints where they are known, and symbols where they are not.
+input as a `TensorSpec`, whose dimensions are ints where they are known, and symbols where they are not.
 
 Examples
 --------
@@ -14,10 +14,10 @@ Examples
 ... def _(x):
 ...     return x.like(shape=(x.shape[0] // 2, 2))
 >>> n = pyops.shapes.SymbolicDim("n")
->>> print(*pairs.infer_shapes(pyops.shapes.Spec((n,), np.float32)))
+>>> print(*pairs.infer_shapes(pyops.shapes.TensorSpec((n,), np.float32)))
 float32[n//2, 2]
 """
 
-from ._schema.specs import RuntimeDim, Spec, SymbolicDim, broadcast, new_dim
+from ._schema.specs import RuntimeDim, SymbolicDim, TensorSpec, broadcast, new_dim
 
-__all__ = ["RuntimeDim", "Spec", "SymbolicDim", "broadcast", "new_dim"]
+__all__ = ["RuntimeDim", "SymbolicDim", "TensorSpec", "broadcast", "new_dim"]

@@ -23,7 +23,7 @@ SAMPLES: list[Sample] = []
 
 
 def sample(id: str, op: Op[..., Any], *inputs: Any, **attributes: Any) -> None:
-    SAMPLES.append(Sample(op, *inputs, **attributes).named(f"{op.name}-{id}"))
+    SAMPLES.append(Sample(op, *inputs, **attributes).with_id(f"{op.name}-{id}"))
 
 
 @onnx_op("compiled::AddRound", compile=True)

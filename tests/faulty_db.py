@@ -50,8 +50,8 @@ def fault(
     """Decorator: the mistake that the op below it makes."""
 
     def plant(op: Planted) -> Planted:
-        sample = Sample(op, *(inputs or (X,)), **attributes).named(op.name)
-        FAULTS.append(Fault(what, check, reason, sample if expected is None else sample.returns(expected)))
+        sample = Sample(op, *(inputs or (X,)), **attributes).with_id(op.name)
+        FAULTS.append(Fault(what, check, reason, sample if expected is None else sample.with_expected(expected)))
         return op
 
     return plant

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pyops.shapes import Spec, broadcast, new_dim
+from pyops.shapes import TensorSpec, broadcast, new_dim
 from tests.op_db import SAMPLES
 
 
@@ -17,67 +17,67 @@ def register_all() -> None:
         op.register_shape_inference(SHAPE_FUNCTIONS[op.name])
 
 
-def same(x: Spec) -> Spec:
+def same(x: TensorSpec) -> TensorSpec:
     return x
 
 
-def transpose(x: Spec) -> Spec:
+def transpose(x: TensorSpec) -> TensorSpec:
     return x.like(shape=x.shape[::-1])
 
 
-def corner(x: Spec) -> Spec:
+def corner(x: TensorSpec) -> TensorSpec:
     return x.like(shape=())
 
 
-def tile(x: Spec, *, times: int) -> Spec:
+def tile(x: TensorSpec, *, times: int) -> TensorSpec:
     return x.like(shape=(times, *x.shape))
 
 
-def add_round(x: Spec, *, decimals: int) -> Spec:
+def add_round(x: TensorSpec, *, decimals: int) -> TensorSpec:
     return x
 
 
-def subtract(x: Spec, y: Spec) -> Spec:
+def subtract(x: TensorSpec, y: TensorSpec) -> TensorSpec:
     return x.like(shape=broadcast(x, y))
 
 
-def scale(x: Spec, factor: Spec) -> tuple[Spec, Spec]:
+def scale(x: TensorSpec, factor: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
     return x.like(shape=broadcast(x, factor)), factor
 
 
-def extremes(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
+def extremes(x: TensorSpec, *, axis: int) -> tuple[TensorSpec, TensorSpec]:
     kept = [dim for position, dim in enumerate(x.shape) if position != axis % x.ndim]
     return x.like(shape=kept), x.like(shape=kept, dtype=np.int64)
 
 
-def floor(x: Spec) -> Spec:
+def floor(x: TensorSpec) -> TensorSpec:
     return x.like(dtype=np.int64)
 
 
-def clip(x: Spec, low: Spec | None = None, high: Spec | None = None) -> Spec:
+def clip(x: TensorSpec, low: TensorSpec | None = None, high: TensorSpec | None = None) -> TensorSpec:
     return x.like(shape=broadcast(*[spec for spec in (x, low, high) if spec is not None]))
 
 
-def total(*xs: Spec) -> Spec:
+def total(*xs: TensorSpec) -> TensorSpec:
     return xs[0].like(shape=broadcast(*xs))
 
 
-def ranks(first: Spec, *rest: Spec) -> Spec:
+def ranks(first: TensorSpec, *rest: TensorSpec) -> TensorSpec:
     return first.like(shape=(1 + len(rest),), dtype=object)
 
 
-def halves(x: Spec) -> tuple[Spec, Spec]:
+def halves(x: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
     half = x.like(shape=(x.shape[0] // 2, *x.shape[1:]))
     return half, half
 
 
-def unique(x: Spec) -> tuple[Spec, Spec]:
+def unique(x: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
     count = new_dim()
     return x.like(shape=(count,)), x.like(shape=(count,), dtype=np.int64)
 
 
-def lines(count: int) -> Callable[..., Spec]:
-    def given(x: Spec, **attributes: Any) -> Spec:
+def lines(count: int) -> Callable[..., TensorSpec]:
+    def given(x: TensorSpec, **attributes: Any) -> TensorSpec:
         return x.like(shape=(count,), dtype=object)
 
     return given

@@ -182,7 +182,7 @@ def test_functions_declared_with_onnxruntime_extensions_are_ops_too():
     def half(x):
         return x / np.float32(2)
 
-    (adopted,) = [op for op in pyops.ops() if op.domain == "checked.adopted"]
+    (adopted,) = [op for op in pyops.list_ops() if op.domain == "checked.adopted"]
     report = check(adopted, X, checks=WITHOUT_TORCH)
     assert {report[f"engine_{name}"].status for name in ("native", "extensions", "reference")} == {"passed"}
 

@@ -254,7 +254,7 @@ def test_living_sessions_follow_what_another_thread_declares_while_the_old_body_
         redeclared(2, compile=True).register_shape_inference(lambda x: x)
         assert run(1, 1) == [[2]]
 
-    def shape_function(x: pyops.shapes.Spec) -> pyops.shapes.Spec:
+    def shape_function(x: pyops.shapes.TensorSpec) -> pyops.shapes.TensorSpec:
         if x.shape == (1,) and not threads:  # in a call, before the kernel is compiled for it
             threads.append(threading.Thread(target=declare_anew))
             threads[0].start()

@@ -237,7 +237,7 @@ def test_allocators_are_released_once_the_last_array_on_their_memory_is_gone(mon
     session = cuda_session(chain("cuda::Op", "cuda::Op"))
     assert len(taken) == 2
     assert released == taken[1:]  # one does for both nodes
-    with pytest.warns(errors.KeptArrayWarning):
+    with pytest.warns(errors.BorrowedArrayWarning):
         session.run(None, {"x": X})
     del session
     assert released == taken[1:]
@@ -290,7 +290,7 @@ def test_an_array_of_any_type_that_is_no_whole_is_copied_into_its_output(scalar)
     def reverse(x: NDArray[scalar]) -> NDArray[scalar]:
         return x[::-1]
 
-    sample = Sample(reverse, values(scalar)).returns(values(scalar)[::-1])
+    sample = Sample(reverse, values(scalar)).with_expected(values(scalar)[::-1])
     assert_same(cuda_session(sample.model()).run(None, sample.feed), sample.expected())
 
 
@@ -309,10 +309,10 @@ def test_buffers_of_any_type_are_made_and_copied(scalar) -> None:
         return out[1][::-1], out[0]
 
     op.register_shape_inference(lambda x: (x, x))
-    model = Sample(op, values(scalar)).returns(values(scalar)[::-1], values(scalar)).model()
+    model = Sample(op, values(scalar)).with_expected(values(scalar)[::-1], values(scalar)).model()
     del model.graph.output[1]
     model.graph.node[0].output[1] = ""
-    with warnings.catch_warnings(action="ignore", category=errors.KeptArrayWarning):
+    with warnings.catch_warnings(action="ignore", category=errors.BorrowedArrayWarning):
         (y,) = cuda_session(model).run(None, {"x0": values(scalar)})
     assert_same([y], [values(scalar)[::-1]])
     assert [array.dtype for array in given] == [scalar, scalar]
@@ -327,9 +327,9 @@ def test_a_kernel_that_keeps_arrays_gets_copies_of_any_type(scalar) -> None:
         kept.append(x)
         return x
 
-    sample = Sample(op, values(scalar)).returns(values(scalar))
+    sample = Sample(op, values(scalar)).with_expected(values(scalar))
     session = cuda_session(sample.model())
-    with pytest.warns(errors.KeptArrayWarning):
+    with pytest.warns(errors.BorrowedArrayWarning):
         session.run(None, sample.feed)
     assert_same(session.run(None, sample.feed), sample.expected())
     assert kept[1].dtype == scalar
@@ -344,7 +344,7 @@ def test_arrays_of_any_type_go_between_host_and_gpu(cupy, scalar) -> None:
 
     op = onnx_op("cuda::Op", device_types=("cuda",), host_inputs=("x",))(reverse)
     op.register_kernel("cuda", host_inputs=("x",))(on_the_host(cupy, reverse))
-    sample = Sample(op, values(scalar)).returns(values(scalar)[::-1])
+    sample = Sample(op, values(scalar)).with_expected(values(scalar)[::-1])
     session = cuda_session(sample.model())
     op.register_kernel("cuda")(reverse)
     assert_same(session.run(None, sample.feed), sample.expected())
@@ -381,7 +381,7 @@ def test_a_kept_array_is_reported_once_and_later_ones_are_copies(keep) -> None:
 
     declare(kernel, device_types=("cuda",))
     session = cuda_session(chain("cuda::Op"))
-    with pytest.warns(errors.KeptArrayWarning, match=r"kept a CuPy array .* Keep a copy instead: x.copy\(\)"):
+    with pytest.warns(errors.BorrowedArrayWarning, match=r"kept a CuPy array .* Keep a copy instead: x.copy\(\)"):
         session.run(None, {"x": X})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -408,7 +408,7 @@ def test_a_kept_out_is_reported(cupy) -> None:
 
     op = declare(kernel, device_types=("cuda",))
     op.register_shape_inference(lambda x: x)
-    with pytest.warns(errors.KeptArrayWarning):
+    with pytest.warns(errors.BorrowedArrayWarning):
         cuda_session(chain("cuda::Op")).run(None, {"x": X})
 
 

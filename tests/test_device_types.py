@@ -145,7 +145,7 @@ def test_a_cuda_kernel_alone_runs_between_copies_and_says_so_once(cupy) -> None:
 def test_what_lists_ops_names_the_devices() -> None:
     op = cuda_alone("Listed")
     assert "kernels cuda" in op._repr_html_()
-    assert any("devices::Listed" in repr(op) for op in pyops.ops())
+    assert any("devices::Listed" in repr(op) for op in pyops.list_ops())
 
 
 # Inputs that stay on the host.

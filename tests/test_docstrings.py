@@ -12,7 +12,7 @@ MODULES = [pyops, pyops.shapes, pyops.testing]
 
 def test_public_names_have_examples():
     found = {"pyops": pyops} | {name: value for module in MODULES for name, value in public(module).items()}
-    assert {"InferenceSession", "Spec", "onnx_op", "shapes", "CheckReport"} <= set(found)
+    assert {"InferenceSession", "TensorSpec", "onnx_op", "shapes", "CheckReport"} <= set(found)
     # Users make it with new_dim().
     assert without_example(found) == ["RuntimeDim"]
 

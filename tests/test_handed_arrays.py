@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-from pyops.errors import KeptArrayWarning
+from pyops.errors import BorrowedArrayWarning
 from tests.models import chain
 
 F32 = NDArray[np.float32]
 COUNT = 1000
 X = np.arange(COUNT, dtype=np.float32)
 
-keep_warns = pytest.mark.filterwarnings("ignore::pyops.errors.KeptArrayWarning")
+keep_warns = pytest.mark.filterwarnings("ignore::pyops.errors.BorrowedArrayWarning")
 
 
 class Box:
@@ -99,7 +99,7 @@ def test_a_kept_array_is_reported_once_and_can_be_read(keep: Any, read: Any) -> 
         return x + 0
 
     session = session_with(kernel)
-    with pytest.warns(KeptArrayWarning, match=r"handed::Op kept .*\.copy\(\).*test_handed_arrays\.py:\d+"):
+    with pytest.warns(BorrowedArrayWarning, match=r"handed::Op kept .*\.copy\(\).*test_handed_arrays\.py:\d+"):
         session.run(None, {"x": X})
     assert read(box).shape == (COUNT - 1,)
     for factor in (2, 3):
@@ -171,7 +171,7 @@ def test_an_exception_in_a_module_does_not_hide_what_a_kernel_keeps_there() -> N
     with pytest.raises(LookupError, match="no"):
         exec("run()", module)
     exec("def kernel(x):\n    global kept\n    kept = x\n    return x + 0", module)
-    with pytest.warns(KeptArrayWarning, match="handed::Op kept"):
+    with pytest.warns(BorrowedArrayWarning, match="handed::Op kept"):
         session_with(module["kernel"]).run(None, {"x": X})
 
 
@@ -188,7 +188,7 @@ def test_each_node_reports_a_kept_array_once() -> None:
         warnings.simplefilter("always")
         for _ in range(3):
             session.run(None, {"x": X})
-    assert [warning.category for warning in caught] == [KeptArrayWarning] * 2
+    assert [warning.category for warning in caught] == [BorrowedArrayWarning] * 2
 
 
 @pytest.mark.parametrize(

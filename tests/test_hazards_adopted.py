@@ -288,7 +288,7 @@ def test_attributes_that_are_not_declared_are_ignored_as_in_its_own_sessions(lib
         model.graph.node[0].attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
         attempt(pyops.InferenceSession(model, options()).run, None, {"x": x})
         attempt(pyops.InferenceSession(model, options(), engine=ENGINE).run, None, {"x": x})
-        with pyops.install():
+        with pyops.patch_onnxruntime():
             attempt(onnxruntime.InferenceSession(model.SerializeToString(), options()).run, None, {"x": x})
 
         body = helper.make_node("Op", ["a"], ["b"], domain="adopted", by=5.0)
@@ -302,7 +302,7 @@ def test_attributes_that_are_not_declared_are_ignored_as_in_its_own_sessions(lib
         attempt(ReferenceEvaluator(model, new_ops=pyops.reference_ops(model)).run, None, {"x": x})
         function = ReferenceEvaluator(nested.functions[0], new_ops=pyops.reference_ops(nested))
         attempt(function.run, None, {"a": x}, {"given": 4})
-        adopted = next(op for op in pyops.ops() if op.domain == "adopted")
+        adopted = next(op for op in pyops.list_ops() if op.domain == "adopted")
         attempt(lambda: adopted(x, by=1.0, extra=3))
     """
     two, five = "[[2.0, 3.0, 4.0]]", "[[5.0, 6.0, 7.0]]"
@@ -324,7 +324,7 @@ def test_functions_in_its_default_domain_can_be_disabled() -> None:
         for enabled in True, False, False, True:
             extensions.enable_py_op(enabled)
             attempt(pyops.InferenceSession(model, options()).run, None, {"x": x})
-            is_listed = "Mine" in {op.name for op in pyops.ops() if op.domain != "other"}
+            is_listed = "Mine" in {op.name for op in pyops.list_ops() if op.domain != "other"}
             print(is_listed, extensions.enable_py_op(enabled) == enabled)
         extensions.enable_py_op(False)
         try:

@@ -91,7 +91,7 @@ SCRIPT = """
     import ctypes
 
     ctypes.CDLL(None).mallopt(-3, 2**16)  # M_MMAP_THRESHOLD: what is freed is unmapped, and reading it ends the process
-    warnings.simplefilter("ignore", pyops.errors.KeptArrayWarning)
+    warnings.simplefilter("ignore", pyops.errors.BorrowedArrayWarning)
     raising, keeping, kept = [], [], []
 
     @onnx_op("hazards::Op")

@@ -93,7 +93,7 @@ def test_ops_are_declared_and_called_where_onnxruntime_is_not_installed() -> Non
     [
         "pyops.InferenceSession('model.onnx')",
         "pyops.register_custom_ops(None)",
-        "pyops.install()",
+        "pyops.patch_onnxruntime()",
         "import pyops._runtime.session",
     ],
 )

@@ -1,4 +1,4 @@
-"""Sessions that others create, after `pyops.install`."""
+"""Sessions that others create, after `pyops.patch_onnxruntime`."""
 
 import gc
 
@@ -34,7 +34,7 @@ def model():
 
 
 def test_within_the_block_a_session_of_onnxruntime_runs_the_ops_and_after_it_none(model):
-    with pyops.install():
+    with pyops.patch_onnxruntime():
         session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     assert session.run(None, {"x": x})[0].tolist() == np.sqrt(x).tolist()
     with pytest.raises(ValueError, match="negative"):
@@ -46,15 +46,15 @@ def test_within_the_block_a_session_of_onnxruntime_runs_the_ops_and_after_it_non
 def test_a_class_imported_before_is_the_same_class(model):
     from onnxruntime import InferenceSession
 
-    with pyops.install():
+    with pyops.patch_onnxruntime():
         assert InferenceSession(model).run(None, {"x": x})[0].tolist() == np.sqrt(x).tolist()
 
 
 def test_a_plain_call_lasts_until_it_is_ended(model):
-    installation = pyops.install()
+    installation = pyops.patch_onnxruntime()
     del installation
     gc.collect()
-    first = pyops.install()
+    first = pyops.patch_onnxruntime()
     onnxruntime.InferenceSession(model)
     first.uninstall()
     first.uninstall()
@@ -64,23 +64,23 @@ def test_a_plain_call_lasts_until_it_is_ended(model):
 
 
 def test_nested_and_repeated_use_ends_with_the_last(model):
-    outer = pyops.install()
-    with pyops.install(), pyops.install():
+    outer = pyops.patch_onnxruntime()
+    with pyops.patch_onnxruntime(), pyops.patch_onnxruntime():
         onnxruntime.InferenceSession(model)
     onnxruntime.InferenceSession(model)
-    inner = pyops.install()
+    inner = pyops.patch_onnxruntime()
     outer.uninstall()
     onnxruntime.InferenceSession(model)
     inner.uninstall()
 
 
 def test_an_exception_in_the_block_restores_too(model):
-    with pytest.raises(KeyError), pyops.install():
+    with pytest.raises(KeyError), pyops.patch_onnxruntime():
         raise KeyError
 
 
 def test_a_session_whose_model_has_none_of_the_ops_is_left_alone():
-    with pyops.install():
+    with pyops.patch_onnxruntime():
         session = onnxruntime.InferenceSession(chain("Neg").SerializeToString())
         assert type(session) is onnxruntime.InferenceSession
         with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.NoSuchFile):
@@ -91,13 +91,13 @@ def test_a_model_in_ort_format_may_have_some(model, tmp_path):
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "model.ort")
     pyops.InferenceSession(model, options)
-    with pyops.install():
+    with pyops.patch_onnxruntime():
         session = onnxruntime.InferenceSession(options.optimized_model_filepath)
     assert session.run(None, {"x": x})[0].tolist() == np.sqrt(x).tolist()
 
 
 def test_a_session_of_ours_is_created_as_ever(model):
-    with pyops.install():
+    with pyops.patch_onnxruntime():
         assert pyops.InferenceSession(model).run(None, {"x": x})[0].tolist() == np.sqrt(x).tolist()
 
 
@@ -107,7 +107,7 @@ def test_a_subclass_of_somebody_else_stays_one_and_runs_the_ops(model):
             super().__init__(path, sess_options, providers=["CPUExecutionProvider"])
             self.theirs = True
 
-    with pyops.install():
+    with pyops.patch_onnxruntime():
         for options in (None, onnxruntime.SessionOptions()):
             session = Theirs(model, options)
             assert type(session) is Theirs
@@ -116,7 +116,7 @@ def test_a_subclass_of_somebody_else_stays_one_and_runs_the_ops(model):
 
 
 def test_whoever_wraps_the_constructor_meanwhile_keeps_it(model, original):
-    with pyops.install():
+    with pyops.patch_onnxruntime():
         ours = onnxruntime.InferenceSession.__init__
         onnxruntime.InferenceSession.__init__ = lambda self, *args, **kwargs: ours(self, *args, **kwargs)
         theirs = onnxruntime.InferenceSession.__init__
@@ -133,7 +133,7 @@ def test_options_providers_and_other_arguments_arrive(model, tmp_path):
     path.write_bytes(model)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    with pyops.install():
+    with pyops.patch_onnxruntime():
         session = onnxruntime.InferenceSession(
             path_or_bytes=str(path), sess_options=options, providers=["CPUExecutionProvider"], disabled_optimizers=["x"]
         )
@@ -158,6 +158,6 @@ def test_torch_runs_a_program_of_its_own_with_the_ops():
 
     given = torch.arange(3, dtype=torch.float32)
     program = exporters.export(Model().eval(), (given,), verbose=False)
-    with pyops.install():
+    with pyops.patch_onnxruntime():
         (result,) = program(given)
     assert result.tolist() == [0, -1, -8]

@@ -22,7 +22,7 @@ def test_a_session_finds_them_and_declares_what_it_needs():
         assert "pyops.kernels" not in sys.modules
         MODEL
         print(pyops.InferenceSession(model).run(None, {"a": np.array([[4.0, 2.0], [2.0, 5.0]])})[0].tolist())
-        print([op.signature.qualified_name for op in pyops.ops()])
+        print([op.signature.qualified_name for op in pyops.list_ops()])
         print("torch" in sys.modules, "scipy" in sys.modules)
     """
     expected = """
@@ -37,7 +37,7 @@ def test_sessions_of_others_get_all_of_them():
     script = """
         import pyops.kernels
         pyops.kernels.declare_all()
-        print(len(pyops.ops()) == len(pyops.kernels.OPS))
+        print(len(pyops.list_ops()) == len(pyops.kernels.OPS))
         options = pyops.register_custom_ops(onnxruntime.SessionOptions())
         print(onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, {"a": np.eye(1)}))
     """

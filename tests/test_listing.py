@@ -1,4 +1,4 @@
-"""`pyops.ops()`: what is declared, in a terminal and in a notebook."""
+"""`pyops.list_ops()`: what is declared, in a terminal and in a notebook."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def declare(domain: str = "listing", name: str = "Scale", version: int = 1) -> O
 
 def listed() -> list[Op[..., Any]]:
     """What is declared with pyops; other tests may have used onnxruntime-extensions."""
-    return [op for op in pyops.ops() if op.domain.startswith("listing")]
+    return [op for op in pyops.list_ops() if op.domain.startswith("listing")]
 
 
 def cells(op: Op[..., Any]) -> dict[str, str]:
     """The row of an op by its header."""
     rows = Rows()
-    rows.feed(pyops.ops()._repr_html_())
+    rows.feed(pyops.list_ops()._repr_html_())
     header, *body = rows.rows
     return next(row for row in (dict(zip(header, row, strict=True)) for row in body) if row["op type"] == op.name)
 
@@ -73,7 +73,7 @@ class Rows(HTMLParser):
 def test_it_is_a_sequence_of_ops_by_domain_name_and_version() -> None:
     second, last, first = declare(version=2), declare("listing.more"), declare(version=1)
     other = declare(name="Other")
-    found = pyops.ops()
+    found = pyops.list_ops()
     assert isinstance(found, Sequence)
     assert listed() == [other, first, second, last]
     assert found[len(found) - 1] in found
@@ -82,9 +82,9 @@ def test_it_is_a_sequence_of_ops_by_domain_name_and_version() -> None:
 
 def test_it_stays_what_it_was_when_more_is_declared() -> None:
     declare()
-    before = pyops.ops()
+    before = pyops.list_ops()
     declare(name="Another")
-    assert len(pyops.ops()) == len(before) + 1
+    assert len(pyops.list_ops()) == len(before) + 1
 
 
 def test_a_row_says_all_of_an_op() -> None:
@@ -107,7 +107,7 @@ def test_a_row_says_all_of_an_op() -> None:
 
 def test_the_terminal_shows_the_same_in_columns() -> None:
     op = declare()
-    header, *rows = repr(pyops.ops()).splitlines()
+    header, *rows = repr(pyops.list_ops()).splitlines()
     row = next(row for row in rows if row.startswith("listing"))
     for name, cell in cells(op).items():
         assert row[header.index(name) :].startswith(cell)
@@ -137,7 +137,7 @@ def carried(x: F32) -> F32:
 def half(x: NDArray[np.float16]) -> F32:
     return x.astype(np.float32)
 
-for row in repr(pyops.ops()).splitlines()[1:]:
+for row in repr(pyops.list_ops()).splitlines()[1:]:
     print(row.split()[4])
 print(bool(sys.modules.get("onnxruntime_extensions")))
 """
@@ -155,7 +155,7 @@ from numpy.typing import NDArray
 def op(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return x
 
-print(repr(pyops.ops()).splitlines()[1].split()[4])
+print(repr(pyops.list_ops()).splitlines()[1].split()[4])
 """
     run_plain_script(script, "reference")
 
@@ -166,7 +166,7 @@ def test_what_onnxruntime_extensions_itself_declares_is_not_listed() -> None:
 
     shipped.__module__ = "onnxruntime_extensions._cuops"
     onnxruntime_extensions.onnx_op(op_type="listing.shipped::Op")(shipped)
-    assert not [op for op in pyops.ops() if op.domain == "listing.shipped"]
+    assert not [op for op in pyops.list_ops() if op.domain == "listing.shipped"]
 
 
 def test_functions_declared_with_onnxruntime_extensions_are_listed() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-from pyops.errors import DeclarationError, KeptArrayWarning
+from pyops.errors import BorrowedArrayWarning, DeclarationError
 from pyops.shapes import new_dim
 
 F32 = NDArray[np.float32]
@@ -110,7 +110,7 @@ def test_a_kept_buffer_is_reported_and_gets_memory_of_its_own() -> None:
 
     keep.register_shape_inference(lambda x: x)
     session = session_for("y = out.Keep(x)")
-    with pytest.warns(KeptArrayWarning, match="out::Keep"):
+    with pytest.warns(BorrowedArrayWarning, match="out::Keep"):
         (y,) = session.run(None, {"x": X})
     kept[0][...] = 0
     assert y.tolist() == (X + 1).tolist()

@@ -124,9 +124,9 @@ def test_a_model_in_ort_format_has_the_ops_of_every_plug_in(site: Path, tmp_path
 
 def test_the_list_of_ops_names_plug_ins_that_are_not_imported(site: Path) -> None:
     script = """
-    print(pyops.ops())
+    print(pyops.list_ops())
     pyops.InferenceSession(model)
-    print([op.name for op in pyops.ops()], pyops.ops().notes)
+    print([op.name for op in pyops.list_ops()], pyops.list_ops().notes)
     """
     assert run(script, site) == [
         "no ops are declared",
@@ -139,7 +139,7 @@ def test_the_environment_variable_turns_plug_ins_off(site: Path) -> None:
     script = """
     attempt(pyops.InferenceSession, model)
     pyops.register_custom_ops(onnxruntime.SessionOptions())
-    print(pyops.reference_ops(), imported(), pyops.ops().notes)
+    print(pyops.reference_ops(), imported(), pyops.list_ops().notes)
     """
     assert run(script, site, setting="0")[1:] == [
         "  - com.example.signal::Envelope is not declared; signal-ops 1.0 provides this domain, and PYOPS_PLUGINS=0 "
@@ -196,7 +196,7 @@ def test_a_plug_in_that_is_repaired_declares_all_that_it_did_before(tmp_path: Pa
     install(tmp_path, "broken-ops", "broken_ops", code, "com.example.signal")
     script = """
     attempt(pyops.InferenceSession, model)
-    print([op.name for op in pyops.ops()])
+    print([op.name for op in pyops.list_ops()])
     os.environ["CALIBRATION"] = "1"
     print(pyops.InferenceSession(model).run(None, {"x": x})[0].tolist())
     """
@@ -219,7 +219,7 @@ def test_where_nobody_knows_the_model_a_broken_plug_in_is_a_warning(site: Path, 
         warnings.simplefilter("always")
         {use}
     print(*[(item.category.__name__, "broken-ops 2.5" in str(item.message), item.filename) for item in caught])
-    print([op.name for op in pyops.ops()])
+    print([op.name for op in pyops.list_ops()])
     """
     assert run(script, site, tmp_path) == ["('PluginWarning', True, '<string>')", "['Envelope']"]
 

@@ -140,7 +140,7 @@ def test_a_kernel_that_keeps_its_input_is_told_and_gets_copies() -> None:
 
     made = session("seen::Keeps")
     with pyops.profile(made):
-        with pytest.warns(pyops.errors.KeptArrayWarning):
+        with pytest.warns(pyops.errors.BorrowedArrayWarning):
             made.run(None, {"x": X})
         made.run(None, {"x": X})
     assert [array.tolist() for array in kept] == [X.tolist()] * 2
@@ -155,7 +155,7 @@ def test_a_kernel_that_is_known_to_keep_its_input_gets_copies_and_is_told_once()
         return x + x
 
     made = session("seen::Keeps")
-    with pytest.warns(pyops.errors.KeptArrayWarning):
+    with pytest.warns(pyops.errors.BorrowedArrayWarning):
         made.run(None, {"x": X})
     with pyops.profile(made):
         made.run(None, {"x": X})
@@ -303,5 +303,8 @@ def test_a_session_without_ops_says_so() -> None:
 
 def test_a_session_that_is_not_ours_is_refused() -> None:
     made = onnxruntime.InferenceSession(chain("Neg").SerializeToString())
-    with pytest.raises(PyopsError, match=r"expected a pyops.InferenceSession.*pyops.install"), pyops.profile(made):
+    with (
+        pytest.raises(PyopsError, match=r"expected a pyops.InferenceSession.*pyops.patch_onnxruntime"),
+        pyops.profile(made),
+    ):
         pass

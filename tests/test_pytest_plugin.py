@@ -26,7 +26,7 @@ OF_SAMPLES = """
     from library import X, double
     from pyops.testing import Outputs, Sample
 
-    SAMPLES = [Sample(double, X), Sample(double, X, times=3).named("three"), Sample(double, X[0]).returns(X[0] * 2)]
+    SAMPLES = [Sample(double, X), Sample(double, X, times=3).with_id("three"), Sample(double, X[0]).with_expected(X[0] * 2)]
 
     @pytest.mark.parametrize("sample", SAMPLES)
     def test_in_a_session(sample, pyops_session):
@@ -64,7 +64,7 @@ OF_ISOLATION = """
         return halve
 
     def names():
-        return [op.name for op in pyops.ops() if op.domain == "plugin"]
+        return [op.name for op in pyops.list_ops() if op.domain == "plugin"]
 
     def test_that_declares(halve):
         @pyops.onnx_op("plugin::Passing")
@@ -134,7 +134,7 @@ OF_FAULTS = """
     def options(x: F32, *, checks: str = "", generate: int = 1) -> F32:
         return x * np.float32(generate)
 
-    @pytest.mark.parametrize("sample", [Sample(double, X).named("doubled"), Sample(double, X[0], times=1)])
+    @pytest.mark.parametrize("sample", [Sample(double, X).with_id("doubled"), Sample(double, X[0], times=1)])
     def test_with_samples(sample):
         pass
 """

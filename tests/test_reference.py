@@ -276,6 +276,6 @@ def op(x: NDArray[np.float32], *, n: int = 2) -> NDArray[np.float32]:
 model = chain("reference::Op", "Neg")
 session = ReferenceEvaluator(model, new_ops=pyops.reference_ops(model))
 print(session.run(None, {{"x": np.ones(2, np.float32)}})[0].tolist())
-print(pyops.ops()[0].name, "reference" in repr(pyops.ops()))
+print(pyops.list_ops()[0].name, "reference" in repr(pyops.list_ops()))
 """
     run_plain_script(script, "[-2.0, -2.0]\nOp True")

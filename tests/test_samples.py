@@ -42,7 +42,7 @@ def test_a_sample_is_a_call_with_a_name_a_model_and_a_feed():
         == repr(sample)
         == ("Join(float32[3], None, float32[1], float32[2], mode='b', flag=True, table=float32[3])")
     )
-    assert sample.named("short").id == "short"
+    assert sample.with_id("short").id == "short"
     assert list(sample.feed) == ["x0", "x2", "x3"]
     model = sample.model()
     assert [item.version for item in model.opset_import if item.domain == "sampled"] == [2]
@@ -55,10 +55,10 @@ def test_a_sample_is_a_call_with_a_name_a_model_and_a_feed():
 def test_inputs_may_be_named_and_outputs_given():
     sample = Sample(join, y=X + 1, x=X)
     assert sample.expected() == (X + 1, np.array([3, 0, 0]))
-    given = sample.returns([2, 3, 5], [3, 0, 0])
+    given = sample.with_expected([2, 3, 5], [3, 0, 0])
     assert given.expected() == sample.expected()
     assert [array.dtype for array in given.expected()] == [np.float32, np.int64]
-    assert given.named("x").returned is not None
+    assert given.with_id("x").returned is not None
     assert sample.returned is None
 
 
@@ -78,7 +78,7 @@ def test_a_list_may_come_from_an_iterator():
         (lambda: Sample(join, [1.0]), r"input 'x' is list; pass an array"),
         (lambda: Sample(join, X, colour=1), "unknown attribute 'colour'"),
         (lambda: Sample(join), "got 0 inputs"),
-        (lambda: Sample(join, X).returns(X), "got 1 expected outputs; .* has 2"),
+        (lambda: Sample(join, X).with_expected(X), "got 1 expected outputs; .* has 2"),
     ],
 )
 def test_what_is_no_call_is_refused(make: Any, message: str):

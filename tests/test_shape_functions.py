@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from pyops import errors, onnx_op
-from pyops.shapes import Spec, SymbolicDim, broadcast, new_dim
+from pyops.shapes import SymbolicDim, TensorSpec, broadcast, new_dim
 
 T = TypeVar("T", np.float32, np.float64)
 F32 = NDArray[np.float32]
@@ -27,7 +27,7 @@ def op():
 
 
 def spec(*shape, dtype=np.float32):
-    return Spec(shape, np.dtype(dtype))
+    return TensorSpec(shape, np.dtype(dtype))
 
 
 @pytest.mark.parametrize("device", ["gpu", "CUDA", "", None])
@@ -232,8 +232,8 @@ def test_a_spec_is_spelled_like_an_array():
 
 @pytest.mark.parametrize("text", [np.str_, str, "U7", np.object_, np.dtypes.StringDType()], ids=repr)
 def test_a_spec_of_strings_has_the_dtype_that_kernels_see(text):
-    assert Spec((2,), text) == spec(2).like(dtype=text) == Spec((2,), np.object_)
-    assert str(Spec((N,), text)) == "string[n]"
+    assert TensorSpec((2,), text) == spec(2).like(dtype=text) == TensorSpec((2,), np.object_)
+    assert str(TensorSpec((N,), text)) == "string[n]"
 
 
 def test_a_shape_function_says_that_an_output_is_strings():
@@ -242,7 +242,7 @@ def test_a_shape_function_says_that_an_output_is_strings():
         return x.astype(str)
 
     spell.register_shape_inference(lambda x: x.like(dtype=np.str_))
-    assert spell.infer_shapes(spec(N)) == (Spec((N,), np.str_),)
+    assert spell.infer_shapes(spec(N)) == (TensorSpec((N,), np.str_),)
     assert spell(np.ones(2, np.float32)).tolist() == ["1.0", "1.0"]
     spell.register_shape_inference(lambda x: x)
     with pytest.raises(

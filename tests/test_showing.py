@@ -1,4 +1,4 @@
-"""`pyops.show`: a model in Netron, with its custom nodes marked."""
+"""`pyops.show_model`: a model in Netron, with its custom nodes marked."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_netron_shows_which_nodes_are_ours_and_whether_a_kernel_is_declared(
     model: onnx.ModelProto, views: list[View]
 ) -> None:
     before = model.SerializeToString()
-    views.append(pyops.show(model))
+    views.append(pyops.show_model(model))
     assert model.SerializeToString() == before
     nodes = served(views[0]).graph.node
     assert [node.op_type for node in nodes] == [
@@ -83,7 +83,7 @@ def test_netron_shows_which_nodes_are_ours_and_whether_a_kernel_is_declared(
 
 
 def test_a_notebook_shows_it_in_a_frame_with_a_table_below(model: onnx.ModelProto, views: list[View]) -> None:
-    views.append(pyops.show(model, height=321))
+    views.append(pyops.show_model(model, height=321))
     (view,) = views
     page = view._repr_html_()
     assert f'<iframe src="{view.url}" width="100%" height="321"' in page
@@ -97,7 +97,7 @@ def test_a_notebook_shows_it_in_a_frame_with_a_table_below(model: onnx.ModelProt
 def test_a_terminal_is_not_commanded_by_names(model: onnx.ModelProto, views: list[View]) -> None:
     model.graph.node[0].name = "\x1b[31mname"
     model.graph.node[2].op_type = "Min\x07us"
-    views.append(pyops.show(model))
+    views.append(pyops.show_model(model))
     for text in (repr(views[0]), str(views[0].report)):
         assert r"\x1b[31mname" in text
         assert r"shown::Min\x07us is not declared" in text
@@ -105,7 +105,7 @@ def test_a_terminal_is_not_commanded_by_names(model: onnx.ModelProto, views: lis
 
 
 def test_several_models_are_shown_side_by_side(model: onnx.ModelProto, views: list[View]) -> None:
-    views += [pyops.show(model), pyops.show(chain("Neg"))]
+    views += [pyops.show_model(model), pyops.show_model(chain("Neg"))]
     assert [len(served(view).graph.node) for view in views] == [4, 1]
 
 
@@ -114,7 +114,7 @@ def test_a_file_is_shown_by_its_name_and_nothing_beside_it_is_served(
 ) -> None:
     onnx.save(model, tmp_path / "my <model>.onnx")
     (tmp_path / "secret.txt").write_text("secret")
-    views.append(pyops.show(tmp_path / "my <model>.onnx"))
+    views.append(pyops.show_model(tmp_path / "my <model>.onnx"))
     assert len(served(views[0]).graph.node) == 4
     assert "/data/my__model_.onnx" in get(views[0].url).decode()
     with pytest.raises(urllib.error.HTTPError) as caught:
@@ -130,7 +130,7 @@ def test_nodes_in_functions_are_marked_and_those_of_the_model_s_own_functions_ar
         <domain: "own", opset_import: ["": 20, "shown": 1]>
         Twice (a) => (b) { c = shown.Plus(a) b = shown.Plus(c) }
     """)
-    views.append(pyops.show(model))
+    views.append(pyops.show_model(model))
     shown = served(views[0])
     assert [node.op_type for node in shown.graph.node] == ["Twice"]
     assert [node.op_type for node in shown.functions[0].node] == ["Plus [declared]"] * 2
@@ -142,7 +142,7 @@ def test_the_user_s_logging_stays_as_it_is(model: onnx.ModelProto, views: list[V
     for handler in before:
         root.removeHandler(handler)
     try:
-        views.append(pyops.show(model))
+        views.append(pyops.show_model(model))
         assert (root.handlers, root.level) == ([], level)
     finally:
         root.handlers[:] = before
@@ -162,22 +162,22 @@ def test_a_port_that_somebody_took_meanwhile(
 
     monkeypatch.setattr(netron, "serve", serve_late)
     if taken < 3:
-        views.append(pyops.show(model))
+        views.append(pyops.show_model(model))
         assert served(views[0]).graph.node
     else:
         with pytest.raises(OSError, match="in use"):
-            pyops.show(model)
+            pyops.show_model(model)
 
 
 def test_without_netron_the_extra_is_named(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "netron", None)
     with pytest.raises(MissingDependencyError, match=r'pip install "onnx-pyops\[notebook\]"'):
-        pyops.show(model)
+        pyops.show_model(model)
 
 
 def test_what_is_no_model_is_said(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"\xff\xff")
     with pytest.raises(ModelError, match=r"model\.onnx' is no ONNX model"):
-        pyops.show(tmp_path / "model.onnx")
+        pyops.show_model(tmp_path / "model.onnx")
     with pytest.raises(FileNotFoundError, match="there is no model file"):
-        pyops.show(tmp_path / "none.onnx")
+        pyops.show_model(tmp_path / "none.onnx")

@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 
 import pyops
 from pyops import Op, PyCustomOpDef, onnx_op
-from pyops.shapes import Spec, broadcast, new_dim
+from pyops.shapes import TensorSpec, broadcast, new_dim
 from pyops.testing import CheckReport, Outputs, Sample, assert_close, check
 
 F32 = NDArray[np.float32]
@@ -253,12 +253,12 @@ def test_a_mistaken_declaration_is_an_error() -> None:
 
 
 @add_round.register_shape_inference
-def shape_of_add_round(x: Spec, *, decimals: int = 0) -> Spec:
+def shape_of_add_round(x: TensorSpec, *, decimals: int = 0) -> TensorSpec:
     return x
 
 
 @halves.register_shape_inference
-def shapes_of_halves(x: Spec) -> tuple[Spec, Spec]:
+def shapes_of_halves(x: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
     return x, x.like(shape=(), dtype=np.int64)
 
 
@@ -268,11 +268,11 @@ def add_round_on_gpu(x: Any, *, decimals: int = 0) -> Any:
 
 
 def test_registered_functions_stay_what_they_are() -> None:
-    assert_type(shape_of_add_round(Spec((2,), np.float32)), Spec)
+    assert_type(shape_of_add_round(TensorSpec((2,), np.float32)), TensorSpec)
     negate.register_shape_inference(lambda x: x)
     negate.register_shape_inference(lambda x: 1)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
     with pytest.raises(pyops.errors.ShapeInferenceError):
-        negate.infer_shapes(Spec((2,), "float32"))
+        negate.infer_shapes(TensorSpec((2,), "float32"))
     with pytest.raises(pyops.errors.DeclarationError):
         negate.register_kernel("tpu")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
@@ -288,11 +288,11 @@ def test_an_op_says_what_it_is() -> None:
 
 
 def test_shape_functions_have_specs() -> None:
-    a, b = Spec((4, 1), np.float32), Spec([3], np.dtype("f4"))
-    assert_type(a.like(shape=broadcast(a, b)), Spec)
-    assert_type(a.like(shape=(*a.shape, new_dim()), dtype="int64"), Spec)
+    a, b = TensorSpec((4, 1), np.float32), TensorSpec([3], np.dtype("f4"))
+    assert_type(a.like(shape=broadcast(a, b)), TensorSpec)
+    assert_type(a.like(shape=(*a.shape, new_dim()), dtype="int64"), TensorSpec)
     assert_type(a.dtype, np.dtype[Any])
-    assert_type(add_round.infer_shapes(a, decimals=2), tuple[Spec, ...])
+    assert_type(add_round.infer_shapes(a, decimals=2), tuple[TensorSpec, ...])
     assert_type(pyops.shapes.broadcast(a, b), tuple[Any, ...])
 
 
@@ -332,7 +332,7 @@ def test_sessions_of_others() -> None:
 
     options = pyops.register_custom_ops(onnxruntime.SessionOptions())
     onnxruntime.InferenceSession(model_of("AddRound").SerializeToString(), options)
-    with pyops.install() as installation:
+    with pyops.patch_onnxruntime() as installation:
         onnxruntime.InferenceSession(model_of("AddRound").SerializeToString())
         installation.uninstall()
     assert_type(pyops.last_exception(), BaseException | None)
@@ -350,8 +350,8 @@ def test_looking_at_things(tmp_path: Path) -> None:
     assert_type(profile.nodes[0].kernel_seconds, float)
     assert_type(profile.nodes[0].op, Op[..., Any])
     profile.save_trace(tmp_path / "trace.json")
-    assert_type([op.name for op in pyops.ops()], list[str])
-    view = pyops.show(model_of("AddRound"), height=300)
+    assert_type([op.name for op in pyops.list_ops()], list[str])
+    view = pyops.show_model(model_of("AddRound"), height=300)
     assert_type(view.url, str)
     assert_type(view.report.nodes[0].verdict, str)
     view.close()
@@ -371,7 +371,7 @@ def test_checks_and_samples() -> None:
     assert_type(report.ok, bool)
     assert_type(report["engine_native"].status, Literal["passed", "failed", "not run"])
     assert_type([result.reason for result in report.failed], list[str])
-    sample = Sample(add_round, x).returns(x + x).named("twice")
+    sample = Sample(add_round, x).with_expected(x + x).with_id("twice")
     assert_type(sample, Sample)
     assert_type(sample.expected(), Outputs)
     session = pyops.InferenceSession(sample.model())

@@ -30,7 +30,7 @@ from .._torch_private.operators import OpOverload, qualified_name
 from ..errors import ExportError
 from . import checking, opaque, rewriting
 from .capturing import STRATEGY, capture_graph
-from .kernel import use_fallback
+from .kernel import register_fallback
 from .named_calls import call_nodes, calls_at_fault, graphs, target_of
 from .sources import source_line
 
@@ -62,7 +62,7 @@ def export(
         What torch's exporter says, where no operator is at fault.
     """
     if carriers.torch:
-        use_fallback()
+        register_fallback()
     if arguments.get("dynamic_axes") and not isinstance(model, torch.export.ExportedProgram):
         shapes, args, kwargs = shapes_of_axes(model, args, arguments.get("kwargs") or {}, arguments)
         arguments |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
@@ -193,7 +193,7 @@ class Attempts:
             return rewriting.unfitness(node)
         if not self._carriers.torch:
             return "no op of pyops.kernels carries it"
-        use_fallback(target.namespace)
+        register_fallback(target.namespace)
         return rewriting.refusal(node)
 
     def _choose(self, graph: torch.export.ExportedProgram, error: Exception) -> None:

@@ -25,7 +25,7 @@ from .._torch.single_call import SingleCall, Tensors
 from .._torch.tensors import as_onnx_array
 from .._torch_private.operators import OpOverload, qualified_name
 from .._torch_private.trees import flatten, replaced
-from .._verification.report import OutputReport, compare
+from .._verification.report import OutputComparison, compare
 from . import rule
 from .named_calls import mark_of, target_of
 
@@ -177,13 +177,13 @@ def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str,
     return Finding(wrong) if wrong else None
 
 
-def _reports(session: Any, tensors: Tensors, expected: Any) -> list[OutputReport]:
+def _reports(session: Any, tensors: Tensors, expected: Any) -> list[OutputComparison]:
     names = [item.name for item in session.get_inputs()]
     actual = session.run(None, dict(zip(names, map(as_onnx_array, tensors), strict=True)))
     return compare(0, [item.name for item in session.get_outputs()], to_onnx_outputs(expected), actual, _TOLERANCES)
 
 
-def _differs(call: DistinctCall) -> Callable[[OutputReport], bool]:
+def _differs(call: DistinctCall) -> Callable[[OutputComparison], bool]:
     """Whether an output is not what torch returned; of one that is left to chance, dtype and shape count."""
     if rule.is_arbitrary(call.target):
         return lambda report: bool(report.problem)

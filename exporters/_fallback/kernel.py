@@ -30,7 +30,7 @@ from . import bounds, calls, rule
 _DTYPES: tuple[DType, ...] = tuple(dtype for dtype in TORCH_DTYPES if dtype.kind != "c")
 
 
-def use_fallback(*namespaces: str) -> None:
+def register_fallback(*namespaces: str) -> None:
     """Let sessions of this process run the torch operators that fell back in an export.
 
     That is, each `pyops.InferenceSession`. A model names operators and no more; which of them it may name is a
@@ -50,7 +50,7 @@ def use_fallback(*namespaces: str) -> None:
     Examples
     --------
     >>> import exporters, pyops
-    >>> exporters.use_fallback()
+    >>> exporters.register_fallback()
     >>> session = pyops.InferenceSession("model.onnx")  # doctest: +SKIP
     """
     known = rule.namespaces()

@@ -2,7 +2,7 @@
 
 A model is data that may come from anybody, so what it can make torch run is decided here and not by it:
 
-1. The operator is aten's, or of a namespace that this process named in `use_fallback`.
+1. The operator is aten's, or of a namespace that this process named in `register_fallback`.
 2. It is functional: it writes to none of its arguments, and returns tensors or lists of tensors alone.
 3. It takes at least one tensor, and nothing that reaches beyond its arguments: no storage, no object of a
    class, no stream. A random generator can only be left out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from .._verification.report import OutputReport
+from .._verification.report import OutputComparison
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Fallback:
         Why it fell back: torch's exporter has no translation, or what the translation does wrong.
     replacement : str
         What to write for it not to fall back.
-    differences : tuple of OutputReport
+    differences : tuple of OutputComparison
         With ``fallback="verify"``: how far off torch's translation was, for each output that was not right.
     error : str
         With ``fallback="verify"``: what torch's exporter or ONNX Runtime said, where one of them refused it.
@@ -45,7 +45,7 @@ class Fallback:
     sources: tuple[str, ...]
     reason: str
     replacement: str
-    differences: tuple[OutputReport, ...] = ()
+    differences: tuple[OutputComparison, ...] = ()
     error: str = ""
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Fallback:
 class Finding:
     """What is wrong with torch's translation of a call: how far off it is, or what refused it."""
 
-    differences: tuple[OutputReport, ...] = ()
+    differences: tuple[OutputComparison, ...] = ()
     error: str = ""
 
     @property
@@ -97,7 +97,7 @@ def _fallback(operator: str, calls: list[RecordedCall]) -> Fallback:
         len(calls),
         tuple(dict.fromkeys(call.source for call in calls if call.source)),
         "; ".join(dict.fromkeys(call.reason for call in calls)),
-        f'exporters.translate("{operator}", op), with an Op of yours or a function that emits nodes',
+        f'exporters.register_translation("{operator}", op), with an Op of yours or a function that emits nodes',
         tuple(report for finding in findings for report in finding.differences),
         next((finding.error for finding in findings if finding.error), ""),
     )

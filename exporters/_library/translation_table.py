@@ -29,7 +29,7 @@ def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Calla
     Examples
     --------
     >>> import exporters, torch
-    >>> @exporters.translate("aten::gelu")
+    >>> @exporters.register_translation("aten::gelu")
     ... def gelu(x, *, approximate="none"):
     ...     return exporters.opset("com.microsoft").Gelu(x)
     >>> table = exporters._library.translation_table()
@@ -42,7 +42,7 @@ def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Calla
     return dict([*carried.items(), *own.items()])
 
 
-def is_registered(torch_op: str) -> Literal["exporters", "torch", "kernels"] | None:
+def registered_by(torch_op: str) -> Literal["exporters", "torch", "kernels"] | None:
     """Who translates a torch operator to ONNX, if somebody does.
 
     An operator that nobody translates may export all the same, where torch decomposes it into others.
@@ -55,7 +55,7 @@ def is_registered(torch_op: str) -> Literal["exporters", "torch", "kernels"] | N
     Returns
     -------
     str or None
-        ``"exporters"`` for a registration of `custom_op` or `translate`, ``"torch"`` for torch's
+        ``"exporters"`` for a registration of `custom_op` or `register_translation`, ``"torch"`` for torch's
         own translation in its ``torch.export`` based exporter (calls that it gets wrong are those of
         `pyops.kernels` all the same), ``"kernels"`` for an op of `pyops.kernels` where torch has nothing,
         None if there is none.
@@ -68,9 +68,9 @@ def is_registered(torch_op: str) -> Literal["exporters", "torch", "kernels"] | N
     Examples
     --------
     >>> import exporters
-    >>> exporters.is_registered("aten::add.Tensor")
+    >>> exporters.registered_by("aten::add.Tensor")
     'torch'
-    >>> exporters.is_registered("aten::lgamma")
+    >>> exporters.registered_by("aten::lgamma")
     'kernels'
     """
     targets = overloads(torch_op)

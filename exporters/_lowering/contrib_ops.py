@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir
 
 from .nodes import opset
-from .translations import register, translate
+from .translations import register, register_translation
 
 _FLOAT = {onnx_ir.DataType.FLOAT, onnx_ir.DataType.FLOAT16}
 _GRID_MODES = ("bilinear", "nearest", "bicubic")
@@ -15,7 +15,7 @@ _GRID_PADDINGS = ("zeros", "border", "reflection")
 _IMAGE = 4
 
 
-def use_contrib_ops() -> None:
+def register_contrib_ops() -> None:
     """Translate to ONNX Runtime's contrib operators what it has such an operator for.
 
     On both exporters, and in place of earlier registrations for
@@ -33,18 +33,18 @@ def use_contrib_ops() -> None:
     Examples
     --------
     >>> import exporters
-    >>> exporters.is_registered("aten::inverse")
-    >>> exporters.use_contrib_ops()
-    >>> exporters.is_registered("aten::inverse")
+    >>> exporters.registered_by("aten::inverse")
+    >>> exporters.register_contrib_ops()
+    >>> exporters.registered_by("aten::inverse")
     'exporters'
     """
-    translate("aten::inverse", _inverse)
-    translate("aten::linalg_inv", _inverse)
-    translate("aten::gelu", _gelu)
-    translate("aten::grid_sampler", _grid_sampler)
-    translate("aten::grid_sampler_2d", _grid_sampler)
-    translate("aten::triu", _triu)
-    translate("aten::tril", _tril)
+    register_translation("aten::inverse", _inverse)
+    register_translation("aten::linalg_inv", _inverse)
+    register_translation("aten::gelu", _gelu)
+    register_translation("aten::grid_sampler", _grid_sampler)
+    register_translation("aten::grid_sampler_2d", _grid_sampler)
+    register_translation("aten::triu", _triu)
+    register_translation("aten::tril", _tril)
     register("onnxruntime::DynamicTimeWarping", opset("com.microsoft").DynamicTimeWarping)
     register("onnxruntime::UnfoldTensor", _unfold_tensor)
 

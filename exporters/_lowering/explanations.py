@@ -63,7 +63,7 @@ def _no_translation(namespace: str, name: str, overload: str) -> str:
         operator = f"{namespace}::{name}"
     return (
         f"torch's exporter has no translation for {operator}, which the model calls; give it one before the export: "
-        f'exporters.translate("{operator}", op), with an Op of yours or a function that calls exporters.opset(...)'
+        f'exporters.register_translation("{operator}", op), with an Op of yours or a function that calls exporters.opset(...)'
     )
 
 
@@ -123,7 +123,7 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     (
         re.compile(r"Exporting the operator '(?P<name>[\w:.]+)' to ONNX opset version (?P<opset>\d+) is not"),
         "the TorchScript exporter has no translation for {name} in opset {opset}; give it one before the export: "
-        'exporters.translate("{name}", op), or export with another opset_version'.format,
+        'exporters.register_translation("{name}", op), or export with another opset_version'.format,
     ),
     (
         re.compile(r"'(?P<name>\w+)' is not a known op in '(?P<domain>[^']*)'"),

@@ -22,7 +22,7 @@ from pyops._schema import validation
 from pyops._schema.attribute import Attribute, AttributeKind
 from pyops._schema.dtypes import ELEMENT_TYPES, from_onnx
 from pyops._schema.signature import Input, Output, Signature, TypeParameter
-from pyops._schema.specs import Spec, SymbolicDim
+from pyops._schema.specs import SymbolicDim, TensorSpec
 from pyops.errors import InputError
 
 from .._onnx_schemas.op_schema import attribute_proto, op_schema
@@ -114,7 +114,7 @@ def opset(domain: str, version: int = 1) -> Opset:
     Examples
     --------
     >>> import exporters
-    >>> @exporters.translate("aten::gelu")
+    >>> @exporters.register_translation("aten::gelu")
     ... def gelu(x, *, approximate="none"):
     ...     return exporters.opset("com.microsoft").Gelu(x)
     """
@@ -147,7 +147,7 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
     if registry.versions(op.domain, op.name).get(op.version, op) is not op:
         raise ExportError(
             f"{signature.qualified_name} was declared again with another signature since it was registered "
-            "with the exporter; run exporters.custom_op(...) or exporters.translate(...) for it again"
+            "with the exporter; run exporters.custom_op(...) or exporters.register_translation(...) for it again"
         )
     given = {name: value for name, value in attributes.items() if value is not None}
     for name, value in given.items():
@@ -243,7 +243,7 @@ def require_export(name: str) -> None:
     if not torch.onnx.is_in_onnx_export():
         raise ExportError(
             f"{name} was called outside an export; it emits a node of the model that is being exported, so call it "
-            "in a function registered with exporters.translate, and export with exporters.export"
+            "in a function registered with exporters.register_translation, and export with exporters.export"
         )
 
 
@@ -264,13 +264,13 @@ def _dtype(value: Any) -> np.dtype[Any] | None:
     return row.dtype if row else None
 
 
-def _spec(value: Any) -> Spec | None:
+def _spec(value: Any) -> TensorSpec | None:
     if value is None:
         return None
     dtype = _dtype(value)
     if dtype is None or value.shape is None:
         raise ExportError("the number of outputs depends on an input whose shape is not known; pass _outputs")
-    return Spec(tuple(dim if isinstance(dim, int) else SymbolicDim(str(dim)) for dim in value.shape), dtype)
+    return TensorSpec(tuple(dim if isinstance(dim, int) else SymbolicDim(str(dim)) for dim in value.shape), dtype)
 
 
 def _refuse_symbolic(op_name: str, name: str, value: Any) -> None:

@@ -35,10 +35,10 @@ _translations: dict[str, Registration] = {}
 
 
 @overload
-def translate(torch_op: str, function: None = None) -> Callable[[F], F]: ...
+def register_translation(torch_op: str, function: None = None) -> Callable[[F], F]: ...
 @overload
-def translate(torch_op: str, function: F) -> F: ...
-def translate(torch_op: str, function: Any = None) -> Any:
+def register_translation(torch_op: str, function: F) -> F: ...
+def register_translation(torch_op: str, function: Any = None) -> Any:
     """Register how `export` translates a torch operator to ONNX; a decorator where no function is given.
 
     Parameters
@@ -69,13 +69,13 @@ def translate(torch_op: str, function: Any = None) -> Any:
     Examples
     --------
     >>> import exporters
-    >>> @exporters.translate("aten::gelu")
+    >>> @exporters.register_translation("aten::gelu")
     ... def gelu(x, *, approximate="none"):
     ...     return exporters.opset("com.microsoft").Gelu(x)
     """
     functional_overloads(torch_op)
     if function is None:
-        return lambda decorated: translate(torch_op, decorated)
+        return lambda decorated: register_translation(torch_op, decorated)
     _translations.update(registrations(torch_op, function))
     return function
 
@@ -98,7 +98,7 @@ def functional_overloads(torch_op: str) -> list[OpOverload]:
 
 
 def registrations(torch_op: str, function: Any) -> dict[str, Registration]:
-    """What a function or an Op translates of a torch operator, by the names of its overloads; raises as `translate`."""
+    """What a function or an Op translates of a torch operator, by the names of its overloads; raises as `register_translation`."""
     found: dict[str, Registration] = {}
     problems = []
     for target in functional_overloads(torch_op):

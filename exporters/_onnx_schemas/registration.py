@@ -17,7 +17,7 @@ from pyops._ops.builtin import ONNX_DOMAIN
 from pyops._ops.op import Op
 from pyops._schema import node, validation
 from pyops._schema.dtypes import DType, element_type, from_onnx
-from pyops._schema.specs import RuntimeDim, Spec, SymbolicDim
+from pyops._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
 from pyops.errors import InputError, ShapeInferenceError, UnknownSizeError
 
 from .op_schema import op_schema
@@ -62,7 +62,7 @@ def _infer(op: Op[..., Any], context: InferenceContext) -> None:
     if op.shape_function is None or any(item is not None and not item.HasField("shape") for item in types):
         return
     specs = [
-        None if item is None or dtype is None else Spec(tuple(map(_dim, item.shape.dim)), dtype)
+        None if item is None or dtype is None else TensorSpec(tuple(map(_dim, item.shape.dim)), dtype)
         for item, dtype in zip(types, dtypes, strict=True)
     ]
     protos = [proto for item in op.signature.attributes if (proto := context.get_attribute(item.name)) is not None]

@@ -13,12 +13,12 @@ from pyops._comparison import Tolerances
 from .._torch.tensors import as_onnx_array
 from .._torch_private.trees import clone_tensors
 from ..errors import ExportError
-from .report import OutputReport, compare
+from .report import OutputComparison, compare
 
 
 def compare_intermediates(
     number: int, program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerances: Tolerances
-) -> list[OutputReport]:
+) -> list[OutputComparison]:
     """Compare what torch and ONNX Runtime have inside an exported program, in the order of its nodes.
 
     A value is compared where the exported graph of torch has one of its name: torch's exporter names them

@@ -16,7 +16,7 @@ from pyops._models import model as models
 from pyops._runtime.reference import reference_ops
 
 from ..errors import ExportError
-from .report import OutputReport, Side, compare
+from .report import OutputComparison, Side, compare
 
 _SIDES: dict[tuple[bool, bool], Side] = {
     (True, True): "both",
@@ -50,12 +50,12 @@ class Reference:
 
     def judge(
         self,
-        reports: Sequence[OutputReport],
+        reports: Sequence[OutputComparison],
         feed: Mapping[str, Array],
         expected: Sequence[Array],
         actual: Sequence[Array],
         tolerances: Tolerances,
-    ) -> list[OutputReport]:
+    ) -> list[OutputComparison]:
         """The reports on one sample, of torch's outputs and ONNX Runtime's, each with the side the evaluator takes."""
         names = [report.name for report in reports]
         opinion = [np.asarray(array) for array in self._evaluator.run(None, dict(feed))]

@@ -20,7 +20,7 @@ _LISTED_SAMPLES = 10
 
 
 @dataclass(frozen=True)
-class OutputReport:
+class OutputComparison:
     """One output of one sample.
 
     Attributes
@@ -68,16 +68,16 @@ class OutputReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class VerificationReport:
     """Torch against ONNX Runtime, output by output.
 
     Attributes
     ----------
-    outputs : tuple of OutputReport
+    outputs : tuple of OutputComparison
         By sample, then in the order of the model's outputs.
     samples : int
         How many argument tuples were compared.
-    intermediates : tuple of OutputReport
+    intermediates : tuple of OutputComparison
         The values inside the model, where they were asked for: by sample, then in the order of its nodes.
 
     Examples
@@ -89,9 +89,9 @@ class Report:
     relu    float32  [2, 3]  0        0        1e-05 + 1.3e-06 rel  yes
     """
 
-    outputs: tuple[OutputReport, ...]
+    outputs: tuple[OutputComparison, ...]
     samples: int = 1
-    intermediates: tuple[OutputReport, ...] = ()
+    intermediates: tuple[OutputComparison, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -99,7 +99,7 @@ class Report:
         return all(output.ok for output in self.outputs)
 
     @property
-    def first_difference(self) -> OutputReport | None:
+    def first_difference(self) -> OutputComparison | None:
         """The first value inside the model that is not within its tolerance, if one was compared and is not."""
         return next((item for item in self.intermediates if not item.ok), None)
 
@@ -132,9 +132,9 @@ class Report:
             *([*[str(item.sample)] * several, *_row(item), *[item.reference] * asked] for item in listed),
         ]
 
-    def _worst(self) -> Sequence[OutputReport]:
+    def _worst(self) -> Sequence[OutputComparison]:
         """For each output the sample in which it is worst."""
-        worst: dict[str, OutputReport] = {}
+        worst: dict[str, OutputComparison] = {}
         for item in self.outputs:
             known = worst.get(item.name)
             if known is None or _badness(item) > _badness(known):
@@ -142,11 +142,11 @@ class Report:
         return list(worst.values())
 
 
-def _badness(output: OutputReport) -> tuple[bool, float]:
+def _badness(output: OutputComparison) -> tuple[bool, float]:
     return not output.ok, np.inf if np.isnan(output.absolute) else output.absolute
 
 
-def _row(output: OutputReport) -> list[str]:
+def _row(output: OutputComparison) -> list[str]:
     allowed = f"{output.atol:g} + {output.rtol:g} rel" if output.rtol or output.atol else "equal"
     return [
         output.name,
@@ -165,7 +165,7 @@ def compare(
     expected: Sequence[Array],
     actual: Sequence[Array],
     tolerances: Tolerances | None = None,
-) -> list[OutputReport]:
+) -> list[OutputComparison]:
     """Compare the outputs of one sample; an output that only one side has is not ok.
 
     Parameters
@@ -183,7 +183,7 @@ def compare(
     return reports
 
 
-def _compare(sample: int, name: str, expected: Array, actual: Array, allowed: Tolerances) -> OutputReport:
+def _compare(sample: int, name: str, expected: Array, actual: Array, allowed: Tolerances) -> OutputComparison:
     if expected.dtype != actual.dtype or expected.shape != actual.shape:
         return _failed(sample, name, expected, f"ONNX Runtime gives {describe(actual)}")
     rtol, atol = allowed.get(expected.dtype, (0.0, 0.0))
@@ -191,7 +191,7 @@ def _compare(sample: int, name: str, expected: Array, actual: Array, allowed: To
         difference, magnitude = differences(expected, actual), magnitudes(expected)
         close = within(difference, magnitude, rtol, atol)
         relative = np.where(difference == 0, 0.0, difference / magnitude)
-    return OutputReport(
+    return OutputComparison(
         sample,
         name,
         expected.dtype,
@@ -204,5 +204,5 @@ def _compare(sample: int, name: str, expected: Array, actual: Array, allowed: To
     )
 
 
-def _failed(sample: int, name: str, array: Array, problem: str) -> OutputReport:
-    return OutputReport(sample, name, array.dtype, array.shape, np.nan, np.nan, 0.0, 0.0, False, problem)
+def _failed(sample: int, name: str, array: Array, problem: str) -> OutputComparison:
+    return OutputComparison(sample, name, array.dtype, array.shape, np.nan, np.nan, 0.0, 0.0, False, problem)

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from rich.progress import track
 
-from .._display.op_table import ops
+from .._display import op_table
 from .._ops import plugins as plugin_packages
 from .._ops.origin import package
 from ..errors import EngineError, PyopsError
@@ -69,7 +69,7 @@ def list_ops(
     import_modules(modules)
     if plugins:
         plugin_packages.import_all()
-    table = ops()
+    table = op_table.list_ops()
     waiting = [
         {"domain": plugin.name, "package": package(plugin), "module": plugin.value}
         for plugin in plugin_packages.not_imported()

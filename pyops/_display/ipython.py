@@ -7,7 +7,7 @@ from typing import Any
 
 from .._ops import registry
 from .._ops.op import AnyOp
-from .op_table import OpTable, ops
+from .op_table import OpTable, list_ops
 from .tracebacks import shortened
 
 _Key = tuple[str, str, int]
@@ -32,7 +32,7 @@ class _Look:
             "gone": last.keys() - now.keys(),
         }
         notes = [f"{what} since the last look: {_spell(keys)}" for what, keys in changed.items() if keys]
-        return ops().only(line.strip() or None, notes or ["nothing changed since the last look"])
+        return list_ops().only(line.strip() or None, notes or ["nothing changed since the last look"])
 
 
 def load_ipython_extension(shell: Any) -> None:

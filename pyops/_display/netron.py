@@ -58,7 +58,7 @@ class View(Shown):
         return f"{frame}{link}{html_parts(self.report.node_parts())}"
 
 
-def show(source: model.ModelSource, *, height: int = HEIGHT) -> View:
+def show_model(source: model.ModelSource, *, height: int = HEIGHT) -> View:
     """Open a model in Netron, with the nodes marked that declared ops compute.
 
     Behind the op type of each custom node stands whether a kernel is declared for it; its properties
@@ -87,7 +87,7 @@ def show(source: model.ModelSource, *, height: int = HEIGHT) -> View:
     Examples
     --------
     >>> import onnx, pyops
-    >>> view = pyops.show(onnx.parser.parse_model('''
+    >>> view = pyops.show_model(onnx.parser.parse_model('''
     ... <ir_version: 10, opset_import: ["": 20, "showing": 1]>
     ... main (float[n] x) => (float[n] y) { y = showing.Unheard(x) }'''))
     >>> view.report.nodes[0].verdict
@@ -98,7 +98,7 @@ def show(source: model.ModelSource, *, height: int = HEIGHT) -> View:
         import netron
     except ImportError as error:
         raise MissingDependencyError(
-            'pyops.show needs netron, which is not installed: pip install "onnx-pyops[notebook]"'
+            'pyops.show_model needs netron, which is not installed: pip install "onnx-pyops[notebook]"'
         ) from error
     loaded = model.load(source)
     report = inspect(loaded)

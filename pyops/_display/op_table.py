@@ -14,7 +14,7 @@ from .._tables import Part, Shown
 _HEADER = ("domain", "op type", "version", "devices", "engine", "source", "signature")
 
 
-def ops() -> OpTable:
+def list_ops() -> OpTable:
     """Every declared op, with those that were declared with onnxruntime-extensions' own ``onnx_op``.
 
     Returns
@@ -33,7 +33,7 @@ def ops() -> OpTable:
     >>> @pyops.onnx_op("listing::Twice")
     ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
     ...     return x + x
-    >>> [op.name for op in pyops.ops() if op.domain == "listing"]
+    >>> [op.name for op in pyops.list_ops() if op.domain == "listing"]
     ['Twice']
     """
     adopted = [op for op in adoption.adopted_ops().values() if isinstance(op, Op) and not adoption.is_shipped(op)]

@@ -114,7 +114,7 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
         call = "" if domain == "aten" else f'"{namespace}"'
         return (
             f"{wanted} is the operator of torch's namespace {namespace!r} that fell back in the export; import "
-            f"exporters and call exporters.use_fallback({call}) before creating the session"
+            f"exporters and call exporters.register_fallback({call}) before creating the session"
         )
     if held_back := plugins.held_back(domain):
         return (

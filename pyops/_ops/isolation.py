@@ -27,7 +27,7 @@ def isolated_declarations() -> Iterator[None]:
     ...     @pyops.onnx_op("passing::Halve")
     ...     def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
     ...         return x / np.float32(2)
-    >>> [op for op in pyops.ops() if op.domain == "passing"]
+    >>> [op for op in pyops.list_ops() if op.domain == "passing"]
     []
     """
     registry = _registry()

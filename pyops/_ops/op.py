@@ -15,7 +15,7 @@ from .._schema import validation
 from .._schema.callables import check_parameters
 from .._schema.devices import DEVICE_TYPES, DeviceType, check_device_type, cupy, is_cupy
 from .._schema.signature import Signature
-from .._schema.specs import Spec
+from .._schema.specs import TensorSpec
 from ..errors import DeclarationError, ShapeInferenceError
 from . import origin, shape_inference
 from .cuda_kernel import CopyingKernel, check_given, check_host_inputs, returning_cupy
@@ -24,7 +24,7 @@ from .html import op_page
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-S = TypeVar("S", bound=Callable[..., Spec | tuple[Spec, ...]])
+S = TypeVar("S", bound=Callable[..., TensorSpec | tuple[TensorSpec, ...]])
 
 
 class Op(Generic[P, R]):
@@ -193,7 +193,7 @@ class Op(Generic[P, R]):
     def register_shape_inference(self, function: S) -> S:
         """Decorator: how output shapes follow from input shapes.
 
-        The function takes `pyops.shapes.Spec` objects in place of arrays (None for an absent
+        The function takes `pyops.shapes.TensorSpec` objects in place of arrays (None for an absent
         input) and the attributes, and returns a spec, or a tuple of them for several outputs.
 
         Raises
@@ -212,7 +212,7 @@ class Op(Generic[P, R]):
         ... def _(x):
         ...     n, *rest = x.shape
         ...     return x.like(shape=(n, np.prod(rest, dtype=int)))
-        >>> print(*flat.infer_shapes(pyops.shapes.Spec((2, 3, 4), np.float32)))
+        >>> print(*flat.infer_shapes(pyops.shapes.TensorSpec((2, 3, 4), np.float32)))
         float32[2, 12]
         """
         check_parameters(function, self.signature, takes_out=False)
@@ -243,17 +243,17 @@ class Op(Generic[P, R]):
         shapes = None if self.shape_function is None else functools.partial(output_shapes, self)
         ahead.compile_kernel(self.signature, self.kernels["cpu"], shapes, inputs, attributes)
 
-    def infer_shapes(self, *specs: Spec | None, **attributes: Any) -> tuple[Spec, ...]:
+    def infer_shapes(self, *specs: TensorSpec | None, **attributes: Any) -> tuple[TensorSpec, ...]:
         """Run the shape function.
 
         Parameters
         ----------
-        *specs : Spec or None
+        *specs : TensorSpec or None
             One per input.
 
         Returns
         -------
-        tuple of Spec
+        tuple of TensorSpec
             One per output.
 
         Raises
@@ -361,6 +361,6 @@ def output_shapes(
     ShapeInferenceError
         As `Op.infer_shapes`.
     """
-    specs = [None if array is None else Spec(array.shape, array.dtype) for array in arrays]
+    specs = [None if array is None else TensorSpec(array.shape, array.dtype) for array in arrays]
     outputs = op.infer_shapes(*specs, **attributes)
     return tuple(tuple(dim if isinstance(dim, int) else None for dim in spec.shape) for spec in outputs)

@@ -8,20 +8,23 @@ from typing import Any
 from .._schema import validation
 from .._schema.dtypes import describe, dtype_name, spell_scalar
 from .._schema.signature import Signature
-from .._schema.specs import Spec
+from .._schema.specs import TensorSpec
 from ..errors import ShapeInferenceError
 
 
 def infer(
-    signature: Signature, function: Callable[..., Any], specs: Sequence[Spec | None], attributes: Mapping[str, Any]
-) -> tuple[Spec, ...]:
+    signature: Signature,
+    function: Callable[..., Any],
+    specs: Sequence[TensorSpec | None],
+    attributes: Mapping[str, Any],
+) -> tuple[TensorSpec, ...]:
     """The specs of the outputs.
 
     Parameters
     ----------
     function : callable
         The op's shape function.
-    specs : sequence of Spec or None
+    specs : sequence of TensorSpec or None
         One per input.
 
     Raises
@@ -34,7 +37,7 @@ def infer(
     name = signature.qualified_name
     dtypes = validation.output_dtypes(signature, [None if spec is None else spec.dtype for spec in specs])
     result = function(*specs, **signature.convert_attributes(attributes))
-    if signature.returns_tuple and not isinstance(result, (tuple, Spec)):
+    if signature.returns_tuple and not isinstance(result, (tuple, TensorSpec)):
         raise ShapeInferenceError(
             f"the shape function of {name} returned {describe(result)}; return a tuple of specs, one for each output"
         )
@@ -45,7 +48,7 @@ def infer(
         )
     dtypes += (dtypes[-1],) * (len(outputs) - len(dtypes))
     for spec, dtype in zip(outputs, dtypes, strict=False):
-        if not isinstance(spec, Spec):
+        if not isinstance(spec, TensorSpec):
             raise ShapeInferenceError(
                 f"the shape function of {name} returned {describe(spec)}; return an input's spec, or "
                 "spec.like(shape=..., dtype=...)"

@@ -16,7 +16,7 @@ from .session import InferenceSession, register_custom_ops
 import onnxruntime  # isort: skip  # after session, which says what to install where it is absent
 
 
-def install() -> Installation:
+def patch_onnxruntime() -> Installation:
     """Let every ``onnxruntime.InferenceSession`` that is created from now on run the declared ops.
 
     For sessions that other libraries create (torch's ``ONNXProgram``, optimum and the like). A plain call
@@ -35,7 +35,7 @@ def install() -> Installation:
     --------
     >>> import onnxruntime, pyops
     >>> before = onnxruntime.InferenceSession.__init__
-    >>> with pyops.install():
+    >>> with pyops.patch_onnxruntime():
     ...     pass  # call code that creates sessions
     >>> onnxruntime.InferenceSession.__init__ is before
     True

@@ -210,7 +210,7 @@ def profile(session: InferenceSession) -> Iterator[Profile]:
     if not isinstance(session, InferenceSession):
         raise PyopsError(
             f"expected a pyops.InferenceSession, got {type(session).__qualname__}; sessions that others create are "
-            "ones too while pyops.install() is in force"
+            "ones too while pyops.patch_onnxruntime() is in force"
         )
     found = Profile(session)
     with session._nodes.timed(found._clock_for):

@@ -29,7 +29,7 @@ from .calls import exceptions
 from .calls.guard import interrupts_deferred
 from .engine_choice import Engine, choose
 from .extensions import published
-from .extensions import session as extensions_session
+from .extensions import session as extensions
 from .extensions.published import get_library_path as get_library_path
 from .extensions.registry import published_domains
 from .html import session_page
@@ -117,12 +117,12 @@ class InferenceSession(onnxruntime.InferenceSession):
             raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
         session_devices.check_available(providers)
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
-        self._extensions: extensions_session.SessionHost | None = None
-        self._host: native.SessionHost | extensions_session.SessionHost
+        self._extensions: extensions.SessionHost | None = None
+        self._host: native.SessionHost | extensions.SessionHost
         if engine == "extensions":
             others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
             fresh = sess_options is None
-            self._host = self._extensions = extensions_session.SessionHost(options, source, resolved.ops, others, fresh)
+            self._host = self._extensions = extensions.SessionHost(options, source, resolved.ops, others, fresh)
             weakref.finalize(self, self._extensions.forget).atexit = False
         else:
             self._host = native.SessionHost(options, source, resolved.ops, taken)

@@ -27,7 +27,7 @@ class SymbolicDim:
     --------
     >>> import numpy as np
     >>> batch = SymbolicDim("batch")
-    >>> print(Spec((2 * batch, 3), np.float32))
+    >>> print(TensorSpec((2 * batch, 3), np.float32))
     float32[2*batch, 3]
     """
 
@@ -133,14 +133,14 @@ def new_dim() -> Dim:
     Examples
     --------
     >>> import numpy as np
-    >>> print(Spec((4,), np.float32).like(shape=(new_dim(), 2)))
+    >>> print(TensorSpec((4,), np.float32).like(shape=(new_dim(), 2)))
     float32[?, 2]
     """
     return RuntimeDim()
 
 
 @dataclass(frozen=True, init=False)
-class Spec:
+class TensorSpec:
     """What is known of a tensor before it exists.
 
     Attributes
@@ -153,7 +153,7 @@ class Spec:
     Examples
     --------
     >>> import numpy as np
-    >>> x = Spec((2, 3), np.float32)
+    >>> x = TensorSpec((2, 3), np.float32)
     >>> print(x.like(shape=(*x.shape, 4), dtype=np.int64))
     int64[2, 3, 4]
     """
@@ -170,7 +170,7 @@ class Spec:
         """The number of dimensions."""
         return len(self.shape)
 
-    def like(self, shape: Sequence[Dim] | None = None, dtype: DTypeLike | None = None) -> Spec:
+    def like(self, shape: Sequence[Dim] | None = None, dtype: DTypeLike | None = None) -> TensorSpec:
         """A copy of this spec with another shape, another dtype, or both.
 
         Raises
@@ -180,13 +180,13 @@ class Spec:
         """
         if shape is not None and (not isinstance(shape, Iterable) or isinstance(shape, str)):
             raise ShapeInferenceError(f"like() got shape={shape!r}; a shape is a tuple, such as (n, 3)")
-        return Spec(self.shape if shape is None else shape, self.dtype if dtype is None else dtype)
+        return TensorSpec(self.shape if shape is None else shape, self.dtype if dtype is None else dtype)
 
     def __str__(self) -> str:
         return f"{dtype_name(self.dtype)}{spell_shape(self.shape)}"
 
 
-def broadcast(*specs: Spec) -> tuple[Dim, ...]:
+def broadcast(*specs: TensorSpec) -> tuple[Dim, ...]:
     """The shape that NumPy broadcasts these specs to.
 
     Where one size is a number and the other a symbol, the number wins unless it is 1, as in ONNX's
@@ -199,7 +199,7 @@ def broadcast(*specs: Spec) -> tuple[Dim, ...]:
 
     Examples
     --------
-    >>> a, b = Spec((4, 1), np.dtype("f4")), Spec((3,), np.dtype("f4"))
+    >>> a, b = TensorSpec((4, 1), np.dtype("f4")), TensorSpec((3,), np.dtype("f4"))
     >>> broadcast(a, b)
     (4, 3)
     """
@@ -213,7 +213,7 @@ def broadcast(*specs: Spec) -> tuple[Dim, ...]:
     return tuple(result)
 
 
-def _broadcast_dim(a: Dim, b: Dim, specs: Sequence[Spec]) -> Dim:
+def _broadcast_dim(a: Dim, b: Dim, specs: Sequence[TensorSpec]) -> Dim:
     if isinstance(a, int) and a == 1:
         return b
     if isinstance(b, int) and b == 1:

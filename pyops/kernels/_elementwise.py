@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.devices import DeviceType
-from pyops._schema.specs import Spec, broadcast
+from pyops._schema.specs import TensorSpec, broadcast
 
 from ._element_types import widened
 
@@ -84,7 +84,7 @@ array of {returns.__name__.strip("_") if returns else "the same dtype"}
 """
 
 
-def broadcast_spec(*specs: Spec) -> Spec:
+def broadcast_spec(*specs: TensorSpec) -> TensorSpec:
     """The shape function of an op whose output has the dtype of its inputs, and the shape that they broadcast to."""
     return specs[0].like(shape=broadcast(*specs))
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops._schema.specs import Dim, Spec, broadcast, new_dim
+from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError
 
 from ._axes import differ
@@ -67,7 +67,7 @@ def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim,
         equation = "A X = B" if left else "X A = B"
         raise ShapeInferenceError(f"{op}: the shapes {list(a.shape)} and {list(b.shape)} do not fit {equation}")
     try:
-        return broadcast(*(Spec(x.shape[:-2], np.float32) for x in (a, b)))
+        return broadcast(*(TensorSpec(x.shape[:-2], np.float32) for x in (a, b)))
     except ShapeInferenceError as error:
         shapes = f"{list(a.shape)} and {list(b.shape)}"
         raise ShapeInferenceError(f"{op}: the batch dimensions of shapes {shapes} do not broadcast") from error

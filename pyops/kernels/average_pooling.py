@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec, new_dim
+from pyops._schema.specs import TensorSpec, new_dim
 
 from ._element_types import Float, widened
 from ._windows import adaptive_bounds, check_spatial
@@ -84,14 +84,14 @@ def avg_pool(
 
 @avg_pool.register_shape_inference
 def _(
-    x: Spec,
+    x: TensorSpec,
     *,
     kernel_size: list[int],
     stride: list[int] | None = None,
     padding: list[int] | None = None,
     ceil_mode: bool = False,
     **divisors: Any,
-) -> Spec:
+) -> TensorSpec:
     rank = len(kernel_size)
     grid = zip(x.shape[-rank:], kernel_size, stride or kernel_size, padding or [0] * rank, strict=True)
     windows = [_window_count(*item, ceil_mode) if isinstance(item[0], int) else new_dim() for item in grid]
@@ -136,7 +136,7 @@ def adaptive_avg_pool(x: NDArray[Float], *, output_size: list[int]) -> NDArray[F
 
 
 @adaptive_avg_pool.register_shape_inference
-def _(x: Spec, *, output_size: list[int]) -> Spec:
+def _(x: TensorSpec, *, output_size: list[int]) -> TensorSpec:
     return x.like(shape=(*x.shape[: x.ndim - len(output_size)], *output_size))
 
 

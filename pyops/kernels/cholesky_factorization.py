@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._element_types import Wide
 from ._matrices import Array, check_system, first_zero, raise_failed, square
@@ -69,7 +69,7 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
 
 
 @cholesky_ex.register_shape_inference
-def _(a: Spec, **attributes: Any) -> tuple[Spec, Spec]:
+def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec]:
     batch, n = square("CholeskyEx", a)
     return a.like(shape=(*batch, n, n)), a.like(shape=batch, dtype=np.int32)
 
@@ -124,7 +124,7 @@ def cholesky_inverse(factor: NDArray[Wide], *, upper: bool = False) -> NDArray[W
 
 
 @cholesky_inverse.register_shape_inference
-def _(factor: Spec, **upper: Any) -> Spec:
+def _(factor: TensorSpec, **upper: Any) -> TensorSpec:
     batch, n = square("CholeskyInverse", factor)
     return factor.like(shape=(*batch, n, n))
 
@@ -154,5 +154,5 @@ def cholesky_solve(b: NDArray[Wide], factor: NDArray[Wide], *, upper: bool = Fal
 
 
 @cholesky_solve.register_shape_inference
-def _(b: Spec, factor: Spec, **upper: Any) -> Spec:
+def _(b: TensorSpec, factor: TensorSpec, **upper: Any) -> TensorSpec:
     return b.like(shape=(*check_system("CholeskySolve", factor, b), *b.shape[-2:]))

@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec, SymbolicDim
+from pyops._schema.specs import SymbolicDim, TensorSpec
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
 from ._element_types import Float, widened
@@ -126,7 +126,7 @@ def _check_variables(shape: tuple[Any, ...], op: str) -> None:
         raise ShapeInferenceError(f"{op}: the input is {list(shape)}; it is variables by observations")
 
 
-def _matrix_spec(x: Spec, op: str) -> Spec:
+def _matrix_spec(x: TensorSpec, op: str) -> TensorSpec:
     _check_variables(x.shape, op)
     if x.ndim == 2 and isinstance(x.shape[0], SymbolicDim):
         raise UnknownSizeError(f"{op}: whether the result is a scalar is not known before the number of variables is")
@@ -134,10 +134,10 @@ def _matrix_spec(x: Spec, op: str) -> Spec:
 
 
 @cov.register_shape_inference
-def _(input: Spec, *weights: Any, correction: int = 1) -> Spec:
+def _(input: TensorSpec, *weights: Any, correction: int = 1) -> TensorSpec:
     return _matrix_spec(input, "Cov")
 
 
 @corrcoef.register_shape_inference
-def _(input: Spec) -> Spec:
+def _(input: TensorSpec) -> TensorSpec:
     return _matrix_spec(input, "Corrcoef")

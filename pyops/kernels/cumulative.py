@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._axes import axis_of
 from ._element_types import Real, RealOrBool
@@ -92,12 +92,12 @@ def cumprod(input: NDArray[Real], *, dim: int) -> NDArray[Real]:
 
 @cummax.register_shape_inference
 @cummin.register_shape_inference
-def _(input: Spec, *, dim: int) -> tuple[Spec, Spec]:
+def _(input: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:
     axis_of(dim, input.ndim)
     return input, input.like(dtype=np.int64)
 
 
 @cumprod.register_shape_inference
-def _(input: Spec, *, dim: int) -> Spec:
+def _(input: TensorSpec, *, dim: int) -> TensorSpec:
     axis_of(dim, input.ndim)
     return input

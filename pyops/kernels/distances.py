@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec, broadcast, new_dim
+from pyops._schema.specs import TensorSpec, broadcast, new_dim
 
 from ._element_types import Wide
 from ._scalars import scalar
@@ -74,7 +74,7 @@ def cdist(
 
 
 @cdist.register_shape_inference
-def _(x1: Spec, x2: Spec, **attributes: Any) -> Spec:
+def _(x1: TensorSpec, x2: TensorSpec, **attributes: Any) -> TensorSpec:
     batch = broadcast(x1.like(shape=x1.shape[:-2]), x2.like(shape=x2.shape[:-2]))
     return x1.like(shape=(*batch, x1.shape[-2], x2.shape[-2]))
 
@@ -113,7 +113,7 @@ def pdist(x: NDArray[Wide], *, p: np.ndarray = np.array(2.0)) -> NDArray[Wide]: 
 
 
 @pdist.register_shape_inference
-def _(x: Spec, **attributes: Any) -> Spec:
+def _(x: TensorSpec, **attributes: Any) -> TensorSpec:
     rows = x.shape[0]
     return x.like(shape=(rows * (rows - 1) // 2 if isinstance(rows, int) else new_dim(),))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._axes import axes_of, reduced_shape
 from ._element_types import RealOrBool
@@ -65,5 +65,5 @@ amin = _extreme("amin", "min", "smallest")
 
 @amax.register_shape_inference
 @amin.register_shape_inference
-def _(input: Spec, *, dim: Sequence[int] = (), keepdim: bool = False) -> Spec:
+def _(input: TensorSpec, *, dim: Sequence[int] = (), keepdim: bool = False) -> TensorSpec:
     return input.like(shape=reduced_shape(input.shape, dim, keepdim))

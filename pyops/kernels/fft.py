@@ -13,7 +13,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec, new_dim
+from pyops._schema.specs import TensorSpec, new_dim
 
 from ._element_types import Wide
 from ._pairs import as_complex, as_pairs
@@ -71,7 +71,7 @@ def fft_c2c(
 
 
 @fft_c2c.register_shape_inference
-def _(x: Spec, s: Spec | None = None, *, dim: list[int], **others: Any) -> Spec:
+def _(x: TensorSpec, s: TensorSpec | None = None, *, dim: list[int], **others: Any) -> TensorSpec:
     return x.like(shape=(*_resized(x.shape[:-1], s, dim), 2))
 
 
@@ -131,7 +131,9 @@ def fft_r2c(
 
 
 @fft_r2c.register_shape_inference
-def _(x: Spec, s: Spec | None = None, *, dim: list[int], onesided: bool = True, **others: Any) -> Spec:
+def _(
+    x: TensorSpec, s: TensorSpec | None = None, *, dim: list[int], onesided: bool = True, **others: Any
+) -> TensorSpec:
     shape = list(_resized(x.shape, s, dim))
     if onesided and dim:
         shape[dim[-1]] = shape[dim[-1]] // 2 + 1
@@ -189,14 +191,14 @@ def fft_c2r(
 
 
 @fft_c2r.register_shape_inference
-def _(x: Spec, s: Spec | None = None, *, dim: list[int], **others: Any) -> Spec:
+def _(x: TensorSpec, s: TensorSpec | None = None, *, dim: list[int], **others: Any) -> TensorSpec:
     shape = list(_resized(x.shape[:-1], s, dim))
     if s is None:
         shape[dim[-1]] = 2 * (shape[dim[-1]] - 1)
     return x.like(shape=shape)
 
 
-def _resized(shape: tuple[Any, ...], s: Spec | None, dim: list[int]) -> tuple[Any, ...]:
+def _resized(shape: tuple[Any, ...], s: TensorSpec | None, dim: list[int]) -> tuple[Any, ...]:
     resized = {axis % len(shape) for axis in dim} if s is not None else ()
     return tuple(new_dim() if axis in resized else size for axis, size in enumerate(shape))
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._axes import axes_of, reduced_shape
 from ._element_types import RealOrBool
@@ -51,5 +51,5 @@ def hash_tensor(
 
 
 @hash_tensor.register_shape_inference
-def _(input: Spec, *, dim: Sequence[int] = (), keepdim: bool = False, **mode: int) -> Spec:
+def _(input: TensorSpec, *, dim: Sequence[int] = (), keepdim: bool = False, **mode: int) -> TensorSpec:
     return input.like(shape=reduced_shape(input.shape, dim, keepdim), dtype=np.uint64)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec, new_dim
+from pyops._schema.specs import TensorSpec, new_dim
 
 from ._bins import check_edges, checked_weight, count_points, even_edges
 from ._element_types import Float, Wide, widened
@@ -166,21 +166,25 @@ def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int
 
 
 @histogram_bin_ct.register_shape_inference
-def _(input: Spec, weight: Spec | None = None, *, bins: int = 100, **others: Any) -> tuple[Spec, Spec]:
+def _(
+    input: TensorSpec, weight: TensorSpec | None = None, *, bins: int = 100, **others: Any
+) -> tuple[TensorSpec, TensorSpec]:
     return input.like(shape=(bins,)), input.like(shape=(bins + 1,))
 
 
 @histogram_bins_tensor.register_shape_inference
-def _(input: Spec, bins: Spec, weight: Spec | None = None, *, density: bool = False) -> tuple[Spec, Spec]:
+def _(
+    input: TensorSpec, bins: TensorSpec, weight: TensorSpec | None = None, *, density: bool = False
+) -> tuple[TensorSpec, TensorSpec]:
     check_edges(bins.shape)
     return bins.like(shape=(bins.shape[0] - 1,)), bins
 
 
 @histc.register_shape_inference
-def _(input: Spec, *, bins: int = 100) -> Spec:
+def _(input: TensorSpec, *, bins: int = 100) -> TensorSpec:
     return input.like(shape=(bins,))
 
 
 @bincount.register_shape_inference
-def _(input: Spec, weights: Spec, *, minlength: int = 0) -> Spec:
+def _(input: TensorSpec, weights: TensorSpec, *, minlength: int = 0) -> TensorSpec:
     return weights.like(shape=(new_dim(),))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
 from ._bins import check_edges, checked_weight, count_points, even_edges
@@ -131,15 +131,15 @@ def _check_coordinates(shape: tuple[Any, ...], count: int) -> None:
 
 
 @histogramdd_bin_edges.register_shape_inference
-def _(input: Spec, *, bins: list[int], range: np.ndarray | None = None) -> tuple[Spec, ...]:
+def _(input: TensorSpec, *, bins: list[int], range: np.ndarray | None = None) -> tuple[TensorSpec, ...]:
     return tuple(input.like(shape=(count + 1,)) for count in bins)
 
 
 @histogramdd_from_bin_cts.register_shape_inference
-def _(input: Spec, weight: Spec | None = None, *, bins: list[int], **others: Any) -> Spec:
+def _(input: TensorSpec, weight: TensorSpec | None = None, *, bins: list[int], **others: Any) -> TensorSpec:
     return input.like(shape=bins)
 
 
 @histogramdd_from_bin_tensors.register_shape_inference
-def _(input: Spec, weight: Spec | None = None, *bins: Spec, density: bool = False) -> Spec:
+def _(input: TensorSpec, weight: TensorSpec | None = None, *bins: TensorSpec, density: bool = False) -> TensorSpec:
     return input.like(shape=[item.shape[0] - 1 for item in bins])

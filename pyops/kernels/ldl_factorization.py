@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._element_types import Wide
 from ._matrices import Array, check_pivots, check_system, raise_failed, square
@@ -71,7 +71,7 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
 
 
 @ldl_factor_ex.register_shape_inference
-def _(a: Spec, **attributes: Any) -> tuple[Spec, Spec, Spec]:
+def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     batch, n = square("LdlFactorEx", a)
     return a.like(shape=(*batch, n, n)), a.like(shape=(*batch, n), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
 
@@ -180,7 +180,7 @@ def ldl_solve(
 
 
 @ldl_solve.register_shape_inference
-def _(factors: Spec, pivots: Spec, b: Spec, **hermitian: Any) -> Spec:
+def _(factors: TensorSpec, pivots: TensorSpec, b: TensorSpec, **hermitian: Any) -> TensorSpec:
     check_pivots("LdlSolve", factors, pivots)
     return b.like(shape=(*check_system("LdlSolve", factors, b), *b.shape[-2:]))
 

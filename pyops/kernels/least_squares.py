@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Dim, Spec, broadcast, new_dim
+from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
 from ._axes import differ
@@ -74,7 +74,9 @@ def pinv(
 
 
 @pinv.register_shape_inference
-def _(a: Spec, atol: Spec | None = None, rtol: Spec | None = None, *, hermitian: bool = False) -> Spec:
+def _(
+    a: TensorSpec, atol: TensorSpec | None = None, rtol: TensorSpec | None = None, *, hermitian: bool = False
+) -> TensorSpec:
     batch, m, n = matrices("Pinv", a)
     if hermitian:
         square("Pinv", a)
@@ -160,7 +162,9 @@ def lstsq(
 
 
 @lstsq.register_shape_inference
-def _(a: Spec, b: Spec, rcond: Spec | None = None, *, driver: str = "gelsy") -> tuple[Spec, Spec, Spec, Spec]:
+def _(
+    a: TensorSpec, b: TensorSpec, rcond: TensorSpec | None = None, *, driver: str = "gelsy"
+) -> tuple[TensorSpec, TensorSpec, TensorSpec, TensorSpec]:
     vectors = _are_vectors(a, b)
     batch, m, n = matrices("Lstsq", a)
     right = () if vectors else b.shape[-1:]

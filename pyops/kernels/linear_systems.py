@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
 from . import _elimination
@@ -61,7 +61,7 @@ def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
 
 
 @inv_ex.register_shape_inference
-def _(a: Spec, **check_errors: Any) -> tuple[Spec, Spec]:
+def _(a: TensorSpec, **check_errors: Any) -> tuple[TensorSpec, TensorSpec]:
     batch, n = square("InvEx", a)
     return a.like(shape=(*batch, n, n)), a.like(shape=batch, dtype=np.int32)
 
@@ -117,7 +117,7 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
 
 
 @solve_ex.register_shape_inference
-def _(a: Spec, b: Spec, *, left: bool = True, **check_errors: Any) -> tuple[Spec, Spec]:
+def _(a: TensorSpec, b: TensorSpec, *, left: bool = True, **check_errors: Any) -> tuple[TensorSpec, TensorSpec]:
     vectors = _are_vectors(a, b, left)
     batch = check_system("SolveEx", a, b.like(shape=(*b.shape, 1)) if vectors else b, left)
     x = b.like(shape=(*batch, *(a.shape[-1:] if vectors else b.shape[-2:])))
@@ -185,6 +185,6 @@ def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
 
 
 @slogdet.register_shape_inference
-def _(a: Spec) -> tuple[Spec, Spec]:
+def _(a: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
     batch, _n = square("Slogdet", a)
     return a.like(shape=batch), a.like(shape=batch)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._element_types import Index, Wide
 
@@ -98,7 +98,7 @@ def ctc_loss(
 
 
 @ctc_loss.register_shape_inference
-def _(log_probs: Spec, *others: Spec, reduction: int = 1, **attributes: Any) -> Spec:
+def _(log_probs: TensorSpec, *others: TensorSpec, reduction: int = 1, **attributes: Any) -> TensorSpec:
     return log_probs.like(shape=log_probs.shape[1:2] if reduction == _NONE and log_probs.ndim == 3 else ())
 
 

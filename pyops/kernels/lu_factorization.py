@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from . import _elimination
 from ._element_types import Wide
@@ -63,7 +63,7 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
 
 
 @lu_factor_ex.register_shape_inference
-def _(a: Spec, **attributes: Any) -> tuple[Spec, Spec, Spec]:
+def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     batch, m, n = matrices("LuFactorEx", a)
     return a, a.like(shape=(*batch, smaller(m, n)), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
 
@@ -102,7 +102,7 @@ def lu(a: NDArray[Wide], *, pivot: bool = True) -> Factors[Wide]:
 
 
 @lu.register_shape_inference
-def _(a: Spec, *, pivot: bool = True) -> tuple[Spec, ...]:
+def _(a: TensorSpec, *, pivot: bool = True) -> tuple[TensorSpec, ...]:
     return _factor_specs("Lu", a, pivot, True)
 
 
@@ -138,12 +138,14 @@ def lu_unpack(
 
 
 @lu_unpack.register_shape_inference
-def _(lu: Spec, pivots: Spec, *, unpack_data: bool = True, unpack_pivots: bool = True) -> tuple[Spec, ...]:
+def _(
+    lu: TensorSpec, pivots: TensorSpec, *, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[TensorSpec, ...]:
     check_pivots("LuUnpack", lu, pivots)
     return _factor_specs("LuUnpack", lu, unpack_pivots, unpack_data)
 
 
-def _factor_specs(op: str, a: Spec, permutation: bool, triangles: bool) -> tuple[Spec, ...]:
+def _factor_specs(op: str, a: TensorSpec, permutation: bool, triangles: bool) -> tuple[TensorSpec, ...]:
     batch, m, n = matrices(op, a)
     none = a.like(shape=(0,))
     k = smaller(m, n)
@@ -202,6 +204,6 @@ def lu_solve(
 
 
 @lu_solve.register_shape_inference
-def _(lu: Spec, pivots: Spec, b: Spec, *, left: bool = True, **adjoint: Any) -> Spec:
+def _(lu: TensorSpec, pivots: TensorSpec, b: TensorSpec, *, left: bool = True, **adjoint: Any) -> TensorSpec:
     check_pivots("LuSolve", lu, pivots)
     return b.like(shape=(*check_system("LuSolve", lu, b, left), *b.shape[-2:]))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._element_types import Float
 from ._matrices import Array, square
@@ -66,6 +66,6 @@ def _exp(x: Array, norms: Array) -> Array:
 
 
 @matrix_exp.register_shape_inference
-def _(a: Spec) -> Spec:
+def _(a: TensorSpec) -> TensorSpec:
     square("MatrixExp", a)
     return a

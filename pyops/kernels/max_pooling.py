@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._element_types import Float
 from ._windows import adaptive_bounds, check_spatial
@@ -119,7 +119,9 @@ def fractional_max_pool(
 
 @adaptive_max_pool.register_shape_inference
 @fractional_max_pool.register_shape_inference
-def _(x: Spec, *random_samples: Spec, output_size: list[int], **kernel_size: Any) -> tuple[Spec, Spec]:
+def _(
+    x: TensorSpec, *random_samples: TensorSpec, output_size: list[int], **kernel_size: Any
+) -> tuple[TensorSpec, TensorSpec]:
     values = x.like(shape=(*x.shape[: -len(output_size)], *output_size))
     return values, values.like(dtype=np.int64)
 

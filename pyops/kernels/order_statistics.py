@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._axes import axis_of, reduced_shape
 from ._element_types import Real, RealOrBool
@@ -209,7 +209,7 @@ def _sortable(x: Any) -> Any:
 
 @median.register_shape_inference
 @nanmedian.register_shape_inference
-def _(input: Spec) -> Spec:
+def _(input: TensorSpec) -> TensorSpec:
     return input.like(shape=())
 
 
@@ -217,6 +217,8 @@ def _(input: Spec) -> Spec:
 @nanmedian_dim.register_shape_inference
 @mode.register_shape_inference
 @kthvalue.register_shape_inference
-def _(input: Spec, k: Spec | None = None, *, dim: int = -1, keepdim: bool = False) -> tuple[Spec, Spec]:
+def _(
+    input: TensorSpec, k: TensorSpec | None = None, *, dim: int = -1, keepdim: bool = False
+) -> tuple[TensorSpec, TensorSpec]:
     values = input.like(shape=reduced_shape(input.shape, [dim], keepdim))
     return values, values.like(dtype=np.int64)

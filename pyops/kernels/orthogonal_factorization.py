@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Dim, Spec
+from pyops._schema.specs import Dim, TensorSpec
 from pyops.errors import ShapeInferenceError
 
 from ._axes import differ
@@ -50,7 +50,7 @@ def qr(a: NDArray[Wide], *, mode: Literal["reduced", "complete", "r"] = "reduced
 
 
 @qr.register_shape_inference
-def _(a: Spec, *, mode: str = "reduced") -> tuple[Spec, Spec]:
+def _(a: TensorSpec, *, mode: str = "reduced") -> tuple[TensorSpec, TensorSpec]:
     batch, m, n = matrices("Qr", a)
     k = m if mode == "complete" else smaller(m, n)
     return a.like(shape=(0,) if mode == "r" else (*batch, m, k)), a.like(shape=(*batch, k, n))
@@ -87,7 +87,7 @@ def geqrf(a: NDArray[Wide]) -> Geqrf[Wide]:
 
 
 @geqrf.register_shape_inference
-def _(a: Spec) -> tuple[Spec, Spec]:
+def _(a: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
     batch, m, n = matrices("Geqrf", a)
     return a, a.like(shape=(*batch, smaller(m, n)))
 
@@ -116,7 +116,7 @@ def householder_product(a: NDArray[Wide], tau: NDArray[Wide]) -> NDArray[Wide]:
 
 
 @householder_product.register_shape_inference
-def _(a: Spec, tau: Spec) -> Spec:
+def _(a: TensorSpec, tau: TensorSpec) -> TensorSpec:
     _check("HouseholderProduct", a, tau)
     return a
 
@@ -153,7 +153,7 @@ def ormqr(
 
 
 @ormqr.register_shape_inference
-def _(a: Spec, tau: Spec, other: Spec, *, left: bool = True, **transpose: Any) -> Spec:
+def _(a: TensorSpec, tau: TensorSpec, other: TensorSpec, *, left: bool = True, **transpose: Any) -> TensorSpec:
     _check("Ormqr", a, tau)
     _check_order(a, other, left)
     return other

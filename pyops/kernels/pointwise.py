@@ -10,7 +10,7 @@ from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._element_types import Float, RealOrBool, widened
 from ._elementwise import broadcast_spec, elementwise
@@ -133,5 +133,5 @@ def frexp(x: NDArray[Float]) -> Frexp[Float]:
 
 
 @frexp.register_shape_inference
-def _(x: Spec) -> tuple[Spec, Spec]:
+def _(x: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
     return x, x.like(dtype=np.int32)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
 from ._axes import axis_of
@@ -275,20 +275,20 @@ def _segments(data: Any, lengths: Any, offsets: Any, axis: int, unsafe: bool) ->
 
 @index_reduce.register_shape_inference
 @scatter_reduce.register_shape_inference
-def _(input: Spec, *reduced: Spec, **attributes: Any) -> Spec:
+def _(input: TensorSpec, *reduced: TensorSpec, **attributes: Any) -> TensorSpec:
     return input
 
 
 @segment_reduce.register_shape_inference
 def _(
-    data: Spec,
-    lengths: Spec | None = None,
-    offsets: Spec | None = None,
-    initial: Spec | None = None,
+    data: TensorSpec,
+    lengths: TensorSpec | None = None,
+    offsets: TensorSpec | None = None,
+    initial: TensorSpec | None = None,
     *,
     axis: int = 0,
     **attributes: Any,
-) -> Spec:
+) -> TensorSpec:
     axis = _segmented(data.shape, axis)
     count: Any = offsets.shape[-1] - 1 if offsets is not None else lengths.shape[-1] if lengths is not None else 0
     return data.like(shape=(*data.shape[:axis], count, *data.shape[axis + 1 :]))

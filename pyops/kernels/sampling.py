@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._element_types import Float, widened
 
@@ -76,7 +76,7 @@ def grid_sample(
 
 
 @grid_sample.register_shape_inference
-def _(x: Spec, grid: Spec, **modes: Any) -> Spec:
+def _(x: TensorSpec, grid: TensorSpec, **modes: Any) -> TensorSpec:
     return x.like(shape=(*x.shape[:2], *grid.shape[1:-1]))
 
 

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Dim, Spec
+from pyops._schema.specs import Dim, TensorSpec
 
 from ._axes import axis_of
 from ._element_types import RealOrBool
@@ -207,10 +207,10 @@ def _diagonal_shape(shape: Sequence[Dim], offset: int, dim1: int, dim2: int) -> 
 @put.register_shape_inference
 @diagonal_scatter.register_shape_inference
 @as_strided_scatter.register_shape_inference
-def _(input: Spec, *written: Spec, **places: Any) -> Spec:
+def _(input: TensorSpec, *written: TensorSpec, **places: Any) -> TensorSpec:
     return input
 
 
 @resize.register_shape_inference
-def _(input: Spec, *, size: list[int]) -> Spec:
+def _(input: TensorSpec, *, size: list[int]) -> TensorSpec:
     return input.like(shape=size)

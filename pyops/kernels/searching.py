@@ -13,7 +13,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
 from ._axes import differ
@@ -145,12 +145,12 @@ def _check_boundaries(shape: tuple[Any, ...]) -> None:
 
 
 @searchsorted.register_shape_inference
-def _(sorted_sequence: Spec, input: Spec, sorter: Spec | None = None, **sides: Any) -> Spec:
+def _(sorted_sequence: TensorSpec, input: TensorSpec, sorter: TensorSpec | None = None, **sides: Any) -> TensorSpec:
     _check_shapes(sorted_sequence.shape, input.shape)
     return input.like(dtype=np.int64)
 
 
 @bucketize.register_shape_inference
-def _(input: Spec, boundaries: Spec, **right: Any) -> Spec:
+def _(input: TensorSpec, boundaries: TensorSpec, **right: Any) -> TensorSpec:
     _check_boundaries(boundaries.shape)
     return input.like(dtype=np.int64)

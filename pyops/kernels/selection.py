@@ -7,7 +7,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec, broadcast, new_dim
+from pyops._schema.specs import TensorSpec, broadcast, new_dim
 
 from ._element_types import RealOrBool
 
@@ -103,16 +103,16 @@ def one_hot(input: NDArray[np.int64], *, num_classes: int = -1) -> NDArray[np.in
 
 
 @masked_select.register_shape_inference
-def _(input: Spec, mask: Spec) -> Spec:
+def _(input: TensorSpec, mask: TensorSpec) -> TensorSpec:
     broadcast(input, mask)
     return input.like(shape=(new_dim(),))
 
 
 @nonzero_static.register_shape_inference
-def _(input: Spec, *, size: int, **fill_value: int) -> Spec:
+def _(input: TensorSpec, *, size: int, **fill_value: int) -> TensorSpec:
     return input.like(shape=(size, input.ndim), dtype=np.int64)
 
 
 @one_hot.register_shape_inference
-def _(input: Spec, *, num_classes: int = -1) -> Spec:
+def _(input: TensorSpec, *, num_classes: int = -1) -> TensorSpec:
     return input.like(shape=(*input.shape, new_dim() if num_classes < 0 else num_classes))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._element_types import Float, Wide
 from ._elementwise import elementwise, in_float32
@@ -178,5 +178,5 @@ def polygamma(x: NDArray[Float], *, n: int) -> NDArray[Float]:
 
 
 @polygamma.register_shape_inference
-def _(x: Spec, *, n: int) -> Spec:
+def _(x: TensorSpec, *, n: int) -> TensorSpec:
     return x

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._element_types import Wide
 from ._matrices import Array, matrices, smaller, square
@@ -89,7 +89,9 @@ def _iterating(op: str, a: Array) -> Iterator[None]:
 
 
 @svd.register_shape_inference
-def _(a: Spec, *, full_matrices: bool = False, compute_uv: bool = True) -> tuple[Spec, Spec, Spec]:
+def _(
+    a: TensorSpec, *, full_matrices: bool = False, compute_uv: bool = True
+) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     batch, m, n = matrices("Svd", a)
     k = smaller(m, n)
     s = a.like(shape=(*batch, k))
@@ -151,7 +153,7 @@ def decompose_symmetric(op: str, a: Array, triangle: Literal["L", "U"], compute_
 
 
 @eigh.register_shape_inference
-def _(a: Spec, *, compute_v: bool = True, **triangle: Any) -> tuple[Spec, Spec]:
+def _(a: TensorSpec, *, compute_v: bool = True, **triangle: Any) -> tuple[TensorSpec, TensorSpec]:
     batch, n = square("Eigh", a)
     return a.like(shape=(*batch, n)), a.like(shape=(*batch, n, n) if compute_v else (0,))
 
@@ -194,7 +196,7 @@ def eig(a: NDArray[Wide]) -> Eig[Wide]:
 
 
 @eig.register_shape_inference
-def _(a: Spec) -> tuple[Spec, Spec]:
+def _(a: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
     batch, n = square("Eig", a)
     return a.like(shape=(*batch, n, 2)), a.like(shape=(*batch, n, n, 2))
 
@@ -224,7 +226,7 @@ def eigvals(a: NDArray[Wide]) -> NDArray[Wide]:
 
 
 @eigvals.register_shape_inference
-def _(a: Spec) -> Spec:
+def _(a: TensorSpec) -> TensorSpec:
     batch, n = square("Eigvals", a)
     return a.like(shape=(*batch, n, 2))
 

@@ -8,7 +8,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from ._element_types import Wide
 from ._pairs import as_complex, as_pairs
@@ -115,8 +115,8 @@ def istft(
 
 @istft.register_shape_inference
 def _(
-    x: Spec,
-    window: Spec | None = None,
+    x: TensorSpec,
+    window: TensorSpec | None = None,
     *,
     n_fft: int,
     hop_length: int | None = None,
@@ -124,7 +124,7 @@ def _(
     length: int | None = None,
     return_complex: bool = False,
     **others: Any,
-) -> Spec:
+) -> TensorSpec:
     *batch, _frequencies, frames, _two = x.shape
     hop = n_fft // 4 if hop_length is None else hop_length
     covered = n_fft - 2 * (n_fft // 2 if center else 0) + hop * (frames - 1)

@@ -8,7 +8,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec
+from pyops._schema.specs import TensorSpec
 
 from . import _substitution
 from ._element_types import Wide
@@ -46,7 +46,7 @@ def solve_triangular(
 
 
 @solve_triangular.register_shape_inference
-def _(a: Spec, b: Spec, *, left: bool = True, **triangle: Any) -> Spec:
+def _(a: TensorSpec, b: TensorSpec, *, left: bool = True, **triangle: Any) -> TensorSpec:
     return b.like(shape=(*check_system("SolveTriangular", a, b, left), *b.shape[-2:]))
 
 
@@ -90,6 +90,6 @@ def triangular_solve(
 
 
 @triangular_solve.register_shape_inference
-def _(b: Spec, a: Spec, **triangle: Any) -> tuple[Spec, Spec]:
+def _(b: TensorSpec, a: TensorSpec, **triangle: Any) -> tuple[TensorSpec, TensorSpec]:
     batch = check_system("TriangularSolve", a, b)
     return b.like(shape=(*batch, *b.shape[-2:])), a.like(shape=(*batch, *a.shape[-2:]))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Spec, new_dim
+from pyops._schema.specs import TensorSpec, new_dim
 from pyops.errors import ShapeInferenceError
 
 from ._axes import axis_of
@@ -88,8 +88,8 @@ def _slices_of(shape: tuple[Any, ...], dim: int) -> int:
 
 @unique_consecutive.register_shape_inference
 def _(
-    input: Spec, *, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> tuple[Spec, Spec, Spec]:
+    input: TensorSpec, *, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     count = new_dim()
     kept: tuple[Any, ...] = (count,)
     inverse = input.shape

@@ -14,7 +14,7 @@ Examples
 --------
 >>> import numpy as np, pyops
 >>> from pyops.kernels.cumulative import cumprod
->>> sample = pyops.testing.Sample(cumprod, np.array([3, 4]), dim=0).returns([3, 12])
+>>> sample = pyops.testing.Sample(cumprod, np.array([3, 4]), dim=0).with_expected([3, 12])
 >>> report = pyops.testing.check(sample, checks=["expected", "engine_*"])
 >>> report.ok
 True

@@ -154,8 +154,8 @@ def check(
     sample = _sample(op, inputs, attributes)
     _check_declared(sample.op)
     if expected is not None:
-        sample = sample.returns(*(expected if isinstance(expected, tuple) else (expected,)))
-    subject = f"{sample!r}{', inputs made up' if sample.made_up else ''}"
+        sample = sample.with_expected(*(expected if isinstance(expected, tuple) else (expected,)))
+    subject = f"{sample!r}{', inputs made up' if sample.generated else ''}"
     wanted = _wanted(checks)
     if generate < 0:
         raise InputError(f"generate is {generate}; expected how many samples to make up, or 0")

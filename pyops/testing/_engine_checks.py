@@ -31,7 +31,7 @@ def _agrees(case: Case, engine: Engine) -> str:
     if problem is not None:
         raise NotRun(problem)
     # What the kernel returns, which is not what was expected of it where that is wrong.
-    sample = Sample(case.op, *case.arrays, **case.sample.attributes).returns(*case.outputs)
+    sample = Sample(case.op, *case.arrays, **case.sample.attributes).with_expected(*case.outputs)
     count = 0
     for dynamic in (False, True):
         shapes = "unknown" if dynamic else "known"

@@ -34,7 +34,7 @@ def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
     for sample in _samples(op, made):
         refusal = _refusal(sample)
         if refusal is None:
-            sample.made_up = True
+            sample.generated = True
             return sample
         refusals.append((sample, refusal))
     sample, refusal = refusals[0]

@@ -60,7 +60,7 @@ def _refusal(case: Case, sample: Sample) -> Exception | None:
     if made.outputs:
         engine: Engine = "reference" if why_not("native", other) else "native"
         with quiet():
-            session = make_session(sample.returns(*made.outputs).model(), engine)
+            session = make_session(sample.with_expected(*made.outputs).model(), engine)
             actual = session.run(None, sample.feed)
         other.compare(actual, made.outputs, f"in a session of the {engine} engine")
     return None

@@ -85,7 +85,7 @@ class Sample:
         Those that are given.
     id : str
         What tests are called that run over a table of samples.
-    made_up : bool
+    generated : bool
         Whether the inputs come from the signature alone.
     returned : Outputs or None
         What `returns` was given.
@@ -99,7 +99,7 @@ class Sample:
     --------
     >>> import numpy as np, pyops
     >>> from pyops.kernels.cumulative import cumprod
-    >>> pyops.testing.Sample(cumprod, np.array([3, 4]), dim=0).returns([3, 12])
+    >>> pyops.testing.Sample(cumprod, np.array([3, 4]), dim=0).with_expected([3, 12])
     Cumprod(int64[2], dim=0)
     """
 
@@ -113,11 +113,11 @@ class Sample:
             for name, value in attributes.items()
             if op.signature.attribute(name)
         }
-        self.made_up = False
+        self.generated = False
         self.returned: Outputs | None = None
         self.id = _spell_call(op, self.inputs, self.attributes)
 
-    def returns(self, *outputs: Any) -> Sample:
+    def with_expected(self, *outputs: Any) -> Sample:
         """The same call with the outputs that it is expected to have.
 
         Parameters
@@ -130,11 +130,11 @@ class Sample:
         InputError
             There are more or fewer than the op has.
         """
-        other = self.named(self.id)
+        other = self.with_id(self.id)
         other.returned = Outputs(_expected_arrays(self, outputs))
         return other
 
-    def named(self, id: str) -> Sample:
+    def with_id(self, id: str) -> Sample:
         """The same call under another `id`."""
         other = Sample.__new__(Sample)
         other.__dict__ |= self.__dict__
@@ -170,7 +170,7 @@ class Sample:
 
 
 def _expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
-    """Expected outputs as arrays of the declared dtypes; raises as `Sample.returns`."""
+    """Expected outputs as arrays of the declared dtypes; raises as `Sample.with_expected`."""
     signature = sample.op.signature
     dtypes = validation.output_dtypes(signature, [None if array is None else array.dtype for array in sample.inputs])
     if not signature.has_outputs(len(outputs)):

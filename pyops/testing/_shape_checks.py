@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._schema.dtypes import describe
-from .._schema.specs import RuntimeDim, Spec, SymbolicDim
+from .._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
 from ..errors import ShapeInferenceError, UnknownSizeError
 from ._case import Case, NotRun, Variation, spell_error
 
@@ -44,11 +44,11 @@ def _require(case: Case) -> None:
 
 
 def _hold_symbolic(case: Case, variation: Variation) -> None:
-    specs: list[Spec | None] = []
+    specs: list[TensorSpec | None] = []
     for array in variation.arrays:
         # Equal sizes have one name, as in a model that says what belongs together.
         dims = None if array is None else tuple(SymbolicDim(f"size_{size}") for size in array.shape)
-        specs.append(None if dims is None else Spec(dims, array.dtype))
+        specs.append(None if dims is None else TensorSpec(dims, array.dtype))
     where = f"for {', '.join('None' if spec is None else str(spec) for spec in specs)}"
     try:
         results = case.op.infer_shapes(*specs, **case.attributes)

@@ -60,7 +60,7 @@ def writing(*xs: NDArray[np.float32], out: NDArray[np.float32] | None = None) ->
 
 
 @writing.register_shape_inference
-def _(*xs: pyops.shapes.Spec) -> pyops.shapes.Spec:
+def _(*xs: pyops.shapes.TensorSpec) -> pyops.shapes.TensorSpec:
     return xs[0]
 
 

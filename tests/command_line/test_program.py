@@ -136,7 +136,7 @@ def test_a_deleted_working_folder_is_said() -> None:
     # Python 3.13 cannot load pydantic's extension, which typer needs, where the folder is gone.
     loaded = "import contextlib, typed_ops\nwith contextlib.suppress(ImportError): import pydantic"
     gone = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"
-    show = f"{loaded}\n{gone}; import pyops; print(pyops.ops())"
+    show = f"{loaded}\n{gone}; import pyops; print(pyops.list_ops())"
     said = started("run", "-i", "nowhere", __file__, before=show, wanted=2)
     assert "typed_ops.py" in said
     assert "deleted" in said

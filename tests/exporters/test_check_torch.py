@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import exporters
 from pyops import Op, onnx_op
-from pyops.shapes import Spec
+from pyops.shapes import TensorSpec
 from pyops.testing import CHECKS, Sample, check
 from tests import op_db, op_db_shapes
 from tests.scripts import run_plain_script
@@ -143,7 +143,7 @@ def test_what_torch_has_no_use_for_says_so():
     def ones(*, size: int) -> F32:
         return np.ones(size, np.float32)
 
-    ones.register_shape_inference(lambda *, size: Spec((size,), np.dtype(np.float32)))
+    ones.register_shape_inference(lambda *, size: TensorSpec((size,), np.dtype(np.float32)))
 
     @onnx_op("checked.torch::Halve")
     def halve(x: NDArray[np.float16]) -> NDArray[np.float16]:
@@ -195,7 +195,9 @@ def test_without_a_shape_function_nothing_is_run_in_torch():
 
 def test_a_translation_that_somebody_else_registered_is_held_to(op):
     exporters.custom_op(op, "checked_torch::translated")
-    exporters.translate("checked_torch::translated", lambda x, by, power=2.0: exporters.opset("", 20).Add(x, by))
+    exporters.register_translation(
+        "checked_torch::translated", lambda x, by, power=2.0: exporters.opset("", 20).Add(x, by)
+    )
     report = check(op, X, X, checks="torch_export", raise_exception=False)
     assert [result.name for result in report.failed] == ["torch_export"]
     assert "torch and ONNX Runtime differ in 1 of 1 outputs" in report["torch_export"].reason

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("own_registrations")
 
 @pytest.fixture(autouse=True)
 def _contrib_ops(own_registrations):
-    exporters.use_contrib_ops()
+    exporters.register_contrib_ops()
 
 
 def domains(program):

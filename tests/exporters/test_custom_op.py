@@ -193,7 +193,8 @@ def test_no_input():
         return np.full(size, 5, np.float32)
 
     torch_five = exporters.custom_op(
-        declare(five, "customop::Five", lambda *, size: shapes.Spec((size,), np.dtype(np.float32))), "customop::five"
+        declare(five, "customop::Five", lambda *, size: shapes.TensorSpec((size,), np.dtype(np.float32))),
+        "customop::five",
     )
     assert torch_five(size=2).tolist() == [5, 5]
 

@@ -115,9 +115,9 @@ def test_registrations(model):
 
     twice.register_shape_inference(lambda x: x)
     own = exporters.custom_op(twice, "explained::twice")
-    exporters.translate("aten::lgamma", twice)
+    exporters.register_translation("aten::lgamma", twice)
 
-    @exporters.translate("aten::gelu")
+    @exporters.register_translation("aten::gelu")
     def gelu(x, *, approximate="none"):
         return exporters.opset("com.microsoft").Gelu(x)
 

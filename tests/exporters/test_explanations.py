@@ -64,11 +64,13 @@ def test_no_translation(model, function, name, outputs):
     error = refusal(model, function, kernels=False)
     assert str(error) == (
         f"torch's exporter has no translation for {name}, which the model calls; give it one before the export: "
-        f'exporters.translate("{name}", op), with an Op of yours or a function that calls exporters.opset(...)'
+        f'exporters.register_translation("{name}", op), with an Op of yours or a function that calls exporters.opset(...)'
     )
     assert isinstance(error.__cause__, torch.onnx.errors.OnnxExporterError)
     assert "No ONNX function found for" in str(list(causes(error))[-1])
-    exporters.translate(name, lambda *args, **kwargs: exporters.opset("some").Thing(args[0], _outputs=outputs))
+    exporters.register_translation(
+        name, lambda *args, **kwargs: exporters.opset("some").Thing(args[0], _outputs=outputs)
+    )
     assert "Thing" in {node.op_type for node in export(model(function)).model.graph}
 
 
@@ -90,7 +92,7 @@ def test_an_operator_without_a_translation(model):
 
     untranslated.register_fake(lambda x: torch.empty_like(x))
     error = refusal(model, lambda x: untranslated(x))
-    assert 'exporters.translate("explained::untranslated", op)' in str(error)
+    assert 'exporters.register_translation("explained::untranslated", op)' in str(error)
 
 
 def test_an_operator_that_writes_to_its_argument(model):
@@ -115,13 +117,13 @@ def test_a_generator(model):
 
 
 def test_an_operator_that_the_torchscript_exporter_lacks(model):
-    exporters.translate("aten::lgamma", lambda x: exporters.opset("some").Thing(x))
+    exporters.register_translation("aten::lgamma", lambda x: exporters.opset("some").Thing(x))
     export(model(lambda x: torch.lgamma(x)), dynamo=False)
     translations._translations.clear()  # what was registered before changes nothing
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=False)
     assert str(error) == (
         "the TorchScript exporter has no translation for aten::lgamma in opset 20; give it one before the export: "
-        'exporters.translate("aten::lgamma", op), or export with another opset_version'
+        'exporters.register_translation("aten::lgamma", op), or export with another opset_version'
     )
     assert "Exporting the operator 'aten::lgamma' to ONNX opset version 20 is not" in str(error.__cause__)
 
@@ -136,14 +138,14 @@ def test_symbolic_nodes_while_torchscript_traces(model):
 
 
 def test_a_schema_that_onnx_lacks(model, dynamo):
-    exporters.translate("aten::lgamma", lambda x: onnx.defs.get_schema("Twice", 1, "explained"))
+    exporters.register_translation("aten::lgamma", lambda x: onnx.defs.get_schema("Twice", 1, "explained"))
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=dynamo)
     assert "onnx has no schema of Twice; exporters.register_schemas() gives it those of the declared ops" in str(error)
     assert "No schema registered" in str(list(causes(error))[-1])
 
 
 def test_an_operator_of_a_later_opset(model, dynamo):
-    exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("", 20).Gelu(x))
+    exporters.register_translation("aten::gelu", lambda x, *, approximate="none": exporters.opset("", 20).Gelu(x))
     error = refusal(model, lambda x: torch.nn.functional.gelu(x), opset_version=18, dynamo=dynamo)
     assert "export" in str(error)
     assert "opset_version=20" in str(error)
@@ -154,7 +156,7 @@ def test_an_operator_that_no_opset_has(model, dynamo):
     def function(x):
         return op18.Twise(x)
 
-    exporters.translate("aten::lgamma", function)
+    exporters.register_translation("aten::lgamma", function)
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=dynamo)
     assert str(error).startswith("no version of ONNX has an operator Twise: a node of another domain must name")
 
@@ -182,7 +184,7 @@ def test_what_older_onnxscripts_say_of_an_operator_that_they_do_not_know():
     ],
 )
 def test_from_the_export_to_the_session(model, dynamo, translation, original, meaning):
-    exporters.translate("aten::lgamma", translation)
+    exporters.register_translation("aten::lgamma", translation)
     program = export(model(lambda x: torch.lgamma(x)), dynamo=dynamo)
     for run in (pyops.InferenceSession, lambda program: program(torch.ones(2))):
         with pytest.raises(ModelError) as caught:
@@ -211,7 +213,7 @@ def test_what_a_translation_raises_comes_out_as_itself(model, arguments):
     def lgamma(x):
         raise mine
 
-    exporters.translate("aten::lgamma", lgamma)
+    exporters.register_translation("aten::lgamma", lgamma)
     with pytest.raises(KeyError) as caught:
         export(model(lambda x: torch.lgamma(x)), **arguments)
     assert caught.value is mine
@@ -236,7 +238,7 @@ def test_a_question_about_data_is_explained(model):
     ],
 )
 def test_a_translation_whose_outputs_do_not_match(model, name, function, returned, dynamo):
-    exporters.translate(name, function)
+    exporters.register_translation(name, function)
     operators = {
         "aten::lgamma": torch.lgamma,
         "aten::frexp.Tensor": lambda x: torch.frexp(x)[0],
@@ -248,7 +250,7 @@ def test_a_translation_whose_outputs_do_not_match(model, name, function, returne
 
 
 def test_a_misspelt_operator_in_a_translation(model):
-    exporters.translate("aten::lgamma", lambda x: exporters.opset("explained").Twise(x))
+    exporters.register_translation("aten::lgamma", lambda x: exporters.opset("explained").Twise(x))
     error = refusal(model, lambda x: torch.lgamma(x))
     assert "explained::Twise is not declared; did you mean explained::Twice?" in str(error)
 

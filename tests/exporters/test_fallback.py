@@ -81,7 +81,7 @@ def test_the_program_tells_what_fell_back():
     (source,) = found.sources
     assert source.startswith(f"{__file__}:")
     assert source.endswith("return torch.lgamma(torch.lgamma(x) + 2)  # in one line")
-    assert 'exporters.translate("aten::lgamma", op)' in found.replacement
+    assert 'exporters.register_translation("aten::lgamma", op)' in found.replacement
     assert "no translation" in found.reason
     assert str(found) in repr(program)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -214,7 +214,7 @@ def test_intermediate_values_are_compared(model):
 
 
 def test_a_registered_translation_goes_before(model, own_registrations):
-    @exporters.translate("aten::lgamma")
+    @exporters.register_translation("aten::lgamma")
     def lgamma(x):
         return exporters.opset("").Exp(x)
 
@@ -223,7 +223,7 @@ def test_a_registered_translation_goes_before(model, own_registrations):
 
 
 def test_a_registered_translation_goes_before_a_fake_of_ours(model, own_registrations):
-    @exporters.translate("aten::geqrf")
+    @exporters.register_translation("aten::geqrf")
     def geqrf(x):
         return exporters.opset("").Exp(x), exporters.opset("").Log(x)
 
@@ -233,7 +233,7 @@ def test_a_registered_translation_goes_before_a_fake_of_ours(model, own_registra
 
 
 def test_what_a_registered_translation_raises_comes_out(model, own_registrations):
-    @exporters.translate("aten::lgamma")
+    @exporters.register_translation("aten::lgamma")
     def lgamma(x):
         raise ExportError("of the user's own")
 
@@ -242,7 +242,7 @@ def test_what_a_registered_translation_raises_comes_out(model, own_registrations
 
 
 def test_a_translation_that_leaves_a_call_leaves_it_to_the_fallback(model, own_registrations):
-    exporters.translate("aten::lgamma", lambda x: NotImplemented)
+    exporters.register_translation("aten::lgamma", lambda x: NotImplemented)
     program = exporters.export(model(torch.lgamma), (rand(3),), fallback=True, **QUIET)
     assert [item.operator for item in program.fallbacks] == ["aten::lgamma"]
 
@@ -319,9 +319,9 @@ from pyops.errors import ModelError
 try:
     pyops.InferenceSession({str(path)!r})
 except ModelError as error:
-    print("exporters.use_fallback()" in str(error))
+    print("exporters.register_fallback()" in str(error))
 import exporters
-exporters.use_fallback()
+exporters.register_fallback()
 session = pyops.InferenceSession({str(path)!r})
 (name,) = [item.name for item in session.get_inputs()]
 print(session.run(None, {{name: np.array([3, 4], np.float32)[[0, 1, 1]]}})[0].round(3).tolist())
@@ -338,7 +338,7 @@ def test_the_reference_evaluator_runs_it(model):
 
 def test_use_fallback_names_the_namespace():
     with pytest.raises(ExportError, match="no operators of a namespace 'nonsense'"):
-        exporters.use_fallback("nonsense")
+        exporters.register_fallback("nonsense")
 
 
 def test_a_model_error_of_a_custom_namespace_names_the_call():
@@ -346,5 +346,5 @@ def test_a_model_error_of_a_custom_namespace_names_the_call():
     value = [onnx.helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
     graph = onnx.helper.make_graph([node], "g", value[:1], value[1:])
     imports = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("torch.nonsense", 1)]
-    with pytest.raises(ModelError, match=r'exporters.use_fallback\("nonsense"\)'):
+    with pytest.raises(ModelError, match=r'exporters.register_fallback\("nonsense"\)'):
         pyops.InferenceSession(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10))

@@ -23,7 +23,7 @@ GOOD = '{"A": {"tensor": 0}}'
 
 @pytest.fixture(autouse=True)
 def _asked_for():
-    exporters.use_fallback()
+    exporters.register_fallback()
 
 
 def make_model(name: str, arguments: str = GOOD, overload: str = "default") -> onnx.ModelProto:

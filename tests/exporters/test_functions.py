@@ -42,7 +42,7 @@ def nodes(program):
 
 @pytest.fixture
 def leaky(model):
-    @exporters.translate("aten::leaky_relu")
+    @exporters.register_translation("aten::leaky_relu")
     def leaky_relu(x, negative_slope=0.01):
         return scaled(x, by=4.0) if negative_slope == 0.01 else scaled(x, 2, less=1)
 
@@ -58,7 +58,7 @@ def test_called_in_a_translation(export, leaky):
 
 
 def test_functions_that_call_functions(export, model):
-    exporters.translate("aten::relu", scaled)
+    exporters.register_translation("aten::relu", scaled)
     net, x = model(lambda x: torch.relu(x) + torch.relu(x + 1)), torch.ones(2)
     kept = export(net, (x,), keep_functions=True)
     assert functions(kept) == [("functions", "halved"), ("functions", "scaled")]
@@ -78,7 +78,7 @@ def test_several_outputs(export, model):
         return -x, x / 2
 
     torch_both.register_fake(lambda x: (torch.empty_like(x), torch.empty_like(x)))
-    exporters.translate("functions::both", both)
+    exporters.register_translation("functions::both", both)
     net, x = model(lambda x: torch_both(x)), torch.ones(2)
     for keep in (True, False):
         program = export(net, (x,), keep_functions=keep)
@@ -91,7 +91,7 @@ def test_numbers_take_the_annotated_type(export, model):
     def added(x: FLOAT[...], y: FLOAT[...], alpha: float = 1.0):
         return opset18.Add(x, y)
 
-    exporters.translate("aten::add.Tensor", added)
+    exporters.register_translation("aten::add.Tensor", added)
     net, x = model(lambda x: x + 2), torch.ones(2)
     for keep in (True, False):
         assert export(net, (x,), keep_functions=keep)(x)[0].tolist() == [3, 3]
@@ -105,8 +105,8 @@ def test_two_functions_of_one_name(export, model):
 
         return multiplied
 
-    exporters.translate("aten::relu", declare(2.0))
-    exporters.translate("aten::neg", declare(3.0))
+    exporters.register_translation("aten::relu", declare(2.0))
+    exporters.register_translation("aten::neg", declare(3.0))
     message = r"two onnxscript functions are called functions::multiplied; give one another name"
     with pytest.raises(exporters.ExportError, match=message):
         export(model(lambda x: torch.relu(-x)), (torch.ones(2),))
@@ -125,8 +125,8 @@ def test_a_function_and_an_operator_of_one_domain(export, model):
     def negated_twice(x):
         return mine.Negated(mine.Negated(x))
 
-    exporters.translate("aten::relu", negated_twice)
-    exporters.translate("aten::neg", tripled)
+    exporters.register_translation("aten::relu", negated_twice)
+    exporters.register_translation("aten::neg", tripled)
     net, x = model(lambda x: torch.relu(-x)), torch.ones(2)
     for keep in (True, False):
         program = export(net, (x,), keep_functions=keep)
@@ -142,13 +142,13 @@ def test_a_function_and_an_operator_of_one_domain(export, model):
 
 
 def test_functions_that_nothing_calls_are_left_out(export, model):
-    exporters.translate("aten::relu", scaled)
+    exporters.register_translation("aten::relu", scaled)
     program = export(model(lambda x: (torch.relu(x), x + 1)[1]), (torch.ones(2),), keep_functions=True)
     assert functions(program) == []
 
 
 def test_an_attribute_that_is_computed(model):
-    exporters.translate("aten::triu", viewed_triu)
+    exporters.register_translation("aten::triu", viewed_triu)
     net = model(lambda x: torch.triu(x, x.shape[0]))
     with pytest.raises(exporters.ExportError, match="attribute 'diagonal' is computed in the model"):
         exporters.export(net, (torch.ones(3, 3),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), verbose=False)
@@ -170,12 +170,12 @@ def newer(x):
 
 
 def test_operators_that_are_others_in_the_models_opset(export, model):
-    exporters.translate("aten::mul.Tensor", resampled)
+    exporters.register_translation("aten::mul.Tensor", resampled)
     net, args = model(lambda x, y: x * y), (torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2))
     message = r"function functions::resampled uses GridSample of opset 18, which is another in opset 20 of the model"
     with pytest.raises(exporters.ExportError, match=message):
         export(net, args, opset_version=20)
-    exporters.translate("aten::relu", newer)
+    exporters.register_translation("aten::relu", newer)
     with pytest.raises(exporters.ExportError, match=r"Gelu of opset 20, .* export with opset_version=20"):
         export(model(lambda x: torch.relu(x)), (torch.ones(2),), opset_version=18)
     x = torch.ones(2)

@@ -96,7 +96,7 @@ def test_calls_in_an_onnxscript_function(model):
     def relu(x: FLOAT[...]) -> FLOAT[...]:
         return op18.Abs(op18.Sub(kept.Count(x, step=2), kept.Count(x, step=2)))
 
-    exporters.translate("aten::relu", relu)
+    exporters.register_translation("aten::relu", relu)
     program = exporters.export(model(lambda x: torch.relu(x)), (torch.ones(2),), verbose=False)
     assert steps(program, torch.ones(2)) == ([2, 2], [[1, 1]])
 

@@ -215,9 +215,9 @@ vars(torch.ops.aten).pop("cholesky_inverse", None)
 import exporters
 from exporters._library.table import absent
 
-print("aten::cholesky_inverse" in absent, exporters.is_registered("aten::cholesky_solve"))
+print("aten::cholesky_inverse" in absent, exporters.registered_by("aten::cholesky_solve"))
 try:
-    exporters.is_registered("aten::cholesky_inverse")
+    exporters.registered_by("aten::cholesky_inverse")
 except exporters.ExportError as error:
     print(str(error).replace(torch.__version__, "VERSION").partition(";")[0])
 """

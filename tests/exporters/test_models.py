@@ -192,7 +192,7 @@ def test_a_dtype_argument_is_the_onnx_element_type(model):
         return x.to(dtype)
 
     torch_as_type.register_fake(lambda x, *, dtype: x.to(dtype))
-    exporters.translate("models::as_type", as_type)
+    exporters.register_translation("models::as_type", as_type)
     net = model(lambda x: torch_as_type(x, dtype=torch.float64) + 1)
     (node,) = custom_nodes(export(net, (torch.ones(2),)))
     assert node.attributes["dtype"].value == onnx.TensorProto.DOUBLE

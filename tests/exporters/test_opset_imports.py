@@ -84,7 +84,7 @@ def test_custom_opsets_choose_the_version_that_runs(export, model):
 
 
 def test_custom_opsets_of_undeclared_operators(export, model):
-    exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("somebody").Gelu(x))
+    exporters.register_translation("aten::gelu", lambda x, *, approximate="none": exporters.opset("somebody").Gelu(x))
     program = export(model(lambda x: torch.nn.functional.gelu(x)), (torch.ones(2),), custom_opsets={"somebody": 4})
     assert imports(program)["somebody"] == 4
 
@@ -120,7 +120,9 @@ def test_custom_opsets_that_cannot_be(export, model, custom_opsets, message):
 
 
 def test_a_version_that_onnx_runtime_does_not_know(export, model):
-    exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("com.microsoft", 5).Gelu(x))
+    exporters.register_translation(
+        "aten::gelu", lambda x, *, approximate="none": exporters.opset("com.microsoft", 5).Gelu(x)
+    )
     net, x = model(lambda x: torch.nn.functional.gelu(x)), torch.ones(2)
     with pytest.raises(exporters.ExportError, match=r"knows 'com.microsoft' up to version 1, not 5"):
         export(net, (x,))
@@ -137,7 +139,7 @@ def test_a_version_that_onnx_runtime_does_not_know(export, model):
     ],
 )
 def test_nodes_of_an_older_opset_in_which_the_operator_is_another(export, model, emit):
-    exporters.translate("aten::lgamma", emit)
+    exporters.register_translation("aten::lgamma", emit)
     message = r"the translation of aten::lgamma uses (Softmax|ReduceMax) of opset 1\d, which is another in opset 19"
     with pytest.raises(exporters.ExportError, match=message):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2, 2, 2),), opset_version=19)
@@ -145,12 +147,12 @@ def test_nodes_of_an_older_opset_in_which_the_operator_is_another(export, model,
 
 def test_nodes_of_an_older_opset_in_which_the_operator_is_the_same(export, model):
     # Of opset 1, operators had an attribute more, which said nothing of what they compute.
-    exporters.translate("aten::lgamma", lambda x: exporters.opset("", 11).Relu(exporters.opset("").Neg(x)))
+    exporters.register_translation("aten::lgamma", lambda x: exporters.opset("", 11).Relu(exporters.opset("").Neg(x)))
     assert export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))(torch.ones(2))[0].tolist() == [0, 0]
 
 
 def test_torchs_exporter_converts_nodes_to_the_models_opset(model):
-    @exporters.translate("aten::grid_sampler")
+    @exporters.register_translation("aten::grid_sampler")
     def grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners):
         return exporters.opset("", 18).GridSample(x, grid, mode="bilinear")
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("own_registrations")
 
 
 def test_a_declared_op_in_a_function(export, model, inverse):
-    @exporters.translate("aten::linalg_inv")
+    @exporters.register_translation("aten::linalg_inv")
     def inv(A):
         return exporters.opset("translate").Inverse(exporters.opset("", 18).Neg(A))
 
@@ -32,14 +32,14 @@ def test_a_declared_op_in_a_function(export, model, inverse):
 def test_a_declared_op_is_checked(export, model, inverse):
     x = torch.eye(2)
 
-    @exporters.translate("aten::linalg_inv")
+    @exporters.register_translation("aten::linalg_inv")
     def wrong_attribute(A):
         return exporters.opset("translate").Inverse(A, decimals=1)
 
     with pytest.raises(InputError, match=r"unknown attribute 'decimals'; translate::Inverse"):
         export(model(lambda x: torch.linalg.inv(x)), (x,))
 
-    @exporters.translate("aten::linalg_inv")
+    @exporters.register_translation("aten::linalg_inv")
     def wrong_count(A):
         return exporters.opset("translate").Inverse(A, A)
 
@@ -54,23 +54,23 @@ def test_a_declared_op_with_any_number_of_outputs(export, model):
     declare(halves, "translate::Halves", lambda x, y=None: (x.like(shape=(x.shape[0] // 2,)),) * 2)
     ours = exporters.opset("translate")
     net, x = model(lambda x: torch.relu(x)), torch.ones(4)
-    exporters.translate("aten::relu", lambda x: op18.Concat(*ours.Halves(x, None), axis=0))
+    exporters.register_translation("aten::relu", lambda x: op18.Concat(*ours.Halves(x, None), axis=0))
     assert exporters.verify(net, (x,), export(net, (x,))).ok
-    exporters.translate("aten::relu", lambda x: op18.Concat(*ours.Halves(op18.Relu(x), _outputs=2), axis=0))
+    exporters.register_translation("aten::relu", lambda x: op18.Concat(*ours.Halves(op18.Relu(x), _outputs=2), axis=0))
     assert exporters.verify(net, (x,), export(net, (x,))).ok
-    exporters.translate("aten::relu", lambda x: op18.Concat(*ours.Halves(op18.Relu(x)), axis=0))
+    exporters.register_translation("aten::relu", lambda x: op18.Concat(*ours.Halves(op18.Relu(x)), axis=0))
     with pytest.raises(exporters.ExportError, match="an input whose shape is not known; pass _outputs"):
         export(net, (x,))
 
 
 def test_an_input_that_is_not_optional(export, model, inverse):
-    exporters.translate("aten::linalg_inv", lambda A: exporters.opset("translate").Inverse(None))
+    exporters.register_translation("aten::linalg_inv", lambda A: exporters.opset("translate").Inverse(None))
     with pytest.raises(InputError, match=r"translate::Inverse: input '.*' is None; it is not optional"):
         export(model(lambda x: torch.linalg.inv(x)), (torch.eye(2),))
 
 
 def test_an_undeclared_op(export, model):
-    @exporters.translate("aten::lgamma")
+    @exporters.register_translation("aten::lgamma")
     def lgamma(x):
         nodes = exporters.opset("somebody.else", 3)
         first, _ = nodes.Gamma(
@@ -105,10 +105,10 @@ def test_an_undeclared_op(export, model):
 
 
 def test_an_undeclared_op_with_an_attribute_of_no_kind(export, model):
-    exporters.translate("aten::lgamma", lambda x: exporters.opset("somebody").Gamma(x, axes=[]))
+    exporters.register_translation("aten::lgamma", lambda x: exporters.opset("somebody").Gamma(x, axes=[]))
     with pytest.raises(exporters.ExportError, match=r"somebody::Gamma: attribute 'axes' is \[\]; expected int"):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
-    exporters.translate("aten::lgamma", lambda x: exporters.opset("somebody").Gamma(x, axes=x))
+    exporters.register_translation("aten::lgamma", lambda x: exporters.opset("somebody").Gamma(x, axes=x))
     with pytest.raises(exporters.ExportError, match="attribute 'axes' is computed in the model"):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
 
@@ -120,7 +120,7 @@ def test_nodes_outside_an_export(inverse):
 
 
 def test_an_operator_onnx_lacks(export, model):
-    exporters.translate("aten::lgamma", lambda x: exporters.opset("", 18).Lgamma(x))
+    exporters.register_translation("aten::lgamma", lambda x: exporters.opset("", 18).Lgamma(x))
     with pytest.raises(exporters.ExportError, match="ONNX has no operator Lgamma in opset 18"):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
 
@@ -138,13 +138,13 @@ def test_an_operator_onnx_lacks(export, model):
     ],
 )
 def test_what_an_operator_of_onnx_does_not_take(export, model, emit, message):
-    exporters.translate("aten::lgamma", lambda x: emit(exporters.opset("", 18), x))
+    exporters.register_translation("aten::lgamma", lambda x: emit(exporters.opset("", 18), x))
     with pytest.raises(exporters.ExportError, match=message):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
 
 
 def test_an_input_of_an_operator_of_onnx_by_its_name(export, model):
-    exporters.translate("aten::lgamma", lambda x: exporters.opset("", 18).Clip(x, max=2.0))
+    exporters.register_translation("aten::lgamma", lambda x: exporters.opset("", 18).Clip(x, max=2.0))
     program = export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
     assert program(torch.tensor([1.0, 3.0]))[0].tolist() == [1.0, 2.0]
 
@@ -158,7 +158,7 @@ def test_an_input_of_an_operator_of_onnx_by_its_name(export, model):
     ],
 )
 def test_the_number_of_outputs_of_an_operator_of_onnx(export, model, emit, expected):
-    exporters.translate("aten::lgamma", lambda x: emit(exporters.opset("", 18), x))
+    exporters.register_translation("aten::lgamma", lambda x: emit(exporters.opset("", 18), x))
     x = torch.tensor([1.0, 2.0, 3.0])
     (computed,) = export(model(lambda x: torch.lgamma(x)), (x,))(x)
     assert computed.tolist() == expected

@@ -150,7 +150,7 @@ def test_matrices_in_blocks(model):
 
 @pytest.mark.usefixtures("registrations_end_with_the_test")
 def test_slices_of_unequal_size(model):
-    @exporters.translate("aten::relu")
+    @exporters.register_translation("aten::relu")
     def halves(x):
         opset = exporters.opset("", 18)
         zero, two, five, axis = (opset.Constant(value_ints=[value]) for value in (0, 2, 5, -1))

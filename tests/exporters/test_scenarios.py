@@ -83,9 +83,9 @@ def runs_alike(net, args, program, path, **session_arguments):
 
 
 def test_an_aten_operator_as_a_function(export, model, tmp_path):
-    assert exporters.is_registered("aten::add.Tensor") == "torch"
-    exporters.translate("aten::add.Tensor", custom_aten_add)
-    assert exporters.is_registered("aten::add.Tensor") == "exporters"
+    assert exporters.registered_by("aten::add.Tensor") == "torch"
+    exporters.register_translation("aten::add.Tensor", custom_aten_add)
+    assert exporters.registered_by("aten::add.Tensor") == "exporters"
     net, args = model(lambda x, y: torch.ops.aten.add(x, y)), (torch.randn(3, 4), torch.randn(3, 4))
     program = export(net, args, keep_functions=True)
     proto = program.model_proto
@@ -103,8 +103,8 @@ def test_an_aten_operator_as_a_function(export, model, tmp_path):
 
 
 def test_an_operator_that_onnx_runtime_has(export, model, tmp_path):
-    assert exporters.is_registered("aten::gelu") == "torch"
-    exporters.translate("aten::gelu.default", custom_aten_gelu)
+    assert exporters.registered_by("aten::gelu") == "torch"
+    exporters.register_translation("aten::gelu.default", custom_aten_gelu)
     net, args = model(lambda x: torch.ops.aten.gelu(x)), (torch.randn(3, 3),)
     program = export(net, args, keep_functions=True)
     proto = program.model_proto
@@ -127,9 +127,9 @@ def test_an_operator_that_nobody_has(export, model, tmp_path):
     def _(tensor_x):
         return torch.empty_like(tensor_x)
 
-    assert exporters.is_registered("mylibrary::addandround_op") is None
-    exporters.translate("mylibrary::addandround_op", custom_addandround)
-    assert exporters.is_registered("mylibrary::addandround_op") == "exporters"
+    assert exporters.registered_by("mylibrary::addandround_op") is None
+    exporters.register_translation("mylibrary::addandround_op", custom_addandround)
+    assert exporters.registered_by("mylibrary::addandround_op") == "exporters"
     net, args = model(lambda x: addandround_op(x)), (torch.randn(3),)
     program = export(net, args, keep_functions=True)
     proto = program.model_proto

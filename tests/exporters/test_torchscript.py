@@ -55,7 +55,9 @@ def test_nothing_stays_registered(double, model):
     export(model(lambda x: x + 1), (torch.ones(2),))  # which fills the registry
     before = symbolics()
     net = model(lambda x: double(torch.nn.functional.gelu(x)))
-    exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("com.microsoft").Gelu(x))
+    exporters.register_translation(
+        "aten::gelu", lambda x, *, approximate="none": exporters.opset("com.microsoft").Gelu(x)
+    )
     export(net, (torch.ones(2),))
     assert symbolics() == before
     assert "forward" in vars(net)  # put there by the fixture
@@ -64,7 +66,7 @@ def test_nothing_stays_registered(double, model):
     def fail(x, *, approximate="none"):
         raise LookupError
 
-    exporters.translate("aten::gelu", fail)
+    exporters.register_translation("aten::gelu", fail)
     module = torch.nn.GELU().eval()
     with pytest.raises(LookupError):
         export(module, (torch.ones(2),))
@@ -81,10 +83,10 @@ def test_other_peoples_symbolics_stay(double, model):
     torch.onnx.register_custom_op_symbolic("aten::gelu", gelu, 20)
     try:
         assert op_types(export(net, (torch.ones(2),))) == [("theirs", "Gelu")]
-        exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("ours").Gelu(x))
+        exporters.register_translation("aten::gelu", lambda x, *, approximate="none": exporters.opset("ours").Gelu(x))
         assert op_types(export(net, (torch.ones(2),))) == [("ours", "Gelu")]
         assert _symbolic_registry().get_function_group("aten::gelu").get(20) is gelu
-        exporters.translate("aten::gelu", lambda x, *, approximate="none": NotImplemented)
+        exporters.register_translation("aten::gelu", lambda x, *, approximate="none": NotImplemented)
         assert op_types(export(net, (torch.ones(2),))) == [("theirs", "Gelu")]
     finally:
         torch.onnx.unregister_custom_op_symbolic("aten::gelu", 20)
@@ -148,7 +150,7 @@ def test_torch_says_what_it_does_not_take(double, model):
 
 
 def test_no_warning_of_missing_shapes(double, model, capfd):
-    exporters.use_contrib_ops()
+    exporters.register_contrib_ops()
     net = model(lambda x: double(torch.linalg.inv(x)) + torch.nn.functional.gelu(x).tril())
     export(net, (torch.eye(3),), **BATCH)
     assert "shape inference" not in capfd.readouterr().err
@@ -156,7 +158,7 @@ def test_no_warning_of_missing_shapes(double, model, capfd):
 
 @pytest.mark.parametrize("torch_op", ["::inverse", "aten::linalg_inv"])
 def test_inverse(model, torch_op):
-    exporters.translate(torch_op, lambda x: exporters.opset("com.microsoft").Inverse(x))
+    exporters.register_translation(torch_op, lambda x: exporters.opset("com.microsoft").Inverse(x))
     x = torch.tensor([[2.0, 1.0], [0.0, 4.0]])
     net = model(lambda x: torch.inverse(x))
     for dynamo in (True, False):
@@ -168,12 +170,12 @@ def test_inverse(model, torch_op):
 def test_overloads_and_arguments(model):
     seen = []
 
-    @exporters.translate("aten::add.Tensor")
+    @exporters.register_translation("aten::add.Tensor")
     def add(x, y, *, alpha=1):
         seen.append(alpha)
         return exporters.opset("", 18).Add(x, y)
 
-    @exporters.translate("aten::sum.dim_IntList")
+    @exporters.register_translation("aten::sum.dim_IntList")
     def total(x, dim, keepdim=False, *, dtype=None):
         seen.append((dim, keepdim, dtype))
         return opset18.ReduceSum(x, opset18.Constant(value_ints=dim), keepdims=keepdim)
@@ -189,7 +191,7 @@ def test_overloads_and_arguments(model):
 
 
 def test_a_list_of_outputs(model):
-    @exporters.translate("aten::unbind.int")
+    @exporters.register_translation("aten::unbind.int")
     def unbind(x, dim=0):
         first, second = opset18.Split(x, axis=dim, num_outputs=2)
         axes = opset18.Constant(value_ints=[dim])
@@ -202,7 +204,7 @@ def test_a_list_of_outputs(model):
 
 
 def test_a_list_that_torch_unpacks_itself(model):
-    @exporters.translate("aten::tensor_split.sections")
+    @exporters.register_translation("aten::tensor_split.sections")
     def tensor_split(x, sections, dim=0):
         return opset18.Split(x, axis=dim, num_outputs=sections) if sections == 2 else NotImplemented
 
@@ -213,7 +215,7 @@ def test_a_list_that_torch_unpacks_itself(model):
 
 
 def test_a_list_with_a_size_in_it(model):
-    @exporters.translate("aten::expand")
+    @exporters.register_translation("aten::expand")
     def expand(x, size, *, implicit=False):
         batch, columns = size
         sizes = opset18.Reshape(batch, [1]), opset18.Constant(value_ints=[columns])
@@ -225,13 +227,13 @@ def test_a_list_with_a_size_in_it(model):
 
 
 def test_an_argument_returned_as_it_is(model):
-    exporters.translate("aten::gelu", lambda x, *, approximate="none": x)
+    exporters.register_translation("aten::gelu", lambda x, *, approximate="none": x)
     program = export(model(lambda x: torch.nn.functional.gelu(x) + torch.nn.functional.gelu(x + 1)), (torch.ones(2),))
     assert program(torch.ones(2))[0].tolist() == [3, 3]
 
 
 def test_a_call_that_no_registration_takes(model):
-    exporters.translate("aten::lgamma", lambda x: NotImplemented)
+    exporters.register_translation("aten::lgamma", lambda x: NotImplemented)
     with pytest.raises(exporters.ExportError, match=r"nothing that is registered for aten::lgamma takes a call"):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
 
@@ -240,7 +242,7 @@ def test_a_call_without_tensors_is_refused(model):
     def noise(*, n: int) -> NDArray[np.float32]:
         return np.random.rand(n).astype(np.float32)
 
-    torch_noise = register(noise, "traced::Noise", lambda *, n: shapes.Spec((n,), np.float32))
+    torch_noise = register(noise, "traced::Noise", lambda *, n: shapes.TensorSpec((n,), np.float32))
     with pytest.raises(
         exporters.ExportError, match=r"called without a tensor, and TorchScript .* leave out dynamo=False"
     ):
@@ -248,13 +250,13 @@ def test_a_call_without_tensors_is_refused(model):
 
 
 def test_a_custom_operator_that_its_translation_leaves_to_torch(double, model):
-    exporters.translate("torchscript::double", lambda x, *, times=2, weights=None: NotImplemented)
+    exporters.register_translation("torchscript::double", lambda x, *, times=2, weights=None: NotImplemented)
     with pytest.raises(exporters.ExportError, match="for torchscript::double returns NotImplemented for this call"):
         export(model(lambda x: double(x)), (torch.ones(2),))
 
 
 def test_sizes_of_torchs_own_arguments(model):
-    exporters.use_contrib_ops()
+    exporters.register_contrib_ops()
     net = model(lambda x: torch.triu(x, x.shape[0] - 2))
     program = export(net, (torch.ones(3, 3),), **BATCH)
     assert exporters.verify(net, (torch.ones(2, 3),), program).ok
@@ -343,7 +345,9 @@ class Branching(torch.nn.Module):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", DEPRECATED, "ignore::torch.jit.TracerWarning")
 def test_a_scripted_model(model):
-    exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("com.microsoft").Gelu(x))
+    exporters.register_translation(
+        "aten::gelu", lambda x, *, approximate="none": exporters.opset("com.microsoft").Gelu(x)
+    )
     scripted = torch.jit.script(Branching().eval())
     x = torch.randn(4)
     program = export(scripted, (x,), input_names=["x"])
@@ -360,7 +364,9 @@ class Biased(torch.nn.Module):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", DEPRECATED)
 def test_an_optional_tensor_of_a_scripted_model(model):
-    exporters.translate("aten::linear", lambda x, weight, bias=None: exporters.opset("some").Linear(x, weight, bias))
+    exporters.register_translation(
+        "aten::linear", lambda x, weight, bias=None: exporters.opset("some").Linear(x, weight, bias)
+    )
     program = export(torch.jit.script(Biased().eval()), (torch.ones(2, 2), torch.ones(2)))
     (node,) = program.model_proto.graph.node
     assert list(node.input) == ["x", "x", "bias"]
@@ -388,7 +394,7 @@ class Listing(torch.nn.Module):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", DEPRECATED)
 def test_a_list_that_only_a_run_tells_is_left_to_torch():
-    exporters.translate("aten::cat", lambda tensors, dim=0: exporters.opset("some").Joined(*tensors))
+    exporters.register_translation("aten::cat", lambda tensors, dim=0: exporters.opset("some").Joined(*tensors))
     program = export(torch.jit.script(Listing().eval()), (torch.ones(2),))
     assert op_types(program)[-1] == ("", "ConcatFromSequence")
 

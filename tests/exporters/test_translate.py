@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("own_registrations")
 
 
 def test_a_python_function(export, model):
-    @exporters.translate("aten::gelu")
+    @exporters.register_translation("aten::gelu")
     def gelu(x, *, approximate="none"):
         seen.append(approximate)
         return exporters.opset("com.microsoft", 1).Gelu(x)
@@ -42,7 +42,7 @@ def test_called_directly(export, model):
     def gelu(x, *, approximate="none"):
         return exporters.opset("com.microsoft").Gelu(x)
 
-    assert exporters.translate("aten::gelu", gelu) is gelu
+    assert exporters.register_translation("aten::gelu", gelu) is gelu
     assert op_types(export(model(lambda x: torch.nn.functional.gelu(x)), (torch.ones(2),))) == [
         ("com.microsoft", "Gelu")
     ]
@@ -53,7 +53,7 @@ def test_an_onnxscript_function(export, model):
     def leaky_relu(x: FLOAT[...], negative_slope: float = 0.01) -> FLOAT[...]:
         return op18.LeakyRelu(x, alpha=negative_slope)
 
-    exporters.translate("aten::leaky_relu", leaky_relu)
+    exporters.register_translation("aten::leaky_relu", leaky_relu)
     x = torch.randn(5)
     for net in (model(lambda x: torch.nn.functional.leaky_relu(x, 0.3)), model(torch.nn.functional.leaky_relu)):
         program = export(net, (x,))
@@ -68,7 +68,7 @@ def test_an_onnxscript_function_in_opsets_of_ours(export, model):
     def gelu_of_twice(x: FLOAT[...]) -> FLOAT[...]:
         return contrib.Gelu(onnx_ops.Abs(x) * 2)
 
-    exporters.translate("aten::relu", gelu_of_twice)
+    exporters.register_translation("aten::relu", gelu_of_twice)
     x = torch.tensor([-1.0, 2.0])
     program = export(model(lambda x: torch.relu(x)), (x,))
     torch.testing.assert_close(program(x)[0], torch.nn.functional.gelu(x.abs() * 2))
@@ -79,14 +79,14 @@ def test_an_onnxscript_function_drops_nothing(export, model):
     def relu(x: FLOAT[...]) -> FLOAT[...]:
         return op18.Relu(x)
 
-    exporters.translate("aten::leaky_relu", relu)
+    exporters.register_translation("aten::leaky_relu", relu)
     with pytest.raises(exporters.ExportError, match=r"aten::leaky_relu: the model passes what relu\(.*does not take"):
         export(model(lambda x: torch.nn.functional.leaky_relu(x, 0.3)), (torch.ones(2),))
 
 
 @pytest.mark.parametrize("function", [torch.linalg.inv, torch.inverse])
 def test_an_op(export, model, inverse, function):
-    exporters.translate("aten::linalg_inv", inverse)
+    exporters.register_translation("aten::linalg_inv", inverse)
     net = model(lambda A: function(A) + 1)
     x = torch.tensor([[2.0, 1.0], [0.0, 4.0]])
     program = export(net, (x,))
@@ -98,7 +98,7 @@ def test_an_op_with_attributes_takes_torchs_defaults(export, model):
     def leaky(x: NDArray[np.float32], *, negative_slope: float = 0.5) -> NDArray[np.float32]:
         return np.where(x > 0, x, x * np.float32(negative_slope))
 
-    exporters.translate("aten::leaky_relu", declare(leaky, "translate::Leaky"))
+    exporters.register_translation("aten::leaky_relu", declare(leaky, "translate::Leaky"))
     x = torch.tensor([-1.0, 2.0])
     for slope, net in [
         (0.01, model(lambda x: torch.nn.functional.leaky_relu(x))),
@@ -112,7 +112,7 @@ def test_an_op_without_one_of_torchs_arguments(export, model):
     def gelu(x: NDArray[np.float32]) -> NDArray[np.float32]:
         return x
 
-    exporters.translate("aten::gelu", declare(gelu, "translate::PlainGelu"))
+    exporters.register_translation("aten::gelu", declare(gelu, "translate::PlainGelu"))
     x = torch.ones(2)
     assert op_types(export(model(lambda x: torch.nn.functional.gelu(x)), (x,))) == [("translate", "PlainGelu")]
     with pytest.raises(exporters.ExportError, match=r"the model passes approximate='tanh'.*declare an attribute"):
@@ -124,7 +124,7 @@ def test_an_op_with_a_list_of_tensors(export, model):
         return np.stack(xs, dim)
 
     op = onnx_op("translate::Stack")(stack)
-    exporters.translate("aten::stack", op)
+    exporters.register_translation("aten::stack", op)
     net = model(lambda x, y: torch.stack([x, y, x], 1))
     args = (torch.ones(2), torch.zeros(2))
     program = export(net, args)
@@ -133,26 +133,26 @@ def test_an_op_with_a_list_of_tensors(export, model):
 
 
 def test_an_op_of_other_dtypes_says_so(export, model, inverse):
-    exporters.translate("aten::neg", inverse)
+    exporters.register_translation("aten::neg", inverse)
     with pytest.raises(InputError, match=r"input 'x' is float16; declared is T"):
         export(model(lambda x: -x), (torch.eye(2).half(),))
 
 
 def test_one_overload_and_all_of_them():
-    exporters.translate("aten::add.Tensor", lambda x, y, *, alpha=1: x)
+    exporters.register_translation("aten::add.Tensor", lambda x, y, *, alpha=1: x)
     assert set(exporters._library.translation_table(kernels=False)) == {torch.ops.aten.add.Tensor}
-    exporters.translate("aten::gelu", lambda x, *, approximate="none": x)
+    exporters.register_translation("aten::gelu", lambda x, *, approximate="none": x)
     assert torch.ops.aten.gelu.default in exporters._library.translation_table()
     assert torch.ops.aten.gelu.out not in exporters._library.translation_table()
 
-    exporters.translate("aten::sum", lambda x, dim=None, keepdim=False, *, dtype=None: x)
+    exporters.register_translation("aten::sum", lambda x, dim=None, keepdim=False, *, dtype=None: x)
     table = exporters._library.translation_table()
     assert {torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList} <= set(table)
 
 
 def test_later_registrations_win(export, model):
-    exporters.translate("aten::gelu", lambda x, *, approximate="none": exporters.opset("a").One(x))
-    exporters.translate("aten::gelu.default", lambda x, *, approximate="none": exporters.opset("a").Two(x))
+    exporters.register_translation("aten::gelu", lambda x, *, approximate="none": exporters.opset("a").One(x))
+    exporters.register_translation("aten::gelu.default", lambda x, *, approximate="none": exporters.opset("a").Two(x))
     program = export(model(lambda x: torch.nn.functional.gelu(x)), (torch.ones(2),))
     assert op_types(program) == [("a", "Two")]
 
@@ -171,7 +171,7 @@ def test_later_registrations_win(export, model):
 )
 def test_names(name, message):
     with pytest.raises(exporters.ExportError, match=message):
-        exporters.translate(name)
+        exporters.register_translation(name)
 
 
 @pytest.mark.parametrize(
@@ -186,16 +186,16 @@ def test_names(name, message):
 )
 def test_functions_that_do_not_match(function, message):
     with pytest.raises(exporters.ExportError, match=message):
-        exporters.translate("aten::gelu", function)
+        exporters.register_translation("aten::gelu", function)
 
 
 def test_a_default_list_may_be_a_tuple(export, model):
-    exporters.translate(
+    exporters.register_translation(
         "aten::amax", lambda x, dim=(), keepdim=False: exporters.opset("", 18).ReduceMax(x, keepdims=int(keepdim))
     )
     assert export(model(lambda x: torch.amax(x)), (torch.ones(2),))(torch.tensor([1.0, 3.0]))[0].item() == 3.0
     with pytest.raises(exporters.ExportError, match=r"dim defaults to \(1,\) and torch's to \[\]"):
-        exporters.translate("aten::amax", lambda x, dim=(1,), keepdim=False: x)
+        exporters.register_translation("aten::amax", lambda x, dim=(1,), keepdim=False: x)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_default_list_may_be_a_tuple(export, model):
 )
 def test_ops_that_do_not_match(inverse, name, message):
     with pytest.raises(exporters.ExportError, match=message):
-        exporters.translate(name, inverse)
+        exporters.register_translation(name, inverse)
 
 
 def test_an_op_with_an_attribute_torch_lacks():
@@ -218,11 +218,11 @@ def test_an_op_with_an_attribute_torch_lacks():
         return x
 
     with pytest.raises(exporters.ExportError, match="torch has no argument 'factor' for the required attribute"):
-        exporters.translate("aten::relu", declare(scale, "translate::Scale"))
+        exporters.register_translation("aten::relu", declare(scale, "translate::Scale"))
 
 
 def test_left_to_torch(export, model):
-    @exporters.translate("aten::gelu")
+    @exporters.register_translation("aten::gelu")
     def gelu(x, *, approximate="none"):
         return exporters.opset("com.microsoft").Gelu(x) if approximate == "none" else NotImplemented
 
@@ -236,30 +236,30 @@ def test_left_to_torch(export, model):
 
 @pytest.mark.parametrize(("opset_version", "ops"), [(19, {"Erf"}), (20, {"Gelu"}), (23, {"Gelu"})])
 def test_left_to_what_torch_has_for_the_models_opset(model, opset_version, ops):
-    exporters.translate("aten::gelu", lambda x, *, approximate="none": NotImplemented)
+    exporters.register_translation("aten::gelu", lambda x, *, approximate="none": NotImplemented)
     net = model(lambda x: torch.nn.functional.gelu(x))
     program = exporters.export(net, (torch.ones(2),), opset_version=opset_version, verbose=False)
     assert {name for _, name in op_types(program)} & {"Erf", "Gelu"} == ops
 
 
 def test_left_to_torch_which_has_none(export, model):
-    exporters.translate("aten::linalg_inv", lambda A: NotImplemented)
+    exporters.register_translation("aten::linalg_inv", lambda A: NotImplemented)
     with pytest.raises(exporters.ExportError, match=r"aten::linalg_inv.*of its own"):
         export(model(lambda x: torch.linalg.inv(x)), (torch.eye(2),), kernels=False)
 
 
 def test_who_translates(inverse):
-    assert exporters.is_registered("aten::add.Tensor") == "torch"
-    assert exporters.is_registered("aten::add") == "torch"
-    assert exporters.is_registered("aten::linalg_inv") == "kernels"
-    exporters.translate("aten::linalg_inv", inverse)
-    assert exporters.is_registered("::linalg_inv") == "exporters"
-    assert exporters.is_registered("aten::linalg_inv.default") == "exporters"
+    assert exporters.registered_by("aten::add.Tensor") == "torch"
+    assert exporters.registered_by("aten::add") == "torch"
+    assert exporters.registered_by("aten::linalg_inv") == "kernels"
+    exporters.register_translation("aten::linalg_inv", inverse)
+    assert exporters.registered_by("::linalg_inv") == "exporters"
+    assert exporters.registered_by("aten::linalg_inv.default") == "exporters"
     torch_inverse = exporters.custom_op(inverse, "translate::inverse")
-    assert exporters.is_registered("translate::inverse") == "exporters"
+    assert exporters.registered_by("translate::inverse") == "exporters"
     assert torch_inverse(torch.eye(2)).shape == (2, 2)
     with pytest.raises(exporters.ExportError, match=r"torch \S+ has no operator aten::ad; near matches: .*aten::add"):
-        exporters.is_registered("aten::ad")
+        exporters.registered_by("aten::ad")
 
 
 @pytest.mark.filterwarnings("ignore:.*isinstance.treespec:FutureWarning")  # torch's own, in its export
@@ -273,11 +273,11 @@ def test_onnxscript_functions_with_torchs_own_export(model):
         return op18.Relu(x)
 
     net, x = model(lambda x: torch.relu(x)), torch.randn(3)
-    exporters.translate("aten::relu", relu)
+    exporters.register_translation("aten::relu", relu)
     program = torch.onnx.export(
         net, (x,), custom_translation_table=exporters._library.translation_table(), verbose=False
     )
     assert op_types(program) == [("", "Relu")]
-    exporters.translate("aten::relu", unannotated)
+    exporters.register_translation("aten::relu", unannotated)
     with pytest.raises(torch.onnx.OnnxExporterError, match=r"needs a return annotation on the onnxscript function una"):
         torch.onnx.export(net, (x,), custom_translation_table=exporters._library.translation_table(), verbose=False)

@@ -17,7 +17,7 @@ from onnxscript.values import Opset
 import exporters
 import pyops
 from exporters._export import TorchArguments
-from pyops.shapes import Spec
+from pyops.shapes import TensorSpec
 
 pytestmark = pytest.mark.usefixtures("registrations_end_with_the_test")
 
@@ -30,7 +30,7 @@ def add_round(x: NDArray[T], *, decimals: int = 0) -> NDArray[T]:
 
 
 @add_round.register_shape_inference
-def _(x: Spec, *, decimals: int = 0) -> Spec:
+def _(x: TensorSpec, *, decimals: int = 0) -> TensorSpec:
     return x
 
 
@@ -68,7 +68,7 @@ def test_an_op_as_a_torch_operator() -> None:
         exporters.custom_op(inverse, "exports::inverse")
 
 
-@exporters.translate("aten::gelu")
+@exporters.register_translation("aten::gelu")
 def gelu(x: Any, *, approximate: str = "none") -> Any:
     if approximate != "none":
         return NotImplemented
@@ -81,13 +81,13 @@ def exported_relu(x: FLOAT) -> Any:
 
 
 def test_translations_stay_what_they_are() -> None:
-    assert_type(exporters.translate("aten::linalg_inv", inverse)(np.eye(2)), NDArray[np.float64])
-    exporters.translate("aten::relu", exported_relu)
+    assert_type(exporters.register_translation("aten::linalg_inv", inverse)(np.eye(2)), NDArray[np.float64])
+    exporters.register_translation("aten::relu", exported_relu)
     assert_type(gelu(0, approximate="tanh"), Any)
-    assert_type(exporters.is_registered("aten::gelu"), Literal["exporters", "torch", "kernels"] | None)
-    exporters.use_contrib_ops()
+    assert_type(exporters.registered_by("aten::gelu"), Literal["exporters", "torch", "kernels"] | None)
+    exporters.register_contrib_ops()
     with pytest.raises(exporters.ExportError):
-        exporters.translate("aten::gelu", 3)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        exporters.register_translation("aten::gelu", 3)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 def test_an_export_takes_what_torchs_does(tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ def test_the_arguments_that_an_export_hands_on_are_all_of_torchs() -> None:
 def test_comparing_with_torch() -> None:
     model = Model(twice).eval()
     report = exporters.verify(model, (x,), tolerances={np.float32: (1e-3, 1e-3), torch.float64: (0.0, 0.0)})
-    assert_type(report, exporters.Report)
+    assert_type(report, exporters.VerificationReport)
     assert_type(report.ok, bool)
-    assert_type(report.outputs[0], exporters.OutputReport)
+    assert_type(report.outputs[0], exporters.OutputComparison)
     assert_type(report.outputs[0].shape, tuple[int, ...])
-    assert_type(report.first_difference, exporters.OutputReport | None)
+    assert_type(report.first_difference, exporters.OutputComparison | None)
     program = exporters.export(model, (x,), verbose=False)
     exporters.verify(model, program=program, samples=[(x,), (x + 1,)], intermediates=True)
     exporters.verify(model, (x,), program.model_proto, reference=True)
@@ -146,7 +146,7 @@ def test_comparing_with_torch() -> None:
 
 def test_before_an_export() -> None:
     explanation = exporters.explain(Model(torch.relu).eval(), (x,))
-    assert_type(explanation, exporters.Explanation)
+    assert_type(explanation, exporters.SupportReport)
     assert_type(explanation[0], exporters.OperatorSupport)
     assert_type(explanation[0].by, Literal["torch", "registration", "kernel", "fallback", "nothing"])
     assert_type([row.operator for row in explanation], list[str])
@@ -158,7 +158,7 @@ def test_before_an_export() -> None:
 def test_exports_of_others() -> None:
     table = exporters._library.translation_table(kernels=False)
     torch.onnx.export(Model(twice).eval(), (x,), dynamo=True, custom_translation_table=table, verbose=False)
-    exporters.use_fallback()
+    exporters.register_fallback()
     with exporters.register_schemas() as registration:
         assert_type(registration, exporters.SchemaRegistration)
     registration.close()

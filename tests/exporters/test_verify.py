@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import exporters
 from exporters._torch.tensors import as_array
-from exporters._verification.report import Report, compare
+from exporters._verification.report import VerificationReport, compare
 from pyops import onnx_op
 from pyops.errors import MissingDependencyError
 
@@ -251,7 +251,7 @@ def test_differences(expected, actual, absolute, ok):
 def test_names_are_escaped_in_html():
     outputs = tuple(compare(0, ["<y>"], [np.ones(1)], [np.zeros(1)]))
     inside = tuple(replace(item, node="d::Op '<node>'") for item in outputs)
-    page = Report(outputs, intermediates=inside)._repr_html_()
+    page = VerificationReport(outputs, intermediates=inside)._repr_html_()
     assert "&lt;y&gt;" in page
     assert "&lt;node&gt;" in page
     assert "<y>" not in page

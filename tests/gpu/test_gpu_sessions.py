@@ -89,7 +89,7 @@ def test_a_raw_kernel(shape) -> None:
 
 
 def test_a_host_input() -> None:
-    model = pyops.testing.Sample(gpu_ops.reshape, X, np.array([10, 100])).returns(X.reshape(10, 100)).model()
+    model = pyops.testing.Sample(gpu_ops.reshape, X, np.array([10, 100])).with_expected(X.reshape(10, 100)).model()
     assert session(model).run(None, {"x0": X, "x1": np.array([10, 100])})[0].shape == (10, 100)
 
 
@@ -122,7 +122,7 @@ def test_outputs_in_the_memory_of_other_outputs() -> None:
         return out[1][::-1], out[0]
 
     op.register_shape_inference(lambda x: (x, x))
-    model = pyops.testing.Sample(op, X).returns((X + 1)[::-1], X - 1).model()
+    model = pyops.testing.Sample(op, X).with_expected((X + 1)[::-1], X - 1).model()
     more, less = session(model).run(None, {"x0": X})
     assert (more.tolist(), less.tolist()) == ((X + 1)[::-1].tolist(), (X - 1).tolist())
 
@@ -338,7 +338,7 @@ def test_a_kept_array_is_reported() -> None:
         return x + np.float32(1)
 
     made = session(one_node("gpu::Keeps"))
-    with pytest.warns(errors.KeptArrayWarning):
+    with pytest.warns(errors.BorrowedArrayWarning):
         made.run(None, {"x": X})
     with warnings.catch_warnings():
         warnings.simplefilter("error")

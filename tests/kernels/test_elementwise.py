@@ -11,7 +11,7 @@ from numpy.polynomial import chebyshev, hermite, hermite_e, laguerre, legendre
 from pyops._ops.op import Op
 from pyops.errors import InputError
 from pyops.kernels import pointwise, polynomials, special
-from pyops.shapes import Spec
+from pyops.shapes import TensorSpec
 from pyops.testing import check
 from tests.scripts import run_plain_script
 
@@ -216,7 +216,7 @@ def test_types_that_torch_lacks_are_refused():
 
 
 def test_shapes_are_known_before_a_run():
-    left, right = Spec((4, 1), np.dtype(np.float32)), Spec((3,), np.dtype(np.float32))
+    left, right = TensorSpec((4, 1), np.dtype(np.float32)), TensorSpec((3,), np.dtype(np.float32))
     assert [str(spec) for spec in special.zeta.infer_shapes(left, right)] == ["float32[4, 3]"]
     assert [str(spec) for spec in pointwise.signbit.infer_shapes(left)] == ["bool[4, 1]"]
     assert [str(spec) for spec in pointwise.frexp.infer_shapes(left)] == ["float32[4, 1]", "int32[4, 1]"]

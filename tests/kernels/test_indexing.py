@@ -12,7 +12,7 @@ from pyops.kernels.scattering import as_strided_scatter, diagonal_scatter, put, 
 from pyops.kernels.searching import bucketize, searchsorted
 from pyops.kernels.selection import masked_select, nonzero_static, one_hot
 from pyops.kernels.uniqueness import unique_consecutive
-from pyops.shapes import Spec, SymbolicDim
+from pyops.shapes import SymbolicDim, TensorSpec
 
 NAN = np.nan
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
@@ -185,14 +185,14 @@ def test_segments_that_are_none(lengths, offsets, problem):
 
 def test_shapes_of_named_dimensions():
     n, m = SymbolicDim("n"), SymbolicDim("m")
-    x, places = Spec((n, m), np.float32), Spec((m,), np.int64)
+    x, places = TensorSpec((n, m), np.float32), TensorSpec((m,), np.int64)
     assert [str(item) for item in unique_consecutive.infer_shapes(x, return_inverse=True, dim=0)] == [
         "float32[?, m]",
         "int64[n]",
         "int64[0]",
     ]
     assert str(segment_reduce.infer_shapes(x, None, places, reduce="sum")[0]) == "float32[m-1, m]"
-    assert str(searchsorted.infer_shapes(x, Spec((n, 3), np.float32))[0]) == "int64[n, 3]"
+    assert str(searchsorted.infer_shapes(x, TensorSpec((n, 3), np.float32))[0]) == "int64[n, 3]"
     assert str(index_reduce.infer_shapes(x, places, x, dim=1, reduce="prod")[0]) == "float32[n, m]"
     assert str(one_hot.infer_shapes(places)[0]) == "int64[m, ?]"
 

@@ -10,7 +10,7 @@ from pyops.kernels.losses import ctc_loss
 from pyops.kernels.max_pooling import adaptive_max_pool, fractional_max_pool
 from pyops.kernels.sampling import grid_sample
 from pyops.kernels.stft import istft
-from pyops.shapes import Spec
+from pyops.shapes import TensorSpec
 
 rng = np.random.default_rng(0)
 PAIRS = rng.standard_normal((3, 4, 5, 2))
@@ -41,7 +41,7 @@ LOGARITHMS, ONE = np.log(np.full((4, 2, 3), 1 / 3)), np.array([1, 1])
     ],
 )
 def test_shapes_are_known_before(op, args, attributes):
-    specs = op.infer_shapes(*(Spec(x.shape, x.dtype) for x in args), **attributes)
+    specs = op.infer_shapes(*(TensorSpec(x.shape, x.dtype) for x in args), **attributes)
     results = op(*args, **attributes)
     results = results if isinstance(results, tuple) else (results,)
     assert [(spec.shape, spec.dtype) for spec in specs] == [(x.shape, x.dtype) for x in results]

@@ -13,7 +13,7 @@ from pyops.kernels.matrix_functions import matrix_exp
 from pyops.kernels.orthogonal_factorization import geqrf, householder_product, ormqr, qr
 from pyops.kernels.spectral import eigh, svd
 from pyops.kernels.triangular_systems import solve_triangular, triangular_solve
-from pyops.shapes import Spec, SymbolicDim
+from pyops.shapes import SymbolicDim, TensorSpec
 
 
 def random(*shape: int) -> np.ndarray:
@@ -180,7 +180,7 @@ def test_tolerances_of_a_pseudo_inverse_broadcast_with_its_batch():
     a, atol = np.diag([1.0, 3.0]), np.array([0.0, 2.0])
     inverses = OPS["Pinv"](a, atol)
     np.testing.assert_allclose(inverses, [np.diag([1, 1 / 3]), np.diag([0, 1 / 3])], atol=1e-12)
-    (spec,) = OPS["Pinv"].infer_shapes(Spec(a.shape, a.dtype), Spec((SymbolicDim("b"),), a.dtype))
+    (spec,) = OPS["Pinv"].infer_shapes(TensorSpec(a.shape, a.dtype), TensorSpec((SymbolicDim("b"),), a.dtype))
     assert spec.shape == (SymbolicDim("b"), 2, 2)
 
 

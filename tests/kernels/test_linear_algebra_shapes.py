@@ -8,7 +8,7 @@ import pytest
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 from pyops.kernels import OPS
 from pyops.kernels.linear_systems import solve_ex
-from pyops.shapes import Spec, SymbolicDim
+from pyops.shapes import SymbolicDim, TensorSpec
 
 B, M, N, K = map(SymbolicDim, "bmnk")
 
@@ -42,7 +42,7 @@ B, M, N, K = map(SymbolicDim, "bmnk")
     ],
 )
 def test_shapes(op, shapes, attributes, expected):
-    specs = OPS[op].infer_shapes(*(Spec(shape, np.float64) for shape in shapes), **attributes)
+    specs = OPS[op].infer_shapes(*(TensorSpec(shape, np.float64) for shape in shapes), **attributes)
     assert " ".join(map(str, specs)) == expected
 
 
@@ -67,9 +67,9 @@ def test_shapes_that_do_not_fit(op, shapes, message):
 
 
 def test_vectors_are_told_from_matrices_by_their_sizes():
-    a = Spec((B, 3, 3), np.float64)
+    a = TensorSpec((B, 3, 3), np.float64)
     with pytest.raises(ShapeInferenceError, match=r"whether .* are vectors is not known before the sizes are"):
-        OPS["SolveEx"].infer_shapes(a, Spec((3, 3), np.float64))
+        OPS["SolveEx"].infer_shapes(a, TensorSpec((3, 3), np.float64))
     with pytest.raises(ShapeInferenceError, match="left=False does not take"):
         solve_ex(np.eye(3), np.ones(3), left=False)
 
@@ -77,9 +77,9 @@ def test_vectors_are_told_from_matrices_by_their_sizes():
 def test_what_depends_on_sizes_that_are_not_known_is_left_open():
     n, double = SymbolicDim("n"), np.dtype(np.float64)
     with pytest.raises(UnknownSizeError, match="vectors"):
-        OPS["SolveEx"].infer_shapes(Spec((n, 3, 3), double), Spec((2, 3), double))
+        OPS["SolveEx"].infer_shapes(TensorSpec((n, 3, 3), double), TensorSpec((2, 3), double))
     with pytest.raises(UnknownSizeError, match="residuals"):
-        OPS["Lstsq"].infer_shapes(Spec((2, n, 3), double), Spec((2, n, 1), double), driver="gels")
+        OPS["Lstsq"].infer_shapes(TensorSpec((2, n, 3), double), TensorSpec((2, n, 1), double), driver="gels")
     for op in ("Cov", "Corrcoef"):
         with pytest.raises(UnknownSizeError, match="scalar"):
-            OPS[op].infer_shapes(Spec((n, 3), double))
+            OPS[op].infer_shapes(TensorSpec((n, 3), double))

@@ -18,7 +18,7 @@ from exporters._torch.arguments import to_onnx_inputs, to_onnx_outputs
 from exporters._torch.single_call import SingleCall
 from exporters._torch.tensors import numpy_dtype
 from exporters._torch_private.trees import clone_tensors, tensor_leaves
-from exporters._verification.report import Report, compare
+from exporters._verification.report import VerificationReport, compare
 from exporters._verify import verify
 from pyops._models.model import full_domain
 from pyops._ops.builtin import is_builtin
@@ -114,12 +114,14 @@ def _compared(
     return result if report.ok else _failed(result, *reasons.of_report(report))
 
 
-def _compared_without_torch(sample: SingleCall, tensors: tuple[torch.Tensor, ...], program: Program) -> Report:
+def _compared_without_torch(
+    sample: SingleCall, tensors: tuple[torch.Tensor, ...], program: Program
+) -> VerificationReport:
     allowed = {numpy_dtype(dtype): pair for dtype, pair in TOLERANCES.items()}
     expected = to_onnx_outputs(sample(*clone_tensors(tensors)))
     actual = run_without_torch(program, to_onnx_inputs(program, *tensors))
     names = [item.name or "" for item in program.model.graph.outputs]
-    return Report(tuple(compare(0, names, expected, actual, allowed)), 1, ())
+    return VerificationReport(tuple(compare(0, names, expected, actual, allowed)), 1, ())
 
 
 def _failed(result: Result, kind: reasons.Kind, reason: str) -> Result:

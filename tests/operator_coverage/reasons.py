@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 
 from exporters._lowering.explanations import causes
-from exporters._verification.report import Report
+from exporters._verification.report import VerificationReport
 from exporters.errors import ExportError
 
 _LONGEST = 240
@@ -54,7 +54,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def of_report(report: Report) -> tuple[Kind, str]:
+def of_report(report: VerificationReport) -> tuple[Kind, str]:
     """Why a comparison is not ok."""
     worst = next(item for item in report.outputs if not item.ok)
     where = f"output {worst.name} of {worst.dtype}{list(worst.shape)}"

@@ -224,5 +224,5 @@ if __name__ == "__main__":
     # is ten times what is to be seen.
     LIBC.mallopt(M_ARENA_MAX, 1)
     LIBC.mallopt(M_MMAP_THRESHOLD, 64 * 1024)
-    warnings.simplefilter("ignore", pyops.errors.KeptArrayWarning)
+    warnings.simplefilter("ignore", pyops.errors.BorrowedArrayWarning)
     {"kernels": kernels, "sessions": sessions}[sys.argv[1]]()

@@ -17,7 +17,7 @@ from ..._schema import cupy_arrays
 from ..._schema.devices import BREAKING_STATUSES, OUT_OF_MEMORY, cupy_with_gpu, is_cupy
 from ..._schema.dtypes import DType, dtype_name, is_viewable
 from ..._schema.node import add_note
-from ...errors import InputError, KeptArrayWarning, PyopsError
+from ...errors import BorrowedArrayWarning, InputError, PyopsError
 from .c_api import Api
 from .cuda_memory import CudaWorkspace, arena_of
 from .hosted_op import HostedOp
@@ -216,7 +216,7 @@ class CudaNode(KernelNode):
             f"{self._signature.qualified_name} kept a CuPy array that it was handed, or a view of one, which is valid "
             "during its call only: it is on memory of ONNX Runtime's, which others write to from now on. The kernel "
             f"gets copies in later calls. Keep a copy instead: x.copy() ({self.op.location})",
-            KeptArrayWarning,
+            BorrowedArrayWarning,
             stacklevel=2,
         )
 

@@ -18,7 +18,7 @@ from ..._ops.op import AnyOp, output_shapes
 from ..._schema import validation
 from ..._schema.dtypes import DType, is_viewable
 from ..._schema.node import add_note, describe_node
-from ...errors import KeptArrayWarning
+from ...errors import BorrowedArrayWarning
 from ..calls import exceptions
 from ..calls.timing import NodeClock, TimedNode, TimedOp
 from .borrowed import CallingThread, has_arena, is_borrowed, settle
@@ -241,6 +241,6 @@ class KernelNode:
         warnings.warn(
             f"{self._signature.qualified_name} kept an array that it was handed, or a view of one, which is valid "
             f"during its call only. Keep a copy instead: x.copy() ({self.op.location})",
-            KeptArrayWarning,
+            BorrowedArrayWarning,
             stacklevel=2,
         )

@@ -12,7 +12,7 @@ import numpy as np
 from ..._ops.op import Op
 from ..._schema.attribute import AttributeKind
 from ..._schema.dtypes import element_type, from_ort
-from ..._schema.specs import RuntimeDim, Spec, SymbolicDim
+from ..._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
 from .c_api import Api
 
 # OrtOpAttrType of the C API, and what an element is read as.
@@ -48,7 +48,7 @@ def infer_output_shapes(api: Api, op: Op[..., Any], context: int) -> None:
         _set_output(api, context, index, spec)
 
 
-def _input(api: Api, context: int, index: int) -> Spec | None:
+def _input(api: Api, context: int, index: int) -> TensorSpec | None:
     info = api.get(c_void_p, api.ShapeInferContext_GetInputTypeShape, context, index)
     row = from_ort(api.get(c_int, api.GetTensorElementType, info))
     if row is None:  # an absent optional input has no element type
@@ -60,7 +60,7 @@ def _input(api: Api, context: int, index: int) -> Spec | None:
     dims, names = (c_int64 * rank)(), (c_char_p * rank)()
     api.check(api.GetDimensions(info, addressof(dims), rank))
     api.check(api.GetSymbolicDimensions(info, addressof(names), rank))
-    return Spec(tuple(map(_dim, dims, names)), row.dtype)
+    return TensorSpec(tuple(map(_dim, dims, names)), row.dtype)
 
 
 def _dim(size: int, name: bytes) -> Any:
@@ -93,7 +93,7 @@ def _attributes(api: Api, context: int, op: Op[..., Any]) -> dict[str, Any]:
     return values
 
 
-def _set_output(api: Api, context: int, index: int, spec: Spec) -> None:
+def _set_output(api: Api, context: int, index: int, spec: TensorSpec) -> None:
     info = api.get(c_void_p, api.CreateTensorTypeAndShapeInfo)
     try:
         sizes = [int(dim) if isinstance(dim, (int, np.integer)) else -1 for dim in spec.shape]
