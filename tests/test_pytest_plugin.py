@@ -26,7 +26,11 @@ OF_SAMPLES = """
     from library import X, double
     from pyops.testing import Outputs, Sample
 
-    SAMPLES = [Sample(double, X), Sample(double, X, times=3).with_id("three"), Sample(double, X[0]).with_expected(X[0] * 2)]
+    SAMPLES = [
+        Sample(double, X),
+        Sample(double, X, times=3).with_id("three"),
+        Sample(double, X[0]).with_expected(X[0] * 2),
+    ]
 
     @pytest.mark.parametrize("sample", SAMPLES)
     def test_in_a_session(sample, pyops_session):

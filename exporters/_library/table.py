@@ -79,7 +79,7 @@ absent: list[str] = []
 
 
 def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False) -> Callable[[F], F]:
-    """Decorator: enter an op of the library, or a function that emits nodes of it, as `exporters.register_translation` does.
+    """Enter an op of the library, or a function that emits nodes of it, as `register_translation` does.
 
     A function that returns NotImplemented leaves the call to others. Complex results are returned as pairs of
     reals along a last dimension of 2.

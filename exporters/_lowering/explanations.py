@@ -63,7 +63,8 @@ def _no_translation(namespace: str, name: str, overload: str) -> str:
         operator = f"{namespace}::{name}"
     return (
         f"torch's exporter has no translation for {operator}, which the model calls; give it one before the export: "
-        f'exporters.register_translation("{operator}", op), with an Op of yours or a function that calls exporters.opset(...)'
+        f'exporters.register_translation("{operator}", op), with an Op of yours or a function that calls '
+        "exporters.opset(...)"
     )
 
 

@@ -98,7 +98,7 @@ def functional_overloads(torch_op: str) -> list[OpOverload]:
 
 
 def registrations(torch_op: str, function: Any) -> dict[str, Registration]:
-    """What a function or an Op translates of a torch operator, by the names of its overloads; raises as `register_translation`."""
+    """What a function or an Op translates of a torch operator, by overload; raises as `register_translation`."""
     found: dict[str, Registration] = {}
     problems = []
     for target in functional_overloads(torch_op):

@@ -64,7 +64,8 @@ def test_no_translation(model, function, name, outputs):
     error = refusal(model, function, kernels=False)
     assert str(error) == (
         f"torch's exporter has no translation for {name}, which the model calls; give it one before the export: "
-        f'exporters.register_translation("{name}", op), with an Op of yours or a function that calls exporters.opset(...)'
+        f'exporters.register_translation("{name}", op), with an Op of yours or a function that calls '
+        "exporters.opset(...)"
     )
     assert isinstance(error.__cause__, torch.onnx.errors.OnnxExporterError)
     assert "No ONNX function found for" in str(list(causes(error))[-1])
