@@ -110,7 +110,7 @@ def test_registrations(model):
     )
     assert {item.by for item in found} == {"registration"}
     assert [(item.operator, item.reason) for item in found] == [
-        ("explain::twice", "the op explained::Twice"),
+        ("explain::twice", "the op explain::Twice"),
         ("aten::gelu", "the function gelu"),
         ("aten::lgamma", "the op explain::Twice"),
         ("aten::digamma", "custom_translation_table: the function gelu"),
