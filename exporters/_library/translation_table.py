@@ -32,7 +32,7 @@ def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Calla
     >>> @exporters.register_translation("aten::gelu")
     ... def gelu(x, *, approximate="none"):
     ...     return exporters.opset("com.microsoft").Gelu(x)
-    >>> table = exporters._library.translation_table()
+    >>> table = exporters.translation_table()
     >>> torch.ops.aten.gelu.default in table
     True
     >>> program = torch.onnx.export(model, (x,), dynamo=True, custom_translation_table=table)  # doctest: +SKIP
