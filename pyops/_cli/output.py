@@ -22,7 +22,7 @@ from rich.text import Text
 
 from .._display.tracebacks import has_others, shortened
 from .._models.resolution import IMPORT_IT
-from .._tables import Part, filled, printable
+from .._tables import Part, printable, without_empty_tables
 from ..errors import InputError, PyopsError
 
 
@@ -121,7 +121,7 @@ class Answer:
 
     def print(self) -> None:
         """For people: what is longer than a line of the terminal is folded."""
-        for part in filled(self.parts):
+        for part in without_empty_tables(self.parts):
             if isinstance(part, str):
                 console().print(Text(printable(in_options(part))), soft_wrap=True)
                 continue

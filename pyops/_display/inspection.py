@@ -18,7 +18,7 @@ from .._ops.builtin import DOMAINS, ONNX_DOMAIN, is_builtin, unknown_version
 from .._ops.op import AnyOp, Op
 from .._ops.origin import module_of, package, package_of, source_line
 from .._schema.dtypes import dtype_name, from_onnx, spell_shape
-from .._schema.node import misfits
+from .._schema.node import find_mismatch
 from .._schema.signature import Signature
 from .._tables import Part, Shown
 from ..errors import DeclarationError, ModelError
@@ -267,7 +267,8 @@ def _found(
 
 def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: Signature | None) -> CustomNode:
     given = {item.name: spell_attribute(item) for item in node.attribute}
-    problems = found.problems if signature is None else tuple(misfits(node, signature))
+    problem = find_mismatch(node, signature) if signature else None
+    problems = (problem,) if problem else found.problems
     return replace(found, name=node.name, attributes=given, problems=problems)
 
 

@@ -12,7 +12,7 @@ from .._ops import adoption, plugins, registry
 from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp, Op
 from .._schema import validation
-from .._schema.node import add_note, describe_node, linked_attributes, misfits, read_attributes
+from .._schema.node import add_note, describe_node, find_mismatch, linked_attributes, read_attributes
 from ..errors import ModelError
 
 
@@ -77,7 +77,7 @@ class ReferenceNode(OpRun):
         op = registry.choose(self.versions, opset)
         if op is None:
             raise ModelError(resolution.describe_missing(onnx_node.domain or ONNX_DOMAIN, onnx_node.op_type, opset))
-        for problem in misfits(onnx_node, op.signature):
+        if problem := find_mismatch(onnx_node, op.signature):
             raise ModelError(f"the model and the declared ops disagree: {problem}")
         # OpRun makes every attribute of the node and of its schema one of its own, whatever they are called.
         bare = onnx.NodeProto()
@@ -113,7 +113,7 @@ class ReferenceNode(OpRun):
             result = self._op(*arrays, **self._attributes(linked))
             outputs = result if signature.returns_tuple else (result,)
             if len(outputs) != max(count, len(signature.outputs) - signature.outputs[-1].variadic):
-                raise validation.miscounted(signature, outputs, count)
+                raise validation.output_count_error(signature, outputs, count)
         except BaseException as error:  # an interrupt gets the note, too
             add_note(error, describe_node(self.onnx_node.name, signature, arrays))
             raise

@@ -201,7 +201,7 @@ class KernelNode:
     def _checked(self, result: Any) -> tuple[Any, ...]:
         outputs = validation.check_outputs(self._signature, self._node.output_dtypes, result)
         if len(outputs) != len(self._node.output_dtypes):
-            raise validation.miscounted(self._signature, outputs, self._node.output_count)
+            raise validation.output_count_error(self._signature, outputs, self._node.output_count)
         return outputs
 
     def _shapes_for(self, inputs: list[Any]) -> Sequence[tuple[int | None, ...]]:
