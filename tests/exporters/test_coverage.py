@@ -27,7 +27,7 @@ PLANTED = "tests.exporters.planted_ops:ops"
 
 
 def coverage(*arguments, cwd=ROOT):
-    command = [sys.executable, "-m", "exporters", "coverage", "--database", PLANTED, *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.operator_coverage", "--database", PLANTED, *map(str, arguments)]
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(command, cwd=cwd, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
 
@@ -236,10 +236,12 @@ def test_mistakes_are_said_in_a_line(tmp_path):
 
 @pytest.mark.parametrize("package", ["typer", "pebble"])
 def test_without_the_extra_the_command_names_it(monkeypatch, package):
-    for name in [name for name in sys.modules if name.startswith("exporters.coverage")]:
+    for name in [
+        name for name in sys.modules if name.startswith("tests.operator_coverage.") and not name.endswith("__main__")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setattr(sys, "argv", ["exporters", "coverage"])
+    monkeypatch.setattr(sys, "argv", ["operator_coverage"])
     with pytest.raises(
         SystemExit, match=rf'needs {package}, which is not installed: pip install "onnx-pyops\[coverage'
     ):

@@ -202,7 +202,7 @@ def test_tensors_of_a_gpu_go_to_the_cuda_kernel(monkeypatch) -> None:
     torch_op = exporters.custom_op(op, "torchcuda::op")
     calls = []
     monkeypatch.setattr(cuda_kernel, "call", lambda *args: calls.append(args) or [X.clone()])
-    module = sys.modules["exporters.custom_op"]
+    module = sys.modules["exporters._custom_op"]
     monkeypatch.setattr(module, "_device", lambda op, tensors: torch.device("cuda", 0))
     assert torch_op(X, torch.tensor([3, 1])).tolist() == X.tolist()
     assert calls[0][3] == torch.device("cuda", 0)

@@ -194,7 +194,7 @@ def test_no_memory_beyond_the_tensor_is_read():
 HOSTILE = """
 import warnings
 import numpy as np, torch, exporters
-from exporters.fallback import kernel
+from exporters._fallback import kernel
 from exporters._torch.operators import find_overload
 
 warnings.simplefilter("ignore")

@@ -25,8 +25,7 @@ def _app() -> Any:
         raise MissingDependencyError(
             f'the command needs {error.name}, which is not installed: pip install "onnx-pyops[coverage]"'
         ) from error
-    app = typer.Typer(help="PyTorch models to ONNX.", no_args_is_help=True, pretty_exceptions_enable=False)
-    app.callback()(lambda: None)  # so that a single command is called by its name
+    app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(coverage)
     return app
 
