@@ -20,7 +20,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: to
 
 pytest_plugins = ["pytester", *([] if IS_INSTALLED else ["pyops._pytest_plugin"])]
 
-NEED_TORCH = ("exporters", "notebooks", "tests/exporters", "tests/test_demo.py", "tests/test_site.py")
+NEED_TORCH = (
+    "exporters",
+    "notebooks",
+    "tests/exporters",
+    "tests/operator_coverage",
+    "tests/test_demo.py",
+    "tests/test_site.py",
+)
 _NEEDS_GPU = "needs a GPU"
 _LEFT_OUT = "are left out: "
 HAS_TORCH = importlib.util.find_spec("torch") is not None
