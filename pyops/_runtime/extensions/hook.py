@@ -255,6 +255,6 @@ def add_library(options: Any, at_least: int) -> None:
         _registry_sizes[options] = registry.size()
     elif _registry_sizes[options] < at_least:
         raise EngineError(
-            "these SessionOptions hold onnxruntime-extensions' library from before some of the ops were declared, and "
-            "cannot take it twice; pass new SessionOptions"
+            "onnxruntime-extensions' library was registered in these SessionOptions before some of the ops were "
+            "declared, and cannot be registered twice; pass new SessionOptions"
         )

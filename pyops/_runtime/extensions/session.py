@@ -65,7 +65,7 @@ def answer(op: AnyOp, call: hook.HookCall, attributes: Mapping[str, Any]) -> hoo
         texts = [text.encode() for text in array.flat]
         if any(b"\0" in text for text in texts):
             raise OutputError(
-                f"{signature.qualified_name}: {item.name!r} holds a NUL character, at which onnxruntime-extensions "
+                f"{signature.qualified_name}: {item.name!r} contains a NUL character, at which onnxruntime-extensions "
                 "cuts strings off; the native engine supports it"
             )
         result += [array.shape, texts]
@@ -124,8 +124,8 @@ class SessionHost:
             )
         if options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL:
             raise EngineError(
-                "the extensions engine cannot tell to which run a kernel belongs in threads of ONNX Runtime's own; "
-                "leave execution_mode ORT_SEQUENTIAL, or use engine='native'"
+                "the extensions engine cannot tell which run a kernel call in ONNX Runtime's own threads belongs to; "
+                "set execution_mode to ORT_SEQUENTIAL, or use engine='native'"
             )
         found = {op.signature: registry.obstacles(op.signature) for op in ops.values()}
         refused = [registry.refusal(signature, reasons) for signature, reasons in found.items() if reasons]
@@ -263,7 +263,8 @@ def _check_strings(where: str, texts: Iterable[Any]) -> None:
             raise InputError(f"{where} holds {text!r}, which is not UTF-8 ({error}); pass str") from None
         if isinstance(decoded, str) and "\0" in decoded:
             raise InputError(
-                f"{where} holds a NUL character, at which onnxruntime-extensions cuts strings off; use engine='native'"
+                f"{where} contains a NUL character, at which onnxruntime-extensions cuts strings off; use "
+                "engine='native'"
             )
 
 
