@@ -67,8 +67,9 @@ _EXPLANATIONS = (
     (
         r"Op \((?P<name>\w+)\) output arg \((?P<value>[^)]*)\) type inference failed",
         "ONNX Runtime cannot infer the type of {value!r}, an output of {name}, and does not infer it from a "
-        "function of the model; add it to the model: model.graph.value_info.append(onnx.helper.make_tensor_value_info({value!r}, "
-        "onnx.TensorProto.FLOAT, None)), for float32",
+        "function of the model; add it to the model: "
+        "model.graph.value_info.append(onnx.helper.make_tensor_value_info({value!r}, onnx.TensorProto.FLOAT, None)), "
+        "for float32",
     ),
     (
         r"Unsupported model IR version: \d+, max supported IR version: (?P<newest>\d+)",

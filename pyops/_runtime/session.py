@@ -158,7 +158,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         with interrupts_deferred(), self._reading():
             try:
                 self._host.create(functools.partial(create, providers=providers, provider_options=provider_options))
-            except Exception as error:  # ONNX Runtime's, of whatever type
+            except Exception as error:  # ONNX Runtime raises several unrelated types
                 failure = self._host.raised_by_kernel(error)
                 if failure is None:
                     failure = provider_refusals.explained(error, providers, provider_options) or refusal(error)
@@ -166,7 +166,7 @@ class InferenceSession(onnxruntime.InferenceSession):
             try:
                 raise failure
             finally:
-                del failure  # the exception keeps this frame
+                del failure  # the exception refers to this frame
         session_devices.check_started(providers, self.get_providers())
         self._keeps_part_of_graph = False
 
@@ -219,7 +219,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         native.arm()
         try:
             return onnxruntime.InferenceSession.run(self, output_names, input_feed, run_options or self._quiet_run)
-        except Exception as error:  # ONNX Runtime's, of whatever type
+        except Exception as error:  # ONNX Runtime raises several unrelated types
             failure = self._raised_by_kernel(error)
             if failure is None:
                 note_mistyped(error, self.get_inputs(), input_feed)
@@ -277,7 +277,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         native.arm()
         try:
             return run(run_options or self._quiet_run)
-        except Exception as error:  # ONNX Runtime's, of whatever type
+        except Exception as error:  # ONNX Runtime raises several unrelated types
             failure = self._raised_by_kernel(error)
             if failure is None:
                 raise

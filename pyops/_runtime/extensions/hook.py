@@ -111,7 +111,7 @@ def watch(function: Callable[[], R], options: Any = None) -> R:
     this_thread.runs.append(run)
     try:
         result = function()
-    except Exception:  # ONNX Runtime's, of whatever type
+    except Exception:  # ONNX Runtime raises several unrelated types
         if run.failure is None and not this_thread.unreported:
             raise
     finally:

@@ -126,7 +126,7 @@ def _compute(op: AnyOp, call: hook.HookCall) -> hook.Answer:
         hook.log_unreported()
         given = {name: _attribute(op.signature, name, text) for name, text in call.attributes.items()}
         return answer(op, call, given)
-    except BaseException as error:  # which would end the process
+    except BaseException as error:  # leaving the hook, it would end the process
         add_note(error, describe_node("", op.signature, call.inputs))
         hook.log(error)
         return hook.NOTHING

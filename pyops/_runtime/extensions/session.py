@@ -43,7 +43,7 @@ class _Node(NamedTuple):
             return hook.NOTHING
         try:
             return answer(self.op, call, self.attributes)
-        except BaseException as error:  # which would end the process
+        except BaseException as error:  # leaving the hook, it would end the process
             add_note(error, describe_node(self.name, self.op.signature, call.inputs))
             hook.fail(error)
             return hook.NOTHING
@@ -165,7 +165,7 @@ class SessionHost:
         if holds or not self._fresh:
             try:
                 return hook.watch(function)
-            except Exception as error:  # ONNX Runtime's, of whatever type
+            except Exception as error:  # ONNX Runtime raises several unrelated types
                 lacks_ops = "is not a registered function/op" in str(error) and (not holds or _PLACES in str(error))
                 if self.raised_by_kernel(error) is not None or not lacks_ops:
                     raise

@@ -28,7 +28,7 @@ _DEFAULT_MEMORY = 0  # OrtMemTypeDefault
 _ARENA = 1  # OrtArenaAllocator
 _SEQUENCE = 2  # ONNX_TYPE_SEQUENCE
 _CONTAINERS = (dict, list, tuple)
-_FEED_DEPTH = 3  # session.run's argument, its values, their attributes
+_FEED_DEPTH = 3  # the feed given to session.run, its values, and their attributes
 
 
 class CallingThread(threading.local):

@@ -135,7 +135,7 @@ class CudaNode(KernelNode):
                     raise self._captured()
                 self._read(pointer, workspace, passed)
                 self._run(pointer, workspace, passed)
-        except BaseException as error:  # an interrupt gets the note, too
+        except BaseException as error:  # interrupts get the note, too
             self._explain(error, context, passed)
             captured = stream is not None and is_capturing(stream)
             note = explanation(error, captured)

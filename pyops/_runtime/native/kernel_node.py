@@ -119,7 +119,7 @@ class KernelNode:
                     del array
                     self._report_kept(context, passed)
                     break
-        except BaseException as error:  # an interrupt gets the note, too
+        except BaseException as error:  # interrupts get the note, too
             self._explain(error, context, passed)
             raise
         finally:
