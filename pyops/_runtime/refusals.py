@@ -14,7 +14,7 @@ from .._schema.dtypes import describe, dtype_name, from_type_str, spell_scalar
 from .._tables import printable
 from ..errors import EngineError, ModelError
 from .calls.type_choices import unsupported_types
-from .extensions.registry import PLACE_TYPE
+from .extensions.registry import HOST_OP_TYPE
 
 
 def explanations(message: str) -> list[str]:
@@ -110,7 +110,7 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
         return twice
     lines = [] if is_twice else _unknown_operators(source, resolution)
     # The extensions engine hosts every op under this one op type.
-    hosted_by = PLACE_TYPE if engine == "extensions" else None
+    hosted_by = HOST_OP_TYPE if engine == "extensions" else None
     lines += _mistyped_inputs(source, resolution, str(error), hosted_by)
     if not lines:
         lines += explanations(str(error))

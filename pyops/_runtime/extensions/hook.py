@@ -219,7 +219,9 @@ def _run_once(path: str) -> None:
     # The first array that its C++ code creates runs Python code of NumPy's, where an interrupt would end the process.
     import onnx
 
-    domain = registry.place((registry.Types((1,), (1,)),), add_target(lambda call: (0, (1,), call.inputs[0]).__iter__))
+    domain = registry.hosting_domain(
+        (registry.Types((1,), (1,)),), add_target(lambda call: (0, (1,), call.inputs[0]).__iter__)
+    )
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(path)
     model = onnx.parser.parse_model(_FIRST_MODEL.format(domain)).SerializeToString()

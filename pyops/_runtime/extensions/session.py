@@ -25,7 +25,7 @@ from ...errors import EngineError, InputError, OutputError
 from ..calls import exceptions
 from ..calls.timing import NodeClock, Nodes, TimedNode, TimedOp
 from . import hook, registry
-from .registry import PLACE_TYPE as PLACE_TYPE
+from .registry import HOST_OP_TYPE as HOST_OP_TYPE
 
 R = TypeVar("R")
 
@@ -83,11 +83,11 @@ def _compute(call: hook.HookCall) -> hook.Answer:
 _target = hook.add_target(_compute)
 
 
-def place_all(ops: Iterable[AnyOp]) -> None:
+def register_all(ops: Iterable[AnyOp]) -> None:
     """Register these ops, where supported, for sessions whose options get the library from now on."""
     for op in ops:
         if not registry.obstacles(op.signature):
-            registry.place(registry.choices(op.signature), _target)
+            registry.hosting_domain(registry.choices(op.signature), _target)
 
 
 class SessionHost:
@@ -136,14 +136,14 @@ class SessionHost:
         self.nodes = Nodes(_computes, self._keys)
         with registry.lock:
             hook.library()
-            places = {key: registry.place(registry.choices(op.signature), _target) for key, op in ops.items()}
+            domains = {key: registry.hosting_domain(registry.choices(op.signature), _target) for key, op in ops.items()}
             if not fresh:
-                place_all(declared)
+                register_all(declared)
         self._fresh, self._options = fresh, options
-        hosts = {key: Host(place, PLACE_TYPE, ops[key]) for key, place in places.items()}
+        hosts = {key: Host(domain, HOST_OP_TYPE, ops[key]) for key, domain in domains.items()}
         self.model = source.inlined(hosts).hosted(hosts, self._mark)
         if hosts:
-            _forget_shapes(self.model, set(places.values()))
+            _forget_shapes(self.model, set(domains.values()))
         types = [parameter for op in ops.values() for parameter in op.signature.type_parameters]
         self._has_strings = any(STRING in parameter.dtypes for parameter in types)
         for name, tensor in source.constants() if self._has_strings else ():
@@ -166,7 +166,9 @@ class SessionHost:
             try:
                 return hook.watch(function)
             except Exception as error:  # ONNX Runtime raises several unrelated types
-                lacks_ops = "is not a registered function/op" in str(error) and (not holds or _PLACES in str(error))
+                lacks_ops = "is not a registered function/op" in str(error) and (
+                    not holds or _HOSTING_DOMAINS in str(error)
+                )
                 if self.raised_by_kernel(error) is not None or not lacks_ops:
                     raise
         hook.add_library(self._options, registry.size())
@@ -269,4 +271,4 @@ def _check_strings(where: str, texts: Iterable[Any]) -> None:
 
 
 _FATAL = 4
-_PLACES = "pyops.extensions"
+_HOSTING_DOMAINS = "pyops.extensions"
