@@ -1,7 +1,7 @@
 """Hosting of ops in a session through ONNX Runtime's C API, as ``OrtCustomOp`` structures with Python callbacks.
 
 Each session options object has one ``OrtCustomOpDomain`` per domain, and in it one ``OrtCustomOp`` per op and
-combination of element types. For each node, ONNX Runtime creates a kernel from it: a `KernelNode`.
+combination of element types. ONNX Runtime creates a `KernelNode` from it for each node.
 """
 
 from __future__ import annotations
