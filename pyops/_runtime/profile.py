@@ -176,7 +176,7 @@ class Profile(Shown):
 
 @contextmanager
 def profile(session: InferenceSession) -> Iterator[Profile]:
-    """Context manager: time the calls of a session's ops while the block runs.
+    """Time the calls of a session's ops within the block.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class HookCall(ctypes.Structure):
 
     @property
     def second(self) -> HookCall:
-        """The argument to call the target with: the call itself."""
+        """Return the argument to call the target with: the call itself."""
         return self
 
 
