@@ -51,7 +51,7 @@ def test_a_provider_that_onnx_runtime_does_not_start_is_an_error(monkeypatch) ->
     with (
         warnings.catch_warnings(action="ignore"),
         pytest.raises(
-            errors.DeviceError, match=r"CUDAExecutionProvider is asked for and ONNX Runtime has not started it"
+            errors.DeviceError, match=r"CUDAExecutionProvider was requested, but ONNX Runtime could not start it"
         ),
     ):
         cuda_session(chain("cuda::Op"), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
@@ -72,7 +72,7 @@ PARSE = "cuda_execution_provider_info.cc:63 [ONNXRuntimeError] : 1 : FAIL : prov
         (
             f'{PARSE}Failed to parse provider option "gpu_mem_limit": Failed to parse value: "18446744073709551615"\n',
             {"gpu_mem_limit": "lots"},
-            "its option 'gpu_mem_limit' cannot be 'lots'; what it can be is at https://onnxruntime.ai/docs/",
+            "its option 'gpu_mem_limit' cannot be 'lots'; valid values are at https://onnxruntime.ai/docs/",
         ),
         (
             f'{PARSE}Failed to parse provider option "device_id": Invalid device ID: 7, must be between 0 (inclusive) '
@@ -126,8 +126,8 @@ def test_why_the_provider_is_not_started_is_said(monkeypatch, text, options, rea
     ):
         with pytest.raises(errors.DeviceError) as raised:
             make()
-        assert str(raised.value).startswith(f"{PROVIDER} is asked for and ONNX Runtime has not started it: {reason}")
-        assert str(raised.value).endswith('to run on the CPU, ask for providers=["CPUExecutionProvider"]')
+        assert str(raised.value).startswith(f"{PROVIDER} was requested, but ONNX Runtime could not start it: {reason}")
+        assert str(raised.value).endswith('to run on the CPU, pass providers=["CPUExecutionProvider"]')
         assert raised.value.__cause__ is refusal
 
 
@@ -312,7 +312,7 @@ def test_a_session_that_may_have_kept_a_part_of_a_graph_refuses_to_run(cupy, cap
     cupy.state.capturing = False
     if captures:
         for _ in range(2):
-            with pytest.raises(errors.DeviceError, match=r"graph .* would replay .* old numbers; make a new session"):
+            with pytest.raises(errors.DeviceError, match=r"graph .* would replay .* old values; create a new session"):
                 run(session)
         session.set_providers([PROVIDER])
     run(session)  # else it was the user's own capture of the stream

@@ -201,7 +201,7 @@ def test_versions_and_overrides_of_built_in_operators():
 
 
 STRINGS = {
-    "nul": (np.array(["a\0b"], object), "input 'x' holds a NUL character"),
+    "nul": (np.array(["a\0b"], object), "input 'x' contains a NUL character"),
     "not-utf-8": (np.array([b"\xff"]), "input 'x' holds .* which is not UTF-8"),
 }
 
@@ -241,5 +241,5 @@ def test_a_kernel_cannot_return_a_string_that_would_be_cut_off():
     def text(x: Str) -> Str:
         return np.array(["a\0b"], object)
 
-    with pytest.raises(OutputError, match="'output' holds a NUL character"):
+    with pytest.raises(OutputError, match="'output' contains a NUL character"):
         session(chain("ext::Text", dtype=np.object_)).run(None, {"x": np.array(["a"], object)})

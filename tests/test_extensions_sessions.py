@@ -92,7 +92,7 @@ def test_what_would_run_kernels_in_threads_of_onnxruntime_is_refused():
 
     options = onnxruntime.SessionOptions()
     options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
-    with pytest.raises(EngineError, match="leave execution_mode ORT_SEQUENTIAL, or use engine='native'"):
+    with pytest.raises(EngineError, match="set execution_mode to ORT_SEQUENTIAL, or use engine='native'"):
         session(chain("ext::Same"), options)
     with pytest.raises(EngineError, match="has no run_async; call run in a thread of your own"):
         session(chain("ext::Same")).run_async(None, {"x": x}, print, None)

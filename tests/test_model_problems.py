@@ -219,7 +219,7 @@ def test_a_node_without_a_name_is_named_by_its_output() -> None:
 
 
 def test_a_domain_without_any_declared_op_is_explained_with_the_refusal_of_onnxruntime() -> None:
-    with pytest.raises(ModelError, match="ONNX Runtime refuses the model") as caught:
+    with pytest.raises(ModelError, match="ONNX Runtime rejects the model") as caught:
         pyops.InferenceSession(in_graph(node("Something", domain="elsewhere"), np.float32))
     assert "elsewhere::Something is not declared; import the module" in str(caught.value)
     assert type(caught.value.__cause__).__module__.startswith("onnxruntime")
@@ -229,7 +229,7 @@ def test_a_domain_without_any_declared_op_is_explained_with_the_refusal_of_onnxr
 @pytest.mark.parametrize("unknown", ["{domain}::Geluu", "elsewhere::Gelu"])
 def test_an_op_in_place_of_onnxruntimes_own_changes_no_message(domain: str, unknown: str) -> None:
     model = chain(unknown.format(domain=domain))
-    with pytest.raises(ModelError, match="ONNX Runtime refuses the model") as before:
+    with pytest.raises(ModelError, match="ONNX Runtime rejects the model") as before:
         pyops.InferenceSession(model)
     onnx_op(f"{domain}::Gelu", override=True)(_relu)
     with pytest.raises(ModelError) as after:

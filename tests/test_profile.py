@@ -268,7 +268,7 @@ def test_what_is_no_profile_of_onnxruntime_is_said(tmp_path: Path) -> None:
         pass
     (tmp_path / "report.json").write_text('{"traceEvents": []}')
     for name in ("none.json", "report.json"):
-        with pytest.raises(PyopsError, match=r"no file of ONNX Runtime's profiler.*end_profiling"):
+        with pytest.raises(PyopsError, match=r"is not a file of ONNX Runtime's profiler.*end_profiling"):
             profile.save_trace(tmp_path / "trace.json", beside=tmp_path / name)
 
 

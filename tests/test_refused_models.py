@@ -30,9 +30,7 @@ def test_an_operator_of_a_later_opset():
     model = chain("Gelu")
     model.opset_import[0].version = 18
     text = refusal(model)
-    assert (
-        "Gelu came into ONNX after opset 18, which the model imports; export it with opset_version=20 or a la" in text
-    )
+    assert "Gelu was added to ONNX after opset 18, which the model imports; export it with opset_version=20 or" in text
 
 
 def test_an_operator_that_is_in_another_domain():
@@ -48,7 +46,7 @@ def test_an_input_that_is_left_out():
 
 def test_types_without_a_kernel():
     text = refusal(chain("Sinh", dtype=np.float64))
-    assert "has no kernel of Sinh for the types in this model (see the node 'node0')" in text
+    assert "has no kernel of Sinh for the types in this model (see node 'node0')" in text
     assert '@onnx_op("ai.onnx::Sinh", override=True)' in text
 
 
@@ -61,7 +59,7 @@ def test_a_value_whose_type_only_a_function_of_the_model_tells():
         graph (float[n] x) => (float[n] y) { between = local.Twice (x)  y = local.Twice (between) }
         <domain: "local", opset_import: ["refused": 1]> Twice (x) => (y) { y = refused.Twice (x) }""")
     text = refusal(model)
-    assert "does not know the type of 'between', which Twice gives" in text
+    assert "cannot infer the type of 'between', an output of Twice" in text
     exec(text.rpartition("add it to the model: ")[2].rpartition(", for")[0], {"model": model, "onnx": onnx})
     result = pyops.InferenceSession(model).run(None, {"x": np.ones(2, np.float32)})
     assert result[0].tolist() == [4, 4]

@@ -237,7 +237,7 @@ def test_beside_ml_dtypes_what_is_no_tensor_is_refused_with_what_to_do() -> None
     session = pyops.InferenceSession(onnx.parser.parse_model(model))
     feed = {"x": np.ones(2, ml_dtypes.bfloat16), "z": np.ones(2, np.float32)}
     with pytest.raises(
-        pyops.errors.InputError, match=r"'s' is seq\(tensor\(float\)\); .* ask for other outputs by name"
+        pyops.errors.InputError, match=r"'s' is seq\(tensor\(float\)\); .* request other outputs by name"
     ):
         session.run(None, feed)
     assert session.run(["y"], feed)[0].tolist() == [1, 1]

@@ -78,7 +78,7 @@ class CompiledKernel:
 
     @functools.cached_property
     def result_type(self) -> Callable[..., Any] | None:
-        """The NamedTuple class that a plain call returns, or None."""
+        """Return the NamedTuple class that a plain call returns, or None."""
         try:
             hint = get_type_hints(inspect.unwrap(self.plain)).get("return")
         except (NameError, TypeError):  # names local to the declaring function

@@ -45,7 +45,7 @@ _current = _Current()
 
 @contextmanager
 def step(what: str) -> Iterator[None]:
-    """Context manager: report compilation as `what`; nested steps are part of the outer one."""
+    """Report compilation within the block as `what`; nested steps are part of the outer one."""
     if _current.step is not None:
         yield
         return

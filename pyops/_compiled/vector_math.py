@@ -20,7 +20,7 @@ from .intrinsics import inner_njit, ldexp, maximum, minimum, overload, vectorize
 
 _float, _int = np.float32, np.int32
 _LOG2_E = _float(1.44269504088896341)
-# log(2) in two parts, the first of which is exact in few bits.
+# log(2) in two parts; the high part has few significant bits, so that its product with k is exact.
 _LOG_2_HIGH, _LOG_2_LOW = _float(0.693359375), _float(-2.12194440e-4)
 # The inputs below which the result is 0, and above which it is infinite.
 _LOWEST, _HIGHEST = _float(-104), _float(89)

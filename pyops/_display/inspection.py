@@ -130,7 +130,7 @@ class CustomNode:
 
     @property
     def verdict(self) -> str:
-        """Whether a kernel would run the node, in two or three words."""
+        """Return whether a kernel would run the node, in two or three words."""
         if self.kernel is not None:
             return "does not fit" if self.problems else "declared"
         return "not declared" if self.problems else "not imported"
@@ -156,7 +156,7 @@ class ModelReport(Shown):
 
     @property
     def problems(self) -> list[str]:
-        """The reasons why a session would reject the model."""
+        """Return the reasons why a session would reject the model."""
         found = {node.domain for node in self.nodes if node.version is not None}
         unknown = [unknown_version(item.domain, item.version) for item in self.imports if item.domain not in found]
         nodes = [problem for node in self.nodes for problem in node.problems]
@@ -164,7 +164,7 @@ class ModelReport(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether every custom node has a kernel that would run it, and the model has no other problem."""
+        """Return whether every custom node has a kernel that would run it, and the model has no other problem."""
         return not self.problems
 
     def parts(self) -> list[Part]:

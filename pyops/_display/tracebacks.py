@@ -12,7 +12,7 @@ _OURS = ("pyops", "exporters", "onnxruntime", "importlib", "runpy")
 
 @contextmanager
 def shortened(error: BaseException) -> Iterator[TracebackType | None]:
-    """Context manager: remove library frames from the tracebacks of an exception and of its causes.
+    """Remove library frames from the tracebacks of an exception and its causes within the block.
 
     Yields
     ------

@@ -16,7 +16,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def read_from(folder: str | None, options: Any) -> Iterator[None]:
-    """Context manager: sessions created from `options` read external data from `folder`.
+    """Make sessions created from `options` within the block read external data from `folder`.
 
     A folder that `options` already configure takes precedence. ONNX Runtime reads this setting from the options, which
     several threads may share; a lock per options object serializes them, and the setting is cleared on exit.

@@ -114,7 +114,7 @@ class Profile(Shown):
     def _ort_events(self, path: Path) -> list[Any]:
         if not self._session_start:
             raise PyopsError(
-                "the session does not profile; make it with options = onnxruntime.SessionOptions(); "
+                "the session was created without profiling; create it with options = onnxruntime.SessionOptions(); "
                 "options.enable_profiling = True"
             )
         try:
@@ -123,7 +123,7 @@ class Profile(Shown):
                 raise ValueError("expected a list of events")
         except (OSError, ValueError) as error:
             raise PyopsError(
-                f"{os.fspath(path)!r} is no file of ONNX Runtime's profiler ({error}); pass session.end_profiling()"
+                f"{os.fspath(path)!r} is not a file of ONNX Runtime's profiler ({error}); pass session.end_profiling()"
             ) from error
         return events
 
@@ -176,7 +176,7 @@ class Profile(Shown):
 
 @contextmanager
 def profile(session: InferenceSession) -> Iterator[Profile]:
-    """Context manager: time the calls of a session's ops while the block runs.
+    """Time the calls of a session's ops within the block.
 
     Parameters
     ----------

@@ -24,8 +24,8 @@ _NO_VALUE = re.compile(r'Failed to parse provider option "(?P<name>[^"]*)"')
 def not_started(reason: str = _NO_GPU.format("")) -> DeviceError:
     """Return the error to raise when ONNX Runtime did not start the CUDA provider."""
     return DeviceError(
-        f"{devices.CUDA_PROVIDER} is asked for and ONNX Runtime has not started it: {reason}; to run on the CPU, ask "
-        'for providers=["CPUExecutionProvider"]'
+        f"{devices.CUDA_PROVIDER} was requested, but ONNX Runtime could not start it: {reason}; to run on the CPU, "
+        'pass providers=["CPUExecutionProvider"]'
     )
 
 
@@ -75,5 +75,5 @@ def _reason(text: str, providers: Any, provider_options: Any) -> str | None:
     if match := _NO_VALUE.search(text):
         # ONNX Runtime's message names the default, not the value that was given.
         given = dict(_options(providers, provider_options))[devices.CUDA_PROVIDER][match["name"]]
-        return f"its option {match['name']!r} cannot be {given!r}; what it can be is at {_OPTIONS}"
+        return f"its option {match['name']!r} cannot be {given!r}; valid values are at {_OPTIONS}"
     return None

@@ -115,7 +115,7 @@ class ReferenceNode(OpRun):
             outputs = result if signature.returns_tuple else (result,)
             if len(outputs) != max(count, len(signature.outputs) - signature.outputs[-1].variadic):
                 raise validation.output_count_error(signature, outputs, count)
-        except BaseException as error:  # an interrupt gets the note, too
+        except BaseException as error:  # interrupts get the note, too
             add_note(error, describe_node(self.onnx_node.name, signature, arrays))
             raise
         return tuple(value if name else None for name, value in zip(self.onnx_node.output, outputs, strict=False))

@@ -14,7 +14,7 @@ from .._schema.dtypes import describe, dtype_name, from_type_str, spell_scalar
 from .._tables import printable
 from ..errors import EngineError, ModelError
 from .calls.type_choices import unsupported_types
-from .extensions.registry import PLACE_TYPE
+from .extensions.registry import HOST_OP_TYPE
 
 
 def explanations(message: str) -> list[str]:
@@ -31,7 +31,7 @@ def opset_too_old(name: str, opset: int) -> str:
     if not onnx.defs.has(name):
         return f"no version of ONNX has an operator {name}: a node of another domain must name that domain"
     return (
-        f"{name} came into ONNX after opset {opset}, which the model imports; export it with opset_version="
+        f"{name} was added to ONNX after opset {opset}, which the model imports; export it with opset_version="
         f"{onnx.defs.get_schema(name).since_version} or a later one that this ONNX Runtime knows"
     )
 
@@ -41,12 +41,12 @@ _OPSET_TOO_OLD = re.compile(r"No Op registered for (?P<name>\w+) with domain_ver
 _EXPLANATIONS = (
     (
         r"Domain already set in registry",
-        "a library that the session options hold has operators in a domain in which ops are declared with pyops; "
+        "a library registered in the session options has operators in a domain of ops declared with pyops; "
         'declare these in another domain, or use engine="extensions", which hosts them elsewhere',
     ),
     (
         r"Conflicting with a registered kernel",
-        "where the session options hold one library twice (register_custom_ops_library), make new options",
+        "if a library is registered twice in the session options (register_custom_ops_library), create new options",
     ),
     (
         r"Failed to add kernel for (?P<name>\w+) (?P<domain>\S+) .*Conflicting with a registered kernel",
@@ -55,29 +55,30 @@ _EXPLANATIONS = (
     ),
     (
         r"Error (?P<node>Node.*?)'s input (?P<input>\d+) is marked single but has an empty",
-        "{node} leaves out its input {input}, which its operator requires; where the operator is yours, declare that "
+        "{node} leaves out its input {input}, which its operator requires; if the operator is yours, declare that "
         "input as `X | None = None`",
     ),
     (
         r"Could not find an implementation for (?P<name>\w+)\(\d+\) node with name '(?P<node>[^']*)'",
-        "this ONNX Runtime has no kernel of {name} for the types in this model (see the node {node!r}); use float32 "
-        "there, another execution provider, or take its place with a kernel of your own: "
+        "this ONNX Runtime has no kernel of {name} for the types in this model (see node {node!r}); use float32 "
+        "there, another execution provider, or replace it with a kernel of your own: "
         '@onnx_op("ai.onnx::{name}", override=True)',
     ),
     (
         r"Op \((?P<name>\w+)\) output arg \((?P<value>[^)]*)\) type inference failed",
-        "ONNX Runtime does not know the type of {value!r}, which {name} gives, nor looks for it in a function of the "
-        "model; add it to the model: model.graph.value_info.append(onnx.helper.make_tensor_value_info({value!r}, "
-        "onnx.TensorProto.FLOAT, None)), for float32",
+        "ONNX Runtime cannot infer the type of {value!r}, an output of {name}, and does not infer it from a "
+        "function of the model; add it to the model: "
+        "model.graph.value_info.append(onnx.helper.make_tensor_value_info({value!r}, onnx.TensorProto.FLOAT, None)), "
+        "for float32",
     ),
     (
         r"Unsupported model IR version: \d+, max supported IR version: (?P<newest>\d+)",
-        "the installed onnx writes models in a newer form than this ONNX Runtime reads; set model.ir_version = "
+        "the installed onnx writes a newer IR version than this ONNX Runtime reads; set model.ir_version = "
         "{newest} before saving it",
     ),
     (
         r"(?:Unable to find attribute |attribute with name: *'?)(?P<name>\w+)",
-        "a node lacks the attribute {name}, without which its operator has no kernel; where the operator is yours, "
+        "a node lacks the attribute {name}, which its operator requires; if the operator is yours, "
         "give the attribute a default",
     ),
     (
@@ -101,15 +102,15 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
     is_twice = any(text in str(error) for text in _LIBRARY_TWICE)
     if engine == "extensions" and is_twice:
         twice = EngineError(
-            "the extensions engine registers onnxruntime-extensions' library itself, and a library that the options "
-            "hold already has the same domains; leave it out of the options, or register pyops.get_library_path() in "
-            f"new ones once the ops are declared ({error})"
+            "the extensions engine registers onnxruntime-extensions' library itself, and a library registered in the "
+            "options has the same domains; leave it out of the options, or register pyops.get_library_path() in new "
+            f"options after all ops are declared ({error})"
         )
         twice.__cause__ = error
         return twice
     lines = [] if is_twice else _unknown_operators(source, resolution)
     # The extensions engine hosts every op under this one op type.
-    hosted_by = PLACE_TYPE if engine == "extensions" else None
+    hosted_by = HOST_OP_TYPE if engine == "extensions" else None
     lines += _mistyped_inputs(source, resolution, str(error), hosted_by)
     if not lines:
         lines += explanations(str(error))
@@ -120,7 +121,7 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
             lines.append(f"{op.signature} is declared" + (f"; {lacking} {missing}" if missing else ""))
     if not lines:
         return error
-    explained = ModelError(listing(f"ONNX Runtime refuses the model ({error})", lines))
+    explained = ModelError(listing(f"ONNX Runtime rejects the model ({error})", lines))
     explained.__cause__ = error
     return explained
 

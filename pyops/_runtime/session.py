@@ -158,7 +158,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         with interrupts_deferred(), self._reading():
             try:
                 self._host.create(functools.partial(create, providers=providers, provider_options=provider_options))
-            except Exception as error:  # ONNX Runtime's, of whatever type
+            except Exception as error:  # ONNX Runtime raises several unrelated types
                 failure = self._host.raised_by_kernel(error)
                 if failure is None:
                     failure = provider_refusals.explained(error, providers, provider_options) or refusal(error)
@@ -166,7 +166,7 @@ class InferenceSession(onnxruntime.InferenceSession):
             try:
                 raise failure
             finally:
-                del failure  # the exception keeps this frame
+                del failure  # the exception refers to this frame
         session_devices.check_started(providers, self.get_providers())
         self._keeps_part_of_graph = False
 
@@ -219,7 +219,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         native.arm()
         try:
             return onnxruntime.InferenceSession.run(self, output_names, input_feed, run_options or self._quiet_run)
-        except Exception as error:  # ONNX Runtime's, of whatever type
+        except Exception as error:  # ONNX Runtime raises several unrelated types
             failure = self._raised_by_kernel(error)
             if failure is None:
                 note_mistyped(error, self.get_inputs(), input_feed)
@@ -236,8 +236,8 @@ class InferenceSession(onnxruntime.InferenceSession):
             if not item.type.startswith("tensor("):
                 raise InputError(
                     f"{item.name!r} is {item.type}; in a model with inputs or outputs of bfloat16, float8 or 4-bit "
-                    "types, ONNX Runtime's bindings take and give tensors alone: ask for other outputs by name, or "
-                    "take it apart inside the model"
+                    "types, ONNX Runtime's bindings support only tensors: request other outputs by name, or "
+                    "convert it to tensors inside the model"
                 )
         feed = {name: ort_values.from_array(value) for name, value in input_feed.items()}
         values = super().run_with_ort_values(output_names, feed, run_options)
@@ -277,7 +277,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         native.arm()
         try:
             return run(run_options or self._quiet_run)
-        except Exception as error:  # ONNX Runtime's, of whatever type
+        except Exception as error:  # ONNX Runtime raises several unrelated types
             failure = self._raised_by_kernel(error)
             if failure is None:
                 raise
@@ -346,8 +346,8 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     mistaken = [op.signature.qualified_name for op in ops if hosting.is_mistaken(op)]
     if mistaken:
         warnings.warn(
-            f"left out: {', '.join(mistaken)}, which ONNX Runtime's optimizers take for the ONNX operators of these "
-            "names; run them in a pyops.InferenceSession, or name them otherwise",
+            f"left out: {', '.join(mistaken)}, which ONNX Runtime's optimizers mistake for the ONNX operators of these "
+            "names; run them in a pyops.InferenceSession, or rename them",
             stacklevel=2,
         )
     with native.registered(options, [host for op in ops for host in hosting.plain_hosts(op)], keep=True):

@@ -30,7 +30,7 @@ def check_available(providers: Any) -> None:
     """
     if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in onnxruntime.get_available_providers():
         raise MissingDependencyError(
-            "CUDAExecutionProvider is asked for and this onnxruntime has none: on a machine with an NVIDIA GPU, "
+            "CUDAExecutionProvider was requested, but this onnxruntime lacks it: on a machine with an NVIDIA GPU, "
             'pip uninstall onnxruntime, then pip install "onnx-pyops[cuda]"'
         )
 
@@ -70,8 +70,8 @@ def refuse_part_of_graph() -> NoReturn:
         Always.
     """
     raise DeviceError(
-        "a node of this session failed where it may have been captured into a CUDA graph (enable_cuda_graph), and "
-        "ONNX Runtime would replay the part before it, with old numbers; make a new session"
+        "a node of this session failed during the capture of a CUDA graph (enable_cuda_graph), and ONNX Runtime "
+        "would replay the part of the graph before it, with old values; create a new session"
     )
 
 
@@ -102,7 +102,7 @@ def warn_copies(ops: Iterable[AnyOp], engine: str) -> None:
             fix = f'@{op.__name__}.register_kernel("cuda")' if native else 'engine="native"'
             warnings.warn(
                 f"{op.signature.qualified_name} {reason} and runs on the CPU in this CUDA session, between copies "
-                f"that ONNX Runtime makes; to avoid them: {fix}",
+                f"to and from the GPU; to avoid them: {fix}",
                 DeviceCopyWarning,
                 stacklevel=3,
             )

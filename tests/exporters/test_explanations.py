@@ -180,7 +180,7 @@ def test_what_older_onnxscripts_say_of_an_operator_that_they_do_not_know():
         (
             lambda x: exporters.opset("com.microsoft").BiasGelu(None, x),
             "is marked single but has an empty string in the graph",
-            "leaves out its input 0, which its operator requires; where the operator is yours, declare that input as",
+            "leaves out its input 0, which its operator requires; if the operator is yours, declare that input as",
         ),
     ],
 )

@@ -50,7 +50,7 @@ def store(error: BaseException) -> str:
 def reserve() -> tuple[int, str]:
     """Return an unused id and the status message for it, for an exception raised later."""
     number = next(_ids)
-    return number, f"{_mark(number)} an exception whose text could not be put together"
+    return number, f"{_mark(number)} an exception whose text could not be formatted"
 
 
 def _mark(number: int) -> str:

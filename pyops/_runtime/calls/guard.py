@@ -23,7 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Context manager: defer SIGINT while C code calls Python and cannot report an exception."""
+    """Defer SIGINT until the block ends, for C code that calls Python and cannot report an exception."""
     foreign = signal.getsignal(signal.SIGINT) is None  # installed by C code, which Python cannot restore
     if foreign or threading.current_thread() is not threading.main_thread():
         yield
@@ -47,11 +47,11 @@ class Call(Protocol[Given]):
 
     @property
     def first(self) -> int:
-        """The key of the target to call."""
+        """Return the key of the target to call."""
 
     @property
     def second(self) -> Given:
-        """The argument to call the target with."""
+        """Return the argument to call the target with."""
 
 
 class Reporter(Protocol[Answer]):
@@ -68,7 +68,7 @@ class Reporter(Protocol[Answer]):
 
     @property
     def slots(self) -> MutableMapping[int, BaseException]:
-        """The exceptions that used spares represent, by id."""
+        """Return the exceptions that used spares represent, by id."""
 
 
 class Guard(Generic[Given, Answer]):

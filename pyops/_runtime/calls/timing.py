@@ -145,7 +145,7 @@ class TimedOp(Op[..., Any]):
 
     @property
     def kernels(self) -> dict[str, Callable[..., Any]]:  # type: ignore[override] # read alone
-        """The op's kernels, timed, by device type."""
+        """Return the op's kernels, timed, by device type."""
         return {device: self._clock.kernel(function) for device, function in self.__dict__["kernels"].items()}
 
 
@@ -154,11 +154,11 @@ class Node(Protocol):
 
     @property
     def name(self) -> str:
-        """The node's name in the model; may be empty."""
+        """Return the node's name in the model; may be empty."""
 
     @property
     def op(self) -> AnyOp:
-        """The op that computes the node."""
+        """Return the op that computes the node."""
 
     def compute(self, argument: Any) -> Any:
         """Compute the node for one call of the engine."""
@@ -220,7 +220,7 @@ class Nodes(Generic[Key]):
 
     @contextmanager
     def timed(self, clock_for: Callable[[str, AnyOp], NodeClock]) -> Iterator[None]:
-        """Context manager: time the calls of every node with ``clock_for(name, op)``.
+        """Time the calls of every node within the block, with ``clock_for(name, op)``.
 
         The session must outlive the block.
 

@@ -47,7 +47,7 @@ class HookCall(ctypes.Structure):
 
     @property
     def second(self) -> HookCall:
-        """The argument to call the target with: the call itself."""
+        """Return the argument to call the target with: the call itself."""
         return self
 
 
@@ -111,7 +111,7 @@ def watch(function: Callable[[], R], options: Any = None) -> R:
     this_thread.runs.append(run)
     try:
         result = function()
-    except Exception:  # ONNX Runtime's, of whatever type
+    except Exception:  # ONNX Runtime raises several unrelated types
         if run.failure is None and not this_thread.unreported:
             raise
     finally:
@@ -219,7 +219,9 @@ def _run_once(path: str) -> None:
     # The first array that its C++ code creates runs Python code of NumPy's, where an interrupt would end the process.
     import onnx
 
-    domain = registry.place((registry.Types((1,), (1,)),), add_target(lambda call: (0, (1,), call.inputs[0]).__iter__))
+    domain = registry.hosting_domain(
+        (registry.Types((1,), (1,)),), add_target(lambda call: (0, (1,), call.inputs[0]).__iter__)
+    )
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(path)
     model = onnx.parser.parse_model(_FIRST_MODEL.format(domain)).SerializeToString()
@@ -255,6 +257,6 @@ def add_library(options: Any, at_least: int) -> None:
         _registry_sizes[options] = registry.size()
     elif _registry_sizes[options] < at_least:
         raise EngineError(
-            "these SessionOptions hold onnxruntime-extensions' library from before some of the ops were declared, and "
-            "cannot take it twice; pass new SessionOptions"
+            "onnxruntime-extensions' library was registered in these SessionOptions before some of the ops were "
+            "declared, and cannot be registered twice; pass new SessionOptions"
         )

@@ -18,7 +18,7 @@ from ..._schema.node import add_note, describe_node
 from ..._schema.signature import Signature
 from ...errors import EngineError
 from . import hook, registry
-from .session import answer, place_all
+from .session import answer, register_all
 
 _ATTRIBUTE_CODES = {AttributeKind.INT: registry.INT, AttributeKind.STRING: registry.STRING}
 # The ops already processed: published or left out.
@@ -60,7 +60,7 @@ def get_library_path() -> str:
     with registry.lock:
         path: str = hook.library().get_library_path()
         _publish(stacklevel=3)
-        place_all(declared.latest())
+        register_all(declared.latest())
     return path
 
 
@@ -126,7 +126,7 @@ def _compute(op: AnyOp, call: hook.HookCall) -> hook.Answer:
         hook.log_unreported()
         given = {name: _attribute(op.signature, name, text) for name, text in call.attributes.items()}
         return answer(op, call, given)
-    except BaseException as error:  # which would end the process
+    except BaseException as error:  # leaving the hook, it would end the process
         add_note(error, describe_node("", op.signature, call.inputs))
         hook.log(error)
         return hook.NOTHING

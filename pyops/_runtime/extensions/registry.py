@@ -73,22 +73,22 @@ def choices(signature: Signature) -> tuple[Types, ...]:
 NODE = "pyops_node"
 """The string attribute that holds a node's key."""
 
-PLACE_TYPE = "Kernel"
+HOST_OP_TYPE = "Kernel"
 
-_places: dict[tuple[tuple[Types, ...], int], str] = {}
+_hosting_domains: dict[tuple[tuple[Types, ...], int], str] = {}
 
 
-def place(types: tuple[Types, ...], target: int) -> str:
+def hosting_domain(types: tuple[Types, ...], target: int) -> str:
     """Return a domain whose operator ``Kernel`` has these types and calls `target`; create it if necessary.
 
     Ops with equal types and target share a domain, which never changes afterwards.
     """
     with lock:
-        if (types, target) not in _places:
-            domain = f"pyops.extensions{len(_places)}"
-            _add([_define(f"{domain}::{PLACE_TYPE}", item, {NODE: STRING}, target) for item in types])
-            _places[types, target] = domain
-        return _places[types, target]
+        if (types, target) not in _hosting_domains:
+            domain = f"pyops.extensions{len(_hosting_domains)}"
+            _add([_define(f"{domain}::{HOST_OP_TYPE}", item, {NODE: STRING}, target) for item in types])
+            _hosting_domains[types, target] = domain
+        return _hosting_domains[types, target]
 
 
 # A vector that grew one by one beyond 64 operators has room for at least 94, whether its capacity grows by half (Visual

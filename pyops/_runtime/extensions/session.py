@@ -25,7 +25,7 @@ from ...errors import EngineError, InputError, OutputError
 from ..calls import exceptions
 from ..calls.timing import NodeClock, Nodes, TimedNode, TimedOp
 from . import hook, registry
-from .registry import PLACE_TYPE as PLACE_TYPE
+from .registry import HOST_OP_TYPE as HOST_OP_TYPE
 
 R = TypeVar("R")
 
@@ -43,7 +43,7 @@ class _Node(NamedTuple):
             return hook.NOTHING
         try:
             return answer(self.op, call, self.attributes)
-        except BaseException as error:  # which would end the process
+        except BaseException as error:  # leaving the hook, it would end the process
             add_note(error, describe_node(self.name, self.op.signature, call.inputs))
             hook.fail(error)
             return hook.NOTHING
@@ -65,7 +65,7 @@ def answer(op: AnyOp, call: hook.HookCall, attributes: Mapping[str, Any]) -> hoo
         texts = [text.encode() for text in array.flat]
         if any(b"\0" in text for text in texts):
             raise OutputError(
-                f"{signature.qualified_name}: {item.name!r} holds a NUL character, at which onnxruntime-extensions "
+                f"{signature.qualified_name}: {item.name!r} contains a NUL character, at which onnxruntime-extensions "
                 "cuts strings off; the native engine supports it"
             )
         result += [array.shape, texts]
@@ -83,11 +83,11 @@ def _compute(call: hook.HookCall) -> hook.Answer:
 _target = hook.add_target(_compute)
 
 
-def place_all(ops: Iterable[AnyOp]) -> None:
+def register_all(ops: Iterable[AnyOp]) -> None:
     """Register these ops, where supported, for sessions whose options get the library from now on."""
     for op in ops:
         if not registry.obstacles(op.signature):
-            registry.place(registry.choices(op.signature), _target)
+            registry.hosting_domain(registry.choices(op.signature), _target)
 
 
 class SessionHost:
@@ -124,8 +124,8 @@ class SessionHost:
             )
         if options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL:
             raise EngineError(
-                "the extensions engine cannot tell to which run a kernel belongs in threads of ONNX Runtime's own; "
-                "leave execution_mode ORT_SEQUENTIAL, or use engine='native'"
+                "the extensions engine cannot tell which run a kernel call in ONNX Runtime's own threads belongs to; "
+                "set execution_mode to ORT_SEQUENTIAL, or use engine='native'"
             )
         found = {op.signature: registry.obstacles(op.signature) for op in ops.values()}
         refused = [registry.refusal(signature, reasons) for signature, reasons in found.items() if reasons]
@@ -136,14 +136,14 @@ class SessionHost:
         self.nodes = Nodes(_computes, self._keys)
         with registry.lock:
             hook.library()
-            places = {key: registry.place(registry.choices(op.signature), _target) for key, op in ops.items()}
+            domains = {key: registry.hosting_domain(registry.choices(op.signature), _target) for key, op in ops.items()}
             if not fresh:
-                place_all(declared)
+                register_all(declared)
         self._fresh, self._options = fresh, options
-        hosts = {key: Host(place, PLACE_TYPE, ops[key]) for key, place in places.items()}
+        hosts = {key: Host(domain, HOST_OP_TYPE, ops[key]) for key, domain in domains.items()}
         self.model = source.inlined(hosts).hosted(hosts, self._mark)
         if hosts:
-            _forget_shapes(self.model, set(places.values()))
+            _forget_shapes(self.model, set(domains.values()))
         types = [parameter for op in ops.values() for parameter in op.signature.type_parameters]
         self._has_strings = any(STRING in parameter.dtypes for parameter in types)
         for name, tensor in source.constants() if self._has_strings else ():
@@ -165,8 +165,10 @@ class SessionHost:
         if holds or not self._fresh:
             try:
                 return hook.watch(function)
-            except Exception as error:  # ONNX Runtime's, of whatever type
-                lacks_ops = "is not a registered function/op" in str(error) and (not holds or _PLACES in str(error))
+            except Exception as error:  # ONNX Runtime raises several unrelated types
+                lacks_ops = "is not a registered function/op" in str(error) and (
+                    not holds or _HOSTING_DOMAINS in str(error)
+                )
                 if self.raised_by_kernel(error) is not None or not lacks_ops:
                     raise
         hook.add_library(self._options, registry.size())
@@ -263,9 +265,10 @@ def _check_strings(where: str, texts: Iterable[Any]) -> None:
             raise InputError(f"{where} holds {text!r}, which is not UTF-8 ({error}); pass str") from None
         if isinstance(decoded, str) and "\0" in decoded:
             raise InputError(
-                f"{where} holds a NUL character, at which onnxruntime-extensions cuts strings off; use engine='native'"
+                f"{where} contains a NUL character, at which onnxruntime-extensions cuts strings off; use "
+                "engine='native'"
             )
 
 
 _FATAL = 4
-_PLACES = "pyops.extensions"
+_HOSTING_DOMAINS = "pyops.extensions"

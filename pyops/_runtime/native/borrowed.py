@@ -28,7 +28,7 @@ _DEFAULT_MEMORY = 0  # OrtMemTypeDefault
 _ARENA = 1  # OrtArenaAllocator
 _SEQUENCE = 2  # ONNX_TYPE_SEQUENCE
 _CONTAINERS = (dict, list, tuple)
-_FEED_DEPTH = 3  # session.run's argument, its values, their attributes
+_FEED_DEPTH = 3  # the feed given to session.run, its values, and their attributes
 
 
 class CallingThread(threading.local):
@@ -61,8 +61,8 @@ def is_borrowed(array: Any) -> bool:
 def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback: TracebackType | None) -> bool:
     """Make the arrays passed to a kernel safe to outlive its call, which ends now.
 
-    Borrowed arrays that something still refers to get memory of their own; where that is impossible, ONNX Runtime's
-    memory is kept alive with them.
+    Borrowed arrays get memory of their own. With those that something still refers to, ONNX Runtime's memory is kept
+    alive as well, since a slice or memoryview derived from them may use it.
 
     Parameters
     ----------
@@ -102,7 +102,10 @@ def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
-    """Yield the frames of functions that a traceback keeps alive, and of their callers."""
+    """Yield the frames of functions that a traceback keeps alive, and of their callers.
+
+    Frames that are still running are included, though the garbage collector sees no references in them.
+    """
     if traceback is not None:
         for frame, _ in (*walk_stack(traceback.tb_frame), *walk_tb(traceback.tb_next)):
             if frame.f_code.co_flags & CO_OPTIMIZED:  # a module's variables outlive its frame

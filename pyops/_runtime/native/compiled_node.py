@@ -79,7 +79,7 @@ class CompiledNode(KernelNode):
         inputs = self._inputs(context)
         try:
             self._learn(inputs)
-        except BaseException as error:  # an interrupt gets the note, too
+        except BaseException as error:  # interrupts get the note, too
             self._explain(error, context, inputs)
             raise
         del inputs

@@ -135,7 +135,7 @@ class CudaNode(KernelNode):
                     raise self._captured()
                 self._read(pointer, workspace, passed)
                 self._run(pointer, workspace, passed)
-        except BaseException as error:  # an interrupt gets the note, too
+        except BaseException as error:  # interrupts get the note, too
             self._explain(error, context, passed)
             captured = stream is not None and is_capturing(stream)
             note = explanation(error, captured)
@@ -160,13 +160,13 @@ class CudaNode(KernelNode):
         for item, dtype, stays in zip(self._signature.parameters(len(inputs)), inputs, self._on_host, strict=True):
             if dtype is not None and not stays and not is_viewable(dtype):
                 raise InputError(
-                    f"{name}: input {item.name!r} is {dtype_name(dtype)}, which CuPy has no arrays of; have the CUDA "
+                    f"{name}: input {item.name!r} is {dtype_name(dtype)}, which CuPy does not support; have the CUDA "
                     f"kernel take it on the host: host_inputs=({item.name!r},)"
                 )
         for dtype in outputs:
             if not is_viewable(dtype):
                 raise InputError(
-                    f"{name}: an output is {dtype_name(dtype)}, which CuPy has no arrays of; leave the op to its CPU "
+                    f"{name}: an output is {dtype_name(dtype)}, which CuPy does not support; leave the op to its CPU "
                     "kernel"
                 )
 
@@ -212,8 +212,8 @@ class CudaNode(KernelNode):
         names = ", ".join(repr(parameters[index].name) for index in self._read_once)
         return InputError(
             f"{self._signature.qualified_name}: the session captures a CUDA graph (enable_cuda_graph), and the host "
-            f"input {names} would be read now and never again; feed a constant (an initializer), make it an attribute, "
-            "or take enable_cuda_graph from the provider's options"
+            f"input {names} would be read during the capture only; feed a constant (an initializer), make it an "
+            "attribute, or take enable_cuda_graph from the provider's options"
         )
 
     def _report_kept_on_gpu(self) -> None:

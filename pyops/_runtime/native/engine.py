@@ -75,7 +75,7 @@ class NativeEngine:
 
     @contextmanager
     def created_nodes(self, numbers: list[int]) -> Iterator[None]:
-        """Context manager: append the `computes` keys of nodes that this thread creates to `numbers`."""
+        """Append the `computes` keys of the nodes that this thread creates within the block to `numbers`."""
         # Nested, because a kernel called for constant folding may create a session too.
         token = self._created.set(numbers)
         try:

@@ -119,7 +119,7 @@ class KernelNode:
                     del array
                     self._report_kept(context, passed)
                     break
-        except BaseException as error:  # an interrupt gets the note, too
+        except BaseException as error:  # interrupts get the note, too
             self._explain(error, context, passed)
             raise
         finally:
@@ -232,7 +232,7 @@ class KernelNode:
         add_note(error, note)
 
     def _report_kept(self, context: int, passed: list[Any]) -> None:
-        # A kernel that ran a session and caught its exception is still referred to by that exception's frames.
+        # The frame of a kernel that ran a session and caught its exception is still part of that exception's traceback.
         last = exceptions.last_exception()
         if not detach(self._api, context, passed, len(self._present), last.__traceback__ if last else None):
             return

@@ -1,7 +1,7 @@
 """Hosting of ops in a session through ONNX Runtime's C API, as ``OrtCustomOp`` structures with Python callbacks.
 
 Each session options object has one ``OrtCustomOpDomain`` per domain, and in it one ``OrtCustomOp`` per op and
-combination of element types. For each node, ONNX Runtime creates a kernel from it: a `KernelNode`.
+combination of element types. ONNX Runtime creates a `KernelNode` from it for each node.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Registration:
 
     @contextmanager
     def showing(self, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
-        """Context manager: new sessions see exactly these ops, and afterwards the kept ones.
+        """Make exactly these ops visible to sessions created within the block, and afterwards the kept ones.
 
         With `keep`, these become the kept ones.
         """
@@ -157,7 +157,7 @@ def take_failed(nodes: Nodes[Any]) -> list[BaseException | None]:
 
 
 def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> AbstractContextManager[None]:
-    """Context manager: sessions created from `options` see exactly these ops.
+    """Make exactly these ops visible to sessions created from `options` within the block.
 
     Parameters
     ----------

@@ -94,7 +94,7 @@ class Workspace:
 
     @property
     def value(self) -> int:
-        """The ``OrtValue*`` last read or allocated; 0 before."""
+        """Return the ``OrtValue*`` last read or allocated; 0 before."""
         return self._cells[_VALUE]
 
     def output(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
