@@ -191,7 +191,7 @@ def test_a_call_takes_each_array_where_it_is_declared(cupy) -> None:
     assert op(x, shape).shape == (2, 1)
     assert op(cupy.asarray(x), shape).shape == (2, 1)
     with pytest.raises(
-        errors.InputError, match=r"'shape' is a host input .* and is CuPy's; pass cupy.asnumpy\(shape\)"
+        errors.InputError, match=r"'shape' is a host input .* and is a CuPy array; pass cupy.asnumpy\(shape\)"
     ):
         op(cupy.asarray(x), cupy.asarray(shape))
     with pytest.raises(
