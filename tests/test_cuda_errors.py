@@ -97,7 +97,8 @@ PARSE = "cuda_execution_provider_info.cc:63 [ONNXRuntimeError] : 1 : FAIL : prov
             "access was encountered ; GPU=0",
             {"device_id": 0},
             "an earlier error (CUDA's 700: an illegal memory access was encountered) has left CUDA unusable for this "
-            "process; start it again (CUDA_LAUNCH_BLOCKING=1 has such an error raised where it is made); to run",
+            "process; start it again (CUDA_LAUNCH_BLOCKING=1 makes CUDA raise such an error at the call that "
+            "causes it); to run",
         ),
         (f"{CUDA_CALL}CUDA failure 2: out of memory ; GPU=0", {}, "the GPU's memory is full (CUDA's 2: out of memory)"),
         (

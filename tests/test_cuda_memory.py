@@ -352,7 +352,7 @@ def test_arrays_of_any_type_go_between_host_and_gpu(cupy, scalar) -> None:
     op.register_kernel("cuda", host_inputs=("x",))(lambda x: reverse(cupy.asarray(x.view(bits_of(x))).view(scalar)))
     assert_same(to_host.run(None, sample.feed), sample.expected())
     op.register_kernel("cuda")(reverse)
-    with pytest.warns(errors.DeviceCopyWarning, match="has a CUDA kernel alone"):
+    with pytest.warns(errors.DeviceCopyWarning, match="has only a CUDA kernel"):
         assert_same([op(values(scalar))], sample.expected())
     op.register_kernel("cpu")(reverse)
     assert check(op, values(scalar), checks="cuda")["cuda"].status == "passed"

@@ -227,7 +227,7 @@ def test_a_cuda_kernel_between_copies_gets_no_out(cupy) -> None:
 def test_an_op_with_a_cuda_kernel_alone_runs_in_a_cpu_session_between_copies() -> None:
     declare(device_types=("cuda",))
     session = cuda_session(chain("cuda::Op"), providers=["CPUExecutionProvider"])
-    with pytest.warns(errors.DeviceCopyWarning, match=r"cuda::Op has a CUDA kernel alone and is run on the CPU"):
+    with pytest.warns(errors.DeviceCopyWarning, match=r"cuda::Op has only a CUDA kernel and is run on the CPU"):
         assert session.run(None, {"x": X})[0].tolist() == [1, 2, 3]
 
 

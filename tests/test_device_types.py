@@ -82,7 +82,7 @@ def cuda_alone(name: str, function=twice):
 
 def test_a_cuda_kernel_alone_needs_cupy_to_run_on_the_cpu(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    match = r'devices::Alone, which has a CUDA kernel alone, needs CuPy .*; pip install "onnx-pyops\[cuda\]"'
+    match = r'devices::Alone, which has only a CUDA kernel, needs CuPy .*; pip install "onnx-pyops\[cuda\]"'
     with pytest.raises(errors.MissingDependencyError, match=match):
         cuda_alone("Alone")(ONE)
 
@@ -133,7 +133,7 @@ def test_a_cuda_kernel_alone_runs_between_copies_and_says_so_once(cupy) -> None:
 
     op = cuda_alone("Around", around)
     with pytest.warns(
-        errors.DeviceCopyWarning, match=r"devices::Around has a CUDA kernel alone.*register_kernel\(\"cpu"
+        errors.DeviceCopyWarning, match=r"devices::Around has only a CUDA kernel.*register_kernel\(\"cpu"
     ):
         less, more = op(ONE)
     assert (less.tolist(), more.tolist()) == ([0], [2])
@@ -191,10 +191,12 @@ def test_a_call_takes_each_array_where_it_is_declared(cupy) -> None:
     assert op(x, shape).shape == (2, 1)
     assert op(cupy.asarray(x), shape).shape == (2, 1)
     with pytest.raises(
-        errors.InputError, match=r"'shape' is a host input .* and is CuPy's; pass cupy.asnumpy\(shape\)"
+        errors.InputError, match=r"'shape' is a host input .* and is a CuPy array; pass cupy.asnumpy\(shape\)"
     ):
         op(cupy.asarray(x), cupy.asarray(shape))
-    with pytest.raises(errors.InputError, match=r"input 'rest' is NumPy's and others are CuPy's; pass cupy.asarray\(r"):
+    with pytest.raises(
+        errors.InputError, match=r"input 'rest' is a NumPy array and others are CuPy arrays; pass cupy.asarray\(r"
+    ):
         op(cupy.asarray(x), shape, x)
 
 

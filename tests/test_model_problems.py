@@ -190,7 +190,7 @@ def test_a_session_of_onnxruntime_refuses_an_attribute_of_another_type(name: str
 def test_an_attribute_of_bytes_that_mean_nothing_is_said(attribute: onnx.AttributeProto) -> None:
     broken = node("Scale", factor=1.0)
     broken.attribute.append(attribute)
-    with pytest.raises(ModelError, match=f"the_node.*attribute '{attribute.name}' is not read: "):
+    with pytest.raises(ModelError, match=f"the_node.*attribute '{attribute.name}' cannot be read: "):
         pyops.InferenceSession(in_graph(broken, np.float32))
 
 
@@ -214,7 +214,7 @@ def test_a_model_that_protobuf_cannot_serialize_is_said_with_the_fix() -> None:
 
 def test_a_node_without_a_name_is_named_by_its_output() -> None:
     wrong = helper.make_node("RoundTwice", ["x"], ["the_output"], domain="problems", decimals=0.5)
-    with pytest.raises(ModelError, match="the node that gives 'the_output'"):
+    with pytest.raises(ModelError, match="the node that outputs 'the_output'"):
         pyops.InferenceSession(in_graph(wrong, np.float32))
 
 

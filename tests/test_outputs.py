@@ -156,5 +156,5 @@ def test_an_output_whose_type_no_present_input_tells_is_an_error():
     def untold(x: NDArray[T] | None = None) -> NDArray[T]:
         raise NotImplementedError
 
-    with pytest.raises(errors.InputError, match="no input that is present tells the type of output 'output'"):
+    with pytest.raises(errors.InputError, match="no input is present from which to infer the type of output 'output'"):
         untold()

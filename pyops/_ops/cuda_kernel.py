@@ -73,12 +73,12 @@ def check_given(signature: Signature, arrays: Sequence[Any], host_inputs: Sequen
     for item, array in zip(signature.parameters(len(arrays)), arrays, strict=True):
         if is_cupy(array) and item.name in host_inputs:
             raise InputError(
-                f"{signature.qualified_name}: input {item.name!r} is a host input of the CUDA kernel and is CuPy's; "
-                f"pass cupy.asnumpy({item.name})"
+                f"{signature.qualified_name}: input {item.name!r} is a host input of the CUDA kernel and is a CuPy "
+                f"array; pass cupy.asnumpy({item.name})"
             )
         if isinstance(array, np.ndarray) and item.name not in host_inputs:
             raise InputError(
-                f"{signature.qualified_name}: input {item.name!r} is NumPy's and others are CuPy's; pass "
+                f"{signature.qualified_name}: input {item.name!r} is a NumPy array and others are CuPy arrays; pass "
                 f"cupy.asarray({item.name})"
             )
 
@@ -154,7 +154,7 @@ class CopyingKernel:
         OutputError
             The kernel returned something other than CuPy arrays.
         """
-        cupy = cupy_with_gpu(f"{self._name}, which has a CUDA kernel alone,")
+        cupy = cupy_with_gpu(f"{self._name}, which has only a CUDA kernel,")
         self._warn_once()
         attributes.pop("out", None)  # host memory, which a CUDA kernel cannot write to
         are_host = on_host(self._signature, len(inputs), self._host_inputs)
@@ -171,7 +171,7 @@ class CopyingKernel:
             warned, self._warned = self._warned, True
         if not warned:
             warnings.warn(
-                f"{self._name} has a CUDA kernel alone and is run on the CPU: its inputs are copied to the GPU and its "
+                f"{self._name} has only a CUDA kernel and is run on the CPU: its inputs are copied to the GPU and its "
                 'outputs back. Run it in a session with providers=["CUDAExecutionProvider"], or register a kernel for '
                 'the CPU: register_kernel("cpu")',
                 DeviceCopyWarning,

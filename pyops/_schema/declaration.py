@@ -167,7 +167,7 @@ class _Reader:
         if name in self.function.__annotations__:
             return resolve(self.function, name, self.localns)
         if name in ("self", "cls"):
-            raise HintError("an operator is no method", "declare a function, or put @staticmethod above @onnx_op")
+            raise HintError("an operator cannot be a method", "declare a function, or put @staticmethod above @onnx_op")
         raise HintError("it has no type hint", f"annotate it, for example {example}")
 
     def input(self, parameter: inspect.Parameter) -> Input:
@@ -264,14 +264,14 @@ class _Reader:
         for output in outputs:
             if output.homogeneous and len(output.type.dtypes) > 1 and output.type not in [item.type for item in inputs]:
                 raise HintError(
-                    f"no input is of type {output.type.name}, so that nothing tells which of its types comes out",
+                    f"no input is of type {output.type.name}, so that the output's type cannot be inferred",
                     "annotate an input with it, or return one type",
                 )
 
     def check_out(self, parameter: inspect.Parameter, returned: Any) -> None:
         expected = f"out: {spell(returned)} | None = None"
         if parameter.kind is not parameter.KEYWORD_ONLY:
-            raise HintError("`out` is the buffer for the result", "put it after `*`, or call the input otherwise")
+            raise HintError("`out` is the buffer for the result", "put it after `*`, or rename the input")
         inner, optional = strip_none(self.hint(parameter, expected))
         if not optional or parameter.default is not None or inner != returned:
             raise HintError(

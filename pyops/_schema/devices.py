@@ -123,7 +123,7 @@ def broken(words: str) -> str:
     """
     return (
         f"an earlier error ({words}) has left CUDA unusable for this process; start it again "
-        "(CUDA_LAUNCH_BLOCKING=1 has such an error raised where it is made)"
+        "(CUDA_LAUNCH_BLOCKING=1 makes CUDA raise such an error at the call that causes it)"
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def find_mismatch(node: onnx.NodeProto, signature: Signature) -> str | None:
     """Return a message for the first mismatch between a node and its op's declaration, or None if they match."""
     first = repr(node.output[0]) if node.output else "nothing"
-    where = f"node {node.name!r}" if node.name else f"the node that gives {first}"
+    where = f"node {node.name!r}" if node.name else f"the node that outputs {first}"
     try:
         inputs = list(node.input)
         while inputs and not inputs[-1]:
@@ -69,7 +69,7 @@ def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any
         try:
             values[proto.name] = _value(proto)
         except Exception as error:  # onnx raises various types for invalid bytes
-            raise InputError(f"attribute {proto.name!r} is not read: {type(error).__name__}: {error}") from error
+            raise InputError(f"attribute {proto.name!r} cannot be read: {type(error).__name__}: {error}") from error
         if any(b"\0" in item for item in proto.strings):
             raise InputError(f"attribute {proto.name!r} holds a NUL character, at which ONNX Runtime cuts it off")
     return values

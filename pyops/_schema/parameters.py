@@ -37,7 +37,9 @@ def type_parameter(hint: Any, own_name: str) -> TypeParameter:
     if isinstance(scalar, TypeVar):
         return TypeParameter(scalar.__name__, _variable_dtypes(scalar))
     if len(union_members(scalar)) > 1:
-        raise HintError(f"{spell(scalar)} is no element type", f"use {_variable(union_members(scalar))} and NDArray[T]")
+        raise HintError(
+            f"{spell(scalar)} is not an element type", f"use {_variable(union_members(scalar))} and NDArray[T]"
+        )
     dtypes = _dtypes(scalar)
     row = element_type(dtypes[0])
     return TypeParameter(row.type_str if row and len(dtypes) == 1 else own_name, dtypes)
@@ -69,10 +71,10 @@ def _variable_dtypes(variable: TypeVar) -> tuple[DType, ...]:
 
 def _dtypes(scalar: Any) -> tuple[DType, ...]:
     if not isinstance(scalar, type):
-        raise HintError(f"{spell(scalar)} is no element type", "write a NumPy scalar type such as np.float32")
+        raise HintError(f"{spell(scalar)} is not an element type", "write a NumPy scalar type such as np.float32")
     # The types of ml_dtypes are subclasses of np.generic too.
     if not issubclass(scalar, np.generic):
-        raise HintError(f"{spell(scalar)} is no NumPy type", f"write {_numpy_name(scalar)}")
+        raise HintError(f"{spell(scalar)} is not a NumPy type", f"write {_numpy_name(scalar)}")
     dtypes = expand(scalar)
     if not dtypes:
         raise HintError(f"ONNX has no element type for {spell(scalar)}", "use one that ONNX has, such as float64")
@@ -90,7 +92,7 @@ def _not_a_tensor(hint: Any) -> HintError:
     members = tuple(map(plain, hint.__constraints__ if isinstance(hint, TypeVar) else union_members(hint)))
     if len(members) > 1 and all(map(is_array, members)):
         variable = _variable([scalar_of(member) for member in members])
-        return HintError(f"{spell(hint)} is no tensor type", f"put the types inside: {variable} and NDArray[T]")
+        return HintError(f"{spell(hint)} is not a tensor type", f"put the types inside: {variable} and NDArray[T]")
     return HintError(
         f"{spell(hint)} is not a tensor type",
         "annotate inputs as NDArray[...], outputs as that or a tuple or NamedTuple of them; attributes go after `*`",
@@ -99,7 +101,7 @@ def _not_a_tensor(hint: Any) -> HintError:
 
 def _missing_type(spelled: str) -> HintError:
     return HintError(
-        f"{spelled} says no element type", "write NDArray[np.float32], or NDArray[np.generic] for an input of any type"
+        f"{spelled} names no element type", "write NDArray[np.float32], or NDArray[np.generic] for an input of any type"
     )
 
 
@@ -142,7 +144,7 @@ def read_attribute(name: str, hint: Any, default: Any) -> Attribute:
         raise HintError("None is not of its type", f"write {spell(inner)} | None = None")
     if nullable and default is not None:
         raise HintError(
-            "an absent attribute takes the default, so that None could never be told from it",
+            "an absent attribute takes the default, so that a kernel would never receive None",
             f"write {spell(inner)} = {default!r} or {spell(inner)} | None = None",
         )
     attribute = Attribute(name, kind, required, **options)
@@ -175,4 +177,4 @@ def _attribute_kind(hint: Any) -> tuple[AttributeKind, dict[str, Any]]:
             "a keyword-only parameter is an attribute",
             "write np.ndarray for a tensor attribute, or put it before `*` for an input",
         )
-    raise HintError(f"{spell(hint)} is no attribute type of ONNX", f"use {ATTRIBUTE_HINTS}")
+    raise HintError(f"{spell(hint)} is not an ONNX attribute type", f"use {ATTRIBUTE_HINTS}")

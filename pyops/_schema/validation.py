@@ -65,7 +65,7 @@ def _as_array(signature: Signature, item: Input, value: Any) -> Any:
         value = value.astype(STRING)
     if isinstance(value, np.ndarray) and not holds_str(value):
         raise InputError(
-            f"{signature.qualified_name}: input {item.name!r} is an object array that does not hold str alone; pass "
+            f"{signature.qualified_name}: input {item.name!r} is an object array with elements other than str; pass "
             f"{item.name}.astype(str), or numbers as an array of numbers"
         )
     return value
@@ -122,7 +122,8 @@ def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple
             continue
         if len(output.type.dtypes) > 1 and output.type.name not in bound:
             raise InputError(
-                f"{signature.qualified_name}: no input that is present tells the type of output {output.name!r}"
+                f"{signature.qualified_name}: no input is present from which to infer the type of output "
+                f"{output.name!r}"
             )
         dtypes.append(bound[output.type.name][1] if len(output.type.dtypes) > 1 else output.type.dtypes[0])
     return tuple(dtypes)

@@ -357,7 +357,7 @@ def test_an_op_of_the_other_device_runs_between_copies() -> None:
         made = session(one_node("gpu::AddOneNumPy"))
     assert made.run(None, {"x": X})[0].tolist() == (X + 1).tolist()
     made = pyops.InferenceSession(one_node("gpu::Jit"), providers=["CPUExecutionProvider"])
-    with pytest.warns(errors.DeviceCopyWarning, match="has a CUDA kernel alone"):
+    with pytest.warns(errors.DeviceCopyWarning, match="has only a CUDA kernel"):
         assert made.run(None, {"x": X})[0].tolist() == (X * np.float32(3)).tolist()
 
 
