@@ -1,4 +1,4 @@
-"""Progress bars, with rich."""
+"""Progress bars with rich."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def shown(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
-    """The items, with a bar that goes on as they are taken.
+    """Yield the items while a progress bar advances.
 
     Raises
     ------
@@ -26,7 +26,7 @@ def shown(items: Iterable[T], description: str, total: int | None = None) -> Ite
 
 
 def shown_if_possible(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
-    """The items, with a bar where rich is installed."""
+    """Yield the items, with a progress bar if rich is installed."""
     try:
         return shown(items, description, total)
     except MissingDependencyError:

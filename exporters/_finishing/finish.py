@@ -1,4 +1,4 @@
-"""What an exported model still needs, in order."""
+"""The steps that finish an exported model, in order."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ def finished(
     custom_opsets: Mapping[str, int] | None,
     optimize: bool,
 ) -> Program:
-    """What one of torch's exporters captures, with the functions and the opset imports that its nodes need.
+    """Capture a program, then add the functions and the opset imports that its nodes need, and optimize it.
 
     Raises
     ------
     ExportError
-        The model cannot be exported as it stands, or its nodes do not fit the declared ops, the opset versions or
-        each other. What a translation or a shape function of ours raised comes out as itself.
+        The model cannot be exported, or its nodes do not match the declared ops, the opset versions or each other.
+    Exception
+        Any exception of a translation or a shape function of ours, unwrapped from torch's.
     """
     custom_opsets = custom_opsets or {}
     opset_imports.check_custom_opsets(custom_opsets)
     with unwrapped(), recorded() as emitted:
         program = capture()
     if optimize:
-        # Before its functions are there, which it would inline.
+        # Before functions are added, because the optimization inlines functions.
         optimization.optimize(program.model, emitted.functions)
     inlined = function_bodies.settle(program.model, emitted, keep=keep_functions)
     opset_imports.settle(program.model, emitted.versions, custom_opsets)

@@ -1,4 +1,4 @@
-"""How far torch's and ONNX Runtime's results are apart: the report, values inside the model, a third opinion.
+"""Comparison of torch's and ONNX Runtime's results: the report, intermediate values, the reference evaluator.
 
 It may import `exporters._torch`, `exporters._torch_private` and pyops.
 """
