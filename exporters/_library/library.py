@@ -1,4 +1,4 @@
-"""The kernel library in an export: what it carries instead of torch's exporter, and what it can carry besides."""
+"""The kernel library in an export: the translations that replace torch's, and those for unsupported operators."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .table import Pairs, Row, onnx_ops, rows
 
 @functools.cache
 def translations() -> Mapping[OpOverload, Callable[..., Any]]:
-    """How the operators are translated that torch's exporter has no way to translate, or only wrong ones."""
+    """Return the library's translations of operators that torch's exporter does not support or translates wrongly."""
     found = {find_overload(name): row for name, row in rows.items()}
     return {
         target: or_torchs_own(target, functools.partial(_carried, target, row))
@@ -46,14 +46,22 @@ def translations() -> Mapping[OpOverload, Callable[..., Any]]:
 
 
 def find(operator: str) -> Row | None:
-    """The row of an operator, ``"ns::name.overload"``."""
+    """Return the row of an operator, ``"ns::name.overload"``, or None."""
     return rows.get(operator)
 
 
 def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
-    """Emit the nodes that carry a call; NotImplemented where the library has none, or an error that says why not.
+    """Emit the nodes for a call, or return NotImplemented if the library does not support the operator.
 
-    The arguments go by torch's names: graph values for tensors, `Pairs` of them for complex ones, and constants.
+    Parameters
+    ----------
+    arguments : mapping
+        By torch's names: graph values for tensors, `Pairs` for complex tensors, and constants.
+
+    Raises
+    ------
+    NoTranslationError
+        The library supports the operator but not this call.
     """
     row = find(qualified_name(target))
     if row is None or (_has_pairs(list(arguments.values())) and not row.takes_complex):
@@ -65,7 +73,7 @@ def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
 
 @one_at_a_time
 def takes(node: torch.fx.Node) -> bool:
-    """Whether the library carries a call that torch's exporter has a translation of, too."""
+    """Return whether the library handles a call of an operator that torch's exporter translates too."""
     target = node.target
     assert isinstance(target, OpOverload)
     names = [item.name for item in schema_arguments(target)]
@@ -74,12 +82,12 @@ def takes(node: torch.fx.Node) -> bool:
     with recorded_nodes(default_opset()):
         try:
             return emit(target, {**dict(zip(names, args, strict=False)), **kwargs}) is not NotImplemented
-        except Exception:  # whatever a translation raises, it does not leave the call to others
+        except Exception:  # an error, unlike NotImplemented, does not pass the call on to torch
             return True
 
 
 def _stand_in(argument: Any) -> Any:
-    """What a translation gets for an argument of a call."""
+    """Return the value that a translation gets for an argument of a call."""
     if isinstance(argument, torch.dtype):
         return element_type(argument)
     if not isinstance(argument, torch.fx.Node):
@@ -93,7 +101,7 @@ def _stand_in(argument: Any) -> Any:
 
 
 def _is_of_data(number: torch.fx.Node) -> bool:
-    """Whether a number is computed from what tensors hold, and not from their sizes alone."""
+    """Return whether a number is computed from the data of tensors, and not from their sizes alone."""
     if number.target is torch.ops.aten.sym_size.int:
         return False
     return any(isinstance(item.meta["val"], torch.Tensor) or _is_of_data(item) for item in number.all_input_nodes)
@@ -111,9 +119,9 @@ def _carried(target: OpOverload, row: Row, *args: Any, **kwargs: Any) -> Any:
     try:
         return row.registration.translation(*args, **kwargs)
     except PyopsError as error:
-        # Somebody else may carry the call, so that this is not the end.
+        # With this error type, a fallback may still handle the call.
         name = qualified_name(target)
         raise NoTranslationError(
-            f"pyops.kernels does not carry this call of {name}: {error}; "
-            "exporters.export(..., fallback=True) leaves it to torch"
+            f"pyops.kernels does not support this call of {name}: {error}; "
+            "exporters.export(..., fallback=True) lets torch compute it"
         ) from error

@@ -22,7 +22,7 @@ from .nodes import require_export, symbolic_message
 
 
 class _Calls:
-    """An onnxscript evaluator that emits a call of a function as a node, and delegates the rest to another evaluator."""
+    """An onnxscript evaluator that emits a call of a function as a node, and delegates the rest to another one."""
 
     def __init__(self, evaluating: evaluator.Evaluator) -> None:
         self._evaluating = evaluating

@@ -86,7 +86,7 @@ def remember(model: onnx_ir.Model, arguments: Iterable[Constant | None]) -> None
 def input_values(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the argument for each input of an exported model.
 
-    Nested arguments are flattened. A keyword goes to the input or constant of its name; the other arguments go in order.
+    Nested arguments are flattened. A keyword goes to the input or constant of its name; the others go in order.
 
     Raises
     ------

@@ -114,7 +114,7 @@ def as_pairs(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_onnx_array(value: Any) -> np.ndarray[Any, Any]:
-    """Return the contiguous array that ONNX has for a tensor or number, complex numbers as pairs along a last dimension."""
+    """Convert a tensor or number to a contiguous array; complex tensors become pairs along a new last dimension."""
     if not isinstance(value, torch.Tensor):
         return np.asarray(value, np.float32 if isinstance(value, float) else None)
     array: np.ndarray[Any, Any] = as_array(as_pairs(value.detach().cpu()))
