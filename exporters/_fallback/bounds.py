@@ -1,8 +1,8 @@
-"""What torch's own kernels leave unchecked: what reaches beyond a tensor's memory, and numbers that they loop on.
+"""Checks of arguments that torch's own kernels trust: indices beyond a tensor's memory, and endless loops.
 
-Torch's Python functions check these, its operators do not, and a model file names operators. Every check takes
-the arguments of a call by name and raises InputError. Tensors that torch writes to, whatever the operator's schema
-says, are copied, because they may be the model's own memory or the caller's.
+torch's Python functions make such checks, its operators do not, and a model file names operators. Every check takes
+the arguments of a call by name and raises InputError. Tensors that torch writes to despite the operator's schema are
+copied, because they may be the model's own memory or the caller's.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Values = dict[str, Any]
 
 
 def check(name: str, values: Values) -> None:
-    """Check a call of the operator of this name, without its overload.
+    """Check the arguments of a call; `name` is the operator without its overload.
 
     Raises
     ------
     InputError
         The call would read or write beyond one of its tensors, or never return.
     """
-    with contextlib.suppress(KeyError):  # an argument is missing, and torch says so
+    with contextlib.suppress(KeyError):  # torch reports a missing argument
         if name in _CHECKS:
             _CHECKS[name](values)
 
@@ -58,12 +58,12 @@ def _batch_norm(values: Values) -> None:
     for name in ("running_mean", "running_var"):
         _demand(bool(learns) or values.get(name) is not None, f"{name}, outside training")
         if values.get(name) is not None:
-            # In training torch writes to them.
+            # torch writes to them in training.
             values[name] = values[name].clone()
 
 
 def _covariance(values: Values) -> None:
-    # With weights and a single observation torch subtracts the mean from its argument itself.
+    # With weights and a single observation, torch subtracts the mean in place.
     values["self"] = values["self"].clone()
 
 
@@ -75,7 +75,7 @@ def _ctc_loss(values: Values) -> None:
     _within(inputs, 0, probabilities.shape[0], "input_lengths")
     _within(lengths, 0, targets.shape[-1], "target_lengths")
     if targets.dim() == 2:
-        # What is beyond a row's length is padding.
+        # Elements beyond a row's length are padding.
         targets = targets[torch.arange(targets.shape[1]) < lengths.reshape(-1, 1)]
     _within(targets, 0, probabilities.shape[-1] - 1, "targets")
     if values["targets"].dim() == 1:
@@ -109,13 +109,13 @@ def _ldl(values: Values) -> None:
     _within(pivots.abs(), 1, size, "pivots")
     for row in pivots.reshape(-1, size).tolist():
         while row:
-            # A block of two rows has the same negative number twice.
+            # A block of two rows is marked by the same negative number twice.
             first = row.pop(0)
             _demand(first > 0 or (bool(row) and row.pop(0) == first), "negative pivots in pairs")
 
 
 def _lu(values: Values) -> None:
-    # Torch names them in two ways.
+    # The operators have different names for the same arguments.
     matrix, pivots = (
         values[name if name in values else other] for name, other in (("LU_data", "LU"), ("LU_pivots", "pivots"))
     )
@@ -126,7 +126,7 @@ def _lu(values: Values) -> None:
 
 
 def _matrix_power(values: Values) -> None:
-    # Torch negates it until it is positive.
+    # torch negates n until it is positive, which it never is for the smallest int64.
     _demand(values["n"] != -(2**63), "an n above -2**63")
 
 
@@ -137,7 +137,7 @@ def _pack_padded_sequence(values: Values) -> None:
 
 
 def _random(values: Values) -> None:
-    # Torch looks for the number after it without end.
+    # torch searches for the next number, which does not exist, in an endless loop.
     _demand(values.get("from") != 2**63 - 1, "a from below 2**63 - 1")
 
 
@@ -145,7 +145,7 @@ def _recurrent(values: Values) -> None:
     layers, weights = values["num_layers"], values["params"]
     directions = 2 if values.get("bidirectional") else 1
     each = 4 if values["has_biases"] else 2
-    # With a projection an LSTM has one more.
+    # An LSTM with a projection has one more per layer and direction.
     _demand(
         len(weights) in (layers * directions * each, layers * directions * (each + 1)),
         f"{layers * directions * each} params for {layers} layers, not {len(weights)}",
@@ -169,13 +169,13 @@ def _segment_reduce(values: Values) -> None:
 
 
 def _upsample(values: Values) -> None:
-    # Where torch gets scales alone, the sizes follow from them, and the tensor has another name.
+    # Overloads with scales alone name the tensor differently, and are skipped: their sizes follow from the scales.
     x, sizes = values["self"], values["output_size"]
     _demand(isinstance(sizes, list) and x.dim() == len(sizes) + 2, f"an output_size of {x.dim() - 2} numbers")
     names = ["scales"] if len(sizes) == 1 else ["scales_d", "scales_h", "scales_w"][-len(sizes) :]
     for size, given, name in zip(sizes, x.shape[2:], names, strict=True):
         scale = values.get(name)
-        # Torch divides by it to find where in the input an output comes from.
+        # torch divides by the scale to find the position in the input, which must be inside it.
         _demand(scale is None or size <= given * scale, f"{name} of {size}/{given} or more, or none")
 
 

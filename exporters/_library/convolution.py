@@ -58,7 +58,7 @@ def _pad(self: Any, pad: Sequence[Any], mode: str = "constant", value: float | N
 
 
 def _extended(x: Any, axis: int, before: Any, after: Any) -> Any:
-    """Return the values from `before` positions ahead of the first to `after` past the last, with the edges repeated."""
+    """Return the values from `before` positions ahead of the first to `after` past the last; edges are repeated."""
     size = onnx_ops.Gather(onnx_ops.Shape(x), constant(axis))
     end = onnx_ops.Add(size, after)
     positions = onnx_ops.Range(onnx_ops.Neg(_scalar(before)), end, constant(1))

@@ -61,7 +61,7 @@ def _functional(
 
 
 def _trained(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
-    """Return the values normalized by batch statistics, and the mean, inverse standard deviation and variance per channel."""
+    """Return the values normalized by batch statistics; and mean, inverse standard deviation, variance per channel."""
     rank = len(x.shape)
     axes = constant([axis for axis in range(rank) if axis != 1])
     mean = onnx_ops.ReduceMean(x, axes)

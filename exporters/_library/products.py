@@ -47,7 +47,7 @@ def _einsum(equation: str, tensors: Sequence[Any], *, path: Any = None) -> Any:
 
 
 def _complex_einsum(equation: str, tensors: Sequence[Any]) -> Any:
-    """Return an Einsum over the pairs, with a tensor of the sign and place of each product of real and imaginary parts."""
+    """Return an Einsum over the pairs too, with a tensor of the signs of the products of real and imaginary parts."""
     given, arrow, output = equation.replace(" ", "").partition("->")
     if not arrow:
         output = "..." * ("..." in given) + "".join(x for x in sorted(set(given) - set(".,")) if given.count(x) == 1)

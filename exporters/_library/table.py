@@ -81,8 +81,8 @@ absent: list[str] = []
 def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False) -> Callable[[F], F]:
     """Register an op of the library, or a function that emits nodes of it, as `register_translation` does.
 
-    A function that returns NotImplemented passes the call on to torch's own translation. Complex results are returned as
-    pairs along a last dimension of 2.
+    A function that returns NotImplemented passes the call on to torch's own translation. It returns complex results
+    as pairs along a last dimension of 2.
 
     Parameters
     ----------

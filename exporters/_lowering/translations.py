@@ -190,8 +190,8 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
             parameters.bind(*args, **kwargs)
         except TypeError as error:
             raise ExportError(
-                f"{qualified_name(target)}: the model passes arguments that {_spell(function, parameters)} does not take "
-                f"({error}); give it the parameters of {spell(target)}"
+                f"{qualified_name(target)}: the model passes arguments that {_spell(function, parameters)} does not "
+                f"take ({error}); give it the parameters of {spell(target)}"
             ) from None
         if isinstance(function, onnxscript.OnnxFunction):
             functions.check_return_annotation(function)

@@ -23,14 +23,14 @@ from .tracing import OPERATOR, TracedCalls
 
 _DOMAIN = "pyops.translated"
 
-# TorchScript traces into torch.inverse, which is torch.linalg.inv.
+# TorchScript traces torch.inverse as torch.linalg.inv, which it calls.
 _TRACED_AS = {"aten::inverse": "aten::linalg_inv"}
 
 
 class Symbolics:
     """The symbolic functions of one export.
 
-    Each emits one node of an op type of its own, and keeps as a function what its translation in the table emitted.
+    Each call emits one node with its own op type; what the translation emits is stored as the function of that type.
     """
 
     def __init__(self, table: Mapping[OpOverload, Callable[..., Any]], opset_version: int, traced: TracedCalls) -> None:
@@ -42,7 +42,7 @@ class Symbolics:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Inside the ``with`` block TorchScript's exporter uses them."""
+        """Context manager: make TorchScript's exporter use the symbolic functions."""
         names: dict[str, list[OpOverload]] = {}
         for target, _ in self._table.values():
             names.setdefault(qualified_name(target).partition(".")[0], []).append(target)
@@ -55,7 +55,7 @@ class Symbolics:
             yield
 
     def put_in_place(self, model: onnx_ir.Model) -> None:
-        """Replace the nodes in the exported model by what the translations emitted."""
+        """Replace the emitted nodes in the exported model by the nodes of their translations."""
         for function in self._functions:
             for node in function.all_nodes():
                 model.opset_imports.setdefault(node.domain, node.version or 1)
@@ -74,8 +74,8 @@ class Symbolics:
             if name in self._own:
                 return self._own[name](g, *inputs, **attributes)
             raise ExportError(
-                f"nothing that is registered for {name} takes a call with these {len(inputs)} arguments, and torch's "
-                f"TorchScript exporter has no translation of its own; registered is {', '.join(map(spell, targets))}"
+                f"no registration for {name} takes a call with these {len(inputs)} arguments, and torch's TorchScript "
+                f"exporter has no translation of its own; registered: {', '.join(map(spell, targets))}"
             )
 
         return symbolic
@@ -97,7 +97,7 @@ class Symbolics:
         return _packed(g, values)
 
     def _emit(self, g: Any, target: OpOverload, args: Any, kwargs: Any, traced: Returned | None) -> Any:
-        """Emit a node with the types of what torch returns: a tuple of values, or NotImplemented."""
+        """Emit a node with the types of torch's outputs; return a tuple of values, or NotImplemented."""
         given = graph_values((args, kwargs))
         name = self._add_function(target, args, kwargs, given)
         if name is NotImplemented:
@@ -111,7 +111,7 @@ class Symbolics:
         return values
 
     def _add_function(self, target: OpOverload, args: Any, kwargs: Any, given: Sequence[Any]) -> Any:
-        """Keep what the translation emits as a function of these inputs; its name, or NotImplemented."""
+        """Store what the translation emits as a function of `given`, and return its name, or NotImplemented."""
         inputs = [ir_value(f"input_{i}", value) for i, value in enumerate(given)]
         ir_args, ir_kwargs = emitted_arguments((args, kwargs), inputs)
         with recorded_nodes(self._opset_version) as nodes, called_as_nodes():

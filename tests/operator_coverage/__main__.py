@@ -1,4 +1,4 @@
-"""The command line: ``python -m tests.operator_coverage``."""
+"""The command line, ``python -m tests.operator_coverage``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyops.errors import MissingDependencyError, PyopsError
 
 
 def main() -> None:
-    """Parse the command line and run the command; what is wrong is said in a line."""
+    """Parse the command line and run the command; exit with a one-line message on an error."""
     try:
         _app()()
     except (PyopsError, OSError) as error:  # OSError: a file cannot be written
@@ -26,7 +26,7 @@ def _app() -> Any:
             f'the command needs {error.name}, which is not installed: pip install "onnx-pyops[coverage]"'
         ) from error
     app = typer.Typer(help="PyTorch models to ONNX.", no_args_is_help=True, pretty_exceptions_enable=False)
-    app.callback()(lambda: None)  # so that a single command is called by its name
+    app.callback()(lambda: None)  # otherwise typer runs a single command without its name
     app.command()(coverage)
     return app
 
