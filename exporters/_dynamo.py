@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind
 
-from ._finishing.finish import finished
+from ._finishing.finish import finish
 from ._finishing.program import Model, Program
 from ._library.translation_table import translation_table
-from ._torch.recorded_arguments import Constant, as_json, remember
-from ._torch_private.exporter import complex32_known, prepared_without_gradients, torchlib_read_once
+from ._torch.recorded_arguments import Constant, as_json, record_arguments
+from ._torch_private.exporter import caching_torchlib, decomposing_without_gradients, supporting_complex32
 from .errors import ExportError
 
 
@@ -33,7 +33,7 @@ def capture(
     arguments |= {"custom_translation_table": table, "optimize": False}
     if args and isinstance(args[-1], dict) and not arguments.get("kwargs"):
         args = (*args, {})  # otherwise torch reads the last dict as keyword arguments
-    return finished(
+    return finish(
         lambda: _export(model, args, arguments),
         keep_functions=keep_functions,
         custom_opsets=custom_opsets,
@@ -42,7 +42,7 @@ def capture(
 
 
 def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> Program:
-    with torchlib_read_once(), complex32_known(), prepared_without_gradients(), warnings.catch_warnings():
+    with caching_torchlib(), supporting_complex32(), decomposing_without_gradients(), warnings.catch_warnings():
         # Raised by torch's own copy of its exported program, which the user cannot change.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
         # Inputs that share a dimension share its name on purpose.
@@ -65,7 +65,7 @@ def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> P
         )
     assert exported.exported_program is not None
     specs = exported.exported_program.graph_signature.input_specs
-    remember(exported.model, [_constant(item.arg) for item in specs if item.kind is InputKind.USER_INPUT])
+    record_arguments(exported.model, [_constant(item.arg) for item in specs if item.kind is InputKind.USER_INPUT])
     program = Program(exported.model, exported.exported_program)
     vars(program).update(vars(exported))
     return program

@@ -18,11 +18,11 @@ from ._fallback.sources import source_line
 from ._finishing.program import Model
 from ._library import library
 from ._library.table import Row
-from ._lowering.explanations import causes, explained
+from ._lowering.explanations import causes, explain_error
 from ._lowering.translations import registered, registered_source
 from ._support_report import By, OperatorSupport, SupportReport
 from ._torch.operators import is_native
-from ._torch.recorded_arguments import separated
+from ._torch.recorded_arguments import split_arguments
 from ._torch_private.exporter import one_at_a_time, untranslated
 from ._torch_private.operators import OpOverload, qualified_name
 from .errors import ExportError
@@ -85,15 +85,15 @@ def explain(
     table = custom_translation_table or {}
     translated = {*table, *registered()}
     try:
-        graph = capture_graph(model, *separated(model, args, kwargs), dynamic_shapes, translated)
+        graph = capture_graph(model, *split_arguments(model, args, kwargs), dynamic_shapes, translated)
     except Exception as error:  # torch or the model's own code may raise anything
-        return SupportReport([], f"torch.export cannot capture the model: {_said(error)}")
+        return SupportReport([], f"torch.export cannot capture the model: {_describe_error(error)}")
     try:
         missing = _missing(graph, translated)
-        carried = library.translations().keys() - translated if kernels and missing else frozenset()
-        lacking = _missing(graph, translated, carried) if carried else missing
+        supported = library.translations().keys() - translated if kernels and missing else frozenset()
+        lacking = _missing(graph, translated, supported) if supported else missing
     except Exception as error:  # a decomposition may raise anything
-        return SupportReport([], f"torch's exporter stops before it translates anything: {_said(error)}")
+        return SupportReport([], f"torch's exporter stops before it translates anything: {_describe_error(error)}")
     found: dict[tuple[str, By, str], list[str]] = {}
     for name, node in call_nodes(graph):
         row = library.find(_operator(node)) if kernels else None
@@ -115,7 +115,7 @@ class _Missing(NamedTuple):
 
 
 def _missing(
-    graph: torch.export.ExportedProgram, translated: Set[OpOverload], carried: Set[OpOverload] = frozenset()
+    graph: torch.export.ExportedProgram, translated: Set[OpOverload], supported: Set[OpOverload] = frozenset()
 ) -> dict[str, _Missing]:
     """Return what torch's exporter cannot translate, by the name of the call in the graph.
 
@@ -130,13 +130,13 @@ def _missing(
     """
 
     def taken(node: torch.fx.Node) -> bool:
-        row = library.find(qualified_name(target_of(node))) if node.target in carried else None
+        row = library.find(qualified_name(target_of(node))) if node.target in supported else None
         return row is None or _takes_types(node, row)
 
     calls = dict(call_nodes(graph))
-    kept = {*translated, *carried, *opaque.translation_table()}
+    kept = {*translated, *supported, *opaque.translation_table()}
     # torch's decompositions may raise for an operator that they do not know, so it is kept whole.
-    stopping = (node for node in calls.values() if not rewriting.unfitness(node) and not rewriting.is_constant(node))
+    stopping = (node for node in calls.values() if not rewriting.obstacle(node) and not rewriting.is_constant(node))
     targets = {target_of(node) for node in stopping} - kept
     foreign = {target for target in targets if not is_native(target)}
     reasons = {name: _Missing(_LACKING) for name, node in calls.items() if node.target in foreign}
@@ -151,9 +151,9 @@ def _missing(
     return reasons
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return an explanation of an exception, or its message with the line of the model's code that caused it."""
-    meaning = explained(error)
+    meaning = explain_error(error)
     if meaning is not None:
         return str(meaning)
     root = list(causes(error))[-1]
@@ -173,14 +173,14 @@ def _verdict(
 ) -> tuple[str, By, str]:
     target, name = target_of(node), _operator(node)
     if opaque.is_fallback(target):
-        return (name, "kernel", _carrier(row)) if row else (name, "fallback", "torch.export cannot trace it")
+        return (name, "kernel", _kernel_name(row)) if row else (name, "fallback", "torch.export cannot trace it")
     if target in table:
-        return name, "registration", f"custom_translation_table: {_spelled(table[target])}"
+        return name, "registration", f"custom_translation_table: {_source_name(table[target])}"
     source = registered_source(target)
     if source is not None:
-        return name, "registration", _spelled(source)
-    if row and _is_carried(node, row, missing is not None):
-        return name, "kernel", _carrier(row)
+        return name, "registration", _source_name(source)
+    if row and _is_supported(node, row, missing is not None):
+        return name, "kernel", _kernel_name(row)
     if missing is None:
         return name, "torch", ""
     if not lacking:
@@ -193,15 +193,15 @@ def _verdict(
 def _operator(node: torch.fx.Node) -> str:
     """Return the qualified name of the operator that the model's code calls."""
     target = target_of(node)
-    return opaque.called(node) if opaque.is_fallback(target) else qualified_name(target)
+    return opaque.called_operator(node) if opaque.is_fallback(target) else qualified_name(target)
 
 
-def _is_carried(node: torch.fx.Node, row: Row, missing: bool) -> bool:
+def _is_supported(node: torch.fx.Node, row: Row, missing: bool) -> bool:
     """Return whether the kernel library exports a call.
 
     It does where torch has no translation and the call can be rewritten, or where its row replaces torch's translation.
     """
-    fits = not rewriting.unfitness(node) if missing else row.replaces and library.takes(node)
+    fits = not rewriting.obstacle(node) if missing else row.replaces and library.takes(node)
     return fits and _takes_types(node, row)
 
 
@@ -211,12 +211,12 @@ def _takes_types(node: torch.fx.Node, row: Row) -> bool:
     return row.takes_complex or not has_complex
 
 
-def _carrier(row: Row) -> str:
+def _kernel_name(row: Row) -> str:
     source = row.registration.source
-    return _spelled(source) if isinstance(source, Op) else "ops of pyops.kernels"
+    return _source_name(source) if isinstance(source, Op) else "ops of pyops.kernels"
 
 
-def _spelled(source: Any) -> str:
+def _source_name(source: Any) -> str:
     if isinstance(source, Op):
         return f"the op {source.signature.qualified_name}"
     return f"the function {getattr(source, '__name__', type(source).__name__)}"

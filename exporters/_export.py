@@ -11,9 +11,9 @@ import torch
 
 from . import _dynamo as dynamo_exporter
 from ._fallback import attempts
-from ._fallback.opaque import Carriers
+from ._fallback.opaque import Backends
 from ._finishing.program import Model, Program
-from ._torch.recorded_arguments import separated
+from ._torch.recorded_arguments import split_arguments
 from ._torch_private.exporter import one_at_a_time
 from ._torchscript import exporter as torchscript_exporter
 from ._verify import verify
@@ -120,7 +120,7 @@ def export(
         "keep_initializers_as_inputs": arguments.pop("keep_initializers_as_inputs", False),
         "external_data": arguments.pop("external_data", True),
     }
-    args, arguments["kwargs"] = separated(model, args, arguments.get("kwargs"))
+    args, arguments["kwargs"] = split_arguments(model, args, arguments.get("kwargs"))
     if fallback not in (False, True, "verify"):
         raise ExportError(f'fallback is {fallback!r}; expected False, True or "verify"')
     if fallback and not dynamo:
@@ -128,8 +128,8 @@ def export(
     if not dynamo:
         capture = torchscript_exporter.capture
     elif kernels or fallback:
-        carriers = Carriers(kernels, bool(fallback))
-        capture = functools.partial(attempts.export, carriers=carriers, verified=fallback == "verify")
+        backends = Backends(kernels, bool(fallback))
+        capture = functools.partial(attempts.export, backends=backends, verified=fallback == "verify")
     else:
         capture = functools.partial(dynamo_exporter.capture, kernels=False)
     program = capture(model, args, keep_functions=keep_functions, **arguments)

@@ -10,7 +10,7 @@ from pyops.errors import MissingDependencyError
 T = TypeVar("T")
 
 
-def shown(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
+def with_progress(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
     """Yield the items while a progress bar advances.
 
     Raises
@@ -25,9 +25,9 @@ def shown(items: Iterable[T], description: str, total: int | None = None) -> Ite
     return track(items, description, total)
 
 
-def shown_if_possible(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
+def with_progress_if_installed(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
     """Yield the items, with a progress bar if rich is installed."""
     try:
-        return shown(items, description, total)
+        return with_progress(items, description, total)
     except MissingDependencyError:
         return items

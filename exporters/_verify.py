@@ -16,7 +16,7 @@ from pyops._schema.dtypes import DType
 
 from ._dynamo import capture
 from ._finishing.program import Model
-from ._progress import shown
+from ._progress import with_progress
 from ._torch.arguments import to_onnx_outputs
 from ._torch.recorded_arguments import input_values
 from ._torch.tensors import as_onnx_array, numpy_dtype
@@ -114,7 +114,7 @@ def verify(
         names = [item.name for item in session.get_outputs()]
         opinion = Reference(program) if reference else None
         every = itertools.chain([first], calls)
-        for sample in shown(every, "comparing", total) if progress else every:
+        for sample in with_progress(every, "comparing", total) if progress else every:
             expected = to_onnx_outputs(run(*clone_tensors(sample), **clone_tensors(keywords)))
             feed = {name: as_onnx_array(value) for name, value in input_values(session, sample, keywords).items()}
             actual = session.run(None, feed)

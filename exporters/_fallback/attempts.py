@@ -36,13 +36,13 @@ from .sources import source_line
 
 
 def export(
-    model: Model, args: tuple[Any, ...], *, carriers: opaque.Carriers, verified: bool = False, **arguments: Any
+    model: Model, args: tuple[Any, ...], *, backends: opaque.Backends, verified: bool = False, **arguments: Any
 ) -> Program:
-    """Export a model, with unsupported calls left to the carriers.
+    """Export a model, with unsupported calls left to the backends.
 
     Parameters
     ----------
-    carriers : opaque.Carriers
+    backends : opaque.Backends
         What may compute calls that torch's exporter cannot translate.
     verified : bool
         Compare every distinct call with ONNX Runtime, and let those that differ fall back.
@@ -61,58 +61,58 @@ def export(
     Exception
         Any error of torch's exporter that is not about an operator.
     """
-    if carriers.torch:
+    if backends.torch:
         register_fallback()
     if arguments.get("dynamic_axes") and not isinstance(model, torch.export.ExportedProgram):
         shapes, args, kwargs = shapes_of_axes(model, args, arguments.get("kwargs") or {}, arguments)
         arguments |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
-    attempts = Attempts(model, args, arguments, carriers)
+    attempts = Attempts(model, args, arguments, backends)
     failure = None
     try:
-        program = _dynamo.capture(model, args, kernels=carriers.kernels, **arguments)
+        program = _dynamo.capture(model, args, kernels=backends.kernels, **arguments)
     except Exception as error:  # torch's exporter may raise anything
-        if _is_ours(error):
+        if _is_user_error(error):
             raise
         failure = error
     if failure is not None:
         # Outside the handler, so that the failure does not become the context of later errors.
-        program = attempts.after(failure)
+        program = attempts.recover(failure)
     if verified and attempts.check(rewritten=failure is not None):
         program = attempts.run()
     return program
 
 
-def _is_ours(error: Exception) -> bool:
+def _is_user_error(error: Exception) -> bool:
     """Return whether the user's registration raised the error, or it is about the arguments."""
     return isinstance(error, PyopsError) and error.__cause__ is None and not isinstance(error, NoTranslationError)
 
 
-def _is_of_a_registration(error: Exception) -> bool:
+def _raised_by_registration(error: Exception) -> bool:
     """Return whether a registered translation raised the error, other than by passing the call on."""
     chain = list(causes(error))
     return any(map(raised_by_translation, chain)) and not any(isinstance(item, NoTranslationError) for item in chain)
 
 
 class Attempts:
-    """Repeated exports of one model, with more calls rewritten for the carriers each time."""
+    """Repeated exports of one model, with more calls rewritten for the backends each time."""
 
     def __init__(
-        self, model: Model, args: tuple[Any, ...], arguments: Mapping[str, Any], carriers: opaque.Carriers
+        self, model: Model, args: tuple[Any, ...], arguments: Mapping[str, Any], backends: opaque.Backends
     ) -> None:
-        self._carriers = carriers
+        self._backends = backends
         self._model = model
         self._args = args
         self._arguments = dict(arguments)
         self._table: dict[Any, Callable[..., Any]] = self._arguments.pop("custom_translation_table", None) or {}
         self._kwargs = self._arguments.pop("kwargs", None) or {}
-        self._carried = library.translations() if carriers.kernels else {}
+        self._kernel_translations = library.translations() if backends.kernels else {}
         # Rewritten although the exporter may have a translation: calls by name, and operators with the reason.
         self._findings: dict[str, Finding] = {}
         self._targets: dict[OpOverload, str] = {}
 
-    def after(self, failure: Exception) -> Program:
+    def recover(self, failure: Exception) -> Program:
         """Export with unsupported calls rewritten, or raise the failure of the plain export with a note."""
-        if self._carriers.torch:
+        if self._backends.torch:
             return self.run(failure)
         try:
             return self.run()
@@ -132,12 +132,12 @@ class Attempts:
             recorded = self._rewritten(graph)
             table = {**opaque.translation_table(), **self._table}
             try:
-                with opaque.carried_by(self._carriers) as left_to_torch:
+                with opaque.emitting_with(self._backends) as left_to_torch:
                     program = _dynamo.capture(
-                        graph, (), custom_translation_table=table, kernels=self._carriers.kernels, **self._arguments
+                        graph, (), custom_translation_table=table, kernels=self._backends.kernels, **self._arguments
                     )
             except Exception as error:  # torch's exporter may raise anything
-                if _is_ours(error):
+                if _is_user_error(error):
                     raise
                 self._choose(graph, error)
             else:
@@ -158,7 +158,7 @@ class Attempts:
         args, kwargs = (self._args, self._kwargs) if self._args or self._kwargs else graph.example_inputs
         calls = checking.distinct_calls(graph, args, kwargs, names)
         self._findings = checking.wrong_calls(
-            calls, self._table, {**self._arguments, "kernels": self._carriers.kernels}
+            calls, self._table, {**self._arguments, "kernels": self._backends.kernels}
         )
         return bool(self._findings)
 
@@ -168,13 +168,13 @@ class Attempts:
 
     def _rewritten(self, graph: torch.export.ExportedProgram) -> list[RecordedCall]:
         """Rewrite the chosen calls and those without a translation, and return a record of each."""
-        translated = {*self._table, *registered(), *self._carried}
+        translated = {*self._table, *registered(), *self._kernel_translations}
         recorded = []
         for number, (name, node) in enumerate(list(call_nodes(graph))):
             target = target_of(node)
             if opaque.is_fallback(target):
                 why, call = "torch.export cannot trace it", str(node.args[0])
-                recorded.append(RecordedCall(opaque.called(node), source_line(node), why, call))
+                recorded.append(RecordedCall(opaque.called_operator(node), source_line(node), why, call))
                 continue
             finding = self._findings.get(name)
             why = finding.reason if finding else self._targets.get(target, "")
@@ -182,7 +182,7 @@ class Attempts:
                 why = "torch's exporter has no translation"
             if not why or self._refusal(node):
                 continue
-            call = rewriting.rewrite(node, number, by_torch=finding is not None and target in self._carried)
+            call = rewriting.rewrite(node, number, by_torch=finding is not None and target in self._kernel_translations)
             recorded.append(RecordedCall(qualified_name(target), source_line(node), why, call, finding))
         for _, module in graphs(graph):
             module.graph.lint()
@@ -190,11 +190,11 @@ class Attempts:
         return recorded
 
     def _refusal(self, node: torch.fx.Node) -> str:
-        """Return why only torch's exporter can translate a call, or ``""`` if a carrier can compute it."""
+        """Return why only torch's exporter can translate a call, or ``""`` if a backend can compute it."""
         target = target_of(node)
-        if self._carriers.kernels and library.find(qualified_name(target)) is not None:
-            return rewriting.unfitness(node)
-        if not self._carriers.torch:
+        if self._backends.kernels and library.find(qualified_name(target)) is not None:
+            return rewriting.obstacle(node)
+        if not self._backends.torch:
             return "no op of pyops.kernels supports it"
         register_fallback(target.namespace)
         return rewriting.refusal(node)
@@ -203,7 +203,7 @@ class Attempts:
         """Mark the operator at which the exporter failed for rewriting, or raise the error."""
         nodes = dict(call_nodes(graph))
         node = next((nodes[name] for name in calls_at_fault(error) if name in nodes), None)
-        if node is None or _is_of_a_registration(error):
+        if node is None or _raised_by_registration(error):
             raise error
         target = target_of(node)
         why = self._refusal(node)

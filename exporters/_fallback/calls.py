@@ -74,7 +74,7 @@ def _encode(value: Any, placed: Mapping[int, dict[str, int]]) -> Any:
     for kind, type_ in _KINDS.items():
         if isinstance(value, type_):
             return {kind: str(value).removeprefix("torch.")}
-    raise InputError(f"{value!r} ({type(value).__name__}) is no plain data")
+    raise InputError(f"{value!r} ({type(value).__name__}) is not plain data")
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,7 @@ from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArg
 
 from .._finishing.program import Model
 from .._torch_private.operators import OpOverload, qualified_name
-from .._torch_private.trees import replaced
+from .._torch_private.trees import replace_leaves
 from . import rule
 from .interception import Interception
 from .named_calls import mark
@@ -127,4 +127,6 @@ def _capture(
 
 def _as_dims(dynamic_shapes: Any) -> Any:
     """Replace names of dimensions, which torch's ONNX exporter accepts, by dimensions for ``torch.export``."""
-    return replaced(dynamic_shapes, itertools.repeat(torch.export.Dim.DYNAMIC), lambda leaf: isinstance(leaf, str))
+    return replace_leaves(
+        dynamic_shapes, itertools.repeat(torch.export.Dim.DYNAMIC), lambda leaf: isinstance(leaf, str)
+    )

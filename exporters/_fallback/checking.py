@@ -19,12 +19,12 @@ from pyops._schema.dtypes import DType
 from .. import _dynamo
 from .._finishing.fallbacks import Finding
 from .._lowering.explanations import causes
-from .._progress import shown_if_possible
+from .._progress import with_progress_if_installed
 from .._torch.arguments import to_onnx_outputs
 from .._torch.single_call import SingleCall, Tensors
 from .._torch.tensors import as_onnx_array
 from .._torch_private.operators import OpOverload, qualified_name
-from .._torch_private.trees import flatten, replaced
+from .._torch_private.trees import flatten, replace_leaves
 from .._verification.report import OutputComparison, compare
 from . import rule
 from .named_calls import mark_of, target_of
@@ -118,7 +118,7 @@ def _key(leaf: Any) -> Any:
 
 
 def _structure(tree: Any) -> str:
-    return str(replaced(tree, itertools.repeat("*"), lambda leaf: True))
+    return str(replace_leaves(tree, itertools.repeat("*"), lambda leaf: True))
 
 
 def _tensor_nodes(tree: Any) -> list[torch.fx.Node]:
@@ -148,7 +148,7 @@ def wrong_calls(
     with warnings.catch_warnings():
         # Warnings about the export of a single operator do not concern the user.
         warnings.simplefilter("ignore")
-        for call in shown_if_possible(calls, "checking each operator", len(calls)) if bar else calls:
+        for call in with_progress_if_installed(calls, "checking each operator", len(calls)) if bar else calls:
             finding = _check(call, table, passed)
             if finding is not None:
                 found |= dict.fromkeys(call.names, finding)

@@ -138,7 +138,7 @@ def _falling_back(
         sizes = [value for value in given.values() if isinstance(value, torch.SymInt)]
         text = calls.encode(given, [*tensors, *sizes], list(map(calls.tag, [*tensors, *sizes])))
         call = opaque.Call(operator, text, len(schema_returns(target)))
-        results = opaque.several(call.name)(opaque.spell(call), list(map(as_pairs, tensors)), sizes)
+        results = opaque.several_outputs(call.name)(opaque.spell(call), list(map(as_pairs, tensors)), sizes)
         if tensors[0].is_complex():
             results[:complex_outputs] = map(torch.view_as_complex, results[:complex_outputs])
         return wrap(results)

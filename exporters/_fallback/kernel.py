@@ -59,12 +59,12 @@ def register_fallback(*namespaces: str) -> None:
             raise ExportError(
                 f"torch has no operators of a namespace {namespace!r}; import the module that registers them first"
             )
-        registry.providers.setdefault(domain(namespace), _Torchs(namespace))
+        registry.providers.setdefault(domain(namespace), _NamespaceProvider(namespace))
 
 
 def allowed_namespaces() -> set[str]:
     """Return the namespaces that this process registered."""
-    return {provider.namespace for provider in registry.providers.values() if isinstance(provider, _Torchs)}
+    return {provider.namespace for provider in registry.providers.values() if isinstance(provider, _NamespaceProvider)}
 
 
 def domain(namespace: str) -> str:
@@ -88,7 +88,7 @@ def op_of(overload: OpOverload) -> Op[..., Any]:
     return op
 
 
-class _Torchs:
+class _NamespaceProvider:
     """A provider of the operators of one torch namespace as Ops."""
 
     def __init__(self, namespace: str) -> None:

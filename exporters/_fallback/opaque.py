@@ -84,7 +84,7 @@ _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 _defined: dict[str, OpOverload] = {}
 
 
-def one(name: str) -> OpOverload:
+def one_output(name: str) -> OpOverload:
     """Return the fallback operator for calls of the operator `name` that return one tensor.
 
     There is one for each name, because torch names a graph's values after the operators that compute them.
@@ -92,7 +92,7 @@ def one(name: str) -> OpOverload:
     return _define(name, "Tensor", lambda *given: _compute(*given)[0], lambda *given: _fake(*given)[0])
 
 
-def several(name: str) -> OpOverload:
+def several_outputs(name: str) -> OpOverload:
     """Return the fallback operator for calls of the operator `name` that return any number of tensors."""
     return _define(f"{name}.several", "Tensor[]", _compute, _fake)
 
@@ -109,24 +109,24 @@ def _define(name: str, returned: str, compute: Callable[..., Any], fake: Callabl
 
 
 @dataclass(frozen=True)
-class Carriers:
+class Backends:
     """What may compute the calls of an export: the ops of `pyops.kernels`, and nodes that call torch."""
 
     kernels: bool
     torch: bool
 
 
-_emission: ContextVar[tuple[Carriers, set[str]]] = ContextVar("emission")
+_emission: ContextVar[tuple[Backends, set[str]]] = ContextVar("emission")
 
 
 @contextmanager
-def carried_by(carriers: Carriers) -> Iterator[set[str]]:
-    """Context manager: set the carriers of an export, and yield the set of calls that became nodes that call torch.
+def emitting_with(backends: Backends) -> Iterator[set[str]]:
+    """Context manager: set the backends of an export, and yield the set of calls that became nodes that call torch.
 
     The calls are in the set as text, from `spell`.
     """
     left_to_torch: set[str] = set()
-    token = _emission.set((carriers, left_to_torch))
+    token = _emission.set((backends, left_to_torch))
     try:
         yield left_to_torch
     finally:
@@ -137,16 +137,16 @@ def _emit(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
     call, inputs = _read(text), [*tensors, *sizes]
     if not inputs:  # a constant of the model
         return opset("", 18).Constant(value=onnx_ir.tensor(as_onnx_array(_compute(text, (), ())[0])))
-    carriers, left_to_torch = _emission.get()
-    if carriers.kernels and not call.by_torch:
+    backends, left_to_torch = _emission.get()
+    if backends.kernels and not call.by_torch:
         try:
-            carried = _emit_kernel(call, inputs)
-            if carried is not NotImplemented:
-                return carried
+            emitted = _emit_kernel(call, inputs)
+            if emitted is not NotImplemented:
+                return emitted
         except NoTranslationError:
-            if not carriers.torch:
+            if not backends.torch:
                 raise
-    if not carriers.torch:
+    if not backends.torch:
         raise NoTranslationError(f"pyops.kernels does not support this call of {call.operator}")
     left_to_torch.add(text)
     attributes = {
@@ -180,6 +180,6 @@ def is_fallback(target: Any) -> bool:
     return target in _defined.values()
 
 
-def called(node: torch.fx.Node) -> str:
+def called_operator(node: torch.fx.Node) -> str:
     """Return the qualified name of the operator that a node with a fallback operator calls."""
     return qualified_name(_read(node.args[0]).target)  # type: ignore[arg-type] # it is an operator

@@ -35,13 +35,13 @@ def refusal(node: Node, namespaces: set[str] | None = None) -> str:
     namespaces : set of str, optional
         The namespaces that may be called; by default those that this process registered.
     """
-    unfit = unfitness(node)
-    if unfit or is_constant(node):
-        return unfit
+    problem = obstacle(node)
+    if problem or is_constant(node):
+        return problem
     return rule.refusal(target_of(node), allowed_namespaces() if namespaces is None else namespaces)
 
 
-def unfitness(node: Node) -> str:
+def obstacle(node: Node) -> str:
     """Return why a call cannot be a single node of a model, whatever computes it, or ``""`` if it can."""
     if node.target in _KEPT or opaque.is_fallback(node.target):
         return "it needs no kernel"
@@ -51,9 +51,9 @@ def unfitness(node: Node) -> str:
     if not outputs:
         return "it returns nothing"
     for value in [item.meta.get("val") for item in node.all_input_nodes] + outputs:
-        unfit = _unfit(value)
-        if unfit:
-            return unfit
+        problem = _value_obstacle(value)
+        if problem:
+            return problem
     if not any(tensor_leaves(item.meta.get("val")) for item in node.all_input_nodes):
         return "this call takes no tensor"
     return ""
@@ -68,13 +68,13 @@ def is_constant(node: Node) -> bool:
         and not is_mutable(target)
         and not is_random(target)
         and isinstance(node.meta.get("val"), torch.Tensor)
-        and not _unfit(node.meta["val"])
+        and not _value_obstacle(node.meta["val"])
     )
 
 
-def _unfit(value: Any) -> str:
+def _value_obstacle(value: Any) -> str:
     if isinstance(value, (torch.SymFloat, torch.SymBool)):
-        return "it takes a number, other than an integer, that is known only at run time"
+        return "it takes a number other than an integer that is known only at run time"
     if isinstance(value, CustomObjArgument):
         return f"it takes a {value.class_fqn}, which ONNX does not have"
     for tensor in tensor_leaves(value):
@@ -86,7 +86,7 @@ def _unfit(value: Any) -> str:
 
 
 def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
-    """Replace a call, for which `unfitness` must return ``""``, by a fallback call.
+    """Replace a call, for which `obstacle` must return ``""``, by a fallback call.
 
     The node keeps its name and its metadata. Both the exporter and the fallback represent a complex tensor as pairs
     along a last dimension; ``view_as_real`` and ``view_as_complex`` are inserted around the call, and become no node
@@ -117,15 +117,15 @@ def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
     if isinstance(node.meta["val"], torch.Tensor):
         if node.meta["val"].is_complex():
             with graph.inserting_before(node):
-                real = graph.call_function(opaque.one(call.name), arguments)
+                real = graph.call_function(opaque.one_output(call.name), arguments)
             real.meta = {key: value for key, value in node.meta.items() if key != "val"}
             # The inserted node now defines the sizes known only at run time.
             node.meta.pop("unbacked_bindings", None)
             _retarget(node, _aten.view_as_complex.default, (real,))
         else:
-            _retarget(node, opaque.one(call.name), arguments)
+            _retarget(node, opaque.one_output(call.name), arguments)
         return spelled
-    _retarget(node, opaque.several(call.name), arguments)
+    _retarget(node, opaque.several_outputs(call.name), arguments)
     for item, index in list(_items(node, node.meta["val"], 0)):
         if values[index].is_complex():
             with graph.inserting_before(item):

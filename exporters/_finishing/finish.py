@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .._lowering.emission import recorded
-from .._lowering.explanations import unwrapped
+from .._lowering.emission import record_emission
+from .._lowering.explanations import unwrapping_errors
 from . import function_bodies, nodes, opset_imports, optimization
 from .program import Program
 
 
-def finished(
+def finish(
     capture: Callable[[], Program],
     *,
     keep_functions: bool,
@@ -24,18 +24,18 @@ def finished(
     ExportError
         The model cannot be exported, or its nodes do not match the declared ops, the opset versions or each other.
     Exception
-        Any exception of a translation or a shape function of ours, unwrapped from torch's.
+        Any exception of a translation or a shape function of ours, unwrapping_errors from torch's.
     """
     custom_opsets = custom_opsets or {}
     opset_imports.check_custom_opsets(custom_opsets)
-    with unwrapped(), recorded() as emitted:
+    with unwrapping_errors(), record_emission() as emitted:
         program = capture()
     if optimize:
         # Before functions are added, because the optimization inlines functions.
         optimization.optimize(program.model, emitted.functions)
-    inlined = function_bodies.settle(program.model, emitted, keep=keep_functions)
-    opset_imports.settle(program.model, emitted.versions, custom_opsets)
-    nodes.settle(program.model, custom_opsets)
+    inlined = function_bodies.add_functions(program.model, emitted, keep=keep_functions)
+    opset_imports.set_opset_imports(program.model, emitted.versions, custom_opsets)
+    nodes.validate_nodes(program.model, custom_opsets)
     if inlined and optimize:
         optimization.optimize(program.model)
     return program

@@ -11,7 +11,7 @@ from .._lowering.emission import Emission, Functions
 from .._lowering.opset_check import check_opset
 
 
-def settle(model: onnx_ir.Model, emitted: Emission, *, keep: bool) -> bool:
+def add_functions(model: onnx_ir.Model, emitted: Emission, *, keep: bool) -> bool:
     """Add the functions that the model calls, and inline them unless they are kept.
 
     Parameters
@@ -58,7 +58,7 @@ def _needed(model: onnx_ir.Model, functions: Functions) -> Functions:
     pending = [functions[key] for key in {(node.domain, node.op_type) for node in nodes} & functions.keys()]
     while pending:
         function = pending.pop()
-        if needed.enter(function):
+        if needed.add(function):
             pending += function.function_ir.get_called_functions().values()
     return needed
 

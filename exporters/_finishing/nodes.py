@@ -21,7 +21,7 @@ def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
         yield from function.all_nodes()
 
 
-def settle(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> None:
+def validate_nodes(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> None:
     """Name absent inputs before a variadic one, and validate each node against the declaration of its op.
 
     Nodes that a translation emits are validated when they are emitted, for the version that the translation names.

@@ -40,7 +40,9 @@ def check_custom_opsets(custom_opsets: Mapping[str, int]) -> None:
             raise ExportError(unknown)
 
 
-def settle(model: onnx_ir.Model, emitted: Mapping[tuple[str, str], set[int]], custom_opsets: Mapping[str, int]) -> None:
+def set_opset_imports(
+    model: onnx_ir.Model, emitted: Mapping[tuple[str, str], set[int]], custom_opsets: Mapping[str, int]
+) -> None:
     """Set the version that the model imports of each domain.
 
     It is the user's where `custom_opsets` has one, and otherwise the highest version emitted.

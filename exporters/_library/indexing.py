@@ -253,14 +253,14 @@ def _squeeze_dims(self: Any, dim: Sequence[int]) -> Any:
 @lower("aten::expand", replaces=True)
 def _expand(self: Any, size: Sequence[Any], *, implicit: bool = False) -> Any:
     # A size computed from data may be -1, which keeps the tensor's own size, as 1 does in ONNX.
-    if all(isinstance(item, int) or _is_of_shapes(item) for item in size):
+    if all(isinstance(item, int) or _depends_on_shapes_only(item) for item in size):
         return NotImplemented
     return onnx_ops.Expand(self, onnx_ops.Abs(vector(size)))
 
 
-def _is_of_shapes(size: onnx_ir.Value) -> bool:
+def _depends_on_shapes_only(size: onnx_ir.Value) -> bool:
     """Return whether a size is computed from the shapes of tensors alone."""
     node = size.producer()
     return node is not None and (
-        node.op_type in ("Shape", "Size", "Constant") or all(map(_is_of_shapes, filter(None, node.inputs)))
+        node.op_type in ("Shape", "Size", "Constant") or all(map(_depends_on_shapes_only, filter(None, node.inputs)))
     )

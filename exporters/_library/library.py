@@ -11,8 +11,8 @@ import torch
 
 from pyops.errors import PyopsError
 
-from .._lowering.translations import NoTranslationError, or_torchs_own
-from .._torch.operators import find_overload, is_native, written
+from .._lowering.translations import NoTranslationError, or_own_translation
+from .._torch.operators import as_exported, find_overload, is_native
 from .._torch_private.exporter import default_opset, element_type, one_at_a_time, recorded_nodes
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
 from .._torch_private.trees import flatten, unflatten
@@ -39,7 +39,7 @@ def translations() -> Mapping[OpOverload, Callable[..., Any]]:
     """Return the library's translations of operators that torch's exporter does not support or translates wrongly."""
     found = {find_overload(name): row for name, row in rows.items()}
     return {
-        target: or_torchs_own(target, functools.partial(_carried, target, row))
+        target: or_own_translation(target, functools.partial(_translate, target, row))
         for target, row in found.items()
         if target is not None and (row.replaces or not is_native(target))
     }
@@ -67,8 +67,8 @@ def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
     if row is None or (_has_pairs(list(arguments.values())) and not row.takes_complex):
         return NotImplemented
     declared = schema_arguments(target)
-    args, kwargs = written(declared, [arguments.get(item.name, item.default) for item in declared])
-    return _carried(target, row, *args, **kwargs)
+    args, kwargs = as_exported(declared, [arguments.get(item.name, item.default) for item in declared])
+    return _translate(target, row, *args, **kwargs)
 
 
 @one_at_a_time
@@ -95,16 +95,16 @@ def _stand_in(argument: Any) -> Any:
     value = argument.meta["val"]
     if not isinstance(value, torch.Tensor):
         number = _value(torch.int64)
-        return number if _is_of_data(argument) else onnx_ops.Size(number)
+        return number if _depends_on_data(argument) else onnx_ops.Size(number)
     sizes = [size if isinstance(size, int) else str(size) for size in value.shape]
     return Pairs(_value(value.dtype.to_real(), *sizes, 2)) if value.is_complex() else _value(value.dtype, *sizes)
 
 
-def _is_of_data(number: torch.fx.Node) -> bool:
+def _depends_on_data(number: torch.fx.Node) -> bool:
     """Return whether a number is computed from the data of tensors, and not from their sizes alone."""
     if number.target is torch.ops.aten.sym_size.int:
         return False
-    return any(isinstance(item.meta["val"], torch.Tensor) or _is_of_data(item) for item in number.all_input_nodes)
+    return any(isinstance(item.meta["val"], torch.Tensor) or _depends_on_data(item) for item in number.all_input_nodes)
 
 
 def _value(dtype: torch.dtype, *sizes: int | str) -> onnx_ir.Value:
@@ -115,7 +115,7 @@ def _has_pairs(value: Any) -> bool:
     return any(map(_has_pairs, value)) if isinstance(value, (list, tuple)) else isinstance(value, Pairs)
 
 
-def _carried(target: OpOverload, row: Row, *args: Any, **kwargs: Any) -> Any:
+def _translate(target: OpOverload, row: Row, *args: Any, **kwargs: Any) -> Any:
     try:
         return row.registration.translation(*args, **kwargs)
     except PyopsError as error:

@@ -92,7 +92,7 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
         As in `Row`.
     """
 
-    def enter(function: F) -> F:
+    def register(function: F) -> F:
         try:
             found = registrations(torch_op, function)
         except NoOperatorError:
@@ -101,4 +101,4 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
             rows.update({name: Row(item, takes_complex, replaces) for name, item in found.items()})
         return function
 
-    return enter
+    return register

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from .._lowering.translations import or_torchs_own, registered, registered_source
+from .._lowering.translations import or_own_translation, registered, registered_source
 from .._torch.operators import overloads
 from .._torch_private.exporter import own_translation
 from .._torch_private.operators import qualified_name
@@ -37,9 +37,9 @@ def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Calla
     True
     >>> program = torch.onnx.export(model, (x,), dynamo=True, custom_translation_table=table)  # doctest: +SKIP
     """
-    own = {target: or_torchs_own(target, translation) for target, translation in registered().items()}
-    carried = library.translations() if kernels else {}
-    return dict([*carried.items(), *own.items()])
+    own = {target: or_own_translation(target, translation) for target, translation in registered().items()}
+    kernel_translations = library.translations() if kernels else {}
+    return dict([*kernel_translations.items(), *own.items()])
 
 
 def registered_by(torch_op: str) -> Literal["exporters", "torch", "kernels"] | None:

@@ -37,7 +37,7 @@ class Keepers(AbstractContextManager["Keepers"]):
 class Functions(dict[tuple[str, str], OnnxFunction[..., Any]]):
     """onnxscript functions by domain and name."""
 
-    def enter(self, function: OnnxFunction[..., Any]) -> bool:
+    def add(self, function: OnnxFunction[..., Any]) -> bool:
         """Add a function, and return whether it is new.
 
         Raises
@@ -78,7 +78,7 @@ def current() -> Emission | None:
 
 
 @contextmanager
-def recorded() -> Iterator[Emission]:
+def record_emission() -> Iterator[Emission]:
     """Context manager: record what is emitted in the block."""
     with Keepers() as keepers:
         emission = Emission(keepers)

@@ -15,7 +15,7 @@ from .nodes import symbolic_message
 from .translations import raised_by_translation
 
 
-def explained(error: BaseException) -> ExportError | None:
+def explain_error(error: BaseException) -> ExportError | None:
     """Return an ExportError that explains an error of torch's exporters, or None for an unknown one.
 
     Its cause is the original error.
@@ -41,7 +41,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 @contextmanager
-def unwrapped() -> Iterator[None]:
+def unwrapping_errors() -> Iterator[None]:
     """Context manager: raise, in place of torch's error, the error of ours or of a translation that it wraps.
 
     An error that wraps neither is replaced by its explanation if there is one.
@@ -52,7 +52,7 @@ def unwrapped() -> Iterator[None]:
     except Exception as error:  # torch has no common base class for export errors
         ours = (cause for cause in causes(error) if isinstance(cause, PyopsError))
         translations = filter(raised_by_translation, causes(error))
-        failure = next(ours, None) or explained(error) or next(translations, None)
+        failure = next(ours, None) or explain_error(error) or next(translations, None)
         if failure is None:
             raise
     if failure is not None:

@@ -71,7 +71,7 @@ def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[
     require_export(f"{domain}::{name}")
     recording = emission.current()
     if recording is not None:
-        recording.functions.enter(function)
+        recording.functions.add(function)
     given = inspect.signature(function).bind(*args, **kwargs).arguments
     schema = _schema(function)
     inputs = [given.get(item.name) for item in schema.inputs]

@@ -23,7 +23,7 @@ def check_opset(where: str, nodes: Iterable[onnx_ir.Node], written: int | None, 
     """
     for node in nodes:
         version = written or node.version
-        if node.domain or version is None or _is_the_same(node, version, opset_version):
+        if node.domain or version is None or _means_the_same(node, version, opset_version):
             continue
         raise ExportError(
             f"{where} uses {node.op_type} of opset {version}, which is another in opset {opset_version} of the "
@@ -33,7 +33,7 @@ def check_opset(where: str, nodes: Iterable[onnx_ir.Node], written: int | None, 
 
 
 @contextmanager
-def older_nodes_checked(where: str) -> Iterator[None]:
+def checking_older_nodes(where: str) -> Iterator[None]:
     """Context manager: check the nodes emitted in the block that are older than torch's exporter converts.
 
     Raises
@@ -46,11 +46,11 @@ def older_nodes_checked(where: str) -> Iterator[None]:
     yield
     lowest = min(lowest_opset(), opset_version)
     older = [node for node in nodes[before:] if not node.domain and (node.version or lowest) < lowest]
-    changed = [node for node in older if not _is_the_same(node, node.version or lowest, lowest)]
+    changed = [node for node in older if not _means_the_same(node, node.version or lowest, lowest)]
     check_opset(where, changed, None, opset_version)
 
 
-def _is_the_same(node: onnx_ir.Node, written: int, opset_version: int) -> bool:
+def _means_the_same(node: onnx_ir.Node, written: int, opset_version: int) -> bool:
     """Return whether a node written for one opset version means the same in another."""
     op_type = node.op_type
     known = [onnx.defs.has(op_type, version) for version in (written, opset_version)]

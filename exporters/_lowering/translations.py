@@ -17,7 +17,7 @@ from .._torch_private.operators import OpOverload, is_mutable, qualified_name, s
 from ..errors import ExportError
 from . import functions
 from .op_translation import check_returned, op_translation
-from .opset_check import older_nodes_checked
+from .opset_check import checking_older_nodes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -148,7 +148,7 @@ def raised_by_translation(error: BaseException) -> bool:
     return hasattr(error, _RAISED)
 
 
-def refused(target: OpOverload) -> ExportError:
+def no_translation_error(target: OpOverload) -> ExportError:
     """Return the error for a translation that returns NotImplemented where torch has no translation."""
     return NoTranslationError(
         f"the translation that is registered for {qualified_name(target)} returns NotImplemented for this call, and "
@@ -156,7 +156,7 @@ def refused(target: OpOverload) -> ExportError:
     )
 
 
-def or_torchs_own(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
+def or_own_translation(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
     """Return the translation, extended to call torch's own if it returns NotImplemented."""
 
     def chosen(*args: Any, **kwargs: Any) -> Any:
@@ -166,7 +166,7 @@ def or_torchs_own(target: OpOverload, translation: Callable[..., Any]) -> Callab
             return result
         own = own_translation(target)
         if own is None:
-            raise refused(target)
+            raise no_translation_error(target)
         return own(*args, **kwargs)
 
     return chosen
@@ -197,7 +197,7 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
             functions.check_return_annotation(function)
         with functions.called_as_nodes():
             try:
-                with older_nodes_checked(f"the translation of {qualified_name(target)}"):
+                with checking_older_nodes(f"the translation of {qualified_name(target)}"):
                     return function(*args, **kwargs)
             except Exception as error:  # marked for raised_by_translation
                 setattr(error, _RAISED, True)

@@ -53,7 +53,7 @@ def op_schema(
             for item in signature.type_parameters
             if len(item.dtypes) > 1
         ]
-        + _own_types(signature, formal_inputs),
+        + _type_variables(signature, formal_inputs),
         attributes=[_attribute(item) for item in signature.attributes],
     )
 
@@ -100,7 +100,9 @@ def _expand(signature: Signature, count: int) -> Iterator[OpSchema.FormalParamet
             yield _single(f"{item.name}_{index}", f"{item.type.name}_{index}")
 
 
-def _own_types(signature: Signature, formal_inputs: list[OpSchema.FormalParameter]) -> list[tuple[str, list[str], str]]:
+def _type_variables(
+    signature: Signature, formal_inputs: list[OpSchema.FormalParameter]
+) -> list[tuple[str, list[str], str]]:
     """Return a type variable for each tensor of a heterogeneous variadic input."""
     last = signature.inputs[-1] if signature.inputs else None
     if last is None or last.homogeneous or len(last.type.dtypes) == 1:

@@ -172,25 +172,25 @@ def register_schemas() -> SchemaRegistration:
             registry.listeners.append(_follow)
             for versions in registry.all_versions().values():
                 for op in versions.values():
-                    _enter(op)
+                    _register(op)
         _registrations.append(registration)
     return registration
 
 
 _lock = threading.RLock()
 _registrations: list[SchemaRegistration] = []
-_entered: dict[_Key, Op[..., Any]] = {}
+_registered: dict[_Key, Op[..., Any]] = {}
 
 
 def _follow(op: Op[..., Any]) -> None:
     with _lock:
         # Another thread may have redeclared the op since.
-        _enter(registry.versions(op.domain, op.name).get(op.version, op))
+        _register(registry.versions(op.domain, op.name).get(op.version, op))
 
 
-def _enter(op: Op[..., Any]) -> None:
+def _register(op: Op[..., Any]) -> None:
     key = (op.domain, op.name, op.version)
-    if _entered.get(key) is op or op.domain in _STANDARD:
+    if _registered.get(key) is op or op.domain in _STANDARD:
         return
     _remove(key)
     if _doc(key) is not None:
@@ -203,11 +203,11 @@ def _enter(op: Op[..., Any]) -> None:
     schema = op_schema(op.signature, doc=f"{_MARK} at {op.location}.")
     schema.set_type_and_shape_inference_function(inference_function(op))
     onnx.defs.register_schema(schema)
-    _entered[key] = op
+    _registered[key] = op
 
 
 def _remove(key: _Key) -> None:
-    if _entered.pop(key, None) is not None and (_doc(key) or "").startswith(_MARK):
+    if _registered.pop(key, None) is not None and (_doc(key) or "").startswith(_MARK):
         domain, name, version = key
         onnx.defs.deregister_schema(name, version, domain)
 
@@ -225,5 +225,5 @@ def _doc(key: _Key) -> str | None:
 @atexit.register
 def _remove_all() -> None:
     with _lock:
-        for key in list(_entered):
+        for key in list(_registered):
             _remove(key)

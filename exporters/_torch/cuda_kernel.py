@@ -56,7 +56,7 @@ def call(
             function = functools.partial(function, out=out if signature.returns_tuple else out[0])
         outputs = list(validation.call(signature, returning_cupy(signature, function), arrays, values))
         return [
-            buffers[index] if out and outputs[index] is out[index] else _taken(cupy, outputs, index, device)
+            buffers[index] if out and outputs[index] is out[index] else _as_owned_tensor(cupy, outputs, index, device)
             for index in range(len(outputs))
         ]
 
@@ -81,7 +81,7 @@ def _buffers(
     ]
 
 
-def _taken(cupy: Any, outputs: list[Any], index: int, device: torch.device) -> torch.Tensor:
+def _as_owned_tensor(cupy: Any, outputs: list[Any], index: int, device: torch.device) -> torch.Tensor:
     """Return a contiguous tensor with the elements of ``outputs[index]``, in memory that nothing else refers to."""
     others = extra_references(outputs)[index]
     array = outputs[index]

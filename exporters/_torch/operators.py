@@ -71,7 +71,7 @@ def is_native(target: OpOverload) -> bool:
     return can_decompose(target) or target in _decompositions() or own_translation(target) is not None
 
 
-def written(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+def as_exported(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
     """Return positional and keyword arguments as ``torch.export`` writes a call.
 
     Values that equal their defaults are omitted where possible.

@@ -60,7 +60,7 @@ def as_json(value: Any) -> str:
     return ""
 
 
-def separated(
+def split_arguments(
     model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and keyword arguments.
@@ -78,7 +78,7 @@ def separated(
     return args[:-1], trailing
 
 
-def remember(model: onnx_ir.Model, arguments: Iterable[Constant | None]) -> None:
+def record_arguments(model: onnx_ir.Model, arguments: Iterable[Constant | None]) -> None:
     """Write the arguments of a model into its metadata, in order: each constant, and None for each input."""
     model.metadata_props[_KEY] = json.dumps([item and [item.name, item.value] for item in arguments])
 
@@ -124,7 +124,7 @@ def as_input(value: Any) -> torch.Tensor:
 
 
 def _places(names: list[str], metadata: Mapping[str, str]) -> list[Constant | Input] | None:
-    """Return the arguments that `remember` wrote.
+    """Return the arguments that `record_arguments` wrote.
 
     None if another exporter made the model, or if its inputs were edited since.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._torch_private.trees import clone_tensors, flatten, replaced, tensor_leaves
+from .._torch_private.trees import clone_tensors, flatten, replace_leaves, tensor_leaves
 
 Tensors = tuple[torch.Tensor, ...]
 Shapes = tuple[tuple[int, ...], ...]
@@ -25,7 +25,7 @@ class SingleCall(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         """Call the function with `tensors` in place of the tensors in its arguments."""
-        args, kwargs = replaced(self._arguments, tensors)
+        args, kwargs = replace_leaves(self._arguments, tensors)
         return self._function(*args, **kwargs)
 
     def other_sizes(self) -> Iterator[Tensors]:

@@ -39,14 +39,14 @@ def one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def locked(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _exporting, _composites_loaded_once():
+        with _exporting, _caching_composites():
             return function(*args, **kwargs)
 
     return locked
 
 
 @contextmanager
-def _composites_loaded_once() -> Iterator[None]:
+def _caching_composites() -> Iterator[None]:
     """Context manager: list torch's composite operators once, not for every namespace in every pass.
 
     This saves a third of the time of a small export.
@@ -109,7 +109,7 @@ def shapes_of_axes(
 
 
 @contextmanager
-def prepared_without_gradients() -> Iterator[None]:
+def decomposing_without_gradients() -> Iterator[None]:
     """Context manager: make torch decompose its graphs without gradients, for which some operators have no formula.
 
     The model is captured as before, since it may use gradients itself.
@@ -186,7 +186,7 @@ def untranslated(
 @functools.cache
 def _torchlib(**arguments: Any) -> Any:
     """Return torch's registry of translations, extended by sizes of complex tensors."""
-    with _torchvision_not_missed():
+    with _without_torchvision_log():
         registry = _reading().__get__(None, _registry_class())(**arguments)
     # Complex tensors are pairs along a last dimension; the translations of their other sizes are the same.
     for name in ("aten::sym_size.int", "aten::sym_storage_offset"):
@@ -196,7 +196,7 @@ def _torchlib(**arguments: Any) -> Any:
 
 
 @contextmanager
-def _torchvision_not_missed() -> Iterator[None]:
+def _without_torchvision_log() -> Iterator[None]:
     """Context manager: keep torch's exporter from logging for each operator that torchvision is not installed."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
 
@@ -211,7 +211,7 @@ def _torchvision_not_missed() -> Iterator[None]:
 
 
 @contextmanager
-def torchlib_read_once() -> Iterator[None]:
+def caching_torchlib() -> Iterator[None]:
     """Context manager: make torch's exporter read its translations from their sources once, not in every export.
 
     This saves most of the time of a small export.
@@ -247,7 +247,7 @@ def _registry_class() -> Any:
 
 
 @contextmanager
-def complex32_known() -> Iterator[None]:
+def supporting_complex32() -> Iterator[None]:
     """Context manager: make torch's exporter support complex32 as pairs of float16, like other complex types."""
     known = _element_types()
     # ONNX has no such type. The exporter does not use it either: complex tensors get the type of their parts.

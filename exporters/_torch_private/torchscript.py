@@ -10,7 +10,7 @@ import torch
 
 from .guard import guarded
 from .operators import OpOverload
-from .trees import flatten, replaced, tensor_leaves
+from .trees import flatten, replace_leaves, tensor_leaves
 
 
 @guarded("torch.onnx._constants.ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET")
@@ -94,7 +94,7 @@ def fake_outputs(target: OpOverload, args: Any, kwargs: Any) -> list[tuple[torch
 
     with FakeTensorMode(shape_env=ShapeEnv()) as mode:
         fakes = [mode.from_tensor(tensor, static_shapes=True) for tensor in tensor_leaves((args, kwargs))]
-        fake_args, fake_kwargs = replaced((args, kwargs), fakes)
+        fake_args, fake_kwargs = replace_leaves((args, kwargs), fakes)
         outputs = flatten(target(*fake_args, **fake_kwargs))
     sizes = [tuple(size if isinstance(size, int) else None for size in item.shape) for item in outputs]
     return [(item.dtype, shape) for item, shape in zip(outputs, sizes, strict=True)]

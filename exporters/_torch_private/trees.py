@@ -45,7 +45,7 @@ def tensor_leaves(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in flatten(tree) if is_tensor(leaf)]
 
 
-def replaced(tree: Any, values: Iterable[Any], which: Callable[[Any], bool] = is_tensor) -> Any:
+def replace_leaves(tree: Any, values: Iterable[Any], which: Callable[[Any], bool] = is_tensor) -> Any:
     """Return the structure with its tensors, or the leaves that `which` selects, replaced by `values` in order."""
     rest = iter(values)
     return unflatten(tree, [next(rest) if which(leaf) else leaf for leaf in flatten(tree)])
@@ -58,4 +58,4 @@ def as_dicts(tree: Any) -> Any:
 
 def clone_tensors(tree: Any) -> Any:
     """Return the structure with every tensor detached and cloned."""
-    return replaced(tree, [tensor.detach().clone() for tensor in tensor_leaves(tree)])
+    return replace_leaves(tree, [tensor.detach().clone() for tensor in tensor_leaves(tree)])

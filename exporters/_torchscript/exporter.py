@@ -17,10 +17,10 @@ from typing import Any
 import onnx_ir
 import torch
 
-from .._finishing.finish import finished
+from .._finishing.finish import finish
 from .._finishing.program import Model, Program
 from .._lowering.translations import registered
-from .._torch.recorded_arguments import Constant, as_input, as_json, remember
+from .._torch.recorded_arguments import Constant, as_input, as_json, record_arguments
 from .._torch_private.exporter import default_opset
 from .._torch_private.torchscript import torchscript_opsets
 from .._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves
@@ -57,7 +57,7 @@ def capture(
     given: Given = as_dicts((args, dict(kwargs or {})))
 
     def export_with(is_input: Callable[[Any], bool]) -> Program:
-        return finished(
+        return finish(
             lambda: _captured(model, given, is_input, table, {**arguments}),
             keep_functions=keep_functions,
             custom_opsets=custom_opsets,
@@ -86,10 +86,10 @@ def _captured(
     with symbolics.installed(), calls:
         exported = _export(flat, tuple(values), {**arguments, "input_names": [*inputs, *names[len(leaves) :]]})
     calls.remove_results(exported.graph)
-    symbolics.put_in_place(exported)
+    symbolics.inline_translations(exported)
     # TorchScript drops inputs that the model does not use.
     used = {item.name for item in exported.graph.inputs}
-    remember(
+    record_arguments(
         exported,
         [
             None if name in used else Constant(name, "" if is_tensor(leaf) else as_json(leaf))

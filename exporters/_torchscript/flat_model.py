@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.jit import TracerWarning
 
-from .._torch_private.trees import as_dicts, present_leaves, replaced
+from .._torch_private.trees import as_dicts, present_leaves, replace_leaves
 from ..errors import ExportError
 
 Given = tuple[tuple[Any, ...], dict[str, Any]]
@@ -17,7 +17,7 @@ Given = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class FlatModel(torch.nn.Module):
-    """A module whose arguments are those leaves of a model's arguments that are inputs, and whose results are flat tensors.
+    """A module that takes the leaves of a model's arguments that are inputs, and returns flat tensors.
 
     It calls the model with its hooks. It shares the model's parameters, buffers and submodules, so that TorchScript
     names parameters and nodes as in the model itself.
@@ -52,7 +52,7 @@ class FlatModel(torch.nn.Module):
 
     def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the model with `values` as its inputs, and return its results as flat tensors."""
-        args, kwargs = replaced(self.given, values, self.is_input)
+        args, kwargs = replace_leaves(self.given, values, self.is_input)
         return self.finish([_as_tensor(leaf) for leaf in present_leaves(as_dicts(self.model(*args, **kwargs)))])
 
     def train(self, mode: bool = True) -> FlatModel:

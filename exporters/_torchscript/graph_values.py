@@ -10,11 +10,11 @@ import torch
 
 from pyops._schema.dtypes import element_type
 
-from .._torch.operators import written
+from .._torch.operators import as_exported
 from .._torch.tensors import numpy_dtype
 from .._torch_private.operators import Argument, OpOverload
 from .._torch_private.torchscript import fake_outputs, is_graph_value, torchscript_dtype
-from .._torch_private.trees import flatten, replaced
+from .._torch_private.trees import flatten, replace_leaves
 
 # Substituted for sizes that are not fixed; an output size is fixed if it is the same with both.
 _SIZES = (8191, 16381)
@@ -53,7 +53,7 @@ def arguments(declared: Sequence[Argument], inputs: Sequence[Any]) -> tuple[list
     if any(is_graph_value(_number(value)) for value in tensors):
         # Next to a tensor, a constant scalar is a Python number that the tracer wrapped.
         values = [_number(value) if is_graph_value(value) else value for value in values]
-    return written(declared, values)
+    return as_exported(declared, values)
 
 
 def _argument(item: Argument, value: Any) -> Any:
@@ -93,9 +93,9 @@ def spec(value: Any) -> tuple[torch.dtype | None, Sequence[int | None]]:
 
 def emitted_arguments(tree: Any, inputs: Iterable[onnx_ir.Value]) -> Any:
     """Return the arguments for a translation, with ONNX values and dtypes in place of torch's."""
-    given = replaced(tree, inputs, is_graph_value)
+    given = replace_leaves(tree, inputs, is_graph_value)
     dtypes = [_onnx_dtype(leaf) for leaf in flatten(given) if _is_dtype(leaf)]
-    return replaced(given, dtypes, _is_dtype)
+    return replace_leaves(given, dtypes, _is_dtype)
 
 
 def ir_value(name: str, value: Any) -> onnx_ir.Value:
@@ -134,7 +134,7 @@ def returned(target: OpOverload, args: Any, kwargs: Any, traced: Returned | None
     for size in _SIZES:
         metas = [_meta(value.type(), size) for value in given]
         try:
-            runs.append(fake_outputs(target, *replaced((args, kwargs), metas, is_graph_value)))
+            runs.append(fake_outputs(target, *replace_leaves((args, kwargs), metas, is_graph_value)))
         except Exception:  # the substituted sizes may not fit together
             return unknown
     return [

@@ -12,11 +12,11 @@ from onnx_ir.passes.common import InlinePass
 from .._lowering.functions import called_as_nodes
 from .._lowering.op_translation import check_returned
 from .._lowering.opset_check import check_opset
-from .._lowering.translations import refused
+from .._lowering.translations import no_translation_error
 from .._torch_private.exporter import recorded_nodes
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments, spell
 from .._torch_private.torchscript import installed_symbolics, list_type, tensor_type
-from .._torch_private.trees import replaced
+from .._torch_private.trees import replace_leaves
 from ..errors import ExportError
 from .graph_values import Returned, arguments, constant, emitted_arguments, fits, graph_values, ir_value, returned, spec
 from .tracing import OPERATOR, TracedCalls
@@ -54,7 +54,7 @@ class Symbolics:
             self._own = own
             yield
 
-    def put_in_place(self, model: onnx_ir.Model) -> None:
+    def inline_translations(self, model: onnx_ir.Model) -> None:
         """Replace the emitted nodes in the exported model by the nodes of their translations."""
         for function in self._functions:
             for node in function.all_nodes():
@@ -90,10 +90,10 @@ class Symbolics:
 
     def _traced_call(self, g: Any, tensors: Any, number: Any) -> Any:
         call = self._traced.calls[constant(number)]
-        args, kwargs = replaced(call.arguments, tensors.node().inputs())
+        args, kwargs = replace_leaves(call.arguments, tensors.node().inputs())
         values = self._emit(g, call.target, args, kwargs, [(item.dtype, item.shape) for item in call.outputs])
         if values is NotImplemented:
-            raise refused(call.target)
+            raise no_translation_error(call.target)
         return _packed(g, values)
 
     def _emit(self, g: Any, target: OpOverload, args: Any, kwargs: Any, traced: Returned | None) -> Any:

@@ -18,9 +18,9 @@ from torch.jit import is_tracing
 from torch.overrides import TorchFunctionMode
 
 from .._lowering.nodes import symbolic_message
-from .._torch.operators import written
+from .._torch.operators import as_exported
 from .._torch_private.operators import OpOverload, called_overload, qualified_name, schema_arguments, schema_returns
-from .._torch_private.trees import present_leaves, replaced, tensor_leaves
+from .._torch_private.trees import present_leaves, replace_leaves, tensor_leaves
 from ..errors import ExportError
 
 OPERATOR = "pyops_exporters::traced"
@@ -120,13 +120,13 @@ def _arguments(
                 f"{symbolic_message(qualified_name(target), item.name)}; TorchScript traces every size: where this one "
                 "is the same in every run, write int(...) or float(...) around it"
             )
-    positional, keywords = written(declared, [given.get(item.name, item.default) for item in declared])
+    positional, keywords = as_exported(declared, [given.get(item.name, item.default) for item in declared])
     return tuple(positional), keywords
 
 
 def _run(given: list[torch.Tensor], number: int) -> list[torch.Tensor]:
     call = _current.get().calls[number]
-    args, kwargs = replaced(call.arguments, given)
+    args, kwargs = replace_leaves(call.arguments, given)
     call.outputs = present_leaves(call.target(*args, **kwargs))
     return call.outputs
 

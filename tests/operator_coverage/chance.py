@@ -21,10 +21,10 @@ _UNINITIALISED = re.compile(r"aten::(new_)?empty(_\w+)?")
 def chance(sample: SingleCall) -> str:
     """Return ``"random"``, ``"uninitialised"``, or ``""`` for a call whose arguments determine the result.
 
-    A call is random if another seed before every operator that torch tags ``nondeterministic_seeded`` changes the result
-    by more than the tolerances. It is uninitialised if other content of every tensor that ``empty``, ``empty_like``,
-    ``new_empty`` and the like return changes it. A dropout that drops nothing is neither, and neither is an ``empty`` that
-    is filled, or a randomised algorithm that always converges to the same result.
+    A call is random if another seed before every operator that torch tags ``nondeterministic_seeded`` changes the
+    result by more than the tolerances. It is uninitialised if other content of every tensor that ``empty``,
+    ``empty_like``, ``new_empty`` and the like return changes it. A dropout that drops nothing is neither, nor is an
+    ``empty`` that is filled, or a randomised algorithm that always converges to the same result.
     """
     usual = _result(sample, seed=0, content=0)
     if not all(_same(usual, _result(sample, seed, content=0)) for seed in _SEEDS):

@@ -42,7 +42,6 @@ def coverage(
     """Export torch's sample calls, one by one, run them in ONNX Runtime and compare the results with torch's.
 
     The tables include every complete run in the folder.
-
     """
     plan = Plan(mode, dtype, samples, dynamic, ops, database)
     names = fnmatch.filter(Database(database).names(dtype), ops)
