@@ -59,7 +59,7 @@ CHANGELOG
 :hidden:
 
 docs/development
-docs/structure
+docs/architecture
 ```
 """
 

@@ -17,6 +17,7 @@ from pyops._schema.dtypes import DType
 from ._dynamo import capture
 from ._finishing.program import Model
 from ._progress import with_progress
+from ._report import OutputComparison, VerificationReport, compare
 from ._torch.arguments import to_onnx_outputs
 from ._torch.recorded_arguments import input_values
 from ._torch.tensors import as_onnx_array, numpy_dtype
@@ -24,7 +25,6 @@ from ._torch_private.exporter import one_at_a_time
 from ._torch_private.trees import clone_tensors, tensor_leaves
 from ._verification.intermediates import compare_intermediates
 from ._verification.reference import Reference
-from ._verification.report import OutputComparison, VerificationReport, compare
 from .errors import ExportError
 
 

@@ -50,8 +50,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Each name costs only what it imports: declarations work without ONNX Runtime, and pytest loads the plug-in of
-# whatever is installed without NumPy.
+# Imported on first use: declarations must work without ONNX Runtime, and pytest, which loads pyops' plug-in wherever it
+# is installed, must not import NumPy for it.
 _LAZY = {
     "InferenceSession": "._runtime.session",
     "Op": "._ops.op",
@@ -71,7 +71,7 @@ _LAZY = {
 _MODULES = ("errors", "shapes", "testing")
 
 
-# Type checkers, which have the imports above, would take any name for one of the package's.
+# Hidden from type checkers, which would otherwise accept any name; they read the imports above.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

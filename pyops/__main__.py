@@ -1,4 +1,4 @@
-"""The command line: ``python -m pyops``, which is ``pyops`` where the package is installed."""
+"""The entry point of the command line: ``python -m pyops``, or ``pyops`` if the package is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command that the command line names."""
+    """Run the command line."""
     try:
         from ._cli.app import app
     except ModuleNotFoundError as error:
@@ -16,10 +16,10 @@ def main() -> None:
         if package not in ("typer", "rich"):
             raise
         sys.exit(f'error: the command line needs {package}, which is not installed: pip install "onnx-pyops[cli]"')
-    if sys.stderr is not None:  # it may be closed
-        faulthandler.enable()  # kernels may call machine code
+    if sys.stderr is not None:  # None if the stream was closed
+        faulthandler.enable()  # prints a traceback if native code that a kernel calls crashes
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # whose encoding may lack what a model's names have
+        if isinstance(stream, io.TextIOWrapper):  # names in a model may not exist in the encoding of the stream
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="pyops")
 

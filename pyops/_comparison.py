@@ -1,4 +1,4 @@
-"""How far apart two results are, and where they differ first."""
+"""Comparison of arrays within tolerances."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ._schema.dtypes import STRING, DType, describe
 Array = np.ndarray[Any, Any]
 
 Tolerances = Mapping[DType, tuple[float, float]]
-"""Relative and absolute tolerance by dtype."""
+"""The relative and the absolute tolerance of each dtype."""
 
-# Those of torch.testing.assert_close; other dtypes must be equal.
+# As in torch.testing.assert_close; arrays of other dtypes must be equal.
 TOLERANCES: Tolerances = {
     np.dtype(np.float16): (1e-3, 1e-5),
     np.dtype(ml_dtypes.bfloat16): (1.6e-2, 1e-5),
@@ -27,14 +27,14 @@ TOLERANCES: Tolerances = {
 
 
 def differences(expected: Array, actual: Array) -> Array:
-    """Absolute differences of two arrays of one dtype and shape, in float64.
+    """Return the absolute differences, in float64, of two arrays of the same dtype and shape.
 
-    They are 0 where both are the same infinity or both are NaN, and infinite between different strings.
+    They are 0 between equal infinities and between NaNs, and infinite between different strings.
     """
     if expected.dtype == STRING:
         return np.where(np.asarray(expected == actual, bool), 0.0, np.inf)
     if expected.dtype.kind in "iu":
-        # Modulo 2**64 the difference of the larger and the smaller is exact.
+        # Subtraction in uint64 wraps around, so that the result is exact for signed integers too.
         larger, smaller = np.maximum(expected, actual), np.minimum(expected, actual)
         return (larger.astype(np.uint64) - smaller.astype(np.uint64)).astype(np.float64)
     precise = np.complex128 if expected.dtype.kind == "c" else np.float64
@@ -44,7 +44,7 @@ def differences(expected: Array, actual: Array) -> Array:
 
 
 def magnitudes(array: Array) -> Array:
-    """Absolute values in float64, to which relative differences are relative; 0 for strings."""
+    """Return the absolute values in float64, which scale the relative tolerance; 0 for strings."""
     if array.dtype == STRING:
         return np.zeros(array.shape)
     absolute = np.abs(array if array.dtype.kind == "c" else array.astype(np.float64))
@@ -52,7 +52,7 @@ def magnitudes(array: Array) -> Array:
 
 
 def within(difference: Array, magnitude: Array, rtol: float, atol: float) -> Array:
-    """Which elements are within ``atol + rtol * magnitude``."""
+    """Return a mask of the finite differences that are at most ``atol + rtol * magnitude``."""
     return np.asarray((difference == 0) | ((difference <= atol + rtol * magnitude) & (difference < np.inf)))
 
 
@@ -63,15 +63,15 @@ def first_difference(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> str | None:
-    """Where two sequences of arrays differ first, in a sentence; None where they do not.
+    """Return a message about the first array that differs from the expected one, or None if all are equal.
 
     Parameters
     ----------
     names : sequence of str, optional
-        What messages call the arrays.
+        The names of the arrays in messages.
     rtol, atol : float, optional
-        Allowed is ``atol + rtol * abs(expected)``; unless given, as in ``torch.testing.assert_close`` for
-        floating-point numbers, and 0 for all others. NaN equals NaN.
+        Elements are equal within ``atol + rtol * abs(expected)``. The defaults are those of
+        ``torch.testing.assert_close`` for floating-point numbers, and 0 for other dtypes. NaN equals NaN.
     """
     if len(actual) != len(expected):
         return f"there are {len(actual)} outputs; expected {len(expected)}"

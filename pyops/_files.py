@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pathlib import Path
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Where to write what `path` becomes at the end, with the files beside it; else what was there before stays.
+    """Yield a temporary path whose file replaces `path` at the end of the block.
 
-    What is no file, such as ``/dev/stdout`` or a link, is written to itself.
+    Files created beside it (external data) are moved beside `path` as well. If the block raises, nothing is
+    replaced. A link, or a target that is not a regular file (``/dev/stdout``), is yielded itself and written directly.
 
     Raises
     ------
     OSError
-        It cannot be written; names `path`.
+        The file cannot be written; the error names `path`.
     """
     target = Path(path)
     try:
@@ -30,7 +31,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=".pyops-", dir=target.parent) as folder:
             part = Path(folder, target.name)
             yield part
-            # What the file refers to goes first.
+            # The file itself comes last (False sorts before True), so that it never refers to missing files.
             for made in sorted(Path(folder).iterdir(), key=part.__eq__):
                 made.replace(target.with_name(made.name))
     except OSError as error:
@@ -39,12 +40,12 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file, in UTF-8 whatever the locale, whole or not at all.
+    """Write a text file in UTF-8, atomically.
 
     Raises
     ------
     OSError
-        It cannot be written; names `path`.
+        The file cannot be written; the error names `path`.
     """
     with whole_file(path) as part:
         part.write_text(text, encoding="utf-8")

@@ -1,7 +1,7 @@
-"""The pytest plug-in: sessions, tables of samples, isolation, and the checks of every declared op.
+"""The pytest plug-in: a session fixture, ids of samples, isolation, and checks of every declared op.
 
-pytest loads it in every environment where pyops is installed, before coverage starts and for people who
-never heard of it: it imports nothing of pyops that they do not.
+pytest loads it wherever pyops is installed, before coverage starts and in projects that do not use pyops, so that it
+must not import the rest of pyops up front.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pyops-check",
         action="store_true",
         help="also run pyops.testing.check on every op that is declared once tests are collected: on the samples that "
-        "tests are parametrized with, or else on inputs that are made up",
+        "tests are parametrized with, or else on generated inputs",
     )
 
 
 @pytest.fixture(autouse=True)
 def pyops_isolation() -> Iterator[None]:
-    """Undo the declarations that a test makes; those of modules and of fixtures of a wider scope stay."""
+    """Undo the declarations that a test makes, but not those of modules and of fixtures of a wider scope."""
     with isolated_declarations():
         yield
 
 
 @pytest.fixture
 def pyops_session() -> Callable[..., InferenceSession]:
-    """Make a `pyops.InferenceSession` of a model, or of a `pyops.testing.Sample`.
+    """Return a function that creates a `pyops.InferenceSession` from a model or a `pyops.testing.Sample`.
 
-    Further arguments are those of `pyops.InferenceSession`. Without session options, the session has
-    one thread, so that a test's failure comes back when it is run again.
+    Its other arguments are those of `pyops.InferenceSession`. Without session options, the session has
+    one thread, so that failures are reproducible.
     """
 
     def make(source: Any, sess_options: Any = None, **arguments: Any) -> InferenceSession:
@@ -63,13 +63,13 @@ def pyops_session() -> Callable[..., InferenceSession]:
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
-    """Call a sample by its own name."""
+    """Return the id of a sample, so that tests are named for it."""
     testing = sys.modules.get("pyops.testing")
     return val.id if testing and isinstance(val, testing.Sample) else None
 
 
 def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, right: object) -> list[str] | None:
-    """Say where outputs differ first."""
+    """Explain a failed comparison with expected outputs by the first difference."""
     testing = sys.modules.get("pyops.testing")
     if op != "==" or not testing:
         return None
@@ -81,7 +81,10 @@ def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, righ
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the checks that ``--pyops-check`` asks for; first, so that ``-k`` chooses among them too."""
+    """Add the checks that ``--pyops-check`` requests.
+
+    Runs before other plug-ins, so that ``-k`` selects among the checks too.
+    """
     if not config.getoption("--pyops-check"):
         return
     from ._display.op_table import list_ops
@@ -102,21 +105,21 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 class _Checks(pytest.Collector):
-    """Where the checks stand among the tests; they are not collected from a file."""
+    """The parent of the checks, which are not collected from a file."""
 
     def collect(self) -> list[pytest.Item]:
         return []
 
 
 class _Check(pytest.Item):
-    """All checks of an op on one sample."""
+    """A test item: all checks of an op on one sample."""
 
     def __init__(self, *, call: Any, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._call = call
 
     def runtest(self) -> None:
-        """Run the checks; an op whose inputs cannot be made up is skipped."""
+        """Run the checks, or skip them if no inputs can be generated for the op."""
         from ._ops.op import Op
         from .errors import InputError
         from .testing import check
@@ -131,12 +134,12 @@ class _Check(pytest.Item):
         check(sample)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The report in place of a traceback through pyops."""
+        """Return the report of the checks instead of a traceback through pyops."""
         report = getattr(excinfo.value, "report", None)
         return f"{excinfo.value}\n\n{report}" if report else super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where the op is declared."""
+        """Return where the op is declared."""
         op = getattr(self._call, "op", self._call)
         path, _, line = op.location.rpartition(":")
         return (Path(path), int(line) - 1, self.name) if path else (self.session.path, None, self.name)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 TESTED = {"onnxruntime": ("1.28", "1.32"), "torch": ("2.13", "2.15")}
-"""By package, the first and the last."""
+"""Package name to the first and the last tested release."""
 
 
 def is_tested(package: str, version: str) -> bool:
-    """Return whether a version of a package lies between the releases that are tested."""
+    """Return whether a version of a package is in the range of tested releases."""
     first, last = map(_release, TESTED[package])
     return first <= _release(version) <= last
 
 
 def tested(package: str) -> str:
-    """Return the releases of a package that are tested, as messages name them."""
+    """Return the range of tested releases of a package, for messages: ``torch 2.13 to 2.15``."""
     return f"{package} {' to '.join(TESTED[package])}"
 
 

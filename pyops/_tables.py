@@ -1,4 +1,4 @@
-"""Lines and tables, for a terminal and for a notebook."""
+"""Rendering of lines and tables, as text for terminals and as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ Table = Sequence[Sequence[str]]
 """Rows of cells; the first one is the header."""
 
 Part = str | Table
-"""A line of text, or a table; one without rows is not shown."""
+"""A line of text, or a table, which is left out if it has no rows."""
 
 
 class Shown(ABC):
-    """What is lines and tables: text in a terminal, and HTML in a notebook."""
+    """Base of objects that are displayed as lines and tables: text in terminals, HTML in notebooks."""
 
     @abstractmethod
     def parts(self) -> list[Part]:
-        """Its lines and tables, from top to bottom."""
+        """Return the lines and tables to display, from top to bottom."""
 
     def __str__(self) -> str:
-        parts = filled(self.parts())
+        parts = without_empty_tables(self.parts())
         return "\n".join(printable(part) if isinstance(part, str) else text_table(part) for part in parts)
 
     __repr__ = __str__
@@ -30,18 +30,21 @@ class Shown(ABC):
         return html_parts(self.parts())
 
 
-def filled(parts: Iterable[Part]) -> list[Part]:
-    """Lines and tables without those tables that are a header alone."""
+def without_empty_tables(parts: Iterable[Part]) -> list[Part]:
+    """Return the parts without tables that have only a header."""
     return [part for part in parts if isinstance(part, str) or len(part) > 1]
 
 
 def printable(text: str) -> str:
-    """A text whose control characters are spelled: names in a model must not command the terminal."""
+    """Return the text with control characters escaped.
+
+    Names in a model could otherwise send escape sequences to the terminal.
+    """
     return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
 
 
 def text_table(rows: Table) -> str:
-    """A table in aligned columns."""
+    """Return a table as text with aligned columns."""
     rows = [list(map(printable, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
@@ -49,17 +52,19 @@ def text_table(rows: Table) -> str:
 
 
 def html_parts(parts: Iterable[Part]) -> str:
-    """Lines and tables as HTML, escaped; empty lines are left out."""
-    return "".join(html_paragraphs([part]) if isinstance(part, str) else html_table(part) for part in filled(parts))
+    """Return lines and tables as escaped HTML, without empty lines and empty tables."""
+    return "".join(
+        html_paragraphs([part]) if isinstance(part, str) else html_table(part) for part in without_empty_tables(parts)
+    )
 
 
 def html_paragraphs(lines: Iterable[str]) -> str:
-    """Lines of text as HTML paragraphs, escaped."""
+    """Return lines of text as escaped HTML paragraphs, without empty lines."""
     return "".join(f"<p>{html.escape(line)}</p>" for line in lines if line)
 
 
 def html_table(rows: Table) -> str:
-    """A table as HTML, escaped."""
+    """Return a table as escaped HTML."""
     header, *body = ([html.escape(cell) for cell in row] for row in rows)
     head = "".join(f"<th>{cell}</th>" for cell in header)
     lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)

@@ -1,4 +1,4 @@
-"""What can go wrong, in the user's words.
+"""Errors and warnings that pyops raises.
 
 Examples
 --------
@@ -16,18 +16,18 @@ InputError: errors::Root: input 'x' is int64; declared is float32
 
 
 class PyopsError(Exception):
-    """Base of every error that pyops raises on its own behalf.
+    """Base class of the errors that pyops raises.
 
-    An exception raised inside a kernel is never wrapped: it reaches the caller as itself.
+    Exceptions raised in a kernel are never wrapped: they reach the caller unchanged.
     """
 
 
 class DeclarationError(PyopsError, TypeError):
-    """A declaration that cannot become an ONNX operator; raised when it is declared."""
+    """A declaration, kernel or registration is invalid; raised when it is declared."""
 
 
 class InputError(PyopsError, TypeError):
-    """Arguments of a call that do not match the op's declaration."""
+    """The arguments of a call do not match the op's declaration."""
 
 
 class OutputError(PyopsError, TypeError):
@@ -35,15 +35,15 @@ class OutputError(PyopsError, TypeError):
 
 
 class ShapeInferenceError(PyopsError, ValueError):
-    """A shape function cannot say, or says something other than specs."""
+    """Shape inference failed: there is no shape function, or it returned something other than declared."""
 
 
 class UnknownSizeError(ShapeInferenceError):
-    """A shape function needs the size of a dimension that is known at run time only."""
+    """A shape function used the size of a dimension that is known only at run time."""
 
 
 class ModelError(PyopsError, ValueError):
-    """A model and the declared ops disagree, or ONNX Runtime refuses the model."""
+    """A model does not match the declared ops, or ONNX Runtime rejects it."""
 
 
 class CompileError(PyopsError, RuntimeError):
@@ -51,39 +51,39 @@ class CompileError(PyopsError, RuntimeError):
 
 
 class EngineError(PyopsError, RuntimeError):
-    """ONNX Runtime cannot host Python kernels here; the message says why."""
+    """ONNX Runtime cannot run Python kernels in this environment; the message says why."""
 
 
 class MissingDependencyError(PyopsError, ImportError):
-    """An optional dependency is needed and not installed; the message names the extra."""
+    """A required optional dependency is not installed; the message names the extra."""
 
 
 class DeviceError(PyopsError, RuntimeError):
-    """A GPU is needed and there is none, or it cannot do what it is asked to; the message says which."""
+    """There is no usable GPU, or it cannot do what was requested; the message says which."""
 
 
 class PluginError(PyopsError, ImportError):
-    """An installed plug-in that is needed is broken; the message names its package."""
+    """A required plug-in is broken; the message names its package."""
 
 
 class RedeclarationWarning(UserWarning):
-    """A function takes the place of another one as an op; the message says where each of them stands.
+    """A function replaces another one as the implementation of an op; the message says where both are defined.
 
-    Said where they are of different modules or have different qualified names: a function that was edited is
-    the same one, and so is one in a module that is imported again.
+    Issued only if their modules or qualified names differ: editing a function, or importing its module again,
+    does not warn.
     """
 
 
 class BorrowedArrayWarning(UserWarning):
-    """A kernel kept an array that is valid during its call only."""
+    """A kernel kept an array that is valid only during the call."""
 
 
 class DeviceCopyWarning(UserWarning):
-    """An op runs on another device than its session, between copies; the message says which and how to avoid it."""
+    """An op runs on another device than its session, which requires copies; the message says how to avoid them."""
 
 
 class PluginWarning(UserWarning):
-    """An installed plug-in is broken, and it is not known whether it is needed."""
+    """An installed plug-in is broken, and may or may not be required."""
 
 
 class CompileWarning(UserWarning):

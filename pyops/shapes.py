@@ -1,7 +1,7 @@
-"""Shape functions: specs in, specs out.
+"""Tensor specs and dimensions, for shape functions.
 
-One function serves torch's fake tensors, ONNX shape inference and ONNX Runtime's. It sees each
-input as a `TensorSpec`, whose dimensions are ints where they are known, and symbols where they are not.
+A shape function takes a `TensorSpec` for each input and returns one for each output. Dimensions are ints if they are
+known, and symbols otherwise. The same function serves torch's fake tensors, ONNX shape inference and ONNX Runtime.
 
 Examples
 --------

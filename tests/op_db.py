@@ -41,7 +41,7 @@ def expected_failures(sample: Sample) -> dict[str, str]:
     lacking += [item.name for item in signature.outputs if item.variadic]
     foreign = [x.dtype.name for x in sample.inputs if x is not None and _is_foreign(x.dtype)]
     if lacking or foreign:
-        reason = f"onnxruntime-extensions cannot carry {', '.join(lacking + foreign)}"
+        reason = f"onnxruntime-extensions does not support {', '.join(lacking + foreign)}"
         return {"extensions": reason, "extensions-plain": reason}
     kinds = {attribute.kind for attribute in signature.attributes}
     if not kinds <= {AttributeKind.INT, AttributeKind.STRING}:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pyops import Op, onnx_op
-from pyops.errors import InputError
+from pyops.errors import InputError, RedeclarationWarning
 from pyops.testing import CHECKS, CheckError, CheckReport, Sample, check
 from tests import op_db
 from tests.halving import F32, WITHOUT_TORCH, X, declare_halve, halve
@@ -144,9 +144,11 @@ def test_what_can_check_nothing_is_refused(op):
 
 
 def test_an_op_that_is_not_declared_any_more_is_refused(op):
-    @onnx_op("checked::Halve")
-    def other(x: F32) -> F32:
-        return x
+    with pytest.warns(RedeclarationWarning):
+
+        @onnx_op("checked::Halve")
+        def other(x: F32) -> F32:
+            return x
 
     with pytest.raises(
         InputError, match=r"checked::Halve.* is not what is declared now, at .*test_check\.py:\d+; pass"

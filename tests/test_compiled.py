@@ -296,7 +296,7 @@ def test_a_session_of_other_options_runs_it_too() -> None:
         ({"compile": "always"}, 'compile=\'always\' is unknown; it is True, "try" or "debug"'),
         ({"parallel": "()->()"}, "parallel and fastmath are for compiled kernels; add compile=True"),
         ({"compile": True, "parallel": "rows"}, 'write them as NumPy does for generalized ufuncs: "(),()->()"'),
-        ({"compile": True, "parallel": "(),()->()"}, "has 2 inputs, 1 are declared: x"),
+        ({"compile": True, "parallel": "(),()->()"}, "has 2 inputs, but 1 are declared: x"),
         ({"compile": True, "fastmath": {"fast"}}, "fastmath has 'fast'; LLVM's flags are"),
         ({"compile": True, "fastmath": [["nnan"]]}, "fastmath has ['nnan']; LLVM's flags are"),
         ({"compile": True, "fastmath": "nnan"}, "fastmath is 'nnan'; write True or a set of LLVM's flags"),

@@ -150,10 +150,10 @@ def test_try_runs_the_plain_kernel_and_says_why_once() -> None:
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ("x > 0", r"returns array\(bool, 1d, C\), declared is float32; return result.astype\(np.float32\)"),
-        ("x.size", r"returns int64, declared is float32; return np.float32\(result\)"),
-        ("None", "returns none, declared is float32; return an array"),
-        ("(x, x)", "declared is float32; return an array"),
+        ("x > 0", r"returns array\(bool, 1d, C\), but float32 is declared; return result.astype\(np.float32\)"),
+        ("x.size", r"returns int64, but float32 is declared; return np.float32\(result\)"),
+        ("None", "returns none, but float32 is declared; return an array"),
+        ("(x, x)", "but float32 is declared; return an array"),
     ],
 )
 def test_a_result_of_another_type_is_a_compile_error(result: str, message: str) -> None:
@@ -166,11 +166,11 @@ def test_a_result_of_another_type_is_a_compile_error(result: str, message: str) 
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ("[x, x]", r"returns list\(.*declared is a tuple; return one of a fixed length"),
-        ("x", r"returns .*array\(float32, 1d, C\).*, declared is a tuple; return one of a fixed length"),
-        ("(x, x, x)", "the kernel returns 3 arrays, 2 are declared"),
-        ("(x,)", "the kernel returns 1 arrays, 2 are declared"),
-        ("(x, x > 0)", r"returns array\(bool, 1d, C\), declared is float32"),
+        ("[x, x]", r"returns list\(.*but a tuple is declared; return one of a fixed length"),
+        ("x", r"returns .*array\(float32, 1d, C\).*, but a tuple is declared; return one of a fixed length"),
+        ("(x, x, x)", "the kernel returns 3 arrays, but 2 are declared"),
+        ("(x,)", "the kernel returns 1 arrays, but 2 are declared"),
+        ("(x, x > 0)", r"returns array\(bool, 1d, C\), but float32 is declared"),
     ],
 )
 def test_a_tuple_of_another_form_is_a_compile_error(result: str, message: str) -> None:
@@ -185,7 +185,7 @@ def test_a_variadic_output_is_a_tuple() -> None:
     def no_tuple(x: F32) -> tuple[F32, ...]:
         return x  # type: ignore[return-value] # which is the mistake
 
-    with pytest.raises(CompileError, match="declared is a tuple"):
+    with pytest.raises(CompileError, match="but a tuple is declared"):
         no_tuple(X)
 
 
@@ -238,7 +238,7 @@ def test_declarations_that_cannot_be_compiled() -> None:
     def alike(x: F32, *others: F32) -> F32:
         return x
 
-    with pytest.raises(DeclarationError, match="parallel is for a fixed number of inputs; leave it out"):
+    with pytest.raises(DeclarationError, match="parallel requires a fixed number of inputs; leave it out"):
         onnx_op("compiled::Alike", compile=True, parallel="(),()->()")(alike)
 
 

@@ -24,8 +24,8 @@ class Split(NamedTuple, Generic[T]):
     places: NDArray[np.int64]
 
 
-def declare(function: Callable[..., Any]) -> Signature:
-    return onnx_op("tests::Declared")(function).signature
+def declare(function: Callable[..., Any], name: str = "Declared") -> Signature:
+    return onnx_op(f"tests::{name}")(function).signature
 
 
 def input_of(hint: Any) -> Any:
@@ -157,7 +157,7 @@ def test_a_named_tuple_takes_the_type_it_is_given():
         raise NotImplementedError
 
     assert declare(over_a_variable).outputs[0].type.name == "U"
-    assert declare(over_a_class).outputs[0].type.name == "tensor(float)"
+    assert declare(over_a_class, "OverAClass").outputs[0].type.name == "tensor(float)"
 
 
 def test_names_local_to_the_declaring_function_resolve():

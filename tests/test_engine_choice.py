@@ -10,7 +10,7 @@ from tests.scripts import PREAMBLE, run_plain_script, run_script
 
 pytest.importorskip("onnxruntime_extensions")
 
-# Other modules of the tests declare ops that onnxruntime-extensions cannot carry.
+# Other modules of the tests declare ops that onnxruntime-extensions does not support.
 pytestmark = pytest.mark.filterwarnings("ignore:left out")
 
 

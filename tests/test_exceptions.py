@@ -105,16 +105,16 @@ def test_the_last_frame_is_the_kernel_s_line_and_none_of_pyops_inner_ones_lead_t
 
 
 def test_the_note_names_node_domain_and_inputs() -> None:
-    @onnx_op("tests::Mixed")
+    @onnx_op("tests::TwoTypes")
     def mixed(x: F32, y: NDArray[np.int64] | None = None, *rest: NDArray[np.str_]) -> F32:
         raise ValueError("no")
 
-    node = helper.make_node("Mixed", ["x", "", "s"], ["y"], domain="tests", name="the_node")
+    node = helper.make_node("TwoTypes", ["x", "", "s"], ["y"], domain="tests", name="the_node")
     inputs = [("x", np.float32, None), ("s", np.object_, None)]
     model = make_model([node], inputs, [("y", np.float32, None)], {"tests": 1})
     feed = {"x": np.zeros((2, 3), np.float32), "s": np.array("text", object).reshape(())}
     error = raised_by(pyops.InferenceSession(model), feed)
-    assert error.__notes__ == ["in node 'the_node' (tests::Mixed), inputs x: float32[2, 3], y: None, rest: string[]"]
+    assert error.__notes__ == ["in node 'the_node' (tests::TwoTypes), inputs x: float32[2, 3], y: None, rest: string[]"]
 
 
 def test_an_exception_raised_again_and_again_has_its_note_once(session: pyops.InferenceSession) -> None:

@@ -15,7 +15,7 @@ from tests.models import chain, make_model
 
 pytest.importorskip("onnxruntime_extensions")
 
-# Other modules of the tests declare ops that onnxruntime-extensions cannot carry.
+# Other modules of the tests declare ops that onnxruntime-extensions does not support.
 pytestmark = pytest.mark.filterwarnings("ignore:left out")
 
 F32, Str = NDArray[np.float32], NDArray[np.str_]
@@ -57,10 +57,10 @@ def test_what_it_cannot_carry_is_one_line_per_op_that_names_the_native_engine():
         session(model)
     assert str(caught.value).splitlines() == [
         "the extensions engine cannot host the model's ops:",
-        "  - ext::Optional: onnxruntime-extensions cannot carry its optional input 'y'; the native engine can",
-        "  - ext::Half: onnxruntime-extensions cannot carry its type float16; the native engine can",
-        "  - ext::Variadic: onnxruntime-extensions cannot carry its variadic input 'xs'; the native engine can",
-        "  - ext::Many: onnxruntime-extensions cannot carry its variadic output 'outputs'; the native engine can",
+        "  - ext::Optional: onnxruntime-extensions does not support its optional input 'y'; the native engine does",
+        "  - ext::Half: onnxruntime-extensions does not support its type float16; the native engine does",
+        "  - ext::Variadic: onnxruntime-extensions does not support its variadic input 'xs'; the native engine does",
+        "  - ext::Many: onnxruntime-extensions does not support its variadic output 'outputs'; the native engine does",
     ]
     pyops.InferenceSession(model, engine="native").run(None, {"x": x})
 
@@ -82,9 +82,10 @@ def test_so_are_more_outputs_and_choices_of_types_than_it_has_room_for():
     with pytest.raises(EngineError) as caught:
         session(model)
     assert str(caught.value).splitlines()[1:] == [
-        "  - ext::Outputs: onnxruntime-extensions cannot carry its 257 outputs (256 at most); the native engine can",
-        "  - ext::Choices: onnxruntime-extensions cannot carry its type parameters, of which there are more than 256 "
-        "choices; the native engine can",
+        "  - ext::Outputs: onnxruntime-extensions does not support its 257 outputs (256 at most); the native engine "
+        "does",
+        "  - ext::Choices: onnxruntime-extensions does not support its type parameters, of which there are more than "
+        "256 choices; the native engine does",
     ]
 
 
@@ -94,7 +95,7 @@ def test_of_an_op_of_several_types_it_carries_those_it_can():
         return x
 
     assert session(chain("ext::Same")).run(None, {"x": x})[0].tolist() == x.tolist()
-    with pytest.raises(ModelError, match="onnxruntime-extensions cannot carry float16"):
+    with pytest.raises(ModelError, match="onnxruntime-extensions does not support float16"):
         session(chain("ext::Same", dtype=np.float16))
     with pytest.raises(ModelError, match=r"input 'x' is float64; declared is Half \(one of float16, float32\)"):
         session(chain("ext::Same", dtype=np.float64))

@@ -18,7 +18,7 @@ from tests.scripts import PREAMBLE, run_plain_script
 
 pytest.importorskip("onnxruntime_extensions")
 
-# Other modules of the tests declare ops that onnxruntime-extensions cannot carry.
+# Other modules of the tests declare ops that onnxruntime-extensions does not support.
 pytestmark = pytest.mark.filterwarnings("ignore:left out")
 
 F32, I64, Str = NDArray[np.float32], NDArray[np.int64], NDArray[np.str_]

@@ -140,7 +140,7 @@ def test_a_storm_of_interrupts_leaves_runs_right_or_interrupted(session: str, no
 def test_a_storm_of_signals_while_sessions_are_created_leaves_them_right_or_interrupted(
     session: str, number: str, engine_of_scripts: str
 ) -> None:
-    # ONNX Runtime asks most about a variadic input, which onnxruntime-extensions cannot carry.
+    # ONNX Runtime asks most about a variadic input, which onnxruntime-extensions does not support.
     rest, more = (", *rest: F32", ", may_inplace={'output': 'x'}") if engine_of_scripts == "native" else ("", "")
     script = f"""
         @onnx_op("hazards::Op"{more})

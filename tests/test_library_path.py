@@ -11,7 +11,7 @@ from tests.plain_sessions import session
 
 pytest.importorskip("onnxruntime_extensions")
 
-# Other modules of the tests declare ops that onnxruntime-extensions cannot carry.
+# Other modules of the tests declare ops that onnxruntime-extensions does not support.
 pytestmark = pytest.mark.filterwarnings("ignore:left out")
 
 F32 = NDArray[np.float32]
@@ -48,7 +48,8 @@ warnings.simplefilter("ignore")
 try:
     plain(square)
 except Exception as error:
-    print("grow::Op0: onnxruntime-extensions cannot carry its optional input 'y'; the native engine can" in str(error))
+    reason = "onnxruntime-extensions does not support its optional input 'y'; the native engine does"
+    print(f"grow::Op0: {reason}" in str(error))
 attempt(sessions[0].run, None, {"x": x + 1})
 declare(0, second=True)
 attempt(plain(square).run, None, {"x": x})
@@ -111,8 +112,8 @@ attempt(pyops.InferenceSession(chain("half::Theirs", "half::Ours")).run, None, {
 """
     expected = """
 left out:
-  - half::Ours: onnxruntime-extensions cannot carry its domain 'half', which has functions declared with \
-onnxruntime-extensions' own onnx_op (declare those with pyops.onnx_op too); the native engine can
+  - half::Ours: onnxruntime-extensions does not support its domain 'half', which has functions declared with \
+onnxruntime-extensions' own onnx_op (declare those with pyops.onnx_op too); the native engine does
 [[0.0, 2.0, 4.0]]
 [[0.0, 2.0, 4.0]]
 [[1.0, 3.0, 5.0]]
@@ -143,12 +144,12 @@ print(caught == [])
 """
     expected = """
 left out:
-  - left::Out: onnxruntime-extensions cannot carry its optional input 'y', float attribute 'rate', \
-ints attribute 'table'; the native engine can
-  - left::Add: onnxruntime-extensions cannot carry its name 'Add', which ONNX Runtime's optimizers take for ONNX's \
-operator; the native engine can
-  - com.microsoft.extensions::Op: onnxruntime-extensions cannot carry its domain 'com.microsoft.extensions', which is \
-another library's; the native engine can
+  - left::Out: onnxruntime-extensions does not support its optional input 'y', float attribute 'rate', \
+ints attribute 'table'; the native engine does
+  - left::Add: onnxruntime-extensions does not support its name 'Add', which ONNX Runtime's optimizers take for ONNX's \
+operator; the native engine does
+  - com.microsoft.extensions::Op: onnxruntime-extensions does not support its domain 'com.microsoft.extensions', which \
+is another library's; the native engine does
 
 True
 """

@@ -16,7 +16,7 @@ from tests.plain_sessions import session
 
 pytest.importorskip("onnxruntime_extensions")
 
-# Other modules of the tests declare ops that onnxruntime-extensions cannot carry.
+# Other modules of the tests declare ops that onnxruntime-extensions does not support.
 pytestmark = pytest.mark.filterwarnings("ignore:left out")
 
 F32 = NDArray[np.float32]

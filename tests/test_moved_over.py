@@ -18,7 +18,7 @@ pytest.importorskip("onnxruntime_extensions")
 
 from pyops import PyCustomOpDef, get_library_path, onnx_op  # isort: skip
 
-# Other modules of the tests declare ops that onnxruntime-extensions cannot carry.
+# Other modules of the tests declare ops that onnxruntime-extensions does not support.
 pytestmark = pytest.mark.filterwarnings("ignore:left out")
 
 FLOAT, DOUBLE, INT32, INT64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64

@@ -57,5 +57,5 @@ def test_onnxruntime_extensions_has_none_of_them() -> None:
         [("y", dtype, None)],
         {"packed": 1},
     )
-    with pytest.raises(errors.EngineError, match=r"packed::Same: .* its type int4; the native engine can"):
+    with pytest.raises(errors.EngineError, match=r"packed::Same: .* its type int4; the native engine does"):
         make_session(model, "extensions")

@@ -85,7 +85,7 @@ def test_a_session_can_be_profiled_again_and_not_twice_at_once() -> None:
     for _ in range(2):
         with pyops.profile(made) as profile:
             made.run(None, {"x": X})
-            with pytest.raises(PyopsError, match="is being profiled already"), pyops.profile(made):
+            with pytest.raises(PyopsError, match="is already being profiled"), pyops.profile(made):
                 pass
         assert [node.calls for node in profile.nodes] == [1]
 

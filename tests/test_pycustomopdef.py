@@ -17,11 +17,11 @@ FLOAT, INT64, STRING = PyCustomOpDef.dt_float, PyCustomOpDef.dt_int64, PyCustomO
 
 
 def test_the_documented_declaration_works_unchanged():
-    @onnx_op(op_type="test.customop::CustomOpTwo", inputs=[PyCustomOpDef.dt_float], outputs=[PyCustomOpDef.dt_float])
+    @onnx_op(op_type="test.moved::CustomOpTwo", inputs=[PyCustomOpDef.dt_float], outputs=[PyCustomOpDef.dt_float])
     def custom_op_two(x):
         return np.round(x)
 
-    assert str(custom_op_two.signature) == "test.customop::CustomOpTwo(x: float32) -> float32"
+    assert str(custom_op_two.signature) == "test.moved::CustomOpTwo(x: float32) -> float32"
     assert custom_op_two(ONE * np.float32(1.4)).tolist() == [1, 1]
 
 

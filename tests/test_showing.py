@@ -177,7 +177,7 @@ def test_without_netron_the_extra_is_named(model: onnx.ModelProto, monkeypatch: 
 
 def test_what_is_no_model_is_said(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"\xff\xff")
-    with pytest.raises(ModelError, match=r"model\.onnx' is no ONNX model"):
+    with pytest.raises(ModelError, match=r"model\.onnx' is not an ONNX model"):
         pyops.show_model(tmp_path / "model.onnx")
     with pytest.raises(FileNotFoundError, match="there is no model file"):
         pyops.show_model(tmp_path / "none.onnx")

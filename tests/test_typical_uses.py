@@ -339,7 +339,7 @@ def test_sessions_of_others() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
-        )  # of the ops here that onnxruntime-extensions cannot carry, where it is the first
+        )  # of the ops here that onnxruntime-extensions does not support, where it is the first
         assert_type(pyops.get_library_path(), str)
 
 

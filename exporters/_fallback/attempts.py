@@ -25,7 +25,7 @@ from .._library import library
 from .._lowering.explanations import causes
 from .._lowering.translations import NoTranslationError, raised_by_translation, registered
 from .._torch.operators import is_native
-from .._torch_private.exporter import shapes_of_axes
+from .._torch_private.exporter import record_capture_strategy, shapes_of_axes
 from .._torch_private.operators import OpOverload, qualified_name
 from ..errors import ExportError
 from . import checking, opaque, rewriting
@@ -143,7 +143,7 @@ class Attempts:
             else:
                 rename_views(program.model)
                 program.fallbacks = fallbacks(recorded, left_to_torch)
-                program._capture_strategy = graph.graph_module.meta[STRATEGY]
+                record_capture_strategy(program, graph.graph_module.meta[STRATEGY])
                 return program
 
     def check(self, *, rewritten: bool) -> bool:

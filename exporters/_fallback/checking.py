@@ -20,12 +20,12 @@ from .. import _dynamo
 from .._finishing.fallbacks import Finding
 from .._lowering.explanations import causes
 from .._progress import with_progress_if_installed
+from .._report import OutputComparison, compare
 from .._torch.arguments import to_onnx_outputs
 from .._torch.single_call import SingleCall, Tensors
 from .._torch.tensors import as_onnx_array
 from .._torch_private.operators import OpOverload, qualified_name
 from .._torch_private.trees import flatten, replace_leaves
-from .._verification.report import OutputComparison, compare
 from . import rule
 from .named_calls import mark_of, target_of
 

@@ -107,7 +107,7 @@ class _NamespaceProvider:
         kernel.__doc__ = "\n".join(map(spell, targets.values()))
         return Op(signature, kernel)
 
-    def refusal(self, name: str) -> str:
+    def describe_missing(self, name: str) -> str:
         reasons = dict.fromkeys(why for _, why in self._overloads(name))
         return "; ".join(reasons) or f"torch {torch.__version__} has no operator {self.namespace}::{name}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from .._verification.report import OutputComparison
+from .._report import OutputComparison
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from . import (  # noqa: F401
     sorting,
     statistics,
 )
-from .table import Pairs, Row, onnx_ops, rows
+from .table import Pairs, Row, rows
 
 
 @functools.cache
@@ -95,7 +95,7 @@ def _stand_in(argument: Any) -> Any:
     value = argument.meta["val"]
     if not isinstance(value, torch.Tensor):
         number = _value(torch.int64)
-        return number if _depends_on_data(argument) else onnx_ops.Size(number)
+        return number if _depends_on_data(argument) else onnx_ir.Node("", "Size", [number]).outputs[0]
     sizes = [size if isinstance(size, int) else str(size) for size in value.shape]
     return Pairs(_value(value.dtype.to_real(), *sizes, 2)) if value.is_complex() else _value(value.dtype, *sizes)
 

@@ -296,3 +296,8 @@ def _recorder(opset_version: int) -> Any:
     from torch.onnx._internal.exporter import _building
 
     return _building.OpRecorder(Opset("", opset_version), {})  # type: ignore[abstract] # as torch makes it
+
+
+def record_capture_strategy(program: torch.onnx.ONNXProgram, strategy: str | None) -> None:
+    """Record in a program how ``torch.export`` captured its model, which ``torch.onnx.testing`` reads."""
+    program._capture_strategy = strategy

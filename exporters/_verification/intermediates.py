@@ -10,10 +10,10 @@ import torch
 
 from pyops._comparison import Tolerances
 
+from .._report import OutputComparison, compare
 from .._torch.tensors import as_onnx_array
 from .._torch_private.trees import clone_tensors
 from ..errors import ExportError
-from .report import OutputComparison, compare
 
 
 def compare_intermediates(

@@ -15,8 +15,8 @@ from pyops._comparison import Array, Tolerances
 from pyops._models import model as models
 from pyops._runtime.reference import reference_ops
 
+from .._report import OutputComparison, Side, compare
 from ..errors import ExportError
-from .report import OutputComparison, Side, compare
 
 _SIDES: dict[tuple[bool, bool], Side] = {
     (True, True): "both",

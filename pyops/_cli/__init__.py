@@ -1,4 +1,4 @@
 """The command line: ``pyops``, or ``python -m pyops``.
 
-A module has the commands of one subject. It may import everything, and `exporters` inside a function.
+Each module has the commands of one subject. May import everything; `exporters` only inside functions.
 """

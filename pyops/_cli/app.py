@@ -1,4 +1,4 @@
-"""The commands, by their names."""
+"""The application, with all commands by name, and the commands ``doctor`` and ``demo``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .output import Answer, answering, progress_console
 
 @answering
 def doctor(as_json: output.Json = False) -> Answer:
-    """Say what is installed, which engine works and why not, and what to type where something is broken.
+    """Report what is installed, which engines work or why not, and how to fix what is broken.
 
-    Each thing is tried in a process of its own, exporters and installed plug-ins among them. The exit code is 1 where
+    Each component is tried in a process of its own, including exporters and installed plug-ins. The exit code is 1 if
     something is broken.
     """
     with progress_console().status("trying what is installed"):
@@ -33,7 +33,7 @@ def doctor(as_json: output.Json = False) -> Answer:
 
 @answering
 def demo(out: output.Out = None) -> None:
-    """Declare, train, export, run and compare on real data."""
+    """Declare an op, train, export and run a model, and compare the results on real data."""
     try:
         from exporters import _demo
     except ImportError as error:

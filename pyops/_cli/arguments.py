@@ -1,4 +1,4 @@
-"""What is typed on the command line: ops, modules, inputs and attributes."""
+"""Parsing of command-line arguments: ops, modules, inputs and attributes."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def import_modules(names: Iterable[str]) -> None:
     Raises
     ------
     typer.BadParameter
-        There is no such module.
+        A module or file does not exist.
     """
     for name in names:
         import_module(name)
 
 
 def import_module(name: str) -> dict[str, Any]:
-    """The names in a module, or in a file that is run as one.
+    """Import a module, or run a file as one; return its names.
 
     Raises
     ------
     typer.BadParameter
-        There is none of this name.
+        The module or file does not exist.
     """
-    # The installed script, unlike ``python -m``, does not look into the working directory.
-    here = os.fspath(working_folder() or "")  # which is how sys.path names it
+    # Unlike ``python -m``, the installed script does not have the working directory on its path.
+    here = os.fspath(working_folder() or "")  # sys.path has the working directory as a str
     if here not in sys.path:
         sys.path.insert(0, here)
     if name.endswith(".py"):
@@ -62,17 +62,17 @@ def import_module(name: str) -> dict[str, Any]:
         return vars(importlib.import_module(name))
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # it is there, and lacks something itself
+            raise  # the module exists, and one of its own imports failed
         raise typer.BadParameter(f"there is no module {name!r} (looked for from {here or DELETED}, too)") from error
 
 
 def find_op(spec: str) -> AnyOp:
-    """The op that ``module:op``, ``file.py:op`` or ``domain::Name`` means.
+    """Return the op given as ``module:op``, ``file.py:op`` or ``domain::Name``.
 
     Raises
     ------
     typer.BadParameter
-        There is none.
+        The op does not exist.
     """
     if "::" in spec:
         return _declared(spec)
@@ -98,12 +98,12 @@ def _declared(spec: str) -> AnyOp:
 
 
 def read_arrays(given: Iterable[str]) -> list[tuple[str, Any]]:
-    """Arrays by name, of ``name=file.npy`` or ``name=float32[2,3]``, which are random.
+    """Return the arrays given as ``name=file.npy``, or ``name=float32[2,3]`` for random values, with their names.
 
     Raises
     ------
     typer.BadParameter
-        One is neither, or the file holds something else.
+        An argument has neither form, or the file does not contain a single array.
     """
     random = np.random.default_rng(0)
     found = []
@@ -122,13 +122,13 @@ def _load(source: str) -> Any:
             f"there is no file {source!r}; save the array with np.save, or write random ones as float32[2,3]"
         )
     try:
-        # A file that needs pickle could run code.
+        # Unpickling could run code.
         array = np.load(source, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise typer.BadParameter(f"{source!r} is not read: {error}") from error
+        raise typer.BadParameter(f"{source!r} cannot be read: {error}") from error
     if not isinstance(array, np.ndarray):
         array.close()
-        raise typer.BadParameter(f"{source!r} holds several arrays; save each in a .npy file of its own")
+        raise typer.BadParameter(f"{source!r} contains several arrays; save each in a .npy file of its own")
     return array.astype(native_dtype(array.dtype), copy=False)
 
 
@@ -137,7 +137,7 @@ def _generate(match: re.Match[str], random: np.random.Generator) -> Any:
     name = match["type"]
     if name not in dtypes:
         near = difflib.get_close_matches(name, dtypes, 1) or ["float32"]
-        raise typer.BadParameter(f"{name!r} is no element type; did you mean {near[0]}?")
+        raise typer.BadParameter(f"{name!r} is not an element type; did you mean {near[0]}?")
     shape = tuple(int(size) for size in match["shape"].replace(" ", "").split(",") if size)
     dtype = dtypes[name]
     if dtype == STRING:
@@ -148,17 +148,17 @@ def _generate(match: re.Match[str], random: np.random.Generator) -> Any:
 
 
 def as_feed(given: Sequence[tuple[str, Any]], inputs: Sequence[Any]) -> dict[str, Any]:
-    """What a session is fed.
+    """Return the feed for a session, from named arrays.
 
     Parameters
     ----------
     inputs : sequence of onnxruntime.NodeArg
-        The session's.
+        The session's inputs.
 
     Raises
     ------
     typer.BadParameter
-        An input is missing, unknown, given twice or of another element type.
+        An input is missing, unknown, given twice or of the wrong element type.
     """
     feed: dict[str, Any] = {}
     wanted = {item.name: item for item in inputs}
@@ -184,12 +184,12 @@ def _example(type_str: str, shape: Sequence[Any]) -> str:
 
 
 def as_call(signature: Signature, given: Sequence[tuple[str, Any]]) -> list[Any]:
-    """The inputs of an op by position; a variadic one may be given several times.
+    """Return the inputs of an op by position, from named arrays; a variadic one may be given several times.
 
     Raises
     ------
     typer.BadParameter
-        One is missing, unknown, or given twice.
+        An input is missing, unknown, or given twice.
     """
     by_name: dict[str, list[Any]] = {}
     for name, array in given:
@@ -212,12 +212,12 @@ def as_call(signature: Signature, given: Sequence[tuple[str, Any]]) -> list[Any]
 
 
 def read_attributes(signature: Signature, given: Iterable[str]) -> dict[str, Any]:
-    """Attributes of ``name=value``; the value is Python's literal, or else a string.
+    """Return the attributes given as ``name=value``, where the value is a Python literal or a plain string.
 
     Raises
     ------
     typer.BadParameter
-        One is unknown, or no such pair.
+        An attribute is unknown, or its value is malformed.
     """
     values = {}
     for item in given:

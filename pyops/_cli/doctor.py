@@ -1,6 +1,6 @@
-"""Whether everything that pyops needs on this machine is there and works.
+"""Diagnosis of an installation: what is installed, and whether it works.
 
-What may end a process (a broken installation of ONNX Runtime, say) is tried in one of its own.
+Anything that may end the process, such as a broken ONNX Runtime, is tried in a process of its own.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ PACKAGES = (
     "numba",
 )
 _SHARED = ("onnxruntime", "cupy")
-"""Modules of which several packages have one each; only one of these may be installed."""
+"""Modules that several packages provide, of which only one may be installed."""
 _TIMEOUT = 120
 _AT_ONCE = 4
 
 
 class State(StrEnum):
-    """What a finding means: only `BROKEN` is a reason to fail."""
+    """The state of a finding; only `BROKEN` is a failure."""
 
     OK = "ok"
     ABSENT = "absent"
@@ -49,7 +49,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at, what was found, and what to type where that is no good."""
+    """One thing that was examined, its state, and how to fix it."""
 
     what: str
     state: State
@@ -59,14 +59,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Probe:
-    """What a piece of code said when it was run in a process of its own.
+    """The result of running a piece of code in a process of its own.
 
     Attributes
     ----------
     answer : object
-        What it printed, as JSON; None where it failed.
+        What the code printed, parsed as JSON; None if it failed.
     failure : str
-        The last line of its error, or the signal that ended it; empty where it did not fail.
+        The last line of its error, or the signal that ended it; empty if it succeeded.
     """
 
     answer: Any = None
@@ -75,18 +75,18 @@ class Probe:
 
 @dataclass(frozen=True)
 class Machine:
-    """All that `diagnose` judges by.
+    """The facts about a machine that `diagnose` uses.
 
     Attributes
     ----------
     versions : dict of str to str
-        Of the packages that are installed.
+        The versions of the installed packages.
     providers : dict of str to list of str
-        The installed packages by a module of which several have one: ``onnxruntime`` and ``cupy``.
+        The installed packages that provide each of the modules ``onnxruntime`` and ``cupy``.
     probes : dict of str to Probe
-        By name, see `PROBES`; those that make no sense here are not among them.
+        The results of the applicable `PROBES`, by name.
     plugins : dict of str to Probe
-        By package and domain.
+        The results of importing each plug-in, by package and domain.
     """
 
     python: str
@@ -136,7 +136,7 @@ _NEEDS = {
 
 
 def examine() -> Machine:
-    """Look at this machine, which takes seconds."""
+    """Examine this machine, which takes seconds."""
     known = packages_distributions()
     providers = {module: sorted(set(known.get(module, ()))) for module in _SHARED}
     names = (*PACKAGES, *(name for found in providers.values() for name in found))
@@ -160,7 +160,7 @@ def _import(domain: str) -> str:
 
 
 def probe(code: str) -> Probe:
-    """Run code in a process of its own; the last line that it prints is its answer, as JSON."""
+    """Run code in a process of its own, and return the last line that it prints, parsed as JSON."""
     command = [sys.executable, "-X", "faulthandler", "-c", code]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
@@ -169,15 +169,15 @@ def probe(code: str) -> Probe:
     if done.returncode < 0:
         return Probe(failure=f"ends the process ({signal.Signals(-done.returncode).name})")
     if done.returncode:
-        return Probe(failure=(done.stderr.strip().splitlines() or ["fails without a word"])[-1])
+        return Probe(failure=(done.stderr.strip().splitlines() or ["fails without a message"])[-1])
     try:
         return Probe(json.loads(done.stdout.strip().splitlines()[-1]))
     except (IndexError, ValueError):
-        return Probe(failure="gives no answer")
+        return Probe(failure="prints no result")
 
 
 def diagnose(machine: Machine) -> list[Finding]:
-    """What is right and wrong with a machine."""
+    """Return the findings for a machine."""
     found = [Finding("Python", State.OK, machine.python), Finding("system", State.OK, machine.system)]
     found += [Finding(name, State.OK, number) for name, number in machine.versions.items()]
     found += _onnxruntime(machine)
@@ -233,7 +233,7 @@ def _overwritten(machine: Machine, packages: Sequence[str]) -> str:
 def _engines(machine: Machine) -> Iterator[Finding]:
     native, extensions = machine.probes["native"], machine.probes.get("extensions")
     other_runs = extensions is not None and not extensions.failure
-    # Where the other engine takes over, ops run all the same.
+    # If the other engine can take over, ops still run.
     yield _of_probe("engine native", native, State.WARNING if other_runs else State.BROKEN)
     if extensions is None:
         yield Finding("engine extensions", State.ABSENT, "onnxruntime-extensions is not installed; native needs none")
@@ -259,7 +259,7 @@ def _cuda(machine: Machine) -> Iterator[Finding]:
         return
     devices, runtime, driver = result.answer
     text = f"{devices} GPU, CUDA {_cuda_version(runtime)}, driver for CUDA {_cuda_version(driver)}"
-    # A driver serves all minor versions of its own major one, and those before it.
+    # A driver supports all CUDA versions of its own major version, and earlier ones.
     if runtime // 1000 > driver // 1000:
         fix = "update the driver, or install the CuPy package of its version"
         yield Finding("CuPy", State.BROKEN, f"{text}: CuPy is newer than the driver", fix)
@@ -293,7 +293,7 @@ def _exporters(machine: Machine) -> Iterator[Finding]:
 
 
 def _of_release(what: str, package: str, number: str) -> Finding:
-    """Return what to say of something that works with a release, which may not be a tested one."""
+    """Return the finding for a component that works, with a warning if its release is not a tested one."""
     if is_tested(package, number):
         return Finding(what, State.OK, f"works; {tested(package)} are tested")
     text = f"{package} {number} is not tested; {tested(package)} are"

@@ -21,7 +21,7 @@ from .arguments import as_feed, import_modules, read_arrays
 from .output import Answer, answering, progress_console
 
 _FILE_NAMES = sys.getfilesystemencoding()
-_LONGEST = 200  # bytes, of the 255 that file systems take
+_LONGEST = 200  # bytes, of the 255 that file systems allow
 
 
 @answering
@@ -31,9 +31,9 @@ def inspect_model(
     plugins: output.Plugins = False,
     as_json: output.Json = False,
 ) -> Answer:
-    """Say which kernel would run each custom node of a model, and which package provides it.
+    """Report which kernel would run each custom node of a model, and which package provides it.
 
-    The exit code is 1 where a node would not run.
+    The exit code is 1 if a node would not run.
     """
     import_modules(modules)
     report = inspect(model, import_plugins=plugins)
@@ -51,7 +51,7 @@ def run_model(
     providers: output.Providers = [],  # noqa: B006
     as_json: output.Json = False,
 ) -> Answer:
-    """Run a model once, and show its outputs or save them."""
+    """Run a model once, and print its outputs or save them."""
     import_modules(modules)
     arrays = read_arrays(inputs)
     from .._runtime.session import InferenceSession
@@ -78,15 +78,15 @@ def _check_providers(names: list[str]) -> None:
 
     available = get_available_providers()
     unknown = [name for name in names if name not in available]
-    if unknown:  # ONNX Runtime would warn and go on without
+    if unknown:  # ONNX Runtime would only warn and ignore it
         raise typer.BadParameter(f"this ONNX Runtime has no {unknown[0]!r}; it has {', '.join(available)}")
 
 
 def _save(folder: Path, names: list[str], results: list[Any]) -> list[str]:
-    """The files in which the outputs are, as arrays."""
+    """Save each output as a .npy file; return the paths."""
     files: list[str] = []
     for name, value in zip(names, results, strict=True):
-        # The model chooses the names: none may lead out of the folder, or take another's place.
+        # The model chooses the names, so they must not lead out of the folder or collide.
         spelled = name.encode(_FILE_NAMES, "replace")[:_LONGEST].decode(_FILE_NAMES, "ignore")
         stem = re.sub(r"[^\w.-]", "_", spelled).lstrip(".") or "output"
         while str(folder / f"{stem}.npy") in files:
@@ -95,7 +95,7 @@ def _save(folder: Path, names: list[str], results: list[Any]) -> list[str]:
         array = np.asarray(value)
         try:
             with whole_file(path) as part, part.open("wb") as file:
-                # To a file itself NumPy writes past Python, and does not notice where the disk is full.
+                # NumPy writes to a real file without Python's file object, and does not notice a full disk.
                 writer: Any = SimpleNamespace(write=file.write)
                 np.save(writer, array.astype(str) if array.dtype == object else array, allow_pickle=False)
         except OSError as error:

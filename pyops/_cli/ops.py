@@ -1,4 +1,4 @@
-"""The commands that are about ops: ``list``, ``check`` and ``bench``."""
+"""The commands about ops: ``list``, ``check`` and ``bench``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .output import Answer, answering, progress_console
 
 ROUNDS = 15
 SECONDS = 0.02
-"""Per contestant and round."""
+"""The time to spend on each call in each round."""
 
 
 def medians(
@@ -30,20 +30,19 @@ def medians(
     seconds: float = SECONDS,
     track: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> dict[str, float]:
-    """Seconds per call, the median over rounds in which all contestants take turns.
+    """Return the seconds per call, as medians over rounds in which the calls alternate.
 
-    Other machines, and the same one at another time, give other times; what can be compared are the ratios
-    within one result.
+    Times differ between machines and over time; only the ratios within one result are comparable.
 
     Parameters
     ----------
     calls : mapping
-        By name. Each is called once before anything is measured.
+        The functions to measure, by name. Each is called once beforehand.
     rounds : int
     seconds : float
-        For each contestant in each round, at least one call.
+        How long to repeat each call in each round; at least one call is made.
     track : callable
-        Wraps the rounds, to show progress.
+        Wraps the iterable of rounds, to show progress.
     """
     numbers = {}
     for name, call in calls.items():
@@ -89,9 +88,9 @@ def check_op(
     modules: output.Modules = [],  # noqa: B006
     as_json: output.Json = False,
 ) -> Answer:
-    """Run every engine and registration of an op against the plain call, on small arrays unless inputs are given.
+    """Compare every engine and registration of an op with the plain call, on small arrays unless inputs are given.
 
-    The exit code is 1 where a check fails.
+    The exit code is 1 if a check fails.
     """
     from ..testing import Sample, check
     from ..testing._examples import example
@@ -116,9 +115,9 @@ def bench(
     modules: output.Modules = [],  # noqa: B006
     as_json: output.Json = False,
 ) -> Answer:
-    """Compare what an op costs by each engine with its plain call, or what a model costs by each engine.
+    """Measure an op in each engine against its plain call, or a model in each engine.
 
-    Contestants take turns; the ratios of one run can be compared, its times with nothing else.
+    The calls alternate; compare only the ratios within one run.
     """
     import_modules(modules)
     arrays = read_arrays(inputs)
@@ -154,7 +153,7 @@ def bench(
 def _sessions(
     model: Any, feed_for: Callable[[Any], dict[str, Any]], calls: dict[str, Call]
 ) -> tuple[dict[str, Call], dict[str, str]]:
-    """More contestants: the model by each engine; and why some are none."""
+    """Return `calls` with the model's run in each engine added, and why an engine was left out."""
     from ..testing._engines import make_session
 
     missing, feed = {}, None

@@ -1,5 +1,4 @@
-"""Kernels as machine code: what ``compile=True`` asks numba for.
+"""Kernels compiled to machine code by numba (``compile=True``), which ONNX Runtime calls without the interpreter.
 
-ONNX Runtime calls the code without the interpreter. It may import `pyops._schema`; numba is imported by the modules
-that compile, when there is something to compile.
+May import `pyops._schema`. Modules that compile import numba, and are themselves imported on first use.
 """

@@ -1,4 +1,4 @@
-"""Compiles an op's kernel before anything calls it."""
+"""Compilation of an op's kernel before its first call."""
 
 from __future__ import annotations
 
@@ -24,14 +24,24 @@ def compile_kernel(
     inputs: Sequence[Any],
     attributes: Mapping[str, Any],
 ) -> None:
-    """As `Op.compile`.
+    """Compile a kernel, as `Op.compile` documents.
+
+    Without inputs it is compiled for every assignment of dtypes to the type parameters, each for the first of several
+    ranks that works.
 
     Parameters
     ----------
     compiled : callable
         The op's CPU kernel.
     output_shapes : callable or None
-        As `pyops._ops.op.output_shapes`, of the op; None where the op has no shape function.
+        `pyops._ops.op.output_shapes` bound to the op; None if the op has no shape function.
+
+    Raises
+    ------
+    DeclarationError
+        The op was declared without ``compile``.
+    CompileError
+        numba cannot compile the kernel.
     """
     name = signature.qualified_name
     if not isinstance(compiled, CompiledKernel):
@@ -47,7 +57,7 @@ def compile_kernel(
             try:
                 _compile(compiled, output_shapes, [np.ones((1,) * rank, dtype) for dtype in dtypes], named)
                 break
-            except PyopsError as error:  # a shape function may refuse a rank, too
+            except PyopsError as error:  # a shape function may reject a rank, too
                 failures.append(error)
         else:
             raise next((error for error in failures if isinstance(error, CompileError)), failures[0])
@@ -65,7 +75,7 @@ def _compile(
 
 
 def _choices(signature: Signature) -> Iterator[list[Any]]:
-    """The dtypes of the inputs, for each choice of the type parameters."""
+    """Yield the dtypes of the inputs for each assignment of dtypes to the type parameters."""
     parameters = list(dict.fromkeys(item.type for item in signature.inputs))
     for choice in itertools.product(*(parameter.dtypes for parameter in parameters)):
         chosen = dict(zip(parameters, choice, strict=True))

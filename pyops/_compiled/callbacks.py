@@ -1,6 +1,7 @@
-"""The functions that compute callbacks are put together from; numba compiles them into each.
+"""The functions that compute callbacks are assembled from; numba compiles them into each callback.
 
-See `pyops._compiled.layout` for the words that they read and write.
+They return 0 on success, an ``OrtStatus*``, or ``MISMATCH``. See `pyops._compiled.layout` for the words that they read
+and write.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..errors import OutputError
 from . import layout
 from .intrinsics import array_at, call, load, move_bytes, overload, register_jitable, store
 
-# Named here, since numba takes constants from a function's own globals.
+# Repeated here, because numba takes constants from a function's own globals.
 _GET_INPUT, _GET_OUTPUT = layout.GET_INPUT, layout.GET_OUTPUT
 _GET_TYPE_AND_SHAPE, _GET_DATA = layout.GET_TYPE_AND_SHAPE, layout.GET_DATA
 _MASK, _INPUT_SIZES, _OUTPUT_SIZES, _SLOTS = layout.MASK, layout.INPUT_SIZES, layout.OUTPUT_SIZES, layout.SLOTS
@@ -22,14 +23,14 @@ _HASH_FACTOR, _MISMATCH = layout.HASH_FACTOR, layout.MISMATCH
 _AXIS, _CHUNK, _CHUNKS = layout.JOB_AXIS, layout.JOB_CHUNK, layout.JOB_CHUNKS
 _MOST_PARTS, _SMALLEST_SPLIT, _PARTS_PER_SPLIT = layout.MOST_PARTS, layout.SMALLEST_SPLIT, layout.PARTS_PER_SPLIT
 
-# Words that ONNX Runtime writes when it is asked for a tensor.
+# The words that ONNX Runtime writes about a tensor.
 TENSOR_WORDS = 5
 VALUE, TYPE, DIMS, RANK, DATA = range(TENSOR_WORDS)
 
 
 @register_jitable
 def read_input(state: int, context: int, index: int, tensor: int, code: int, rank: int) -> int:
-    """Ask for an input; 0 where it has the element type and the rank that are meant."""
+    """Get an input from ONNX Runtime; return 0 if it has the expected element type and rank."""
     status = call(load(state, _GET_INPUT), (context, index, tensor))
     if status != 0:
         return status
@@ -46,7 +47,7 @@ def read_input(state: int, context: int, index: int, tensor: int, code: int, ran
 
 @register_jitable
 def allocate(state: int, context: int, index: int, sizes: int, rank: int, tensor: int) -> int:
-    """Ask for an output's memory; its value is 0 where the model does not use the output."""
+    """Allocate an output; its VALUE word is 0 if the model does not use the output."""
     status = call(load(state, _GET_OUTPUT), (context, index, sizes, rank, tensor))
     if status != 0 or load(tensor, VALUE) == 0:
         return status
@@ -62,7 +63,7 @@ def copy_words(source: int, target: int, count: int) -> None:
 
 @register_jitable
 def product(sizes: int, rank: int) -> int:
-    """The product of the words at an address."""
+    """Return the product of the `rank` words at an address."""
     result = 1
     for i in range(rank):
         result *= load(sizes, i)
@@ -71,7 +72,7 @@ def product(sizes: int, rank: int) -> int:
 
 @register_jitable
 def find_shapes(table: int, key: int) -> int:
-    """The address of the output sizes for the input sizes at `key`; 0 where they are not in the table."""
+    """Return the address of the output sizes for the input sizes at `key`; 0 if they are not in the table."""
     inputs, mask = load(table, _INPUT_SIZES), load(table, _MASK)
     step = 1 + inputs + load(table, _OUTPUT_SIZES)
     number = 0
@@ -92,7 +93,7 @@ def find_shapes(table: int, key: int) -> int:
 
 @register_jitable
 def fits(value: Any, sizes: int) -> bool:
-    """Whether an array has the sizes at an address, -1 being any."""
+    """Return whether an array has the sizes at an address, where -1 stands for any size."""
     for i in range(value.ndim):
         expected = load(sizes, i)
         if expected != -1 and expected != value.shape[i]:
@@ -102,14 +103,14 @@ def fits(value: Any, sizes: int) -> bool:
 
 @register_jitable
 def write(value: Any, out: Any) -> None:
-    """Copy a result into its buffer, which it may be itself, of the same shape."""
+    """Copy a result to a buffer of the same shape, unless it already is that buffer."""
     if value.ctypes.data != out.ctypes.data or value.strides != out.strides:
         copy_array(value, out)
 
 
 @register_jitable
-def give(state: int, context: int, index: int, value: Any, dtype: Any, tensor: int, sizes: int) -> int:
-    """Copy a result into the output at `index`."""
+def copy_output(state: int, context: int, index: int, value: Any, dtype: Any, tensor: int, sizes: int) -> int:
+    """Allocate the output at `index` with the result's shape, and copy the result there."""
     for i in range(value.ndim):
         store(sizes, i, value.shape[i])
     status = allocate(state, context, index, sizes, value.ndim, tensor)
@@ -123,10 +124,10 @@ def give(state: int, context: int, index: int, value: Any, dtype: Any, tensor: i
 
 @register_jitable
 def plan(job: int, loops: int, loop_rank: int, elements: int) -> int:
-    """Decide how to split a job along its loop dimensions; the number of parts.
+    """Decide how to split a job along its loop dimensions; return the number of parts.
 
-    A part has one index in each of the dimensions before an axis, and a range of that axis, so that
-    it is contiguous in every array.
+    A part has a single index in each dimension before the split axis and a range of that axis, so it is contiguous in
+    every array.
     """
     wanted = min(_MOST_PARTS, elements // _SMALLEST_SPLIT * _PARTS_PER_SPLIT) if product(loops, loop_rank) else 0
     axis, leads = 0, 1
@@ -145,7 +146,7 @@ def plan(job: int, loops: int, loop_rank: int, elements: int) -> int:
 
 @register_jitable
 def loops_over(loops: int, loop_rank: int, sizes: int, own: int) -> bool:
-    """Whether the first `own` sizes of an array broadcast to the loop dimensions."""
+    """Return whether the first `own` sizes of an array broadcast to the loop dimensions."""
     for i in range(own):
         size = load(sizes, i)
         if size != 1 and size != load(loops, loop_rank - own + i):
@@ -155,7 +156,7 @@ def loops_over(loops: int, loop_rank: int, sizes: int, own: int) -> bool:
 
 @register_jitable
 def part_of(job: int, index: int, loops: int, loop_rank: int, array: int, rank: int, own: int, sizes: int) -> int:
-    """The offset, in elements, of an array's part; writes the part's sizes."""
+    """Return the offset, in elements, of an array's part `index`; write the part's sizes to `sizes`."""
     axis, chunks = load(job, _AXIS), load(job, _CHUNKS)
     lead = index // chunks
     start = index % chunks * load(job, _CHUNK)
@@ -180,9 +181,9 @@ def part_of(job: int, index: int, loops: int, loop_rank: int, array: int, rank: 
 
 @register_jitable
 def write_part(value: Any, out: Any) -> None:
-    """As `write`, of a part."""
+    """Copy the result of a part to its place in the output."""
     if value.shape != out.shape:
-        raise OutputError("called on a part of its inputs the kernel returned another shape than `parallel` says")
+        raise OutputError("for a part of its inputs, the kernel returned another shape than `parallel` declares")
     write(value, out)
 
 
@@ -190,13 +191,13 @@ def write_part(value: Any, out: Any) -> None:
 
 
 def copy_array(value: Any, out: Any) -> None:
-    """Copy an array to a C-contiguous one of its shape and dtype."""
+    """Copy an array to a C-contiguous one of the same shape and dtype."""
     raise NotImplementedError("for compiled code")
 
 
 @overload(copy_array)
 def _copy_array(value: Any, out: Any) -> Any:
-    if value.layout == "C":  # which numba's own loop takes five times as long for
+    if value.layout == "C":  # numba's own loop takes five times as long
         return lambda value, out: move_bytes(out.ctypes.data, value.ctypes.data, out.size * out.itemsize)
 
     def assign(value: Any, out: Any) -> None:
@@ -206,36 +207,36 @@ def _copy_array(value: Any, out: Any) -> Any:
 
 
 def conform(value: Any, dtype: Any) -> Any:
-    """A result of a kernel as an array of the declared dtype."""
+    """Convert a kernel's result to an array of the declared dtype."""
     raise NotImplementedError("for compiled code")
 
 
 def conform_all(values: Any, dtype: Any) -> Any:
-    """A variadic output as a tuple of arrays of the declared dtype."""
+    """Convert a variadic output to a tuple of arrays of the declared dtype."""
     raise NotImplementedError("for compiled code")
 
 
 def as_tuple(values: Any, like: Any) -> Any:
-    """A tuple of several outputs; an array, whose elements an index would give, is none."""
+    """Return several outputs unchanged if they are a tuple; an array would be indexable too, but is rejected."""
     raise NotImplementedError("for compiled code")
 
 
 def problem(value: Any, declared: Any) -> str | None:
-    """What is wrong with a result of this numba type, where an array of another is declared.
+    """Return why a result of this numba type does not match the declared type, or None.
 
-    A wider float is narrowed: numba makes float64 of float32 and a Python number, where NumPy keeps
-    float32.
+    Wider floats match, because they are narrowed: numba computes float64 from float32 and a Python number, where NumPy
+    keeps float32.
     """
     scalar = types.unliteral(value)
     array = isinstance(value, types.Array)
     given = value.dtype if array else scalar
     if not isinstance(given, (types.Number, types.Boolean)):
-        return f"the kernel returns {value}, declared is {declared}; return an array"
+        return f"the kernel returns {value}, but {declared} is declared; return an array"
     narrows = isinstance(given, types.Float) and isinstance(declared, types.Float)
     if given == declared or (narrows and given.bitwidth > declared.bitwidth):
         return None
     fix = f"result.astype(np.{declared})" if array else f"np.{declared}(result)"
-    return f"the kernel returns {value}, declared is {declared}; return {fix}"
+    return f"the kernel returns {value}, but {declared} is declared; return {fix}"
 
 
 @overload(as_tuple)

@@ -1,7 +1,7 @@
-"""Machine code on disk, so that the next process need not compile it again.
+"""Machine code cached on disk, so that the next process need not compile it again.
 
-This is numba's own cache in a folder of ours, keyed by what the code is made from rather than by a
-file and its date: kernels of notebooks have no file, and what callbacks are made of lies in several.
+This is numba's own cache in a pyops folder, keyed by a digest of what the code depends on rather than by a file and its
+date: kernels in notebooks have no file, and callbacks are generated from several.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from . import progress
 
 
 def folder() -> Path | None:
-    """Where machine code is kept: ``$PYOPS_CACHE_DIR``, or ``pyops`` in the user's cache folder.
+    """Return the cache folder: ``$PYOPS_CACHE_DIR``, or ``pyops`` in the user's cache folder.
 
-    None for a user who has no home, as in a container that runs under a number that nobody has.
+    None if the user has no home folder, as in a container that runs under an unknown user id.
     """
     if chosen := os.environ.get("PYOPS_CACHE_DIR"):
         return Path(chosen)
@@ -39,16 +39,16 @@ def folder() -> Path | None:
         return None
 
 
-def keep(compiled: Any, name: str, *made_from: str | None) -> None:
-    """Have a dispatcher or a C callback of numba's look for its code on disk, and leave it there.
+def use_cache(compiled: Any, name: str, *made_from: str | None) -> None:
+    """Make a numba dispatcher or C callback load its code from disk, and save it there.
 
     Parameters
     ----------
     name : str
-        For people who look into the folder.
+        A readable part of the file name.
     *made_from : str or None
-        All that the code depends on, beside ours and the versions of what compiles it; with a None
-        among them it is not kept.
+        Everything that the code depends on, except pyops' own sources and the compiler's version; if one is None,
+        the code is not cached.
     """
     settings = f"{numba.config.BOUNDSCHECK} {numba.config.OPT}"
     key = hashlib.sha256("\0".join([_versions(), settings, *map(str, made_from)]).encode()).hexdigest()
@@ -75,7 +75,7 @@ def _is_usable() -> bool:
 
 
 class _Keyed(NamedTuple):
-    """What code is kept by."""
+    """The name and key under which code is cached."""
 
     name: str
     key: str
@@ -101,8 +101,8 @@ class _Impl(CompileResultCacheImpl):
         self._filename_base = self.get_filename_base(keyed.name, "")
 
     def check_cachable(self, compiled: Any) -> bool:
-        # Large constant arrays are part of the code by their address; and the calls of functions that call
-        # themselves by a symbol that only the process that compiled them knows.
+        # Code with the address of a large constant array, or (for recursive functions) with a symbol that only the
+        # compiling process knows, is invalid in other processes.
         library = compiled.library
         is_open = library.has_dynamic_globals or RuntimeLinker.PREFIX in library.get_llvm_str()
         return not is_open and all(item.can_cache for item in compiled.lifted)
@@ -116,14 +116,14 @@ class _Cache(FunctionCache):
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         data = None
-        with contextlib.suppress(Exception):  # a file that was cut off, say: pickle raises anything
+        with contextlib.suppress(Exception):  # for a truncated file, for example, pickle may raise anything
             data = super().load_overload(signature, target_context)
         if data is None:
-            progress.begun()
+            progress.begin()
         return data
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        with contextlib.suppress(Exception):  # the disk is full, say: the code is there all the same
+        with contextlib.suppress(Exception):  # the disk may be full, and the compiled code is usable all the same
             try:
                 super().save_overload(signature, data)
             except (EOFError, pickle.UnpicklingError):

@@ -1,7 +1,7 @@
-"""Writes the compute callback of a specialization as Python code, for numba to compile.
+"""Generation of the compute callback of a specialization, as Python code for numba to compile.
 
-ONNX Runtime's tensors become arrays, the kernel is called on them, and its results go to ONNX
-Runtime's buffers. See `pyops._compiled.layout` for the words that the code reads and writes.
+The code turns ONNX Runtime's tensors into arrays, calls the kernel on them, and copies its results to ONNX Runtime's
+buffers. See `pyops._compiled.layout` for the words that it reads and writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .specialization import Specialization
 CODE_NAMES: dict[str, Any] = {
     name: value for module in (intrinsics, callbacks) for name, value in vars(module).items() if name[0] != "_"
 }
-"""What the code may refer to, beside the kernel."""
+"""The names that generated code may use, besides the kernel."""
 
 ENTRY = f"""
 def entry(state, record, context):
@@ -52,23 +52,23 @@ def dispatch(state, context):
                 return answer
     return call(load(state, {layout.PYTHON}), (state, context))
 """
-"""The KernelComputeV2 of every compiled op: the record that fits, or Python where none does."""
+"""The KernelComputeV2 of all compiled ops: calls the record that matches, or else Python."""
 
 
 def entry_code(specialization: Specialization) -> str:
-    """The code of ``entry``, which nothing leaves that is raised."""
+    """Return the code of ``entry``, which calls ``body`` and lets no exception escape."""
     slots = 1 if specialization.cores is None else 2 * layout.MOST_PARTS
     return ENTRY.format(words=layout.FAILURES + layout.FAILURE_WORDS * slots, slots=slots)
 
 
 def body_code(specialization: Specialization) -> str:
-    """The code of ``body``, which does all that may raise."""
+    """Return the code of ``body``, which may raise."""
     writer = _Writer(specialization)
     return writer.split() if specialization.cores is not None else writer.whole()
 
 
 def part_body_code(specialization: Specialization) -> str:
-    """The code of ``part_body``, which calls the kernel on a part of a job."""
+    """Return the code of ``part_body``, which calls the kernel on a part of a job."""
     return _Writer(specialization).part()
 
 
@@ -79,7 +79,7 @@ class _Writer:
         ranks = [item[1] for item in specialization.inputs if item]
         self.out_ranks = specialization.output_ranks or ()
         self.out_sizes = [f"shapes + {8 * at}" for at in itertools.accumulate(self.out_ranks, initial=0)]
-        # An output may have any rank that numba allows, where no shape function says which.
+        # Without a shape function, an output may have any rank that numba supports.
         self.sizes = max([*ranks, *self.out_ranks, 32])
 
     def add(self, *lines: str) -> None:
@@ -89,7 +89,7 @@ class _Writer:
         return "\n".join([f"def {head}:", *self.lines])
 
     def inputs(self) -> None:
-        """Asks for the inputs, and for the output sizes where a shape function gives them."""
+        """Write the code that reads the inputs and, with a shape function, looks up the output sizes."""
         tensors = [(i, *item) for i, item in enumerate(self.specialization.inputs) if item]
         total = sum(rank for _, _, rank in tensors)
         self.add(f"attributes = load(record, {layout.ATTRIBUTES})", f"out_tensor = scratch({TENSOR_WORDS})")
@@ -114,7 +114,7 @@ class _Writer:
             )
 
     def call(self) -> None:
-        """Calls the kernel on the arrays ``x0``, ``x1``, ... and ``out0``, ..."""
+        """Write the code that calls the kernel on the arrays ``x0``, ``x1``, ... and ``out0``, ..."""
         names = [f"x{i}" if item else "None" for i, item in enumerate(self.specialization.inputs)]
         names += ["None"] * self.specialization.missing
         values = [code for _, code in self.specialization.attributes]
@@ -142,7 +142,7 @@ class _Writer:
                 self.add(f"write(results[{i}], out{i})")
             else:
                 self.add(
-                    f"status = give(state, context, {i}, results[{i}], np.{dtype}, out_tensor, sizes)",
+                    f"status = copy_output(state, context, {i}, results[{i}], np.{dtype}, out_tensor, sizes)",
                     "if status != 0:",
                     "    return status",
                 )
@@ -150,7 +150,7 @@ class _Writer:
         return self.text("body(state, record, context, failures)")
 
     def buffers(self) -> None:
-        """Makes ``out0``, ... of ONNX Runtime's buffers, or of other memory where the model does not use an output."""
+        """Write the code that makes ``out0``, ... from ONNX Runtime's buffers, or new memory for unused outputs."""
         for i, (dtype, rank) in enumerate(zip(self.specialization.outputs, self.out_ranks, strict=True)):
             sizes = self.out_sizes[i]
             shape = f"tuple_at({sizes}, {rank})"
@@ -168,7 +168,7 @@ class _Writer:
                 self.add(f"out{i} = np.empty({shape}, np.{dtype})")
 
     def job(self) -> tuple[list[tuple[str, int, int, int, DType]], int, int]:
-        """The arrays of a job (name, position, rank, loops, dtype), and the position and number of the loops."""
+        """Return a job's arrays (name, position, rank, loops, dtype), and the loops' position and number."""
         items = [(f"x{i}", item) for i, item in enumerate(self.specialization.inputs)]
         pairs = zip(self.specialization.outputs, self.out_ranks, strict=True)
         items += [(f"out{i}", pair) for i, pair in enumerate(pairs)]
@@ -204,11 +204,11 @@ class _Writer:
         self.add(
             f"parts = plan(job, loops, {loop_rank}, elements)",
             "if parts == 1:",
-            "    return part_body(job, parts - 1)",  # a literal 0 would have it compiled once more
-            # Each part by itself is a batch, so that a thread which has done its own takes those of slower ones.
+            "    return part_body(job, parts - 1)",  # a literal 0 would be another type and compile it again
+            # One batch per part, so that threads that are done take over the parts of slower ones.
             f"part = load(record, {layout.PART})",
             f"status = call(load(state, {layout.PARALLEL_FOR}), (context, part, parts, parts, job))",
-            # Memory of ours must live until here.
+            # Keeps buffers of ours alive until here.
             *(f"kept = out{i}.size" for i in range(self.specialization.used, len(self.specialization.outputs))),
             f"return {layout.RAISED} if load(job, {layout.JOB_STOPPED}) != 0 else status",
         )
@@ -237,7 +237,7 @@ class _Writer:
 
 
 def spell_tuple(items: Sequence[str]) -> str:
-    """The code of a tuple of these."""
+    """Return the code of a tuple of these expressions."""
     return f"({' '.join(f'{item},' for item in items)})"
 
 

@@ -1,4 +1,4 @@
-"""What the machine code of a function depends on, as a digest that is the same in every process."""
+"""Digests of everything that a function's machine code depends on, stable between processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-# Their versions are part of every key, or they are built into Python.
+# Packages that are not inspected: their versions are part of every key, or they are part of Python.
 _VERSIONED = {"numpy", "numba", "math", "cmath", "builtins", "operator", "pyops"}
 
 
 def fingerprint(function: Callable[..., Any]) -> str | None:
-    """A digest of a function's code and of all that it refers to; None where some of it has no lasting description."""
+    """Return a digest of a function and all that it refers to; None if some of that cannot be described."""
     try:
         text = "\n".join(_function(function, set()))
     except _UndescribableError:
@@ -34,10 +34,11 @@ def _function(function: Any, seen: set[Any]) -> Iterator[str]:
         return
     seen.add(id(function))
     code = function.__code__
-    # Exceptions name the file and the line; IPython's files lie in a folder of the process's own.
+    # Included because exceptions name the file and the line. Only the file's name, since IPython's files lie in a
+    # folder specific to the process.
     yield f"{Path(code.co_filename).name}:{code.co_firstlineno}"
     yield from _code(code)
-    # A constant may be the name that getattr is given.
+    # Constants too, since one may be the name given to getattr.
     read = {name for part in _parts(code) for name in (*part.co_names, *part.co_consts) if isinstance(name, str)}
     names = tuple(sorted(read))
     for name in sorted(global_names(code)):
@@ -61,7 +62,7 @@ def _code(code: CodeType) -> Iterator[str]:
 
 
 def global_names(code: CodeType) -> set[str]:
-    """The global names that a function's code, or code inside it, reads."""
+    """Return the names of globals that a function's code, or code nested in it, reads."""
     read = (item for part in _parts(code) for item in dis.get_instructions(part))
     return {item.argval for item in read if item.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
 
@@ -74,7 +75,7 @@ def _parts(code: CodeType) -> Iterator[CodeType]:
 
 
 def _value(value: Any, seen: set[Any], names: tuple[str, ...] = ()) -> Iterator[str]:
-    """A description of a value, of which a module's part is the attributes with these names."""
+    """Yield a description of a value; for a module, of its attributes with these names."""
     if isinstance(value, enum.Enum):
         yield value.name
         yield from _value(type(value), seen)

@@ -1,7 +1,7 @@
-"""What compiled code needs beyond numba's Python: memory by address, calls by address, exceptions caught.
+"""What compiled code needs beyond numba's Python: memory access and calls by address, and catching exceptions.
 
-Everything that depends on numba's and Python's internals is here. Addresses are ints that compiled code gets at
-run time, so that none is part of it and it may be kept on disk.
+Everything that depends on internals of numba and Python is here. Addresses are passed to compiled code at run time, so
+that none is part of it and it can be cached on disk.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from numba import extending, types
 from numba.core import cgutils
 
 INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Options of numba's for functions that only compiled code calls."""
+"""Numba options for functions that only compiled code calls."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Decorator(Protocol):
-    """Takes a function for what numba makes of it, which is called alike."""
+    """A numba decorator, typed to keep the function's signature."""
 
     def __call__(self, function: F, /) -> F:
         """Decorate."""
 
 
-# The function that it makes takes no typing context, and gives what the code that it emits computes.
+# The decorated function is called without the typing context, and returns what the generated code computes.
 intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic
 register_jitable: Decorator = extending.register_jitable
 
 
 def overload(function: Callable[..., Any]) -> Decorator:
-    """What compiled code calls in place of `function`; parameters may go by other names."""
+    """Return a decorator for what compiled code calls in place of `function`; parameter names may differ."""
     decorator: Decorator = extending.overload(function, strict=False)
     return decorator
 
 
 def inner_njit(fastmath: bool | set[str] = False) -> Decorator:
-    """For functions that only compiled code calls."""
+    """Return numba's decorator for functions that only compiled code calls."""
     decorator: Decorator = numba.njit(fastmath=fastmath, **INNER)
     return decorator
 
 
 def vectorize(fastmath: set[str]) -> Decorator:
-    """For functions of one element."""
+    """Return numba's decorator for functions of one element."""
     decorator: Decorator = numba.vectorize(fastmath=fastmath)
     return decorator
 
@@ -56,7 +56,10 @@ _POINTER = ir.IntType(8).as_pointer()
 
 @intrinsic
 def scratch(typingctx: Any, count: Any) -> Any:
-    """The address of `count` words (a constant), all 0, that live until the calling function returns."""
+    """Return the address of `count` words of zeros (`count` is a constant).
+
+    The memory is valid until the calling function returns.
+    """
     if not isinstance(count, types.IntegerLiteral):
         return None
 
@@ -71,13 +74,13 @@ def scratch(typingctx: Any, count: Any) -> Any:
 
 @intrinsic
 def load(typingctx: Any, address: Any, index: Any) -> Any:
-    """The word number `index` from `address` on."""
+    """Return the word at `index` from `address` on."""
     return _loaded(types.intp, _WORD)
 
 
 @intrinsic
 def load_float(typingctx: Any, address: Any, index: Any) -> Any:
-    """As `load`, of a float64."""
+    """Return the float64 at `index` from `address` on."""
     return _loaded(types.float64, ir.DoubleType())
 
 
@@ -90,7 +93,7 @@ def _loaded(result: Any, kind: Any) -> Any:
 
 @intrinsic
 def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
-    """Write the word number `index` from `address` on."""
+    """Write the word at `index` from `address` on."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[2], builder.gep(builder.inttoptr(args[0], _WORD.as_pointer()), [args[1]]))
@@ -101,7 +104,7 @@ def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def move_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
-    """Copy bytes from one address to another."""
+    """Copy `count` bytes from `source` to `target`, which may overlap."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         to, at = (builder.inttoptr(address, _POINTER) for address in args[:2])
@@ -113,7 +116,7 @@ def move_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
 
 @intrinsic
 def call(typingctx: Any, address: Any, arguments: Any) -> Any:
-    """Call the C function at `address` with a tuple of words; a word comes back."""
+    """Call the C function at `address` with a tuple of words; return its result, a word."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         words = cgutils.unpack_tuple(builder, args[1])
@@ -125,7 +128,7 @@ def call(typingctx: Any, address: Any, arguments: Any) -> Any:
 
 @intrinsic
 def tuple_at(typingctx: Any, address: Any, count: Any) -> Any:
-    """The tuple of `count` words (a constant) at `address`."""
+    """Return the tuple of `count` words (a constant) at `address`."""
     if not isinstance(count, types.IntegerLiteral):
         return None
     kind = types.UniTuple(types.intp, count.literal_value)
@@ -140,7 +143,7 @@ def tuple_at(typingctx: Any, address: Any, count: Any) -> Any:
 
 @intrinsic
 def array_at(typingctx: Any, address: Any, shape: Any, dtype: Any, writeable: Any) -> Any:
-    """The C-contiguous array of that shape on the memory at `address`, which nothing here frees."""
+    """Return a C-contiguous array on the memory at `address`, which is never freed here."""
     if not isinstance(writeable, types.BooleanLiteral):
         return None
     kind = types.Array(dtype.dtype, len(shape), "C", readonly=not writeable.literal_value)
@@ -169,10 +172,10 @@ def array_at(typingctx: Any, address: Any, shape: Any, dtype: Any, writeable: An
 
 @intrinsic
 def attempt(typingctx: Any, function: Any, arguments: Any, failure: Any) -> Any:
-    """Call a compiled function of words, which returns one, and catch what it raises.
+    """Call a compiled function of words that returns a word, and catch what it raises.
 
-    Where it raises, 0 comes back, and `failure` (an address) gets the three pointers of Python's
-    ``PyErr_Fetch``: type, value and traceback, references that belong to the caller.
+    If it raises, return 0 and store the three pointers of Python's ``PyErr_Fetch`` (type, value, traceback) at the
+    address `failure`; the caller owns these references.
     """
     called = function.get_call_type(typingctx, tuple(arguments), {})
 
@@ -202,28 +205,28 @@ def attempt(typingctx: Any, function: Any, arguments: Any, failure: Any) -> Any:
 
 @intrinsic
 def maximum(typingctx: Any, a: Any, b: Any) -> Any:
-    """The larger of two floats of one type, or NaN: unlike comparisons, it vectorises."""
+    """Return the larger of two floats of one type, or NaN. Unlike comparisons, it vectorizes."""
     return _of_llvm("llvm.maximum", a, b)
 
 
 @intrinsic
 def minimum(typingctx: Any, a: Any, b: Any) -> Any:
-    """As `maximum`, the smaller."""
+    """Return the smaller of two floats of one type, or NaN."""
     return _of_llvm("llvm.minimum", a, b)
 
 
 @intrinsic
 def ldexp(typingctx: Any, x: Any, k: Any) -> Any:
-    """A float times 2**k, an int32."""
+    """Return a float times 2**k, where k is an int32."""
     return _of_llvm("llvm.ldexp", x, k)
 
 
 def _of_llvm(name: str, a: Any, b: Any) -> Any:
-    """LLVM's own function of two operands, which returns the type of the first."""
+    """Return numba's result of calling an LLVM intrinsic of two operands, typed like the first."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kinds = [arg.type for arg in args]
-        # Its full name has each of its types once.
+        # The intrinsic's full name contains each distinct type once.
         function = builder.module.declare_intrinsic(name, [*dict.fromkeys(kinds)], ir.FunctionType(kinds[0], kinds))
         return builder.call(function, args)
 

@@ -1,4 +1,4 @@
-"""A kernel that numba compiles: called like any other, and the source of ONNX Runtime's compute callbacks."""
+"""Kernels that numba compiles, for plain calls and as ONNX Runtime's compute callbacks."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ _COMPILABLE = {np.dtype(scalar) for scalar in (np.bool_, *_INTEGERS, np.float32,
 
 
 class CompiledKernel:
-    """A function that numba compiles for the types that it meets.
+    """A kernel that numba compiles for the types of its arguments.
 
     Parameters
     ----------
     function : callable
         A plain Python function.
     plain : callable
-        What runs in its place for element types that numba lacks, and where it cannot be compiled and
+        The kernel to call instead for element types that numba does not support, and if compilation fails and
         `mode` is ``"try"``.
     mode : True, "try" or "debug"
         ``"debug"`` checks the bounds of every index.
     parallel : str, optional
-        The core dimensions of inputs and outputs in NumPy's notation (``"(n)->(n)"``): over all other
-        dimensions, the leading ones, parts are independent of each other.
+        The core dimensions of inputs and outputs in NumPy's notation (``"(n)->(n)"``). The other, leading
+        dimensions are independent, so that the work is split along them.
     fastmath : bool or collection of str
-        As for ``numba.njit``.
+        Passed to ``numba.njit``.
     """
 
     def __init__(
@@ -78,21 +78,21 @@ class CompiledKernel:
 
     @functools.cached_property
     def result_type(self) -> Callable[..., Any] | None:
-        """The NamedTuple class that a plain call returns, if it is one."""
+        """The NamedTuple class that a plain call returns, or None."""
         try:
             hint = get_type_hints(inspect.unwrap(self.plain)).get("return")
-        except (NameError, TypeError):  # names that are local to where the function was declared
+        except (NameError, TypeError):  # names local to the declaring function
             return None
         hint = get_origin(hint) or hint
         return hint if hasattr(hint, "_fields") else None
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
-        """Run the compiled function on arrays."""
+        """Call the compiled kernel, or the plain one if it has no compiled form for these types."""
         out = attributes.pop("out", None)
         dtypes = self.output_dtypes(inputs)
         lacking = self.lacking(inputs, attributes, dtypes)
         if lacking is not None:
-            self._warn(f"has no compiled form for {lacking}, which numba lacks; the plain kernel runs there")
+            self._warn(f"has no compiled form for {lacking}, which numba lacks; the plain kernel runs instead")
         elif self._compile_call(inputs, attributes, dtypes, out):
             arguments = self._arguments(inputs, attributes, dtypes, out)
             results = self._callable(dtypes, out is not None).call(*arguments)
@@ -102,19 +102,19 @@ class CompiledKernel:
         return self.plain(*inputs, **attributes, **({} if out is None else {"out": out}))
 
     def output_dtypes(self, inputs: Sequence[Any]) -> tuple[DType, ...]:
-        """The dtype of each declared output, for arrays (None: absent) as inputs."""
+        """Return the dtype of each declared output, for arrays (None: absent) as inputs."""
         dtypes = validation.output_dtypes(self.signature, [None if array is None else array.dtype for array in inputs])
         return tuple(dtype for dtype in dtypes if dtype is not None)
 
     def lacking(self, inputs: Sequence[Any], attributes: Mapping[str, Any], dtypes: Sequence[DType]) -> str | None:
-        """The element type among these that cannot be compiled, if there is one."""
+        """Return the name of the first element type among these that cannot be compiled, or None."""
         arrays = [*inputs, *(value for value in attributes.values() if isinstance(value, np.ndarray))]
         used = [*(array.dtype for array in arrays if array is not None), *dtypes]
         lacking = (dtype for dtype in used if dtype not in _COMPILABLE)
         return next(map(dtype_name, lacking), None)
 
     def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> MachineCode | None:
-        """The compute callback for a specialization, or a CompileError; None where the plain kernel has to do."""
+        """Return the compute callback for a specialization; None if the plain kernel must run instead."""
         from .machine_code import MachineCode
 
         what = str(specialization)
@@ -132,7 +132,7 @@ class CompiledKernel:
             return self._entries[specialization]
 
     def compile_call(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
-        """Compile what a plain call runs, or raise a CompileError; False where the plain kernel has to do."""
+        """Compile the kernel for a plain call; return False if the plain kernel must run instead."""
         dtypes = self.output_dtypes(inputs)
         return self.lacking(inputs, attributes, dtypes) is None and self._compile_call(inputs, attributes, dtypes, None)
 
@@ -142,7 +142,7 @@ class CompiledKernel:
         key = (tuple(dtypes), buffers)
         with self._lock:
             if key not in self._callables:
-                # Each time: globals that the function uses may have other values by now.
+                # Recomputed each time, because the values of globals may have changed.
                 made_from = fingerprint.fingerprint(inspect.unwrap(self.function))
                 self._callables[key] = CallableKernel(
                     self.function, self.signature, dtypes, buffers, self._options, made_from
@@ -173,14 +173,14 @@ class CompiledKernel:
                     kinds = typeof(inputs), typeof(values), typeof(outs)
                     reason = self._callable(dtypes, out is not None).compile(kinds)
                 if reason is not None:
-                    if not self._ready:  # what it refers to may be there by the next call
+                    if not self._ready:  # names it refers to may be defined by the next call
                         self._callables.clear()
-                    self._refuse(key, what, reason)
+                    self._fail_compilation(key, what, reason)
                     return False
                 self._ready.add(key)
         return True
 
-    def _refuse(self, key: Any, what: str, reason: str) -> None:
+    def _fail_compilation(self, key: Any, what: str, reason: str) -> None:
         code = inspect.unwrap(self.function).__code__
         text = f"cannot be compiled for {what} ({code.co_filename}:{code.co_firstlineno})"
         if self._mode != "try":
@@ -207,14 +207,14 @@ def make(
     parallel: str | None = None,
     fastmath: FastMath = False,
 ) -> Callable[..., Any]:
-    """The kernel that a declaration with ``compile=`` asks for.
+    """Return the kernel for a declaration: compiled, or `function` itself without ``compile``.
 
     Raises
     ------
     DeclarationError
-        It can never be compiled.
+        The arguments are invalid, or the kernel can never be compiled.
     MissingDependencyError
-        numba is not installed, and the plain kernel is not asked for.
+        numba is not installed and `compile` is not ``"try"``.
     """
     name = signature.qualified_name
     if compile not in (True, False, "try", "debug"):

@@ -1,4 +1,4 @@
-"""The machine code of compute callbacks, which is never freed: another thread may be about to run it."""
+"""Compilation of compute callbacks; their code is never freed, since another thread may be about to run it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .._schema.dtypes import DType
 from .._schema.signature import Signature
 from . import entry
 from .callbacks import as_tuple, conform, conform_all, problem
-from .disk_cache import keep
+from .disk_cache import use_cache
 from .fingerprint import global_names
 from .intrinsics import INNER
 from .specialization import Specialization
 from .vector_math import vectorised
 
 Types = tuple[Any, Any, Any]
-"""The numba types of inputs, values and outs."""
+"""The numba types of the three tuples that ``call`` takes: inputs, attribute values and out buffers."""
 
 
 class CallableKernel:
@@ -35,15 +35,15 @@ class CallableKernel:
     Parameters
     ----------
     options : mapping
-        More of numba's options.
+        Further numba options.
     made_from : str or None
-        A digest of the function and all that it refers to; None where there is none.
+        The digest of the function and all that it refers to; None if there is none.
 
     Attributes
     ----------
     call : numba dispatcher
     made_from : tuple
-        What its code depends on, as `pyops._compiled.disk_cache.keep` takes it.
+        What the code depends on, for `pyops._compiled.disk_cache.use_cache`.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class CallableKernel:
         self._signature = signature
         self._arguments = _arguments(function, signature, buffers)
         code = _call_code(self._arguments, signature, dtypes)
-        # As in NumPy, dividing by 0 raises nothing.
+        # As in NumPy, division by zero does not raise.
         options = {"nogil": True, "error_model": "numpy", **options}
-        # Only `call` is called from Python; for the others there is no need of code for that.
+        # Only `call` is called from Python; the others need no wrapper for that.
         inner = options | INNER
         self._function = _dispatcher(_positional(function), inner, {})
         names = {
@@ -74,14 +74,14 @@ class CallableKernel:
         self.call = numba.njit(**options)(define("call", code, names))
         spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
         self.made_from = (made_from, code, str(spelled))
-        keep(self.call, signature.qualified_name, *self.made_from)
+        use_cache(self.call, signature.qualified_name, *self.made_from)
 
     def compile(self, kinds: Types) -> str | None:
-        """Compile for numba types, or get the code from disk; returns why it cannot be compiled, if so."""
+        """Compile for numba types, or load the code from disk; return why it cannot be compiled, or None."""
         try:
             self.call.compile(kinds)
         except Exception as error:
-            # What numba says of the kernel alone names its lines rather than ours.
+            # An error of the kernel alone names lines of the kernel rather than of generated code.
             return self._reason(kinds) or str(error)
         return None
 
@@ -95,25 +95,25 @@ class CallableKernel:
         results = [returned]
         if self._signature.returns_tuple:
             if not isinstance(returned, types.BaseTuple):
-                return f"the kernel returns {returned}, declared is a tuple; return one of a fixed length"
+                return f"the kernel returns {returned}, but a tuple is declared; return one of a fixed length"
             results = list(returned)
         beyond = len(results) - len(self._dtypes)
         if beyond < 0 or (beyond and not self._signature.outputs[-1].variadic):
-            return f"the kernel returns {len(results)} arrays, {len(self._dtypes)} are declared"
+            return f"the kernel returns {len(results)} arrays, but {len(self._dtypes)} are declared"
         dtypes = [*self._dtypes, *[self._dtypes[-1]] * beyond]
         found = (problem(kind, numba.from_dtype(dtype)) for kind, dtype in zip(results, dtypes, strict=True))
         return next(filter(None, found), None)
 
 
 def define(name: str, code: str, names: dict[str, Any]) -> Any:
-    """The function of this name that some code defines."""
+    """Execute code and return the function of this name that it defines."""
     names = {"__name__": __name__} | names
     exec(compile(code, f"<pyops {name}>", "exec"), names)
     return names[name]
 
 
 def _arguments(function: Callable[..., Any], signature: Signature, buffers: bool) -> list[str]:
-    """What a kernel function gets for each of its parameters, in the order of its code, of the three tuples."""
+    """Return the expression for each parameter of the kernel, in terms of ``inputs``, ``values`` and ``outs``."""
     attributes = [attribute.name for attribute in signature.attributes]
     arguments: list[str] = []
     rest: list[str] = []
@@ -150,7 +150,7 @@ def _type_of(argument: str, kinds: Types) -> Any:
 
 
 def _positional(function: Callable[..., Any]) -> FunctionType:
-    """The function with only positional parameters, as numba knows no others: keywords and ``*xs`` come last."""
+    """Return the function with positional parameters only, the ones that numba supports; ``*xs`` comes last."""
     code = inspect.unwrap(function).__code__
     rest = bool(code.co_flags & inspect.CO_VARARGS)
     count = code.co_argcount + code.co_kwonlyargcount + rest
@@ -163,19 +163,19 @@ def _positional(function: Callable[..., Any]) -> FunctionType:
 
 
 def _dispatcher(function: FunctionType, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
-    """Numba's form of a function; the plain Python functions that it calls are compiled too."""
-    # Code on disk is loaded with the module that it is of, which need not be there in every process.
+    """Return the numba dispatcher of a function, with the plain functions that it calls compiled too."""
+    # Cached code is loaded together with its function's module; this one exists in every process.
     names: dict[str, Any] = {"__name__": __name__}
     cells = tuple(CellType() for _ in function.__closure__ or ())
     made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
     made.__qualname__ = function.__qualname__
-    # Known before its names are looked up: it may call itself.
+    # Recorded before its names are resolved, as the function may be recursive.
     known[function] = dispatcher = numba.njit(**options)(made)
     for name in ("__builtins__", *global_names(function.__code__)):
         if name in function.__globals__:
             names[name] = _compilable(function.__globals__[name], options, known)
     for cell, original in zip(cells, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # a name that has no value yet
+        with contextlib.suppress(ValueError):  # the name has no value yet
             cell.cell_contents = _compilable(original.cell_contents, options, known)
     return dispatcher
 
@@ -188,7 +188,7 @@ def _compilable(value: Any, options: dict[str, Any], known: dict[FunctionType, A
 
 
 def _is_known(function: FunctionType) -> bool:
-    """Whether somebody told numba how to compile a function."""
+    """Return whether numba has an implementation registered for a function."""
     try:
         return cpu_target.typing_context.resolve_value_type(function) is not None
     except ValueError:
@@ -204,7 +204,7 @@ class MachineCode:
     Attributes
     ----------
     entry, part : int
-        The addresses that a record needs; `part` is 0 where the kernel is not called on parts.
+        The addresses for a record; `part` is 0 if the kernel is not called on parts.
     """
 
     def __init__(self, name: str, kernel: CallableKernel, specialization: Specialization) -> None:
@@ -221,17 +221,17 @@ class MachineCode:
 
 @functools.cache
 def dispatch() -> int:
-    """The address of the KernelComputeV2 of every compiled op."""
+    """Return the address of the KernelComputeV2 of all compiled ops."""
     return _callback("dispatch", entry.DISPATCH, 2, "pyops", entry.CODE_NAMES, ())
 
 
 def _callback(
     name: str, code: str, parameters: int, label: str, names: dict[str, Any], made_from: tuple[str | None, ...]
 ) -> int:
-    """The address of the C function, of words and returning one, that some code defines."""
+    """Compile code to a C function of words that returns a word; return its address."""
     signature = ((types.intp,) * parameters, types.intp)
     made = CFunc(define(name, code, names), signature, locals={}, options={"nopython": True})
-    keep(made, f"{label}-{name}", code, *made_from)
+    use_cache(made, f"{label}-{name}", code, *made_from)
     made.compile()
     _kept.append(made)
     return made.address or 0

@@ -1,4 +1,4 @@
-"""The words that compiled code reads, as Python keeps them; see `pyops._compiled.layout`."""
+"""The memory that compiled code reads, as NumPy arrays; see `pyops._compiled.layout`."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _MOST_SHAPES = 4096
 
 
 def words(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Memory that holds these words."""
+    """Return an array that holds these words."""
     return np.array(values, np.int64)
 
 
 def address_of(memory: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-    """Where words lie."""
+    """Return the address of an array of words."""
     address: int = memory.ctypes.data
     return address
 
 
 class Record:
-    """What compiled code needs for calls of one specialization; it finds it by its `address`."""
+    """The record of one specialization, which compiled code finds by its `address`."""
 
     def __init__(self, code: MachineCode, attributes: AttributeWords, input_sizes: int, output_sizes: int) -> None:
         self._kept = code, attributes
         self._lock = threading.Lock()
-        # Another thread may look into a table for a moment after another took its place.
+        # Replaced tables are kept for a while, as another thread may still be reading one.
         self._tables = deque([_ShapeTable(16, input_sizes, output_sizes)], maxlen=4)
         tables = self._tables[0].address
         self._memory = words(code.entry, code.part, address_of(attributes.memory), tables)
         self.address = address_of(self._memory)
 
     def add_shapes(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Enter the sizes of the outputs (-1: any) for those of the inputs."""
+        """Add the output sizes (-1: any) for these input sizes to the shape table."""
         with self._lock:
             table = self._tables[-1]
             if table.is_full:
@@ -50,7 +50,7 @@ class Record:
                 if 2 * table.slots <= _MOST_SHAPES:
                     for entry in table.entries:
                         bigger.add(*entry)
-                else:  # so many shapes that they will hardly come again
+                else:  # with so many shapes, old ones are unlikely to come again
                     bigger = _ShapeTable(16, len(inputs), len(outputs))
                 self._tables.append(bigger)
                 self._memory[layout.SHAPES] = bigger.address
@@ -80,6 +80,6 @@ class _ShapeTable:
             number = (number + 1) & (self.slots - 1)
         at = layout.SLOTS + number * self._step
         self._memory[at + 1 : at + self._step] = [*inputs, *outputs]
-        # Last: compiled code may be looking at this slot.
+        # Written last, since compiled code may be reading this slot.
         self._memory[at] = 1
         self.entries.append((inputs, outputs))

@@ -1,4 +1,4 @@
-"""Says that something is being compiled, which takes seconds, to whoever waits for it."""
+"""Progress messages about compilation, which takes seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _logger = logging.getLogger("pyops")
 
 
 class _Step:
-    """Something that may have to be compiled: it says so once that begins."""
+    """A step that may have to compile something, and reports when compilation begins and ends."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -31,7 +31,7 @@ class _Step:
             _logger.info("compiled %s: %s", self._what, outcome)
 
     def _show(self, text: str) -> None:
-        # Elsewhere than in a terminal or a notebook, the log alone has it.
+        # Printed in a terminal or notebook only; elsewhere only the log has it.
         if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
             print(text, end="", file=sys.stderr, flush=True)
 
@@ -45,7 +45,7 @@ _current = _Current()
 
 @contextmanager
 def step(what: str) -> Iterator[None]:
-    """Within it, what is compiled is shown as `what`; a step inside another is part of that one."""
+    """Context manager: report compilation as `what`; nested steps are part of the outer one."""
     if _current.step is not None:
         yield
         return
@@ -59,7 +59,7 @@ def step(what: str) -> Iterator[None]:
         started.end(outcome)
 
 
-def begun() -> None:
-    """Code of the current step is not there yet, and is now compiled."""
+def begin() -> None:
+    """Report that the current step begins to compile."""
     if _current.step is not None:
         _current.step.begin()

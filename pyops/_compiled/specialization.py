@@ -1,4 +1,4 @@
-"""What machine code is made for: element types, ranks and kinds of attributes, but no sizes and no values."""
+"""The types that machine code is specialized for: element types, ranks, kinds of attributes, but no values."""
 
 from __future__ import annotations
 
@@ -18,20 +18,28 @@ _GROUPS = rf"{_GROUP}(?:\s*,\s*{_GROUP})*"
 
 
 def parse(text: str, signature: Signature) -> tuple[int, ...]:
-    """How many core dimensions each input and output has: ``"(n),()->(n)"`` gives 1, 0, 1, if these are declared."""
+    """Return the number of core dimensions of each input and output, from NumPy's notation.
+
+    ``"(n),()->(n)"`` gives ``(1, 0, 1)``.
+
+    Raises
+    ------
+        DeclarationError
+            `text` is malformed, or does not match the signature.
+    """
     name = signature.qualified_name
     if not isinstance(text, str) or not re.fullmatch(rf"\s*{_GROUPS}\s*->\s*{_GROUPS}\s*", text):
         raise DeclarationError(
-            f"{name}: parallel={text!r} does not say which dimensions belong together; write them as NumPy does for "
+            f"{name}: parallel={text!r} is not a list of core dimensions; write them as NumPy does for "
             'generalized ufuncs: "(),()->()" where each element is computed by itself, "(n)->(n)" for rows'
         )
     inputs, outputs = (re.findall(_GROUP, side) for side in text.split("->"))
     for kind, groups, declared in (("inputs", inputs, signature.inputs), ("outputs", outputs, signature.outputs)):
         if any(item.variadic for item in declared):
-            raise DeclarationError(f"{name}: parallel is for a fixed number of {kind}; leave it out")
+            raise DeclarationError(f"{name}: parallel requires a fixed number of {kind}; leave it out")
         if len(groups) != len(declared):
             raise DeclarationError(
-                f"{name}: parallel={text!r} has {len(groups)} {kind}, {len(declared)} are declared: "
+                f"{name}: parallel={text!r} has {len(groups)} {kind}, but {len(declared)} are declared: "
                 f"{', '.join(item.name for item in declared)}"
             )
     return tuple(len(re.findall(r"\w+", group)) for group in (*inputs, *outputs))
@@ -43,25 +51,25 @@ Tensor = tuple[DType, int]
 
 @dataclass(frozen=True)
 class Specialization:
-    """One combination of types that a compute callback serves.
+    """A combination of types that one compute callback is compiled for.
 
     Attributes
     ----------
     inputs : tuple
-        None where absent.
+        The dtype and rank of each input; None for an absent one.
     missing : int
-        How many more inputs are declared, which the node does not have.
+        The number of declared inputs that the node lacks at the end.
     outputs : tuple of dtypes
-        As many as the kernel returns; all but the first `used` are dropped.
+        One per output of the kernel; all but the first `used` are dropped.
     output_ranks : tuple of int or None
-        What the shape function gives; None without one.
+        The ranks from the shape function; None without one.
     attributes : tuple of (name, code)
-        Code that gets the attribute's value from the words at ``attributes``.
+        Code that reads each attribute's value from the words at ``attributes``.
     buffers : bool
-        The kernel gets ONNX Runtime's buffers as `out`.
+        Whether the kernel gets ONNX Runtime's buffers as `out`.
     cores : tuple of int or None
-        Per input and output the number of its core dimensions, where the kernel is called on parts
-        of its inputs, by the threads of ONNX Runtime's pool.
+        The number of core dimensions per input and output, if the threads of ONNX Runtime's pool call the
+        kernel on parts of its inputs; else None.
     """
 
     inputs: tuple[Tensor | None, ...]
@@ -78,22 +86,22 @@ class Specialization:
 
 
 def spell(dtype: DType, rank: int) -> str:
-    """How messages spell what code is compiled for: ``float32[:, :]``."""
+    """Return a type in the form used in messages: ``float32[:, :]``."""
     return f"{dtype_name(dtype)}[{', '.join(':' * rank)}]"
 
 
 def weak_float(dtypes: Sequence[DType | None]) -> type[np.floating[Any]]:
-    """The type in which a kernel of these dtypes gets float attributes.
+    """Return the type in which a kernel of these dtypes gets float attributes.
 
-    Their values are float32 anyway. As a float64, which is what numba makes of Python's float, each would make
-    float64 arrays of float32 ones, where NumPy keeps float32.
+    The values are float32 anyway. As float64, numba's type for Python floats, they would turn float32 arrays into
+    float64 ones, where NumPy keeps float32.
     """
     floating = [dtype for dtype in dtypes if dtype is not None and dtype.kind == "f"]
     return np.float32 if floating and all(dtype == np.float32 for dtype in floating) else np.float64
 
 
 def as_arguments(attributes: Mapping[str, Any], float_type: type[np.floating[Any]]) -> dict[str, Any]:
-    """Attributes as a compiled function gets them: tuples for lists, floats of one type."""
+    """Convert attributes to a compiled function's arguments: lists to tuples, floats to one type."""
 
     def convert(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -104,12 +112,12 @@ def as_arguments(attributes: Mapping[str, Any], float_type: type[np.floating[Any
 
 
 class AttributeWords:
-    """Attributes as words of memory, and the code that reads them.
+    """Attributes as words of memory, with the code that reads them.
 
     Attributes
     ----------
     memory : numpy.ndarray
-        Of int64.
+        The words, as int64.
     code : tuple of (name, code)
     """
 
@@ -151,18 +159,18 @@ def specialize(
     used: int,
     shapes: Sequence[tuple[int | None, ...]] | None,
 ) -> tuple[Specialization, AttributeWords]:
-    """The specialization that serves a call of a node, and the node's attributes for it.
+    """Return the specialization for a node's call, and the node's attributes as words for it.
 
     Parameters
     ----------
     cores : tuple of int or None
-        Per declared input and output the number of its core dimensions, if they are known.
+        The number of core dimensions per declared input and output, if declared.
     inputs : sequence of numpy.ndarray or None
-        Of the call.
+        The inputs of the call.
     outputs : sequence of dtype
-        Of what the kernel returns; `used` of them are in the model.
+        The dtypes of the kernel's outputs, of which the model uses the first `used`.
     shapes : sequence of tuple or None
-        What the shape function gives, if there is one; a size is None where only the kernel tells.
+        The shapes from the shape function, if there is one; a size known only at run time is None.
     """
     tensors = [None if array is None else (array.dtype, array.ndim) for array in inputs]
     ordered = {attribute.name: attributes[attribute.name] for attribute in signature.attributes}
@@ -171,7 +179,7 @@ def specialize(
     ranks = None if shapes is None else tuple(map(len, shapes))
     declared, split = len(signature.inputs), None
     if known and cores and ranks:
-        # An optional input that the node lacks, at the end, has no place among its inputs.
+        # Optional inputs that the node lacks at the end are not among its inputs.
         own = (*cores[: len(inputs)], *cores[declared:])
         split = own if _has_loops([item and item[1] for item in tensors], ranks, own) else None
     specialization = Specialization(
@@ -188,7 +196,7 @@ def specialize(
 
 
 def _has_loops(inputs: Sequence[int | None], outputs: Sequence[int], cores: Sequence[int]) -> bool:
-    """Whether tensors of these ranks have dimensions besides the core dimensions, the same ones for all outputs."""
+    """Return whether these ranks have dimensions besides the core ones, equally many for all outputs."""
     loops = [rank - core for rank, core in zip([*inputs, *outputs], cores, strict=False) if rank is not None]
     own = {rank - core for rank, core in zip(outputs, cores[len(inputs) :], strict=True)}
     return len(own) == 1 and min(loops) >= 0 and max(loops) == max(own) > 0

@@ -1,8 +1,8 @@
-"""Functions that vectorise, in place of those of numba's that do not.
+"""Vectorizing replacements for functions that numba does not vectorize.
 
-In compiled kernels ``np.exp``, ``math.exp``, ``np.sum``, ``np.max`` and ``np.min`` are these. On contiguous
-float32 they take an eighth of the time or less, which is what keeps kernels abreast of ONNX Runtime's
-own operators; on all else they are numba's own.
+Compiled kernels use them for ``np.exp``, ``math.exp``, ``np.sum``, ``np.max`` and ``np.min``. On contiguous float32
+they take at most an eighth of the time, which makes kernels as fast as ONNX Runtime's own operators; everything else is
+left to numba's implementations.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _float, _int = np.float32, np.int32
 _LOG2_E = _float(1.44269504088896341)
 # log(2) in two parts, the first of which is exact in few bits.
 _LOG_2_HIGH, _LOG_2_LOW = _float(0.693359375), _float(-2.12194440e-4)
-# Where the result is 0, and where it is infinite.
+# The inputs below which the result is 0, and above which it is infinite.
 _LOWEST, _HIGHEST = _float(-104), _float(89)
 _P0, _P1, _P2 = _float(1.9875691500e-4), _float(1.3981999507e-3), _float(8.3334519073e-3)
 _P3, _P4, _P5 = _float(4.1665795894e-2), _float(1.6666665459e-1), _float(5.0000001201e-1)
 _ONE = _float(1)
-# A number to which one adds another to round it: 1.5 * 2**23, and its bits.
+# Adding this number rounds a float32 to an integer: 1.5 * 2**23, and its bits.
 _ROUNDER, _ROUNDER_BITS = _float(12582912), _int(0x4B400000)
 _BIAS, _MANTISSA = _int(127), _int(23)  # of float32
-# One instruction where there is AVX-512; elsewhere a call for each element.
+# ldexp is one instruction with AVX-512; elsewhere it is a call for each element.
 _has_ldexp = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
 
 
 @inner_njit()
 def _two_factors(x: Any, k: Any) -> Any:
-    # 2**k alone may be less than the smallest power of two.
+    # In two factors, since 2**k alone may underflow.
     half = k >> _int(1)
     first = _int((half + _BIAS) << _MANTISSA).view(_float)
     second = _int((k - half + _BIAS) << _MANTISSA).view(_float)
@@ -48,13 +48,13 @@ _scaled = ldexp if _has_ldexp else _two_factors
 
 @vectorize(fastmath={"contract"})
 def exp(x: Any) -> Any:
-    """The exponential of each element.
+    """Return the exponential of each element.
 
-    On float32 it is Cephes' ``expf`` (S. L. Moshier): with k = round(x / log 2) and r = x - k log 2, a
-    polynomial in r times 2**k. It is within 1 unit in the last place, and exact at 0, NaN and the infinities.
+    On float32 it is Cephes' ``expf`` (S. L. Moshier): with k = round(x / log 2) and r = x - k log 2, a polynomial in r,
+    times 2**k. It is accurate to 1 unit in the last place, and exact at 0, NaN and the infinities.
     """
     if isinstance(x, _float):
-        # Comparisons in this order keep NaN.
+        # In this order, the comparisons propagate NaN.
         bounded = _LOWEST if x < _LOWEST else x
         bounded = _HIGHEST if bounded > _HIGHEST else bounded
         rounded = _float(bounded * _LOG2_E + _ROUNDER)
@@ -66,17 +66,17 @@ def exp(x: Any) -> Any:
 
 
 def total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
-    """As ``np.sum``; like NumPy's, it adds several partial sums."""
+    """Return the sum, as ``np.sum``; like NumPy's, it adds up several partial sums."""
     raise NotImplementedError("for compiled code")
 
 
 def largest(a: Any) -> Any:
-    """As ``np.max``."""
+    """Return the largest element, as ``np.max``."""
     raise NotImplementedError("for compiled code")
 
 
 def smallest(a: Any) -> Any:
-    """As ``np.min``."""
+    """Return the smallest element, as ``np.min``."""
     raise NotImplementedError("for compiled code")
 
 
@@ -151,5 +151,5 @@ _REPLACED |= {id(module): _changed(module) for module in (np, math)}
 
 
 def vectorised(value: Any) -> Any:
-    """What stands for a global of a kernel in its compiled form."""
+    """Return the replacement for a global of a kernel in its compiled form."""
     return _REPLACED.get(id(value), value)

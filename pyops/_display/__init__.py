@@ -1,4 +1,4 @@
-"""What people look at: tables of ops and of a model's nodes, Netron, IPython, shorter tracebacks.
+"""Displays for people: tables of ops and of a model's nodes, Netron, IPython, shortened tracebacks.
 
-It may import everything but `pyops.testing` and `pyops._cli`; only those and the package itself import it.
+May import everything except `pyops.testing` and `pyops._cli`; only those and the package itself import it.
 """

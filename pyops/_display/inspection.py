@@ -1,6 +1,6 @@
-"""What is in a model, and which kernel would run each of its custom nodes.
+"""Reports on a model: its contents, and the kernel that would run each of its custom nodes.
 
-The model is read as data: nothing is run for it, nor imported.
+The model is read as data; nothing is run or imported for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .._ops.builtin import DOMAINS, ONNX_DOMAIN, is_builtin, unknown_version
 from .._ops.op import AnyOp, Op
 from .._ops.origin import module_of, package, package_of, source_line
 from .._schema.dtypes import dtype_name, from_onnx, spell_shape
-from .._schema.node import misfits
+from .._schema.node import find_mismatch
 from .._schema.signature import Signature
 from .._tables import Part, Shown
 from ..errors import DeclarationError, ModelError
@@ -33,7 +33,7 @@ _LONGEST_VALUE = 60
 
 @dataclass(frozen=True)
 class Value:
-    """An input or output of the model; a dimension is a size, a name or ``?``."""
+    """An input or output of the model; each dimension is a size, a name or ``?``."""
 
     name: str
     type: str
@@ -44,7 +44,7 @@ class Value:
 
 
 def value_of(item: onnx.ValueInfoProto) -> Value:
-    """An input or output of a model."""
+    """Return the `Value` for an input or output of a model."""
     if not item.type.HasField("tensor_type"):
         return Value(item.name, item.type.WhichOneof("value") or "?", None)
     tensor = item.type.tensor_type
@@ -56,7 +56,7 @@ def value_of(item: onnx.ValueInfoProto) -> Value:
 
 
 def spell_attribute(item: onnx.AttributeProto) -> str:
-    """The value of a node's attribute; a long one is cut off."""
+    """Return the value of a node's attribute as text; a long one is truncated."""
     import onnx
 
     if item.ref_attr_name:
@@ -87,7 +87,7 @@ class Import:
     Attributes
     ----------
     provider : str
-        ONNX Runtime, the model's own functions, a package, or nobody (empty).
+        What defines the domain: ONNX Runtime, the model's own functions, a package, or nothing (empty).
     """
 
     domain: str
@@ -97,24 +97,24 @@ class Import:
 
 @dataclass(frozen=True)
 class CustomNode:
-    """A node that ONNX Runtime has no operator for, or whose operator a declared op takes the place of.
+    """A node that ONNX Runtime has no operator for, or whose operator a declared op replaces.
 
     Attributes
     ----------
     opset : int
         The version of its domain that the model imports.
     attributes : dict of str to str
-        As the model has them.
+        The attributes' values, as text.
     version : int or None
-        Of the declared op that would run it, if there is one; so for `engine`, `kernel` and `package`.
+        The version of the declared op that would run the node; like `engine` and `kernel`, None without one.
     engine : str or None
-        What hosts the op in a session on this machine; ``reference`` where no session can.
+        The engine that hosts the op in a session on this machine; ``reference`` if no session can.
     kernel : str or None
         The function and its source line.
     package : str or None
-        The installed package that declares it, or would when it is imported.
+        The installed package that declares the op, or that may do so when it is imported.
     problems : tuple of str
-        Why it would not run.
+        The reasons why the node would not run.
     """
 
     name: str
@@ -130,7 +130,7 @@ class CustomNode:
 
     @property
     def verdict(self) -> str:
-        """Whether a kernel would run it, in two or three words."""
+        """Whether a kernel would run the node, in two or three words."""
         if self.kernel is not None:
             return "does not fit" if self.problems else "declared"
         return "not declared" if self.problems else "not imported"
@@ -138,12 +138,12 @@ class CustomNode:
 
 @dataclass(frozen=True, repr=False)
 class ModelReport(Shown):
-    """What `inspect` found: tables in a terminal and in a notebook.
+    """The result of `inspect`: tables in a terminal and in a notebook.
 
     Attributes
     ----------
     builtin : dict of str to int
-        How many nodes each operator of ONNX Runtime's own has.
+        The number of nodes of each of ONNX Runtime's own operators.
     """
 
     ir_version: int
@@ -156,7 +156,7 @@ class ModelReport(Shown):
 
     @property
     def problems(self) -> list[str]:
-        """Why a session would refuse the model."""
+        """The reasons why a session would reject the model."""
         found = {node.domain for node in self.nodes if node.version is not None}
         unknown = [unknown_version(item.domain, item.version) for item in self.imports if item.domain not in found]
         nodes = [problem for node in self.nodes for problem in node.problems]
@@ -164,11 +164,11 @@ class ModelReport(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether every custom node has a kernel that would run it, and nothing else is in the way."""
+        """Whether every custom node has a kernel that would run it, and the model has no other problem."""
         return not self.problems
 
     def parts(self) -> list[Part]:
-        """What made the model, tables of what is in it, and what these do not say."""
+        """Return the parts to display: the producer, tables of imports and values, and the nodes."""
         made_by = f", made by {self.producer}" if self.producer else ""
         values = [("input", item.name, str(item)) for item in self.inputs]
         values += [("output", item.name, str(item)) for item in self.outputs]
@@ -177,7 +177,7 @@ class ModelReport(Shown):
         return [f"IR version {self.ir_version}{made_by}", "", tables[0], "", tables[1], "", *self.node_parts()]
 
     def node_parts(self) -> list[Part]:
-        """The custom nodes, how many others there are, and the problems."""
+        """Return the parts about nodes: the custom nodes, a count of the others, and the problems."""
         header = ("node", "operator", "opset", "attributes", "", "kernel", "engine", "package")
         rows = [
             (
@@ -198,24 +198,24 @@ class ModelReport(Shown):
 
 
 def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
-    """Look at a model without running it.
+    """Report on a model without running it.
 
     Parameters
     ----------
     source : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
     import_plugins : bool
-        Import the installed plug-ins that the model needs, as a session does. Otherwise they are known by
-        what their packages say of themselves.
+        Import the installed plug-ins that the model needs, as a session does. Otherwise only their packages'
+        metadata is read.
 
     Raises
     ------
     ModelError
-        `source` is no ONNX model.
+        `source` is not an ONNX model.
     """
     loaded = model.load(source)
     if loaded.proto is None or not loaded.proto.HasField("graph"):
         what = repr(loaded.source) if isinstance(loaded.source, str) else "this"
-        raise ModelError(f"{what} is no ONNX model (one in ORT format is not read)")
+        raise ModelError(f"{what} is not an ONNX model (ORT format is not supported)")
     if import_plugins:
         resolution.import_plugins(loaded)
     waiting: dict[str, list[str]] = {}
@@ -235,7 +235,7 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
 
 
 def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
-    """The nodes that are not, or not only, ONNX Runtime's or the model's own, with their domain's opset version."""
+    """Yield the nodes that need, or may use, a declared op, each with its domain's opset version."""
     others, adopted = loaded.functions(), adoption.adopted_ops()
     for node, opset in loaded.nodes():
         key = key_of(node)
@@ -250,7 +250,7 @@ def _found(
     name: str,
     opset: int,
 ) -> tuple[CustomNode, Signature | None]:
-    """What is known of all nodes of an operator, and the signature of the op that would run them."""
+    """Return what is known of all nodes of an operator, and the signature of the op that would run them."""
     found = CustomNode("", domain, name, opset, {})
     op = registry.find(domain, name, opset) or adopted.get((domain, name))
     if isinstance(op, Op):
@@ -259,7 +259,7 @@ def _found(
         known = replace(found, version=op.version, engine=engine_name(op.signature), kernel=kernel)
         return replace(known, package=package_of(domain, function)), op.signature
     packages = waiting.get(domain, [])
-    # Whether a plug-in has this op is seen when it is imported.
+    # Whether a plug-in declares this op is known only once it is imported.
     is_open = packages and plugins.is_enabled() and not op and not registry.versions(domain, name)
     problems = () if is_open else (str(op) if op else resolution.describe_missing(domain, name, opset),)
     return replace(found, package=", ".join(packages) or None, problems=problems), None
@@ -267,7 +267,8 @@ def _found(
 
 def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: Signature | None) -> CustomNode:
     given = {item.name: spell_attribute(item) for item in node.attribute}
-    problems = found.problems if signature is None else tuple(misfits(node, signature))
+    problem = find_mismatch(node, signature) if signature else None
+    problems = (problem,) if problem else found.problems
     return replace(found, name=node.name, attributes=given, problems=problems)
 
 

@@ -1,4 +1,4 @@
-"""``%load_ext pyops``: what is declared, and tracebacks cut down to the user's own frames, in IPython."""
+"""The IPython extension (``%load_ext pyops``): the ``%onnx_ops`` magic and shortened tracebacks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _Key = tuple[str, str, int]
 
 
 class _Look:
-    """What is declared, compared with what was at the last look."""
+    """The ``%onnx_ops`` magic, which compares the declared ops with those of its last call."""
 
     def __init__(self) -> None:
         self._last = _declared()
 
     def __call__(self, line: str = "") -> OpTable:
-        """Show the declared ops, and say what changed since the last look.
+        """Show the declared ops, and what changed since the last look.
 
-        ``%onnx_ops`` shows all, ``%onnx_ops mylibrary`` those of one domain.
+        ``%onnx_ops`` shows all ops, ``%onnx_ops mylibrary`` those of one domain.
         """
         now, last = _declared(), self._last
         self._last = now
@@ -36,9 +36,9 @@ class _Look:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Add ``%onnx_ops`` and shorten tracebacks: called by ``%load_ext pyops``.
+    """Add ``%onnx_ops`` and shorten tracebacks; called by ``%load_ext pyops``.
 
-    Where something else has its own way with exceptions already (``set_custom_exc``), tracebacks stay as they are.
+    If another extension already handles exceptions (``set_custom_exc``), tracebacks are left unchanged.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Undo `load_ipython_extension`: called by ``%unload_ext pyops``."""
+    """Undo `load_ipython_extension`; called by ``%unload_ext pyops``."""
     shell.magics_manager.magics["line"].pop("onnx_ops", None)
     if shell.custom_exceptions == (Exception,):
         shell.set_custom_exc((), None)
@@ -70,7 +70,7 @@ def _declared() -> dict[_Key, Any]:
 
 
 def _fingerprint(op: AnyOp) -> Any:
-    """What differs where an op does; running the same cell again changes nothing."""
+    """Return a value that changes when an op does, but not when the same cell runs again."""
     functions = [inspect.unwrap(function) for function in (*op.kernels.values(), op.shape_function) if function]
     bodies = [
         (getattr(function, "__code__", function), repr(getattr(function, "__defaults__", None)))

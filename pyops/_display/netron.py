@@ -1,4 +1,4 @@
-"""A model in Netron, with what is known of its custom nodes written into the picture."""
+"""Models shown in Netron, with their custom nodes annotated."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ HEIGHT = 600
 
 
 class View(Shown):
-    """A model that is being shown: in a notebook Netron itself, in a terminal the address to open.
+    """A model shown in Netron: embedded in a notebook, or at an address to open in a terminal.
 
     Attributes
     ----------
     url : str
-        Where Netron serves it, on this machine alone.
+        The address that Netron serves it at, reachable from this machine only.
     report : ModelReport
-        What is known of its custom nodes.
+        The report on its custom nodes.
     """
 
     def __init__(self, netron: Any, proto: onnx.ModelProto, name: str, report: ModelReport, height: int) -> None:
         self.report = report
         self._netron, self._height = netron, height
-        # Netron serves the files beside the one that it is told of: of a folder that is not there, none.
+        # Netron serves all files in the given file's folder; this folder does not exist, so there are none.
         folder = Path(tempfile.gettempdir()) / f"pyops-{secrets.token_hex(8)}"
         file = folder / re.sub(r"[^\w.-]", "_", name)
         self._address = _serve(netron, str(file), bytearray(proto.SerializeToString()))
         self.url = "http://{}:{}".format(*self._address)
 
     def close(self) -> None:
-        """Serve it no longer."""
+        """Stop serving the model."""
         self._netron.stop(self._address)
 
     def parts(self) -> list[Part]:
-        """Where to look, and what is known of the custom nodes."""
+        """Return the parts to display: the address, and the report on the custom nodes."""
         return [f"open {self.url} in a browser", *self.report.node_parts()]
 
     def _repr_html_(self) -> str:
@@ -59,30 +59,30 @@ class View(Shown):
 
 
 def show_model(source: model.ModelSource, *, height: int = HEIGHT) -> View:
-    """Open a model in Netron, with the nodes marked that declared ops compute.
+    """Open a model in Netron, with its custom nodes annotated.
 
-    Behind the op type of each custom node stands whether a kernel is declared for it; its properties
-    name the kernel, its source line and its package. This is done on a copy: the model is not changed, and
-    nothing is run or imported for it.
+    The op type of each custom node is followed by whether a kernel is declared for it; the node's properties name the
+    kernel, its source line and its package. The annotations are made on a copy: the model is not changed, and nothing
+    is run or imported for it.
 
     Parameters
     ----------
     source : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
         The model.
     height : int
-        Of Netron in a notebook, in pixels.
+        The height of Netron in a notebook, in pixels.
 
     Returns
     -------
     View
-        In a notebook, the last line of a cell shows it. It is served until `View.close` or the end of the process.
+        As the last line of a notebook cell it is displayed. It is served until `View.close` or process exit.
 
     Raises
     ------
     MissingDependencyError
         netron is not installed.
     ModelError
-        `source` is no ONNX model.
+        `source` is not an ONNX model.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def show_model(source: model.ModelSource, *, height: int = HEIGHT) -> View:
 
 
 def marked(loaded: model.Model, report: ModelReport) -> onnx.ModelProto:
-    """A copy of a model in which its custom nodes say what would run them."""
+    """Return a copy of a model with its custom nodes annotated from the report."""
     import onnx
 
     proto = onnx.ModelProto()
@@ -138,7 +138,7 @@ def _serve(netron: Any, file: str, data: bytearray, attempts: int = 3) -> tuple[
     with _lock, _quiet():
         try:
             address: tuple[str, int] = netron.serve(file, data)
-        except OSError:  # somebody took the port that it had found free
+        except OSError:  # another process took the port that Netron had found free
             if attempts == 1:
                 raise
         else:
@@ -148,7 +148,7 @@ def _serve(netron: Any, file: str, data: bytearray, attempts: int = 3) -> tuple[
 
 
 def _separate(address: tuple[str, int]) -> None:
-    """Give a server a model of its own: netron lets all servers of a process show the last one."""
+    """Give a server its own model; Netron makes all servers of a process show the last one."""
     for thread in threading.enumerate():
         server = getattr(thread, "server", None)
         if server is not None and getattr(thread, "address", None) == address:
@@ -158,7 +158,7 @@ def _separate(address: tuple[str, int]) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    # Netron configures the root logger, which is the user's, if nobody has yet.
+    # Netron configures the root logger if nobody has yet; that is left to the user's program.
     root, handler = logging.getLogger(), logging.NullHandler()
     root.addHandler(handler)
     try:

@@ -1,4 +1,4 @@
-"""What is declared, as a table."""
+"""Tables of the declared ops."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _HEADER = ("domain", "op type", "version", "devices", "engine", "source", "signa
 
 
 def list_ops() -> OpTable:
-    """Every declared op, with those that were declared with onnxruntime-extensions' own ``onnx_op``.
+    """Return every declared op, including those declared with onnxruntime-extensions' own ``onnx_op``.
 
     Returns
     -------
     OpTable
-        By domain, name and version. Printed, and in a notebook, it is a table: domain, op type, version,
-        devices with a kernel of their own, the engine by which sessions host the op here (``reference``: none
-        can, only ONNX's ReferenceEvaluator), source line and signature. Below it stand the plug-ins that are
-        installed and not imported.
+        A sequence sorted by domain, name and version. It is displayed as a table: domain, op type, version,
+        devices with a kernel of their own, the engine that hosts the op on this machine (``reference``: only
+        ONNX's ReferenceEvaluator can run it), source line and signature. Installed plug-ins that have not been
+        imported are listed below it.
 
     Examples
     --------
@@ -54,12 +54,12 @@ def _notes() -> list[str]:
 
 
 class OpTable(Shown, Sequence[AnyOp]):
-    """Ops, readable in a terminal and in a notebook.
+    """A sequence of ops, displayed as a table in a terminal and in a notebook.
 
     Attributes
     ----------
     notes : tuple of str
-        What is known of ops that are not in it.
+        Lines about ops that are not in the table.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class OpTable(Shown, Sequence[AnyOp]):
         self.notes = tuple(notes)
 
     def only(self, domain: str | None, notes: Iterable[str] = ()) -> OpTable:
-        """Those of one domain, or all, with more notes."""
+        """Return the ops of one domain, or all for None, with further notes."""
         found = [op for op in self._ops if domain in (None, op.domain)]
         where_empty = f"no ops are declared in the domain {domain!r}" if domain else self._where_empty
         return OpTable(found, (*self.notes, *notes), where_empty)
 
     def records(self) -> list[dict[str, str]]:
-        """The rows of the table, by its columns."""
+        """Return the rows of the table as dictionaries, by column name."""
         return [dict(zip(_HEADER, _row(op), strict=True)) for op in self._ops]
 
     @overload
@@ -90,7 +90,7 @@ class OpTable(Shown, Sequence[AnyOp]):
         return len(self._ops)
 
     def parts(self) -> list[Part]:
-        """The table and the notes."""
+        """Return the parts to display: the table and the notes."""
         where_empty = [] if self else [self._where_empty]
         return [[_HEADER, *map(_row, self._ops)], *where_empty, *self.notes]
 
@@ -101,7 +101,7 @@ def _row(op: AnyOp) -> tuple[str, ...]:
 
 
 def engine_name(signature: Signature) -> str:
-    """Return the engine that hosts an op in a session on this machine; ``reference`` where none can."""
+    """Return the engine that hosts an op in a session on this machine; ``reference`` if none can."""
     try:
         from .._runtime.engine_choice import engine_of
     except ImportError:  # no ONNX Runtime

@@ -1,4 +1,4 @@
-"""Tracebacks cut down to the user's own frames."""
+"""Tracebacks reduced to the user's own frames."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-# Those of Python that run modules are no more the user's.
+# The modules of Python that import or run other modules are not the user's code either.
 _OURS = ("pyops", "exporters", "onnxruntime", "importlib", "runpy")
 
 
 @contextmanager
 def shortened(error: BaseException) -> Iterator[TracebackType | None]:
-    """Within it, the tracebacks of an exception, and of those behind it, are without the frames of libraries.
+    """Context manager: remove library frames from the tracebacks of an exception and of its causes.
 
     Yields
     ------
     traceback or None
-        That of `error`. One that would have no frames left is as it was.
+        The traceback of `error`. One that consists of library frames only is left unchanged.
     """
     chain = list(_chain(error))
     whole = [item.__traceback__ for item in chain]
@@ -31,7 +31,7 @@ def shortened(error: BaseException) -> Iterator[TracebackType | None]:
 
 
 def shorten(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of pyops, exporters and ONNX Runtime, unless it has no others."""
+    """Return a traceback without frames of pyops, exporters and ONNX Runtime, unless it has no others."""
     short: TracebackType | None = None
     for step in reversed(_others(traceback)):
         short = TracebackType(short, step.tb_frame, step.tb_lasti, step.tb_lineno)
@@ -39,7 +39,7 @@ def shorten(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def has_others(traceback: TracebackType | None) -> bool:
-    """Whether a traceback has frames of others than pyops, exporters and ONNX Runtime."""
+    """Return whether a traceback has frames outside pyops, exporters and ONNX Runtime."""
     return bool(_others(traceback))
 
 

@@ -1,4 +1,4 @@
-"""ONNX models, read as data: which op each node means, and under which name a session hosts that op.
+"""Reading ONNX models as data: the op of each node, and the names under which a session hosts the ops.
 
 Nothing here runs a model, or code that a model names. It may import `pyops._schema` and `pyops._ops`.
 """

@@ -1,10 +1,13 @@
-"""Under which domain and op type a session hosts an op: its own, unless those are not free.
+"""The domain and op type under which a session hosts an op: its own, unless they would conflict.
 
-The model is changed accordingly before ONNX Runtime sees it. Two things are in the way: where a
-session's options hold onnxruntime-extensions' library, its domains are taken, since ONNX Runtime
-refuses a domain that is registered twice; and ONNX Runtime's optimizers take an operator that is
-called like some of ONNX's for that one, whatever its domain, and remove it, replace it or crash. Which
-ones differs from release to release, so that none of ONNX's names is free.
+The session renames the model's nodes accordingly before it passes the model to ONNX Runtime. There are two kinds of
+conflicts:
+
+- ONNX Runtime rejects a domain that is registered twice, so that the domains of onnxruntime-extensions' library are
+  taken in a session whose options have that library.
+- ONNX Runtime's optimizers compare op types without domains. They mistake some custom operators for the ONNX operator
+  of the same name and remove them, replace them or crash. Which names are affected varies between releases, so that
+  every op with the name of an ONNX operator is renamed.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from .._ops.op import AnyOp
 from .._schema.signature import Signature
 
 _PREFIX = "pyops"
-# Found by running a node of each ONNX operator's name in another domain, alone and in the patterns that are fused.
+# Found by running nodes with the name of each ONNX operator in another domain, alone and in patterns that are fused.
 _MISTAKEN = {
     *("Add", "Cast", "Constant", "Conv", "ConvTranspose", "DequantizeLinear", "Div", "Expand", "Gather", "Gemm"),
     *("Identity", "If", "Mul", "Shape", "Sub", "Transpose", "Where"),
@@ -24,7 +27,7 @@ _MISTAKEN = {
 
 
 class Host(NamedTuple):
-    """An op, and the domain and op type that ONNX Runtime knows it by."""
+    """An op, with the domain and op type under which ONNX Runtime knows it."""
 
     domain: str
     name: str
@@ -32,12 +35,12 @@ class Host(NamedTuple):
 
 
 def host(op: AnyOp, taken: set[str]) -> Host:
-    """Where to host an op.
+    """Return the domain and op type under which to host an op.
 
     Parameters
     ----------
     taken : set of str
-        Domains that another library may register.
+        Domains that another library registers in the session.
     """
     domain = f"{_PREFIX}.hosted.{op.domain}" if op.domain in taken else op.domain
     is_free = op.domain == ONNX_DOMAIN or not is_builtin(ONNX_DOMAIN, op.name)
@@ -45,21 +48,24 @@ def host(op: AnyOp, taken: set[str]) -> Host:
 
 
 def all_hosts(op: AnyOp) -> set[Host]:
-    """Every place where a session may have hosted an op: a saved model may have any of them."""
+    """Return every host that a session may have chosen for an op, since a saved model may refer to any of them."""
     return {Host(op.domain, op.name, op), host(op, set()), host(op, {op.domain})}
 
 
 def plain_hosts(op: AnyOp) -> set[Host]:
-    """Where sessions that take models as they are find an op: its own name if it does, and that in saved models."""
+    """Return the hosts of an op for sessions that do not rename the model's nodes.
+
+    These are the op's own name, unless optimizers mistake it for an ONNX operator, and the name in saved models.
+    """
     return {host(op, set())} if is_mistaken(op) else {Host(op.domain, op.name, op), host(op, set())}
 
 
 def is_mistaken(op: AnyOp | Signature) -> bool:
-    """Whether ONNX Runtime's optimizers are known to take the op for one of ONNX's."""
+    """Return whether ONNX Runtime's optimizers are known to mistake the op for an ONNX operator of that name."""
     return op.domain != ONNX_DOMAIN and op.name in _MISTAKEN
 
 
 def declared_name(name: str) -> str:
-    """The op type behind one that ONNX Runtime knows."""
+    """Return the declared op type for the op type that ONNX Runtime knows."""
     bare = name.removeprefix(f"{_PREFIX}_")
     return bare if bare == name or is_builtin(ONNX_DOMAIN, bare) else name

@@ -1,4 +1,4 @@
-"""An ONNX model, read as data; nothing in it is run or imported."""
+"""Loading ONNX models, iterating over their contents, and rewriting them for a session."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
     import onnx
 
 Key = tuple[str, str]
-"""Domain and op type of a node, or domain and name of a function."""
+"""The domain and op type of a node, or the domain and name of a function."""
 
 
 class HasModelProto(Protocol):
-    """What torch's ``ONNXProgram`` is here."""
+    """An object with a ``model_proto``, such as torch's ``ONNXProgram``."""
 
     @property
     def model_proto(self) -> Any:
-        """The model."""
+        """Return the model as an ``onnx.ModelProto``."""
 
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | HasModelProto"
-"""What a model can be given as."""
+"""The types that `load` accepts."""
 
 
 @dataclass
 class Model:
-    """A model as a session takes it, and as a protobuf where it is one.
+    """A model in the form that ONNX Runtime takes, and as a protobuf.
 
     Attributes
     ----------
     source : str or bytes
-        For ``onnxruntime.InferenceSession``.
+        The path or the bytes to pass to ``onnxruntime.InferenceSession``.
     proto : onnx.ModelProto or None
-        None for ORT format models, which are not read.
+        None for a model in ORT format, or for bytes that are not a model.
     folder : str or None
-        Where external data lies, for a model from a file.
+        The folder of external data, for a model from a file.
     """
 
     source: str | bytes
@@ -54,18 +54,24 @@ class Model:
     folder: str | None = None
 
     def nodes(self) -> Iterator[tuple[onnx.NodeProto, int]]:
-        """Every node of the graph, its subgraphs and the model's functions, with its domain's opset version."""
+        """Iterate over the nodes of the graph, its subgraphs and the model's functions.
+
+        Yields
+        ------
+        (onnx.NodeProto, int)
+            The node, and the opset version that the model imports for its domain.
+        """
         for container, imports in self._containers():
             versions = {full_domain(entry.domain): entry.version for entry in imports}
             for node in _nodes(container):
                 yield node, versions.get(full_domain(node.domain), 1)
 
     def imports(self) -> set[tuple[str, int]]:
-        """Domain and version of every opset that the model or one of its functions imports."""
+        """Return the domain and version of every opset that the model or one of its functions imports."""
         return {(entry.domain, entry.version) for _, imports in self._containers() for entry in imports}
 
     def functions(self) -> set[Key]:
-        """Domain and name of the functions that the model defines itself."""
+        """Return the domain and name of every function that the model defines."""
         return {(full_domain(f.domain), f.name) for f in self.proto.functions} if self.proto else set()
 
     def _containers(self) -> Iterator[tuple[Any, Any]]:
@@ -76,7 +82,7 @@ class Model:
             yield function, function.opset_import
 
     def constants(self) -> Iterator[tuple[str, onnx.TensorProto]]:
-        """Every tensor that the model holds, with its name or its node's."""
+        """Iterate over initializers and tensor attributes, with the name of the initializer or the node."""
         graphs: list[Any] = [self.proto.graph] if self.proto else []
         for node, _ in self.nodes():
             for attribute in node.attribute:
@@ -87,7 +93,7 @@ class Model:
                 yield tensor.name, tensor
 
     def inlined(self, hosts: Mapping[Key, Host]) -> Model:
-        """The model with its functions inlined, if a hosted node in one has attributes that the caller sets."""
+        """Return the model, with its functions inlined if a hosted node refers to attributes of its function."""
         import onnx.inliner
 
         nodes = (node for container, _ in self._containers() for node in _nodes(container))
@@ -97,15 +103,20 @@ class Model:
         return Model(proto.SerializeToString(), proto, self.folder)
 
     def hosted(self, hosts: Mapping[Key, Host], mark: Callable[[onnx.NodeProto, AnyOp], None] | None = None) -> Model:
-        """The model as ONNX Runtime can take it: nodes under the domains and op types that host them.
+        """Return the model with its nodes renamed to the domains and op types that host their ops.
 
-        Before a variadic input ONNX Runtime wants a name for each optional one, an empty name where
-        it is absent; exporters leave out those at the end.
+        ONNX Runtime also requires a name, if empty, for each optional input before a variadic one; exporters omit
+        trailing ones, and this adds them.
 
         Parameters
         ----------
         mark : callable, optional
-            What an engine changes of each node besides.
+            Called with each hosted node of the new model and its op, to change the node further.
+
+        Returns
+        -------
+        Model
+            A copy, or this model if nothing has to be changed.
         """
         import onnx
 
@@ -150,9 +161,10 @@ def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
 
 
 def _with_functions_per_call(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with a function for each call, which has the attributes of that, those that are defaults included.
+    """Return a copy of the model in which every call has its own function, with the call's attributes filled in.
 
-    onnx's inliner leaves those out, and does not touch functions that import other versions than the graph.
+    onnx's inliner loses the defaults of function attributes, and skips functions whose opset imports differ from
+    those of the graph.
     """
     import onnx
 
@@ -161,7 +173,7 @@ def _with_functions_per_call(proto: onnx.ModelProto) -> onnx.ModelProto:
     del result.functions[:]
     functions = {(full_domain(item.domain), item.name, item.overload): item for item in proto.functions}
 
-    def give(container: Any, values: Mapping[str, onnx.AttributeProto], callers: tuple[Any, ...]) -> None:
+    def specialize(container: Any, values: Mapping[str, onnx.AttributeProto], callers: tuple[Any, ...]) -> None:
         for node in _nodes(container):
             for item in list(node.attribute):
                 if item.ref_attr_name in values:
@@ -179,34 +191,38 @@ def _with_functions_per_call(proto: onnx.ModelProto) -> onnx.ModelProto:
                 own = result.functions.add()
                 own.CopyFrom(called)
                 own.name = node.op_type = f"pyops_{len(result.functions)}_{called.name}"
-                give(own, {item.name: item for item in (*called.attribute_proto, *node.attribute)}, (*callers, called))
+                specialize(
+                    own, {item.name: item for item in (*called.attribute_proto, *node.attribute)}, (*callers, called)
+                )
                 for message, field in ((own, "attribute"), (own, "attribute_proto"), (node, "attribute")):
                     message.ClearField(field)
 
-    give(result.graph, {}, ())
+    specialize(result.graph, {}, ())
     return result
 
 
 def full_domain(domain: str) -> str:
-    """A domain as people spell it: ONNX's own is the empty string in models."""
+    """Return the domain, with ``ai.onnx`` for the empty string that stands for it in models."""
     return domain or ONNX_DOMAIN
 
 
 def key_of(node: onnx.NodeProto) -> Key:
-    """Domain and op type of a node, as it was before a session of ours saved the model."""
+    """Return the declared domain and op type of a node, also if a session of pyops saved the model."""
     return full_domain(node.domain), declared_name(node.op_type)
 
 
 def load(source: Any) -> Model:
-    """A model from a path, bytes, an ``onnx.ModelProto`` or torch's ``ONNXProgram``; itself, if it is one already.
+    """Load a model from a path, bytes, an ``onnx.ModelProto`` or torch's ``ONNXProgram``.
+
+    A `Model` is returned as it is.
 
     Raises
     ------
     FileNotFoundError
         There is no such file.
     ModelError
-        The source is nothing of these, a protobuf too large to be handed over as bytes, or one with names that are
-        no text.
+        The source is of another type, a protobuf too large to be serialized, or a model with names that are not
+        UTF-8.
     """
     if isinstance(source, Model):
         return source
@@ -226,7 +242,7 @@ def _load(source: Any) -> Model:
     if hasattr(proto, "SerializeToString") and hasattr(proto, "graph"):
         try:
             return Model(proto.SerializeToString(), proto)
-        except Exception as error:  # protobuf's own type differs between its versions
+        except Exception as error:  # the type depends on the version of protobuf
             raise ModelError(
                 f"the model cannot be serialized ({error}); protobuf takes 2 GB: save it with external data "
                 "(onnx.save_model(..., save_as_external_data=True), or program.save(..., external_data=True)) and "
@@ -238,7 +254,7 @@ def _load(source: Any) -> Model:
 
 
 def _check_names(proto: onnx.ModelProto) -> None:
-    # Protobuf gives those that are no UTF-8 as bytes.
+    # Protobuf returns names that are not valid UTF-8 as bytes.
     containers = (proto.graph, *proto.functions)
     imports = (entry for item in (proto, *proto.functions) for entry in item.opset_import)
     for name in itertools.chain((entry.domain for entry in imports), *map(_names, containers)):
@@ -251,7 +267,7 @@ def _check_names(proto: onnx.ModelProto) -> None:
 
 def _names(container: Any) -> Iterator[str | bytes]:
     yield from (container.name, getattr(container, "domain", ""))
-    for value in (*container.input, *container.output):  # a function's are names alone
+    for value in (*container.input, *container.output):  # those of a function are plain names
         yield getattr(value, "name", value)
     for tensor in getattr(container, "initializer", ()):
         yield tensor.name
@@ -272,7 +288,7 @@ def _load_file(path: Path) -> Model:
 
 
 def _parse(data: bytes) -> onnx.ModelProto | None:
-    """The protobuf; None where it is none, which ONNX Runtime then says."""
+    """Parse a model, or return None if the bytes are not one, which ONNX Runtime then reports."""
     import onnx
     from google.protobuf.message import DecodeError
 

@@ -1,4 +1,4 @@
-"""Which declared op each node of a model means, and what is missing."""
+"""Resolution of a model's nodes to declared ops, and the messages for those that have none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from .._ops import adoption, plugins, registry
 from .._ops.builtin import DOMAINS, is_builtin, unknown_version
 from .._ops.op import AnyOp
-from .._schema.node import misfits
+from .._schema.node import find_mismatch
 from ..errors import DeclarationError
 from .model import Key, Model, key_of
 
@@ -17,12 +17,12 @@ IMPORT_IT = "import the module that declares it before creating the session"
 
 
 def import_plugins(model: Model) -> None:
-    """Import the installed plug-ins of the domains of which the model needs an op that is not declared.
+    """Import the installed plug-ins for the domains of undeclared ops in the model.
 
     Raises
     ------
     PluginError
-        One of them is broken.
+        A plug-in is broken.
     """
     functions = model.functions()
     keys = {(*key_of(node), opset) for node, opset in model.nodes()}
@@ -32,14 +32,14 @@ def import_plugins(model: Model) -> None:
 
 @dataclass
 class Resolution:
-    """Which op each custom node of a model means.
+    """The ops of a model's custom nodes.
 
     Attributes
     ----------
     ops : dict
-        Domain and name to the op, for every node that an op is declared for.
+        (domain, name) to the op, for the nodes whose op is declared.
     problems : list of str
-        What is missing or does not fit, one line each.
+        A message for each op that is missing, and each node that does not match its op.
     """
 
     ops: dict[Key, AnyOp] = field(default_factory=dict)
@@ -47,14 +47,14 @@ class Resolution:
 
 
 def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], shared: set[str]) -> Resolution:
-    """Find the declared op behind each node.
+    """Find the declared op of each node.
 
     Parameters
     ----------
     adopted : mapping
-        Ops that others declared, by domain and name, or why they cannot be hosted.
+        The result of `adoption.adopted_ops`.
     shared : set of str
-        Domains in which others may have operators beside the declared ones.
+        Domains in which other libraries may have operators; an undeclared op in them is not a problem.
     """
     result = Resolution()
     functions = model.functions()
@@ -69,7 +69,8 @@ def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], share
         if isinstance(op, DeclarationError):
             result.problems.append(str(op))
         elif op is not None:
-            result.problems += misfits(node, op.signature)
+            if mismatch := find_mismatch(node, op.signature):
+                result.problems.append(mismatch)
             if result.ops.setdefault(key, op) is not op:
                 mixed = _describe_mixed(result.ops[key], opsets[key], op, opset)
                 result.problems += [mixed] if mixed not in result.problems else []
@@ -85,7 +86,7 @@ def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], share
 
 
 def _describe_mixed(op: AnyOp, opset: int, other: AnyOp, other_opset: int) -> str:
-    # ONNX Runtime would run one of them for both.
+    # A session hosts one version of an op, so ONNX Runtime would run that version for both nodes.
     return (
         f"{op.signature.qualified_name} is version {op.version} where the model imports version {opset} of "
         f"{op.domain!r}, and version {other.version} where it imports version {other_opset}; let the graph and the "
@@ -94,7 +95,7 @@ def _describe_mixed(op: AnyOp, opset: int, other: AnyOp, other_opset: int) -> st
 
 
 def describe_missing(domain: str, name: str, opset: int) -> str:
-    """What to say of an operator that is not declared: the version that is, or the nearest name."""
+    """Return the message for an undeclared operator, with the most likely reason or the most similar name."""
     wanted = f"{domain}::{name}"
     versions = sorted(registry.versions(domain, name))
     if versions:
@@ -108,7 +109,7 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             "onnxruntime_extensions.enable_py_op(True) before creating the session"
         )
     if provider := registry.provider(domain):
-        return f"{wanted} is not declared: {provider.refusal(name)}"
+        return f"{wanted} is not declared: {provider.describe_missing(name)}"
     if domain == "aten" or domain.startswith("torch."):
         namespace = domain.removeprefix("torch.")
         call = "" if domain == "aten" else f'"{namespace}"'
@@ -116,12 +117,12 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"{wanted} is the operator of torch's namespace {namespace!r} that fell back in the export; import "
             f"exporters and call exporters.register_fallback({call}) before creating the session"
         )
-    if held_back := plugins.held_back(domain):
+    if package := plugins.disabled_package(domain):
         return (
-            f"{wanted} is not declared; {held_back} provides this domain, and {plugins.VARIABLE}=0 keeps it from "
+            f"{wanted} is not declared; {package} provides this domain, and {plugins.VARIABLE}=0 keeps it from "
             "being imported"
         )
-    # One that takes the place of ONNX Runtime's own says nothing of what else there is.
+    # Ops that replace built-in operators of ONNX Runtime are poor suggestions.
     declared = [op.signature for op in registry.latest() if not is_builtin(op.domain, op.name)]
     elsewhere = [signature.qualified_name for signature in declared if signature.name == name]
     beside = difflib.get_close_matches(name, [signature.name for signature in declared if signature.domain == domain])

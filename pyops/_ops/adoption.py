@@ -1,6 +1,6 @@
-"""Functions that were decorated with onnxruntime-extensions' own ``onnx_op``, hosted as Ops.
+"""Adoption, as Ops, of functions decorated with onnxruntime-extensions' own ``onnx_op``.
 
-They stay registered there too.
+The functions remain registered with onnxruntime-extensions.
 """
 
 from __future__ import annotations
@@ -17,47 +17,52 @@ from ..errors import DeclarationError
 from . import origin
 from .op import AnyOp, Op
 
-# Where onnxruntime-extensions has operators of its own, written in C++.
+# The domains of onnxruntime-extensions' C++ operators.
 _BUILTIN_DOMAINS = {DEFAULT_DOMAIN, "com.microsoft.extensions"}
 
 _ops: weakref.WeakKeyDictionary[Any, AnyOp | DeclarationError] = weakref.WeakKeyDictionary()
 
 
 def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
-    """The functions declared with onnxruntime-extensions, by domain and name; a later one wins.
+    """Return the functions declared with onnxruntime-extensions as Ops, by domain and name.
 
-    While ``onnxruntime_extensions.enable_py_op(False)`` holds, those in its default domain are not among them,
-    where it then has its operators in C++ alone.
-    One that cannot be adopted is the reason for it, which a model that needs it gets to hear.
+    For a function that cannot be adopted, the value is the DeclarationError to report when a model uses it. Of several
+    declarations of a name the last one counts. After ``onnxruntime_extensions.enable_py_op(False)`` the functions in
+    its default domain are left out, because its C++ operators run instead.
+
+    Warns
+    -----
+    RedeclarationWarning
+        Another function has been declared under the name of an adopted one.
     """
     found: dict[tuple[str, str], AnyOp | DeclarationError] = {}
-    default_domain_has_some = _is_enabled()
+    default_domain_is_enabled = _is_enabled()
     for key, definition in _definitions():
-        if key[0] == DEFAULT_DOMAIN and not default_domain_has_some:
+        if key[0] == DEFAULT_DOMAIN and not default_domain_is_enabled:
             continue
         if definition not in _ops:
             adopted, current = _adopt(definition), found.get(key)
             if isinstance(adopted, Op) and isinstance(current, Op):
-                origin.tell_takeover(adopted.signature.qualified_name, current, adopted, stacklevel=3)
+                origin.warn_of_takeover(adopted.signature.qualified_name, current, adopted, stacklevel=3)
             _ops[definition] = adopted
         found[key] = _ops[definition]
     return found
 
 
 def is_disabled(domain: str, name: str) -> bool:
-    """Whether ``onnxruntime_extensions.enable_py_op(False)`` alone keeps a function from being an op."""
+    """Return whether a function is declared, but disabled by ``onnxruntime_extensions.enable_py_op(False)``."""
     return (domain, name) in dict(_definitions()) and (domain, name) not in adopted_ops()
 
 
 def taken_domains() -> set[str]:
-    """The domains that onnxruntime-extensions' library registers, if it is in use at all."""
+    """Return the domains that onnxruntime-extensions' library registers; none if it has not been imported."""
     if "onnxruntime_extensions" not in sys.modules:
         return set()
     return _BUILTIN_DOMAINS | {domain for domain, _ in adopted_ops()}
 
 
 def _definitions() -> Iterator[tuple[tuple[str, str], Any]]:
-    # onnxruntime-extensions offers no list of what is declared; the registry of its Python half is it.
+    # onnxruntime-extensions has no public list of declared functions, only this private registry.
     module = sys.modules.get("onnxruntime_extensions")
     for definition in list(getattr(getattr(module, "Opdef", None), "_odlist", {}).values()):
         domain, _, name = str(definition.op_type).rpartition("::")
@@ -66,7 +71,7 @@ def _definitions() -> Iterator[tuple[tuple[str, str], Any]]:
 
 def _is_enabled() -> bool:
     extensions = sys.modules.get("onnxruntime_extensions")
-    # The one way to ask is to set it, which returns what it was.
+    # There is no getter: enable_py_op sets the flag and returns its previous value.
     enable = getattr(extensions, "enable_py_op", None)
     if enable is None or enable(True):
         return True
@@ -82,13 +87,13 @@ def _adopt(definition: Any) -> AnyOp | DeclarationError:
         )
     except DeclarationError as error:
         return error
-    # As its own sessions do.
+    # onnxruntime-extensions' own sessions ignore undeclared attributes too.
     signature = replace(signature, ignores_undeclared=True)
     return Op(signature, as_kernel(_late_bound(definition), signature))
 
 
 def _late_bound(definition: Any) -> Callable[..., Any]:
-    # Assigning to `body` is how a function is replaced there.
+    # Looks `body` up on each call: onnxruntime-extensions replaces a function by assigning to it.
     def body(*arrays: Any, **attributes: Any) -> Any:
         return definition.body(*arrays, **attributes)
 
@@ -98,5 +103,5 @@ def _late_bound(definition: Any) -> Callable[..., Any]:
 
 
 def is_shipped(op: AnyOp | DeclarationError) -> bool:
-    """Return whether onnxruntime-extensions itself declared a function, which nobody asked for."""
+    """Return whether onnxruntime-extensions itself declares the function, rather than the user."""
     return isinstance(op, Op) and f"{op.__module__}.".startswith("onnxruntime_extensions.")

@@ -1,4 +1,4 @@
-"""The operators that ONNX Runtime has itself."""
+"""ONNX Runtime's built-in operators."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ DOMAINS = {ONNX_DOMAIN, "ai.onnx.ml", "com.microsoft"}
 
 
 def is_builtin(domain: str, name: str) -> bool:
-    """Whether ONNX Runtime has an operator of this domain and name; ONNX, where it is not installed."""
+    """Return whether ONNX Runtime has an operator of this domain and name.
+
+    If it is not installed, onnx's schemas decide.
+    """
     return (domain, name) in _operators()
 
 
 def unknown_version(domain: str, version: int) -> str | None:
-    """What to say of a version of one of ONNX Runtime's own domains that it does not know, if it is one.
+    """Return a message if ONNX Runtime does not know this version of one of its domains, else None.
 
-    ONNX's own domain is not looked at: ONNX Runtime says itself which of its versions it knows.
+    ONNX's own domain is not checked, since ONNX Runtime reports its versions itself.
     """
     known = _versions().get(domain, version) if domain in DOMAINS - {ONNX_DOMAIN} else version
     if version <= known:

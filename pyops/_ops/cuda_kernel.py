@@ -1,4 +1,4 @@
-"""Which arrays of a CUDA kernel are CuPy's: all but its host inputs, and all that it returns."""
+"""Validation of CUDA kernels' arrays: CuPy arrays, except for host inputs, which are NumPy arrays."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ..errors import DeclarationError, DeviceCopyWarning, InputError, OutputErro
 
 
 def check_host_inputs(signature: Signature, names: Any, device_types: Sequence[str]) -> tuple[str, ...]:
-    """The inputs that a declaration names as host inputs, as a tuple.
+    """Validate the ``host_inputs`` of a declaration and return them as a tuple.
 
     Raises
     ------
     DeclarationError
-        One is no single input, or the kernel is none for CUDA.
+        A name is not that of an input, the input is variadic, or the kernel is not for CUDA.
     """
     where = f"{signature.qualified_name}: host_inputs"
     if isinstance(names, str) or not isinstance(names, Iterable):
@@ -48,27 +48,27 @@ def check_host_inputs(signature: Signature, names: Any, device_types: Sequence[s
 
 
 def on_host(signature: Signature, count: int, host_inputs: Sequence[str]) -> list[bool]:
-    """Of each of `count` inputs, whether it is a host input."""
+    """Return for each of `count` inputs whether it is a host input."""
     return [item.name in host_inputs for item in signature.parameters(count)]
 
 
 def extra_references(objects: list[Any]) -> list[int]:
-    """How many references there are to each object besides the list's."""
+    """Return the number of references to each object besides the list's own."""
     return [getrefcount(item) - _OWN for item in objects]
 
 
-# The list's, and those that counting makes: in some versions of Python the variable's, or the argument's.
+# The references of the list and of the counting itself, whose number depends on the version of Python.
 _OWN = 0
 _OWN = extra_references([object()])[0]
 
 
 def check_given(signature: Signature, arrays: Sequence[Any], host_inputs: Sequence[str]) -> None:
-    """Refuse arrays that do not lie where a CUDA kernel takes them.
+    """Raise if the arrays of a call are not on the devices where the CUDA kernel expects them.
 
     Raises
     ------
     InputError
-        A host input is CuPy's, or another one NumPy's.
+        A host input is a CuPy array, or another input is a NumPy array.
     """
     for item, array in zip(signature.parameters(len(arrays)), arrays, strict=True):
         if is_cupy(array) and item.name in host_inputs:
@@ -84,7 +84,7 @@ def check_given(signature: Signature, arrays: Sequence[Any], host_inputs: Sequen
 
 
 def returning_cupy(signature: Signature, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A CUDA kernel whose result goes through `check_returned`."""
+    """Return a kernel that calls `kernel` and checks its result with `check_returned`."""
 
     def checked(*inputs: Any, **attributes: Any) -> Any:
         result = kernel(*inputs, **attributes)
@@ -95,12 +95,14 @@ def returning_cupy(signature: Signature, kernel: Callable[..., Any]) -> Callable
 
 
 def check_returned(signature: Signature, result: Any) -> None:
-    """Refuse a CUDA kernel's outputs that do not lie on the GPU; None and what has no place is not refused here.
+    """Raise if an output of a CUDA kernel is not a CuPy array.
+
+    None and nested tuples pass: `validation.check_outputs` has the message for them.
 
     Raises
     ------
     OutputError
-        One is no array of CuPy.
+        An output is not a CuPy array.
     """
     outputs = result if isinstance(result, tuple) else () if signature.returns_tuple else (result,)
     for index, output in enumerate(outputs):
@@ -117,18 +119,18 @@ def check_returned(signature: Signature, result: Any) -> None:
 
 
 class CopyingKernel:
-    """A CUDA kernel that takes and returns NumPy arrays.
+    """The CPU kernel of an op that has only a CUDA kernel: copies inputs to the GPU, and outputs back.
 
-    Each call copies the inputs to the GPU and the outputs back; that is said once.
+    The first call warns with `DeviceCopyWarning`.
 
     Parameters
     ----------
     signature : Signature
-        The op's.
+        The op's signature.
     function : callable
         The CUDA kernel.
     host_inputs : sequence of str
-        The inputs that it takes as NumPy arrays.
+        The inputs that the CUDA kernel takes as NumPy arrays.
     """
 
     def __init__(self, signature: Signature, function: Callable[..., Any], host_inputs: Sequence[str]) -> None:
@@ -138,7 +140,7 @@ class CopyingKernel:
         self._name = signature.qualified_name
         self._host_inputs = host_inputs
         self._lock = threading.Lock()
-        self._said = False
+        self._warned = False
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
         """Run the kernel on NumPy arrays.
@@ -149,12 +151,14 @@ class CopyingKernel:
             CuPy is not installed.
         DeviceError
             There is no GPU.
+        OutputError
+            The kernel returned something other than CuPy arrays.
         """
         cupy = cupy_with_gpu(f"{self._name}, which has a CUDA kernel alone,")
-        self._say()
-        attributes.pop("out", None)  # memory that the kernel cannot write to
-        stay = on_host(self._signature, len(inputs), self._host_inputs)
-        given = [x if x is None or stays else asarray(cupy, x) for x, stays in zip(inputs, stay, strict=True)]
+        self._warn_once()
+        attributes.pop("out", None)  # host memory, which a CUDA kernel cannot write to
+        are_host = on_host(self._signature, len(inputs), self._host_inputs)
+        given = [x if x is None or is_host else asarray(cupy, x) for x, is_host in zip(inputs, are_host, strict=True)]
         result = self.function(*given, **attributes)
         check_returned(self._signature, result)
         if not isinstance(result, tuple):
@@ -162,10 +166,10 @@ class CopyingKernel:
         outputs = map(asnumpy, result)
         return type(result)(*outputs) if hasattr(result, "_fields") else tuple(outputs)
 
-    def _say(self) -> None:
+    def _warn_once(self) -> None:
         with self._lock:
-            said, self._said = self._said, True
-        if not said:
+            warned, self._warned = self._warned, True
+        if not warned:
             warnings.warn(
                 f"{self._name} has a CUDA kernel alone and is run on the CPU: its inputs are copied to the GPU and its "
                 'outputs back. Run it in a session with providers=["CUDAExecutionProvider"], or register a kernel for '

@@ -1,4 +1,4 @@
-"""The decorator that declares an op."""
+"""The decorator `onnx_op`, which declares ops."""
 
 from __future__ import annotations
 
@@ -48,54 +48,59 @@ def onnx_op(
     override: bool = False,
 ) -> Callable[[Callable[P, R]], Op[P, R]]: ...
 def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
-    """Decorator: declare a Python function as an ONNX operator.
+    """Declare the decorated Python function as an ONNX operator.
 
-    Two forms: ``@onnx_op("domain::Name", version=1)``, where the function's hints are the
-    declaration, and that of onnxruntime-extensions, ``@onnx_op(op_type=..., inputs=[...],
-    outputs=[...], attrs={...})``, where lists of type codes are.
+    There are two forms: ``@onnx_op("domain::Name", version=1)`` takes inputs, outputs and attributes from the
+    function's type hints; ``@onnx_op(op_type=..., inputs=[...], outputs=[...], attrs={...})``, the form of
+    onnxruntime-extensions, takes them from type codes.
 
     Parameters
     ----------
     op_type : str
         ``"domain::Name"``.
     version : int
-        The opset version of the domain from which on this declaration is meant.
+        The first opset version of the domain to which this declaration applies.
     override : bool
-        Take the place of an operator that ONNX Runtime has itself.
+        Whether the op may replace a built-in operator of ONNX Runtime.
     may_inplace : mapping of str to str, optional
-        Output name to input name: ONNX Runtime may give the output that input's memory. The kernel
-        must not read the input once it has begun to write its `out`.
+        Output name to input name: ONNX Runtime may place the output in that input's memory. The kernel
+        must not read the input once it has begun to write to `out`.
     device_types : sequence of str
-        Which arrays the function takes: ``("cpu",)`` NumPy's, ``("cuda",)`` CuPy's, ``("cpu", "cuda")`` either,
-        where it is written against their namespace (``array_api_compat.array_namespace(x)``).
+        The arrays that the function accepts: ``("cpu",)`` for NumPy arrays, ``("cuda",)`` for CuPy arrays, and
+        ``("cpu", "cuda")`` for both, if it uses their namespace (``array_api_compat.array_namespace(x)``).
     host_inputs : sequence of str
-        Inputs that the function takes as NumPy arrays on a GPU too: small ones whose values decide
+        Inputs that the function receives as NumPy arrays on a GPU too: small ones whose values decide
         what it does, such as sizes.
     compile : bool, "try" or "debug"
-        Compile the function with numba, for ONNX Runtime to call it directly. ``"try"`` runs the plain
-        function where that cannot be done; ``"debug"`` checks the bounds of every index.
+        Whether to compile the function with numba, so that ONNX Runtime calls machine code. ``"try"`` runs the
+        plain function if it cannot be compiled; ``"debug"`` checks the bounds of every index.
     parallel : str, optional
-        For a compiled kernel: which dimensions belong together, in NumPy's notation for generalized
-        ufuncs (``"(n)->(n)"`` for rows, ``"(),()->()"`` for elements). Parts along all others, the
-        leading ones, are computed by the threads of the session.
+        For a compiled kernel: the dimensions that must be computed together, in NumPy's notation for
+        generalized ufuncs (``"(n)->(n)"`` for rows, ``"(),()->()"`` for elements). The session's threads divide
+        the leading dimensions, which the notation leaves out, among them.
     fastmath : bool or collection of str
-        As for ``numba.njit``: what LLVM may change of floating-point results to gain speed. Sums are
-        vectorised with ``{"reassoc"}`` only.
+        As for ``numba.njit``: the changes to floating-point results that LLVM may make for speed. Sums are
+        vectorised only with ``{"reassoc"}``.
     inputs, outputs, attrs
-        As in onnxruntime-extensions; see `pyops._schema.pycustomopdef.read_signature`.
+        As in onnxruntime-extensions: lists of type codes (`PyCustomOpDef`), and type codes by attribute name.
 
     Returns
     -------
     callable
-        Takes the function and returns its `Op`. An op of the same domain, name and version is
-        replaced; where its signature is equal, it is the same object with a new body.
+        Takes the function and returns its `Op`. An op of the same domain, name and version is replaced;
+        if its signature is equal, the existing object is returned, with the new kernels.
 
     Raises
     ------
     DeclarationError
-        Anything wrong with the declaration, when it is made.
+        Anything is wrong with the declaration.
     MissingDependencyError
         The kernel is to be compiled, and numba is not installed.
+
+    Warns
+    -----
+    RedeclarationWarning
+        The op replaces one of another module or another qualified name.
 
     Examples
     --------
@@ -107,7 +112,7 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
     >>> halve(np.array([3.0], np.float32))
     array([1.5], dtype=float32)
     """
-    # Hints may use names that are local to the function in which the op is declared.
+    # Hints may refer to local variables of the function that declares the op.
     frame = inspect.currentframe()
     caller = frame.f_back if frame else None
     localns = dict(caller.f_locals) if caller else {}

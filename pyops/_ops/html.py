@@ -1,4 +1,4 @@
-"""An op as HTML, for notebooks."""
+"""The HTML that notebooks show for an op."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .._schema.signature import Signature
 from .._tables import Part, html_parts
 
 
-def op_page(signature: Signature, function: Callable[..., Any], device_types: Iterable[str], has_shapes: bool) -> str:
-    """An op: what it takes and returns, and what is registered for it.
+def op_html(signature: Signature, function: Callable[..., Any], device_types: Iterable[str], has_shapes: bool) -> str:
+    """Return an op's inputs, attributes, outputs, kernels and origin as HTML.
 
     Parameters
     ----------
     function : callable
-        What it runs on the CPU.
+        The CPU kernel, whose docstring and location are shown.
     device_types : iterable of str
-        Those with a kernel of their own.
+        The device types with a registered kernel.
     has_shapes : bool
-        Whether it has a shape function.
+        Whether the op has a shape function.
     """
     rows: list[Sequence[str]] = [("", "name", "type")]
     for item in signature.inputs:

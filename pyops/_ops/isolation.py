@@ -1,4 +1,7 @@
-"""Declarations that end with the test that makes them; imports nothing, as pytest loads it always."""
+"""Isolation of the declarations that a test makes.
+
+Imports nothing else of pyops, since pytest loads this module wherever pyops is installed.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def isolated_declarations() -> Iterator[None]:
-    """Within it, ops are declared, redeclared and registered as usual; afterwards all is as it was before.
+    """Undo, at the end of the block, all declarations and registrations made in it.
 
-    Ops of modules that are imported within it stay declared, since importing these again would not
-    declare them.
+    Ops of modules that are first imported in the block stay declared, because importing the modules again
+    would not declare them.
 
     Examples
     --------
@@ -31,7 +34,7 @@ def isolated_declarations() -> Iterator[None]:
     []
     """
     registry = _registry()
-    declared = registry.declarations() if registry else None
+    before = registry.snapshot() if registry else None
     modules = set(sys.modules)
 
     def is_of_new_module(op: Op[..., Any]) -> bool:
@@ -43,9 +46,9 @@ def isolated_declarations() -> Iterator[None]:
     finally:
         registry = _registry()
         if registry:
-            registry.restore(declared or registry.NOTHING, is_of_new_module)
+            registry.restore(before or registry.EMPTY, is_of_new_module)
 
 
 def _registry() -> Any:
-    """The registry of ops, if anything is declared in this process."""
+    """Return the registry module, or None if this process has not imported it."""
     return sys.modules.get(f"{__package__}.registry")

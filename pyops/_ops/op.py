@@ -1,4 +1,4 @@
-"""Op: a Signature with its kernels and its shape function."""
+"""`Op`: a Signature with its kernels and its shape function."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._schema.specs import TensorSpec
 from ..errors import DeclarationError, ShapeInferenceError
 from . import origin, shape_inference
 from .cuda_kernel import CopyingKernel, check_given, check_host_inputs, returning_cupy
-from .html import op_page
+from .html import op_html
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,22 +28,22 @@ S = TypeVar("S", bound=Callable[..., TensorSpec | tuple[TensorSpec, ...]])
 
 
 class Op(Generic[P, R]):
-    """An ONNX operator that is a Python function.
+    """An ONNX operator implemented by a Python function, created by `onnx_op`.
 
-    Made by `onnx_op`. Calling it runs the kernel on plain arrays, through the same checks as a
-    session: NumPy arrays run the CPU kernel, CuPy arrays the CUDA kernel.
+    Calling it runs the kernel on arrays without a session, with the same validation as in a session: the CPU
+    kernel on NumPy arrays, the CUDA kernel on CuPy arrays.
 
     Attributes
     ----------
     signature : Signature
-        What ONNX knows of it. It never changes.
+        The operator as ONNX sees it. It never changes.
     kernels : dict
-        Device type (``"cpu"``, ``"cuda"``) to function. A redeclaration replaces them. There is one for
-        the CPU always: where none is registered, it copies to the GPU and back.
+        Device type (``"cpu"``, ``"cuda"``) to function. A redeclaration replaces the kernels. There is always
+        one for the CPU: if none is registered, one that copies to the GPU and back.
     host_inputs : tuple of str
         The inputs that the CUDA kernel takes as NumPy arrays.
     shape_function : callable or None
-        As `register_shape_inference` was given it.
+        The function registered with `register_shape_inference`.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Op(Generic[P, R]):
         host_inputs: Sequence[str] = (),
     ) -> None:
         self.signature = signature
-        # Compiled code, which runs without the interpreter, reads it to see whether it is outdated.
+        # A C integer, because compiled kernels compare it, without the interpreter, to see whether they are outdated.
         self._revision = ctypes.c_int64()
         kernels: dict[str, Callable[..., Any]] = dict.fromkeys(device_types, function)
         if "cpu" not in kernels:
@@ -84,17 +84,17 @@ class Op(Generic[P, R]):
 
     @property
     def domain(self) -> str:
-        """The operator's domain: ``mylibrary``."""
+        """Return the operator's domain: ``mylibrary``."""
         return self.signature.domain
 
     @property
     def name(self) -> str:
-        """The op type: ``AddRound``."""
+        """Return the op type: ``AddRound``."""
         return self.signature.name
 
     @property
     def version(self) -> int:
-        """The opset version of the domain from which on this operator is meant."""
+        """Return the first opset version of the domain to which this declaration applies."""
         return self.signature.version
 
     def __call__(self, *inputs: P.args, **attributes: P.kwargs) -> R:
@@ -103,24 +103,31 @@ class Op(Generic[P, R]):
         Parameters
         ----------
         *inputs : numpy.ndarray or cupy.ndarray
-            As declared; an absent optional input is None. Kernels get read-only views.
+            The declared inputs, None for an absent optional one. The kernel receives read-only views.
         **attributes
-            As declared.
+            The declared attributes.
+
+        Returns
+        -------
+        array or tuple of arrays
+            As the declared function returns them.
 
         Raises
         ------
         InputError
             The arguments do not match the declaration.
         OutputError
-            The kernel's result does not.
+            The kernel's result does not match the declaration, or the shapes from the shape function.
         ShapeInferenceError
-            The shape function, which it is held against, does not return what is declared.
+            The shape function does not return what is declared.
         CompileError
-            The kernel is to be compiled, and cannot be for these arguments.
+            The kernel cannot be compiled for these arguments.
         DeclarationError
-            The arrays are CuPy's, and the op has no kernel for ``"cuda"``.
+            An array is a CuPy array, and the op has no kernel for ``"cuda"``.
         MissingDependencyError
             The kernel needs CuPy, which is not installed.
+        DeviceError
+            The op has only a CUDA kernel, and there is no GPU.
         """
         arrays, named = validation.split_arguments(self.signature, inputs, attributes)
         device_type = "cuda" if any(map(is_cupy, arrays)) else "cpu"
@@ -136,25 +143,28 @@ class Op(Generic[P, R]):
         parallel: str | None = None,
         fastmath: FastMath = False,
     ) -> Callable[[F], F]:
-        """Decorator: the kernel for another device type, or another one for the CPU.
+        """Register the decorated function as the kernel for a device type.
 
-        ``"cuda"`` takes and returns CuPy arrays. The function takes what the declared one takes, `out` included.
+        The function takes the same parameters as the declared one, `out` included. A CUDA kernel takes and
+        returns CuPy arrays.
 
         Parameters
         ----------
+        device_type : str
+            ``"cuda"``, or ``"cpu"`` to replace the CPU kernel.
         host_inputs : sequence of str
-            As for `onnx_op`, of a CUDA kernel.
+            For a CUDA kernel, as in `onnx_op`.
         compile, parallel, fastmath
-            As for `onnx_op`, of a CPU kernel; the declared function is its plain kernel, unless that is a
-            CUDA kernel alone.
+            For a CPU kernel, as in `onnx_op`. The declared function remains the plain kernel that runs where
+            compiled code cannot, unless it is only a CUDA kernel.
 
         Raises
         ------
         DeclarationError
-            The device type is unknown, a host input is none, or the function's parameters differ from
-            the declared.
+            The device type or a host input is unknown, or the function's parameters differ from the declared
+            ones.
         MissingDependencyError
-            It is to be compiled, and numba is not installed.
+            The kernel is to be compiled, and numba is not installed.
 
         Examples
         --------
@@ -178,12 +188,12 @@ class Op(Generic[P, R]):
         def register(function: F) -> F:
             check_parameters(function, self.signature, self.signature.takes_out)
             declared = self.kernels["cpu"]
-            copying = isinstance(declared, CopyingKernel)
-            plain = function if copying else declared.plain if isinstance(declared, CompiledKernel) else declared
+            is_copying = isinstance(declared, CopyingKernel)
+            plain = function if is_copying else declared.plain if isinstance(declared, CompiledKernel) else declared
             self.kernels[device_type] = make_kernel(self.signature, function, plain, compile, parallel, fastmath)
             if device_type == "cuda":
                 self.host_inputs = named
-                if copying:
+                if is_copying:
                     self.kernels["cpu"] = CopyingKernel(self.signature, function, named)
             self._revision.value += 1
             return function
@@ -191,15 +201,15 @@ class Op(Generic[P, R]):
         return register
 
     def register_shape_inference(self, function: S) -> S:
-        """Decorator: how output shapes follow from input shapes.
+        """Register the decorated function as the op's shape function.
 
         The function takes `pyops.shapes.TensorSpec` objects in place of arrays (None for an absent
-        input) and the attributes, and returns a spec, or a tuple of them for several outputs.
+        input) and the attributes, and returns a spec, or a tuple of specs for several outputs.
 
         Raises
         ------
         DeclarationError
-            The function's parameters differ from the declared.
+            The function's parameters differ from the declared ones.
 
         Examples
         --------
@@ -221,13 +231,13 @@ class Op(Generic[P, R]):
         return function
 
     def compile(self, *inputs: Any, **attributes: Any) -> None:
-        """Compile the CPU kernel now, rather than when it is called first.
+        """Compile the CPU kernel now rather than at its first call.
 
         Parameters
         ----------
         *inputs : numpy.ndarray
-            Examples, whose dtypes and ranks it is compiled for. Without any it is compiled for every
-            dtype that is declared, at the lowest rank from 1 to 4, and then 0, that it can be compiled for.
+            Examples of the dtypes and ranks to compile for. Without any, the kernel is compiled for every
+            declared dtype, each at the first rank of 1, 2, 3, 4 and 0 that compiles.
         **attributes
             As for a call.
 
@@ -236,7 +246,7 @@ class Op(Generic[P, R]):
         DeclarationError
             The kernel is not declared with ``compile=``.
         CompileError
-            It cannot be compiled; the message has numba's reason and line.
+            The kernel cannot be compiled; the message has numba's reason and line.
         InputError
             The examples do not match the declaration.
         """
@@ -249,7 +259,9 @@ class Op(Generic[P, R]):
         Parameters
         ----------
         *specs : TensorSpec or None
-            One per input.
+            One per input, None if absent.
+        **attributes
+            As for a call.
 
         Returns
         -------
@@ -259,7 +271,7 @@ class Op(Generic[P, R]):
         Raises
         ------
         ShapeInferenceError
-            There is no shape function, or it returned something other than declared.
+            The op has no shape function, or it returned something other than declared.
         InputError
             The specs or attributes do not match the declaration.
         """
@@ -272,17 +284,18 @@ class Op(Generic[P, R]):
 
     @property
     def device_types(self) -> tuple[str, ...]:
-        """The device types that have a kernel of their own."""
-        own = {name for name, validation in self.kernels.items() if not isinstance(validation, CopyingKernel)}
+        """Return the device types with a registered kernel."""
+        own = {name for name, kernel in self.kernels.items() if not isinstance(kernel, CopyingKernel)}
         return tuple(name for name in DEVICE_TYPES if name in own)
 
     @property
     def location(self) -> str:
-        """Where what runs on the CPU stands: ``file:line``."""
+        """Return where the CPU kernel is defined, as ``file:line``."""
         return origin.location(self.kernels["cpu"])
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        # By its name, as a function, where it is found there; but by value from a notebook, as cloudpickle does.
+        # By reference, like a function, if its module has it under its name; ops of __main__ (notebooks) by value, as
+        # cloudpickle does with functions.
         module = sys.modules.get(self.__module__)
         if self.__module__ != "__main__" and getattr(module, self.__name__, None) is self:
             return self.__name__
@@ -293,7 +306,7 @@ class Op(Generic[P, R]):
         return f"<Op {self.signature}{version}>"
 
     def _repr_html_(self) -> str:
-        return op_page(self.signature, self.kernels["cpu"], self.device_types, self.shape_function is not None)
+        return op_html(self.signature, self.kernels["cpu"], self.device_types, self.shape_function is not None)
 
 
 AnyOp = Op[..., Any]
@@ -302,19 +315,24 @@ AnyOp = Op[..., Any]
 def compute(
     op: AnyOp, arrays: Sequence[Any], attributes: Mapping[str, Any], device_type: str = "cpu"
 ) -> tuple[Any, ...]:
-    """Run an op's kernel and hold its outputs against the declaration and the shape function.
+    """Run an op's kernel, and validate its outputs against the declaration and the shape function.
 
     Parameters
     ----------
     arrays : sequence
-        One per input, None where absent.
+        One per input, None if absent.
     attributes : mapping
-        As `Signature.convert_attributes` returns them.
+        As returned by `Signature.convert_attributes`.
 
     Returns
     -------
     tuple of arrays
         One per output.
+
+    Raises
+    ------
+    PyopsError
+        As listed at `Op.__call__`.
     """
     function = kernel_of(op, device_type)
     if device_type == "cuda":
@@ -327,14 +345,14 @@ def compute(
 
 
 def kernel_of(op: AnyOp, device_type: str) -> Callable[..., Any]:
-    """An op's kernel for a device type.
+    """Return an op's kernel for a device type.
 
     Raises
     ------
     MissingDependencyError
-        A CUDA kernel is wanted and CuPy is not installed.
+        The device type is ``"cuda"``, and CuPy is not installed.
     DeclarationError
-        No such kernel is registered.
+        No kernel is registered for it.
     """
     if device_type not in op.kernels:
         raise DeclarationError(
@@ -349,17 +367,22 @@ def kernel_of(op: AnyOp, device_type: str) -> Callable[..., Any]:
 def output_shapes(
     op: AnyOp, arrays: Sequence[Any], attributes: Mapping[str, Any]
 ) -> tuple[tuple[int | None, ...], ...]:
-    """The shapes that an op's shape function gives for actual inputs; None for a run-time dimension.
+    """Return the output shapes that an op's shape function returns for the shapes of these arrays.
 
     Parameters
     ----------
     arrays : sequence of array or None
         One per input.
 
+    Returns
+    -------
+    tuple of tuple of int or None
+        One per output; None for a size known only after the kernel has run.
+
     Raises
     ------
     ShapeInferenceError
-        As `Op.infer_shapes`.
+        As for `Op.infer_shapes`.
     """
     specs = [None if array is None else TensorSpec(array.shape, array.dtype) for array in arrays]
     outputs = op.infer_shapes(*specs, **attributes)

@@ -1,4 +1,4 @@
-"""Where an op comes from: the line, module and installed package of its function; and what hosts it here."""
+"""Origins of ops: the file, line, module and installed package of a function."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ DELETED = "a folder that has been deleted"
 
 
 def location(function: Callable[..., Any]) -> str:
-    """Where a function, or what it wraps, stands: ``file:line``; ``unknown`` for one that is not written in Python."""
+    """Return where a function is defined, as ``file:line``.
+
+    Wrappers are unwrapped first. The result is ``unknown`` for a function that is not written in Python.
+    """
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "unknown"
 
 
 def source_line(function: Callable[..., Any]) -> str:
-    """Its location, from the working directory if it is below that."""
+    """Return a function's `location`, relative to the working directory if it is inside of it."""
     path, _, line = location(function).rpartition(":")
     folder = working_folder()
     if folder is not None and Path(path).is_relative_to(folder):
@@ -31,7 +34,7 @@ def source_line(function: Callable[..., Any]) -> str:
 
 
 def working_folder() -> Path | None:
-    """Where relative paths start; None where that folder has been deleted."""
+    """Return the working directory, or None if it has been deleted."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -39,17 +42,24 @@ def working_folder() -> Path | None:
 
 
 def module_of(function: Callable[..., Any]) -> str:
-    """The module that a function is defined in."""
+    """Return the name of the module that defines a function, or ``unknown``."""
     return str(getattr(function, "__module__", None) or "unknown")
 
 
-def tell_takeover(name: str, before: Callable[..., Any], now: Callable[..., Any], stacklevel: int) -> None:
-    """Warn where another function takes the place of an op's.
+def warn_of_takeover(name: str, before: Callable[..., Any], now: Callable[..., Any], stacklevel: int) -> None:
+    """Warn if an op's new function is not a new version of the function that it replaces.
+
+    A function of the same qualified name in the same module or file is the same function, edited or imported again.
 
     Parameters
     ----------
     name : str
-        The op's.
+        The op's qualified name.
+
+    Warns
+    -----
+    RedeclarationWarning
+        `now` is another function than `before`.
     """
     same_name = _qualified_name(before) == _qualified_name(now)
     if same_name and (module_of(before) == module_of(now) or _is_same_file(before, now)):
@@ -68,7 +78,7 @@ def _qualified_name(function: Callable[..., Any]) -> str:
 
 
 def _is_same_file(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether two functions stand in one file, as where a script is run and imported too."""
+    """Return whether two functions are defined in one file, as when a script is both run and imported."""
     (path, _, _), (other_path, _, _) = location(one).rpartition(":"), location(other).rpartition(":")
     return Path(path).is_file() and Path(path).resolve() == Path(other_path).resolve()
 
@@ -78,7 +88,7 @@ def _spell(function: Callable[..., Any]) -> str:
 
 
 def package_of(domain: str, function: Callable[..., Any]) -> str | None:
-    """The installed package of an op's function, with its version; None for a module that is in none."""
+    """Return the name and version of the installed package that contains an op's function, or None."""
     module = module_of(function)
     for plugin in installed_plugins():
         if plugin.name == domain and f"{module}.".startswith(f"{plugin.module}."):
@@ -86,7 +96,7 @@ def package_of(domain: str, function: Callable[..., Any]) -> str | None:
     return _package_of_module(module.partition(".")[0])
 
 
-# Reading what all packages say takes long, and a module that is imported has come from where it has.
+# Cached, since reading the metadata of all packages is slow, and an imported module does not change its package.
 @functools.cache
 def _package_of_module(name: str) -> str | None:
     names = packages_distributions().get(name)
@@ -97,11 +107,11 @@ def _package_of_module(name: str) -> str | None:
 
 
 def installed_plugins() -> Collection[EntryPoint]:
-    """The entry points of installed packages that provide ops; each is named for a domain."""
+    """Return the entry points of installed packages that provide ops; each has the name of a domain."""
     # Not cached: a package may be installed while a notebook runs.
     return entry_points(group="pyops.ops")
 
 
 def package(plugin: EntryPoint) -> str:
-    """The installed package that a plug-in belongs to, with its version."""
+    """Return the name and version of the installed package that a plug-in belongs to."""
     return f"{plugin.dist.name} {plugin.dist.version}" if plugin.dist else plugin.module

@@ -1,7 +1,7 @@
-"""Installed packages that provide ops, and name the domains in their entry points.
+"""Plug-ins: installed packages that provide ops, with an entry point for each domain.
 
-They are imported when a model needs one of these domains. A model names domains and no more: nothing
-that it holds is run or imported.
+A plug-in is imported when a model uses an op of its domain. The model contributes only the name of the domain: nothing
+in it is run or imported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def import_for(domains: Iterable[str]) -> None:
     Raises
     ------
     PluginError
-        One of them is broken, or the environment variable has another value than 0 or 1.
+        A plug-in is broken, or ``PYOPS_PLUGINS`` is neither 0 nor 1.
     """
     wanted = set(domains)
     if wanted and is_enabled():
@@ -37,7 +37,18 @@ def import_for(domains: Iterable[str]) -> None:
 
 
 def import_all() -> None:
-    """Import every plug-in, where it is not known which a model will need; a broken one is a warning."""
+    """Import every plug-in, for use when it is not known which of them a model will need.
+
+    Raises
+    ------
+    PluginError
+        ``PYOPS_PLUGINS`` is neither 0 nor 1.
+
+    Warns
+    -----
+    PluginWarning
+        A plug-in is broken.
+    """
     for plugin in not_imported() if is_enabled() else ():
         try:
             _import(plugin)
@@ -46,23 +57,23 @@ def import_all() -> None:
 
 
 def not_imported() -> list[EntryPoint]:
-    """The installed plug-ins that are not imported yet, by the names of their packages."""
+    """Return the installed plug-ins that have not been imported yet, sorted by package."""
     return sorted(set(installed_plugins()) - _imported, key=lambda plugin: (package(plugin), plugin.name))
 
 
-def held_back(domain: str) -> str | None:
-    """The installed package that provides a domain and is not imported because plug-ins are turned off."""
+def disabled_package(domain: str) -> str | None:
+    """Return the installed package that provides a domain, if plug-ins are disabled; None otherwise."""
     found = [] if is_enabled() else [package(plugin) for plugin in not_imported() if plugin.name == domain]
     return found[0] if found else None
 
 
 def is_enabled() -> bool:
-    """Whether plug-ins may be imported.
+    """Return whether plug-ins may be imported.
 
     Raises
     ------
     PluginError
-        The environment variable has another value than 0 or 1.
+        ``PYOPS_PLUGINS`` is neither 0 nor 1.
     """
     value = os.environ.get(VARIABLE, "1")
     if value not in ("0", "1"):
@@ -86,12 +97,12 @@ def _import(plugin: EntryPoint) -> None:
 
 def _load(plugin: EntryPoint) -> None:
     modules = set(sys.modules)
-    # What is declared already stays: somebody may be working on an op that is installed as well.
-    with registry.adding_only() as added:
+    # Without overriding: a user who develops an installed op has declared their own version of it already.
+    with registry.without_override() as added:
         try:
             plugin.load()
         except BaseException:
-            # As Python forgets the module that raised, so that those whose ops are withdrawn declare them again.
+            # Python removes only the module that raised; the others must be imported again to declare their ops again.
             for name in {module_of(op.kernels["cpu"]) for op in added} - modules:
                 sys.modules.pop(name, None)
             raise

@@ -1,4 +1,4 @@
-"""Which ops are declared: domain, name and version to Op."""
+"""The registry of declared ops, by domain, name and version."""
 
 from __future__ import annotations
 
@@ -16,54 +16,53 @@ V = TypeVar("V")
 
 _lock = threading.Lock()
 _ops: dict[tuple[str, str], dict[int, AnyOp]] = {}
-# Of this thread: where declarations are collected in place of being entered, and those that are entered where free.
-_aside: ContextVar[list[AnyOp] | None] = ContextVar("_aside", default=None)
+# Per thread: the list of `collecting`, and that of `without_override`.
+_collected: ContextVar[list[AnyOp] | None] = ContextVar("_collected", default=None)
 _added: ContextVar[list[AnyOp] | None] = ContextVar("_added", default=None)
 
 listeners: list[Callable[[AnyOp], None]] = []
-"""Called with each op that is entered, after it is."""
+"""Functions called with each op after it has been registered."""
 
 
 class Provider(Protocol):
-    """Declares ops of a domain when they are asked for, where there are too many to declare them all."""
+    """A module or object that declares ops of a domain on request, because they are too many to declare all."""
 
     def provide(self, name: str) -> AnyOp | None:
-        """The op of this name, which is not declared; None if there is none."""
+        """Return the op of this name, not yet declared, or None if there is none."""
 
-    def refusal(self, name: str) -> str:
-        """Why there is none of this name."""
+    def describe_missing(self, name: str) -> str:
+        """Return a message that says why there is no op of this name."""
 
 
 providers: dict[str, Provider | str] = {"pyops": "pyops.kernels"}
-"""By domain, a provider or the name of a module that is one, and is imported when an op of the domain is asked for.
+"""Domain to its provider, or to the name of a module that is the provider and is imported on the first request.
 
-A declaration goes before what its domain's provider has.
+A declared op takes precedence over the provider's op of the same name.
 """
 
 
 def provider(domain: str) -> Provider | None:
-    """What provides the ops of a domain that are not declared, if anything does."""
+    """Return the provider of a domain, or None if it has none."""
     found = providers.get(domain)
     return cast("Provider", importlib.import_module(found)) if isinstance(found, str) else found
 
 
 def declare(op: AnyOp) -> AnyOp:
-    """Enter an op, in place of the one with its domain, name and version.
+    """Register an op, replacing one of the same domain, name and version.
 
     Returns
     -------
     Op
-        The op that stands for the declaration from now on. Where an equal signature is declared
-        already, that is the older object with its kernel replaced, so that everything that holds
-        it (living sessions, exporters) follows the new body.
+        The registered op. If the signature is equal to that of the replaced op, this is the older object with the
+        new kernels, so that living sessions and exporters that refer to it use them.
 
     Warns
     -----
     RedeclarationWarning
-        It is of another function than the one that is declared.
+        The op replaces one of another module or another qualified name.
     """
-    if (aside := _aside.get()) is not None:
-        aside.append(op)
+    if (collected := _collected.get()) is not None:
+        collected.append(op)
         return op
     added = _added.get()
     with _lock:
@@ -71,8 +70,8 @@ def declare(op: AnyOp) -> AnyOp:
     if current is not None:
         if added is not None and current not in added:
             return op
-        # Before it is entered: one that a warning as an error stops is not declared.
-        origin.tell_takeover(op.signature.qualified_name, current, op, stacklevel=3)
+        # Before the op is registered, so that a warning turned into an error prevents that.
+        origin.warn_of_takeover(op.signature.qualified_name, current, op, stacklevel=3)
     with _lock:
         versions = _ops.get((op.domain, op.name), {})
         current = versions.get(op.version)
@@ -88,7 +87,7 @@ def declare(op: AnyOp) -> AnyOp:
 
 
 @contextmanager
-def _within(variable: ContextVar[Any], value: V) -> Iterator[V]:
+def _set_within(variable: ContextVar[Any], value: V) -> Iterator[V]:
     token = variable.set(value)
     try:
         yield value
@@ -97,21 +96,21 @@ def _within(variable: ContextVar[Any], value: V) -> Iterator[V]:
 
 
 @contextmanager
-def adding_only() -> Iterator[list[AnyOp]]:
-    """Within it, this thread's declarations do not take the place of what was declared before.
+def without_override() -> Iterator[list[AnyOp]]:
+    """Ignore, in this thread, declarations of ops that were registered before the block.
 
-    It gives the list of those that were entered. What leaves it by an exception has declared nothing.
+    Yields the list of the ops that are registered in the block. If the block raises, they are removed.
     """
     added: list[AnyOp] = []
-    with _within(_added, added):
+    with _set_within(_added, added):
         try:
             yield added
         except BaseException:
-            _withdraw(added)
+            _remove(added)
             raise
 
 
-def _withdraw(ops: Iterable[AnyOp]) -> None:
+def _remove(ops: Iterable[AnyOp]) -> None:
     with _lock:
         for op in ops:
             versions = {number: one for number, one in _ops.get((op.domain, op.name), {}).items() if one is not op}
@@ -120,28 +119,36 @@ def _withdraw(ops: Iterable[AnyOp]) -> None:
                 _ops[op.domain, op.name] = versions
 
 
-def apart() -> AbstractContextManager[list[AnyOp]]:
-    """Within it, this thread's declarations are not entered but collected."""
-    return _within(_aside, [])
+def collecting() -> AbstractContextManager[list[AnyOp]]:
+    """Collect this thread's declarations in the list that the context manager yields, without registering them."""
+    return _set_within(_collected, [])
 
 
-class Declarations(NamedTuple):
-    """Every declared op with its body, by domain and name, and then by version; and the providers."""
+class Snapshot(NamedTuple):
+    """The state of the registry: ops with their kernels and shape functions, and the providers.
+
+    Attributes
+    ----------
+    ops : dict
+        (domain, name) to version to the op and the attributes that a redeclaration would replace.
+    providers : dict
+        As in this module.
+    """
 
     ops: dict[tuple[str, str], dict[int, tuple[AnyOp, dict[str, Any]]]]
     providers: dict[str, Provider | str]
 
 
-NOTHING = Declarations({}, dict(providers))
+EMPTY = Snapshot({}, dict(providers))
 
 
 def _body(op: AnyOp) -> dict[str, Any]:
-    """What a redeclaration replaces."""
+    """Return the attributes of an op that a redeclaration replaces."""
     return {name: value for name, value in vars(op).items() if name != "_revision"} | {"kernels": dict(op.kernels)}
 
 
 def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
-    """Give an op the body of another declaration of it, or that which it had."""
+    """Replace the attributes of an op by those that `_body` returned, and count that as a revision."""
     if _body(op) != body:
         vars(op).update(body, kernels=dict(body["kernels"]))
         for name in _body(op).keys() - body.keys():
@@ -149,28 +156,28 @@ def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
         op._revision.value += 1
 
 
-def declarations() -> Declarations:
-    """What is declared, for `restore`."""
+def snapshot() -> Snapshot:
+    """Return the state of the registry, for `restore`."""
     with _lock:
         ops = {key: {version: (op, _body(op)) for version, op in versions.items()} for key, versions in _ops.items()}
-        return Declarations(ops, dict(providers))
+        return Snapshot(ops, dict(providers))
 
 
-def restore(declared: Declarations, keep: Callable[[AnyOp], bool]) -> None:
-    """Undo every declaration and registration since `declared` was taken.
+def restore(state: Snapshot, keep: Callable[[AnyOp], bool]) -> None:
+    """Undo every declaration and registration made since `state` was taken.
 
     Parameters
     ----------
     keep : callable
-        Says of an op whose domain, name and version were free then whether it stays.
+        Returns whether an op that has been added since then stays registered.
     """
     restored = []
     with _lock:
         providers.clear()
-        providers.update(declared.providers)
+        providers.update(state.providers)
         current = {key: dict(versions) for key, versions in _ops.items()}
         _ops.clear()
-        for key, bodies in declared.ops.items():
+        for key, bodies in state.ops.items():
             _ops[key] = {version: op for version, (op, _) in bodies.items()}
             for version, (op, body) in bodies.items():
                 if _body(op) != body or current.get(key, {}).get(version) is not op:
@@ -186,7 +193,10 @@ def restore(declared: Declarations, keep: Callable[[AnyOp], bool]) -> None:
 
 
 def versions(domain: str, name: str) -> dict[int, AnyOp]:
-    """The declared versions of an operator; empty where there is none."""
+    """Return the ops declared for an operator, by version; empty if there are none.
+
+    Asks the domain's provider, and registers the op that it returns.
+    """
     if (domain, name) not in _ops and (source := provider(domain)) and (provided := source.provide(name)):
         declare(provided)
     with _lock:
@@ -194,28 +204,28 @@ def versions(domain: str, name: str) -> dict[int, AnyOp]:
 
 
 def find(domain: str, name: str, opset: int) -> AnyOp | None:
-    """The op that a model importing `opset` of the domain means: the highest version not above it."""
+    """Return the op for a model that imports version `opset` of the domain, or None; see `choose`."""
     return choose(versions(domain, name), opset)
 
 
 def choose(versions: Mapping[int, AnyOp], opset: int) -> AnyOp | None:
-    """Of an operator's versions, the highest that is not above `opset`."""
+    """Return the op of the highest version that is not above `opset`, or None if all are above."""
     return max((op for op in versions.values() if op.version <= opset), key=lambda op: op.version, default=None)
 
 
 def all_versions() -> dict[tuple[str, str], dict[int, AnyOp]]:
-    """Every declared op, by domain and name, and then by version."""
+    """Return every registered op: (domain, name) to version to op."""
     with _lock:
         return {key: dict(versions) for key, versions in _ops.items()}
 
 
 def latest() -> list[AnyOp]:
-    """The highest version of every declared op."""
+    """Return the highest version of every registered op."""
     with _lock:
         return [max(versions.values(), key=lambda op: op.version) for versions in _ops.values()]
 
 
 def domains() -> set[str]:
-    """The domains in which an op is declared, or provided."""
+    """Return the domains of registered ops and of providers."""
     with _lock:
         return {domain for domain, _ in _ops} | providers.keys()

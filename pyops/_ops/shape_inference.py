@@ -1,4 +1,4 @@
-"""One call of a shape function: specs in, and specs out that are held against the declaration."""
+"""Calls of shape functions, with validation of the specs that they return."""
 
 from __future__ import annotations
 
@@ -18,21 +18,26 @@ def infer(
     specs: Sequence[TensorSpec | None],
     attributes: Mapping[str, Any],
 ) -> tuple[TensorSpec, ...]:
-    """The specs of the outputs.
+    """Run a shape function and return the specs of the outputs.
 
     Parameters
     ----------
     function : callable
         The op's shape function.
     specs : sequence of TensorSpec or None
-        One per input.
+        One per input, None if absent.
+
+    Returns
+    -------
+    tuple of TensorSpec
+        One per output.
 
     Raises
     ------
     InputError
         The specs or the attributes do not match the declaration.
     ShapeInferenceError
-        It returned something other than declared.
+        The function returned something other than declared.
     """
     name = signature.qualified_name
     dtypes = validation.output_dtypes(signature, [None if spec is None else spec.dtype for spec in specs])

@@ -1,6 +1,6 @@
-"""Sessions: what runs a model with its ops, in ONNX Runtime or step by step.
+"""Sessions that run models with the declared ops.
 
-`session` has the class that users create, `engine_choice` decides between the engines in `native` and `extensions`,
-and the rest is what a session needs beside them. It may import all but `pyops._display`, `pyops.testing` and
-`pyops._cli`.
+`session` has the public `InferenceSession`, `engine_choice` selects the engine (`native` or `extensions`), `reference`
+evaluates models without ONNX Runtime, and the other modules support them. May import everything except
+`pyops._display`, `pyops.testing` and `pyops._cli`.
 """

@@ -1,4 +1,4 @@
-"""Which engine hosts the ops."""
+"""Selection of the engine that hosts the ops."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ENGINES = get_args(Engine)
 
 
 def choose(engine: Engine) -> Literal["native", "extensions"]:
-    """``"native"`` or ``"extensions"``; for ``"auto"`` the former wherever it works.
+    """Resolve `engine` to ``"native"`` or ``"extensions"``; ``"auto"`` prefers native.
 
     Raises
     ------
     EngineError
-        There is no such engine, or native is asked for and does not work here.
+        `engine` is unknown, or is ``"native"`` and that engine does not work on this machine.
     """
     if engine not in ENGINES:
         raise EngineError(f"engine is {engine!r}; expected one of {', '.join(map(repr, ENGINES))}")
@@ -34,12 +34,12 @@ def choose(engine: Engine) -> Literal["native", "extensions"]:
         return "native" if engine == "auto" else engine
     if engine == "native":
         raise EngineError(problem)
-    _tell(problem)
+    _warn_fallback(problem)
     return "extensions"
 
 
 def engine_of(signature: Signature) -> str | None:
-    """The engine that hosts an op where nobody asks for one; None where it cannot."""
+    """Return the engine that ``"auto"`` would host this op with, or None if no engine supports it."""
     if _native_problem() is None:
         return "native" if choices(signature) else None
     if importlib.util.find_spec("onnxruntime_extensions") is None:
@@ -57,9 +57,9 @@ def _native_problem() -> str | None:
 
 
 @functools.cache
-def _tell(problem: str) -> None:
+def _warn_fallback(problem: str) -> None:
     warnings.warn(
-        f"ops are hosted by the extensions engine, which carries fewer of them: the native one does not work here "
+        f"falling back to the extensions engine, which supports fewer ops: the native engine does not work here "
         f"({problem})",
         stacklevel=4,
     )

@@ -1,4 +1,4 @@
-"""Where ONNX Runtime finds the tensors that a model keeps in files beside it, when what it gets is in memory."""
+"""Resolution of a model's external data files when ONNX Runtime gets the model from memory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _lock = threading.Lock()
 
 @contextmanager
 def read_from(folder: str | None, options: Any) -> Iterator[None]:
-    """Within it, a session created from `options` reads external data from `folder`, unless they name one themselves.
+    """Context manager: sessions created from `options` read external data from `folder`.
 
-    ONNX Runtime asks the options before the model's own path, so that one thread at a time is let in
-    with them, and sessions created afterwards find them as they were.
+    A folder that `options` already configure takes precedence. ONNX Runtime reads this setting from the options, which
+    several threads may share; a lock per options object serializes them, and the setting is cleared on exit.
     """
     with _lock:
         lock = _locks.setdefault(options, threading.RLock())
     with lock:
-        if folder is None or _named(options):
+        if folder is None or _configured_folder(options):
             yield
             return
         options.add_session_config_entry(_FOLDER, folder)
@@ -34,7 +34,7 @@ def read_from(folder: str | None, options: Any) -> Iterator[None]:
             options.add_session_config_entry(_FOLDER, "")
 
 
-def _named(options: Any) -> str:
+def _configured_folder(options: Any) -> str:
     try:
         return str(options.get_session_config_entry(_FOLDER))
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""A session as HTML, for notebooks."""
+"""HTML representation of a session, for notebooks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def session_page(
     engine: str,
     nodes: Iterable[tuple[str, Signature, Callable[..., Any]]],
 ) -> str:
-    """A session: what goes in and out, and the nodes that ops compute.
+    """Return HTML that lists a session's inputs, outputs, providers and the nodes that ops compute.
 
     Parameters
     ----------
     inputs, outputs : iterable of onnxruntime.NodeArg
     nodes : iterable of (str, Signature, callable)
-        The name of each node, and its op's signature and function.
+        Each node's name, its op's signature and its kernel.
     """
     values: list[Sequence[str]] = [("", "name", "type", "shape")]
     for kind, items in (("input", inputs), ("output", outputs)):

@@ -1,6 +1,7 @@
-"""NumPy arrays of element types that ``onnxruntime.InferenceSession.run`` does not take (bfloat16).
+"""Conversion between NumPy arrays and ``OrtValue``.
 
-They travel as ``OrtValue``, and in one call either all tensors do or none.
+``onnxruntime.InferenceSession.run`` does not accept some element types (bfloat16, float8, 4-bit integers), but its
+``OrtValue`` methods do. One call passes either only arrays or only OrtValues.
 """
 
 from __future__ import annotations
@@ -21,26 +22,29 @@ from .._schema.signature import Input, Output, Signature, TypeParameter
 from .native import arrays
 from .native import session as native
 
-# ONNX Runtime's names of the types whose dtype comes from ml_dtypes.
+# ONNX Runtime's names of the element types whose dtypes come from ml_dtypes.
 FOREIGN_TYPES = {row.type_str for row in ELEMENT_TYPES if row.dtype.type.__module__ != "numpy"}
 
 
 def from_array(array: Any) -> Any:
-    """An ``OrtValue`` that holds `array`, for as long as the array lives; itself, if it is one already."""
+    """Return an ``OrtValue`` with the elements of `array`; an ``OrtValue`` is returned unchanged.
+
+    The value may share the array's memory, so the array must outlive it.
+    """
     if isinstance(array, onnxruntime.OrtValue):
         return array
     array = np.ascontiguousarray(array).reshape(np.shape(array))
     row = element_type(array.dtype)
     if row is not None and not is_viewable(row.dtype):
-        return _as_output(array.astype(row.dtype), row)
+        return _value_from_kernel(array.astype(row.dtype), row)
     if row is not None and row.type_str in FOREIGN_TYPES:
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, row.onnx)
     return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
-def _as_output(array: Any, row: ElementType) -> Any:
-    # ONNX Runtime's bindings make no OrtValue of strings and packed types, other than as the output
-    # of an operator.
+def _value_from_kernel(array: Any, row: ElementType) -> Any:
+    # ONNX Runtime's Python bindings cannot create an OrtValue of strings or packed types from an array. An operator's
+    # output can be one, so a one-node session produces it.
     number = onnxruntime.OrtValue.ortvalue_from_numpy(np.array(id(array), np.int64))
     _arrays[id(array)] = array
     try:
@@ -67,7 +71,7 @@ def _session_of(row: ElementType) -> Any:
 
 
 def to_array(value: Any) -> Any:
-    """An array with a copy of what an ``OrtValue`` in CPU memory holds."""
+    """Return a copy of an ``OrtValue`` in CPU memory as a NumPy array."""
     if not value.is_tensor() or value.data_type() not in FOREIGN_TYPES:
         return value.numpy()
     row = from_onnx(value.element_type())

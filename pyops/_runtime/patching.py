@@ -1,4 +1,4 @@
-"""Sessions that other libraries create, and that know the ops all the same."""
+"""The opt-in patch that lets sessions created by other libraries run the declared ops."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ import onnxruntime  # isort: skip  # after session, which says what to install w
 
 
 def patch_onnxruntime() -> Installation:
-    """Let every ``onnxruntime.InferenceSession`` that is created from now on run the declared ops.
+    """Make every ``onnxruntime.InferenceSession`` created from now on run the declared ops.
 
-    For sessions that other libraries create (torch's ``ONNXProgram``, optimum and the like). A plain call
-    lasts; as a context manager it ends with the block. Calls may be repeated and nested.
+    Meant for sessions that other libraries create (torch's ``ONNXProgram``, optimum). A plain call stays in force; as a
+    context manager it ends with the block. Calls may be repeated and nested.
 
-    It exchanges one thing: the ``__init__`` of ``onnxruntime.InferenceSession``. A session of a model that
-    has declared ops becomes a `pyops.InferenceSession`; one of a subclass of somebody else's gets the ops
-    by `pyops.register_custom_ops`. Sessions of other models are as before.
+    Only ``onnxruntime.InferenceSession.__init__`` is replaced. A session whose model has declared ops becomes a
+    `pyops.InferenceSession`; an instance of another subclass gets the ops through `pyops.register_custom_ops`. Sessions
+    of other models are unaffected.
 
     Returns
     -------
     Installation
-        A context manager, whose `uninstall` ends what the call began.
+        A context manager; its `uninstall` reverts this call.
 
     Examples
     --------
@@ -43,16 +43,16 @@ def patch_onnxruntime() -> Installation:
     installation = Installation()
     with _lock:
         if not _installations:
-            _exchange()
+            _replace_init()
         _installations.append(installation)
     return installation
 
 
 class Installation(AbstractContextManager["Installation"]):
-    """What one call of `install` began."""
+    """The effect of one `patch_onnxruntime` call."""
 
     def uninstall(self) -> None:
-        """End it; ``onnxruntime.InferenceSession`` is as before when nothing is installed any more."""
+        """Revert this call; the last one to be reverted restores ``onnxruntime.InferenceSession``."""
         with _lock:
             if self in _installations:
                 _installations.remove(self)
@@ -65,15 +65,15 @@ class Installation(AbstractContextManager["Installation"]):
 
 _lock = threading.Lock()
 _installations: list[Installation] = []
-_exchanged: list[tuple[Any, Any]] = []
+_replaced: list[tuple[Any, Any]] = []
 
 
-def _exchange() -> None:
+def _replace_init() -> None:
     original = onnxruntime.InferenceSession.__init__
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Somebody may have wrapped this one, and call it when nothing is installed any more.
+        # Another library may have wrapped this function and still call it after the last uninstall.
         if not _installations or isinstance(self, InferenceSession):
             return original(self, *args, **kwargs)
         given = inspect.signature(original).bind(self, *args, **kwargs).arguments
@@ -89,21 +89,21 @@ def _exchange() -> None:
         options = arguments.pop("sess_options", None) or onnxruntime.SessionOptions()
         return original(self, given["path_or_bytes"], register_custom_ops(options), **arguments)
 
-    _exchanged.append((init, original))
+    _replaced.append((init, original))
     onnxruntime.InferenceSession.__init__ = init
 
 
 def _restore() -> None:
-    init, original = _exchanged.pop()
+    init, original = _replaced.pop()
     if onnxruntime.InferenceSession.__init__ is init:
         onnxruntime.InferenceSession.__init__ = original
 
 
 def _model_with_ops(source: Any) -> Model | None:
-    """The model, if it has declared ops, or may have some."""
+    """Return the model if it has, or may have, nodes of declared ops; otherwise None."""
     try:
         loaded = model.load(source)
-    except Exception:  # ONNX Runtime says what is wrong with it
+    except Exception:  # ONNX Runtime reports what is wrong with it
         return None
     resolution.import_plugins(loaded)
     adopted = adoption.adopted_ops()

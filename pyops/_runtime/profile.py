@@ -1,4 +1,4 @@
-"""What the nodes of a session that ops compute cost, call by call."""
+"""Profiling of the nodes that ops compute."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from ..errors import PyopsError
 from .calls.timing import Call, NodeClock
 from .session import InferenceSession
 
-_MOST_CALLS = 1_000_000  # as ONNX Runtime keeps
-# Linux has no thread of such a number: ours stand beside those of ONNX Runtime, as threads of their own.
+_MOST_CALLS = 1_000_000  # ONNX Runtime's profiler has the same limit
+# Linux thread ids are below 2**22: with this offset our slices get tracks of their own beside ONNX Runtime's.
 _OUR_THREADS = 2**22
 _HEADER = ("node", "op", "calls", "kernel", "around", "kernel a call", "around a call", "bytes in", "bytes out")
 
 
 class NodeProfile:
-    """What is known of one node.
+    """Time and memory traffic of one node, summed over all calls.
 
     Attributes
     ----------
     name : str
-        As in the model; may be empty.
+        The node's name in the model; may be empty.
     op : Op
     calls : int
     kernel_seconds : float
-        In the kernel, of all calls; for machine code (``compile=True``) the whole node, which is one function.
+        Time in the kernel; for machine code (``compile=True``) time in the whole node, which is one function.
     around_seconds : float or None
-        Around the kernel: arrays made of ONNX Runtime's tensors, checks, results copied. None for machine code.
+        Overhead around the kernel: wrapping tensors as arrays, checks, copying results. None for machine code.
     bytes_in, bytes_out : int or None
-        Of all calls. None where it is not known: what machine code returns, without a shape function.
+        Bytes read and written. None if unknown, as for outputs of machine code without a shape function.
     """
 
     def __init__(self, name: str, op: AnyOp) -> None:
@@ -68,42 +68,43 @@ class NodeProfile:
 
 
 class Profile(Shown):
-    """What `profile` found: a table in a terminal and in a notebook, and a trace for Perfetto.
+    """The result of `profile`: a table in a terminal or notebook, and a trace for Perfetto.
 
     Attributes
     ----------
     nodes : tuple of NodeProfile
-        One per node that an op computes, in the order in which ONNX Runtime made them.
+        One per node that an op computes, in the order in which ONNX Runtime created them.
     """
 
     def __init__(self, session: InferenceSession) -> None:
         self.nodes: tuple[NodeProfile, ...] = ()
         self._calls: list[tuple[NodeProfile, Call]] = []
         self._lock = threading.Lock()
-        # ONNX Runtime counts from here, by the clock that `time_ns` reads; 0 where it does not profile.
+        # The origin of ONNX Runtime's trace timestamps, on the clock of `time_ns`; 0 if the session does not profile.
         self._session_start = session.get_profiling_start_time_ns()
         self._clock_difference = _clock_difference()
         self._start = time_ns()
 
     def save_trace(self, path: str | os.PathLike[str], beside: str | os.PathLike[str] | None = None) -> None:
-        """Write what happened as a Chrome trace, which https://ui.perfetto.dev and ``chrome://tracing`` open.
+        """Write the calls as a Chrome trace, for https://ui.perfetto.dev or ``chrome://tracing``.
 
-        Each call is a slice with the kernel in it, on a track of its own per thread.
+        Each call is a slice that contains its kernel, on one track per thread.
 
         Parameters
         ----------
         path : str or os.PathLike
             The file to write.
         beside : str or os.PathLike, optional
-            The file of ONNX Runtime's own profiler, whose events are taken over: ``session.end_profiling()`` of
-            the same session, made with ``SessionOptions.enable_profiling``.
+            A file of ONNX Runtime's profiler to merge into the trace: ``session.end_profiling()`` of the same
+            session, created with ``SessionOptions.enable_profiling``.
 
         Raises
         ------
         PyopsError
-            `beside` is given and the session was made without ``enable_profiling``, or is no such file.
+            `beside` is not a file of ONNX Runtime's profiler, or the session was created without
+            ``enable_profiling``.
         OSError
-            It cannot be written; a file that was there before is unchanged.
+            `path` cannot be written; an existing file is left unchanged.
         """
         events = self._events(self._session_start or self._start)
         if beside is not None:
@@ -165,7 +166,7 @@ class Profile(Shown):
         return NodeClock(record)
 
     def parts(self) -> list[Part]:
-        """The table of the nodes, and what it does not say."""
+        """Return the table of nodes and a note if the trace is incomplete."""
         if not self.nodes:
             return ["no node of the session is computed by a declared op"]
         cut_off = sum(node.calls for node in self.nodes) > len(self._calls)
@@ -175,7 +176,7 @@ class Profile(Shown):
 
 @contextmanager
 def profile(session: InferenceSession) -> Iterator[Profile]:
-    """Within it, the calls of a session's ops are timed; outside of it nothing is, nor costs anything.
+    """Context manager: time the calls of a session's ops while the block runs.
 
     Parameters
     ----------
@@ -184,12 +185,12 @@ def profile(session: InferenceSession) -> Iterator[Profile]:
     Returns
     -------
     context manager of Profile
-        Which fills as the session runs, in whatever thread.
+        The profile, updated as the session runs, in any thread.
 
     Raises
     ------
     PyopsError
-        `session` is no `pyops.InferenceSession`, or it is being profiled already.
+        `session` is not a `pyops.InferenceSession`, or is already being profiled.
 
     Examples
     --------
@@ -209,8 +210,8 @@ def profile(session: InferenceSession) -> Iterator[Profile]:
     """
     if not isinstance(session, InferenceSession):
         raise PyopsError(
-            f"expected a pyops.InferenceSession, got {type(session).__qualname__}; sessions that others create are "
-            "ones too while pyops.patch_onnxruntime() is in force"
+            f"expected a pyops.InferenceSession, got {type(session).__qualname__}; call pyops.patch_onnxruntime() "
+            "before another library creates the session"
         )
     found = Profile(session)
     with session._nodes.timed(found._clock_for):
@@ -218,7 +219,10 @@ def profile(session: InferenceSession) -> Iterator[Profile]:
 
 
 def _clock_difference() -> int:
-    """Nanoseconds from `perf_counter_ns` to `time_ns`, read with as little between them as may be."""
+    """Return ``time_ns() - perf_counter_ns()`` in nanoseconds.
+
+    Of ten readings the one taken in the shortest time counts.
+    """
     readings = [(perf_counter_ns(), time_ns(), perf_counter_ns()) for _ in range(10)]
     before, now, after = min(readings, key=lambda reading: reading[2] - reading[0])
     return now - (before + after) // 2

@@ -1,4 +1,4 @@
-"""Why ONNX Runtime has not started the CUDA provider, said in terms of what was asked for."""
+"""Explanations of why ONNX Runtime could not start the CUDA provider."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_VALUE = re.compile(r'Failed to parse provider option "(?P<name>[^"]*)"')
 
 
 def not_started(reason: str = _NO_GPU.format("")) -> DeviceError:
-    """Return the error of a session in which ONNX Runtime has not started the CUDA provider."""
+    """Return the error to raise when ONNX Runtime did not start the CUDA provider."""
     return DeviceError(
         f"{devices.CUDA_PROVIDER} is asked for and ONNX Runtime has not started it: {reason}; to run on the CPU, ask "
         'for providers=["CPUExecutionProvider"]'
@@ -30,12 +30,12 @@ def not_started(reason: str = _NO_GPU.format("")) -> DeviceError:
 
 
 def explained(error: Exception, providers: Any, provider_options: Any) -> DeviceError | None:
-    """Return what ONNX Runtime's refusal to make a session means, where it is one to start the CUDA provider.
+    """Translate ONNX Runtime's failure to start the CUDA provider; return None for any other error.
 
     Parameters
     ----------
     providers, provider_options
-        As the session was asked for them.
+        The arguments that the session was created with.
     """
     reason = _reason(str(error), providers, provider_options)
     if reason is None:
@@ -46,7 +46,7 @@ def explained(error: Exception, providers: Any, provider_options: Any) -> Device
 
 
 def provider_names(providers: Any) -> list[str]:
-    """Return the names of the providers that a session is asked for."""
+    """Return the names in a session's `providers` argument."""
     return [item if isinstance(item, str) else item[0] for item in providers or ()]
 
 
@@ -73,7 +73,7 @@ def _reason(text: str, providers: Any, provider_options: Any) -> str | None:
             "(CUDA_VISIBLE_DEVICES hides others)"
         )
     if match := _NO_VALUE.search(text):
-        # ONNX Runtime's own words name the default, not what was given.
+        # ONNX Runtime's message names the default, not the value that was given.
         given = dict(_options(providers, provider_options))[devices.CUDA_PROVIDER][match["name"]]
         return f"its option {match['name']!r} cannot be {given!r}; what it can be is at {_OPTIONS}"
     return None

@@ -1,4 +1,4 @@
-"""An Op as an ``onnx.reference`` operator: models step by step, without ONNX Runtime."""
+"""Ops as operators of ``onnx.reference``, which evaluates models without ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from .._ops import adoption, plugins, registry
 from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp, Op
 from .._schema import validation
-from .._schema.node import add_note, describe_node, linked_attributes, misfits, read_attributes
+from .._schema.node import add_note, describe_node, find_mismatch, linked_attributes, read_attributes
 from ..errors import ModelError
 
 
 def reference_ops(source: model.ModelSource | None = None) -> list[type[OpRun]]:
-    """The declared ops, for ``onnx.reference.ReferenceEvaluator(model, new_ops=pyops.reference_ops(model))``.
+    """Return the declared ops, for ``onnx.reference.ReferenceEvaluator(model, new_ops=pyops.reference_ops(model))``.
 
-    The model's opset import decides which version of an op runs. Functions declared with
-    onnxruntime-extensions' own ``onnx_op`` are among the ops.
+    The model's opset import selects the version of an op. Functions declared with onnxruntime-extensions' own
+    ``onnx_op`` are included.
 
     Parameters
     ----------
     source : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram, optional
-        The model: installed plug-ins that it needs are imported. Without one, all are.
+        The model. Installed plug-ins that it needs are imported; without a model, all of them are.
 
     Returns
     -------
     list of onnx.reference.op_run.OpRun subclasses
-        One per domain and name. Evaluating one raises what the kernel raises, with a note that names the
-        node and its inputs; making an evaluator raises `ModelError` where the model and the op's declaration
-        disagree.
+        One per domain and name. Evaluating a node raises the kernel's exception, with a note that names the
+        node and its inputs. Creating the evaluator raises `ModelError` if a node does not match its op's
+        declaration.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def _node_class(domain: str, name: str, versions: dict[int, AnyOp]) -> type[OpRu
 
 
 class ReferenceNode(OpRun):
-    """A node that a declared op computes; each op has a subclass of its own, which bears its name."""
+    """Base class of the generated operators; each op gets a subclass with the op's name."""
 
     versions: ClassVar[dict[int, AnyOp]]
 
@@ -77,9 +77,10 @@ class ReferenceNode(OpRun):
         op = registry.choose(self.versions, opset)
         if op is None:
             raise ModelError(resolution.describe_missing(onnx_node.domain or ONNX_DOMAIN, onnx_node.op_type, opset))
-        for problem in misfits(onnx_node, op.signature):
+        if problem := find_mismatch(onnx_node, op.signature):
             raise ModelError(f"the model and the declared ops disagree: {problem}")
-        # OpRun makes every attribute of the node and of its schema one of its own, whatever they are called.
+        # OpRun turns every attribute of the node and of its schema into an instance attribute, which may collide with
+        # its own.
         bare = onnx.NodeProto()
         bare.CopyFrom(onnx_node)
         bare.ClearField("attribute")
@@ -89,22 +90,22 @@ class ReferenceNode(OpRun):
         self._op = op
 
     def run(self, *args: Any, linked_attributes: Any = None, context: Any = None, bindings: Any = None) -> Any:
-        """The node's outputs; None for those that it does not name.
+        """Compute the node and return its outputs, with None for unnamed ones.
 
         Parameters
         ----------
         *args : numpy.ndarray
-            As the node's inputs.
+            The node's inputs.
         linked_attributes : dict, optional
-            The attributes of the function that the node is in.
+            Attribute values of the model function that contains the node.
         context, bindings
-            Of ONNX's own operators; not used.
+            Unused; only ONNX's own operators need them.
         """
-        # OpRun.run would hide a kernel's TypeError and AttributeError behind one of its own.
+        # OpRun.run would replace a TypeError or AttributeError of the kernel with its own.
         return self._run(*args, linked=linked_attributes or {})
 
     def _run(self, *args: Any, linked: dict[str, Any]) -> tuple[Any, ...]:
-        # The evaluator keeps an output without a name under the empty one, which stands for absent inputs.
+        # The evaluator stores an unnamed output under the empty name, which also stands for absent inputs.
         arrays = [value if name else None for name, value in zip(self.onnx_node.input, args, strict=True)]
         while arrays and arrays[-1] is None:
             arrays.pop()
@@ -113,7 +114,7 @@ class ReferenceNode(OpRun):
             result = self._op(*arrays, **self._attributes(linked))
             outputs = result if signature.returns_tuple else (result,)
             if len(outputs) != max(count, len(signature.outputs) - signature.outputs[-1].variadic):
-                raise validation.miscounted(signature, outputs, count)
+                raise validation.output_count_error(signature, outputs, count)
         except BaseException as error:  # an interrupt gets the note, too
             add_note(error, describe_node(self.onnx_node.name, signature, arrays))
             raise
@@ -122,7 +123,7 @@ class ReferenceNode(OpRun):
     def _attributes(self, linked: dict[str, Any]) -> dict[str, Any]:
         values = read_attributes(self.onnx_node, self._op.signature)
         for name, source in linked_attributes(self.onnx_node).items():
-            # One that the function's caller leaves out is absent here.
+            # An attribute that the function's caller omits is absent here.
             if linked.get(source) is not None and not self._op.signature.ignores(name):
                 values[name] = linked[source]
         return values

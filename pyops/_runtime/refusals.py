@@ -1,4 +1,4 @@
-"""ONNX Runtime's refusal of a model, said in terms of the operators that it is about."""
+"""Explanations of why ONNX Runtime rejects a model, in terms of its operators."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .extensions.registry import PLACE_TYPE
 
 
 def explanations(message: str) -> list[str]:
-    """What is known about an error message of ONNX Runtime; empty where nothing is."""
+    """Return explanations of an ONNX Runtime error message; empty if the message is not recognized."""
     old = [opset_too_old(match["name"], int(match["opset"])) for match in _OPSET_TOO_OLD.finditer(message)][:1]
     found = [(re.search(pattern, message), text) for pattern, text in _EXPLANATIONS]
     return old + [text.format(**match.groupdict()) for match, text in found if match]
 
 
 def opset_too_old(name: str, opset: int) -> str:
-    """What to say of an operator that ONNX's own domain does not have in this opset version."""
+    """Return the message for an operator that the imported opset of ONNX's own domain does not contain."""
     import onnx
 
     if not onnx.defs.has(name):
@@ -85,7 +85,7 @@ _EXPLANATIONS = (
         "onnxruntime_extensions.onnx_op has no {type}; declare the operator with @pyops.onnx_op instead",
     ),
 )
-"""What to say where a pattern is found in a message; the text has the pattern's groups."""
+"""Pairs of a pattern to find in an error message and an explanation, formatted with the pattern's groups."""
 
 
 _LONGEST = 4000  # characters
@@ -93,7 +93,11 @@ _LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a register
 
 
 def explained(error: Exception, source: Model, resolution: Resolution, engine: str) -> BaseException:
-    """ONNX Runtime's refusal of a model, with the operators that it is about, where that can be told."""
+    """Return the error to raise when ONNX Runtime rejects a model.
+
+    It is an `EngineError` or `ModelError` with `error` as its cause where the operators at fault can be named, and
+    `error` itself otherwise.
+    """
     is_twice = any(text in str(error) for text in _LIBRARY_TWICE)
     if engine == "extensions" and is_twice:
         twice = EngineError(
@@ -104,12 +108,12 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
         twice.__cause__ = error
         return twice
     lines = [] if is_twice else _unknown_operators(source, resolution)
-    # The one op type by which ONNX Runtime knows all ops.
+    # The extensions engine hosts every op under this one op type.
     hosted_by = PLACE_TYPE if engine == "extensions" else None
     lines += _mistyped_inputs(source, resolution, str(error), hosted_by)
     if not lines:
         lines += explanations(str(error))
-    lacking = "onnxruntime-extensions cannot carry" if engine == "extensions" else "custom operators cannot have"
+    lacking = "onnxruntime-extensions does not support" if engine == "extensions" else "custom operators cannot have"
     for op in resolution.ops.values():
         missing = ", ".join(unsupported_types(op.signature, engine))
         if (hosted_by or op.name) in str(error) and (missing or not lines):
@@ -122,25 +126,25 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
 
 
 def listing(headline: str, lines: list[str]) -> str:
-    """A headline, and what is wrong in lines below it."""
+    """Return a headline and indented lines as one message, made printable."""
     return "\n".join(map(_readable, [f"{headline}:", *(f"  - {line}" for line in lines)]))
 
 
 def _readable(text: str) -> str:
-    """A text that somebody can read whatever names a model has, which must not command the terminal."""
+    """Escape control characters (names come from the model) and truncate very long text."""
     text = printable(text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 def _unknown_operators(model: Model, resolution: Resolution) -> list[str]:
-    """One line for each operator that neither the model, nor ONNX Runtime, nor a declared op provides."""
+    """Return one line per operator that neither the model, ONNX Runtime nor a declared op provides."""
     known = model.functions() | resolution.ops.keys()
     keys = {key_of(node): opset for node, opset in model.nodes()}
     return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_builtin(*key)]
 
 
 def _mistyped_inputs(model: Model, resolution: Resolution, refusal: str, hosted_by: str | None) -> list[str]:
-    """What an op declares for the input whose type ONNX Runtime refuses, if that is what it says."""
+    """Return what ops declare for the input whose type ONNX Runtime rejects, if that is the error."""
     refused = _MISTYPED.search(refusal)
     if refused is None:
         return []
@@ -162,7 +166,7 @@ _MISTYPED = re.compile(r"Type '(?P<type>[^']*)' of input parameter \((?P<value>[
 
 
 def note_mistyped(error: Exception, inputs: Sequence[Any], feed: Any) -> None:
-    """Add to ONNX Runtime's refusal of a feed which inputs have another type than the model's, and what to write."""
+    """Add a note to ONNX Runtime's rejection of a feed for each input of the wrong type, with the fix."""
     if not isinstance(feed, Mapping):
         return
     for item in inputs:

@@ -1,4 +1,4 @@
-"""Sessions that know the declared ops."""
+"""The public session class, and registration of ops on plain session options."""
 
 from __future__ import annotations
 
@@ -44,40 +44,40 @@ Options = TypeVar("Options")
 
 
 class InferenceSession(onnxruntime.InferenceSession):
-    """An ``onnxruntime.InferenceSession`` in which the declared ops run.
+    """An ``onnxruntime.InferenceSession`` that runs the declared ops.
 
-    A kernel's exception reaches the caller as itself, with a note that names the node. Functions
-    declared with onnxruntime-extensions' own ``onnx_op`` run too.
+    An exception raised in a kernel reaches the caller unchanged, with a note that names the node. Functions declared
+    with onnxruntime-extensions' own ``onnx_op`` also run.
 
     Parameters
     ----------
     path_or_bytes : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
         The model.
     sess_options : onnxruntime.SessionOptions, optional
-        May hold custom-op libraries of others, and be used for several sessions.
+        Other custom-op libraries may be registered in it, and several sessions may share it.
     providers, provider_options, **kwargs
         As for ``onnxruntime.InferenceSession``.
     engine : {"auto", "native", "extensions"}, optional
-        How ONNX Runtime calls the ops: by its C API, or through onnxruntime-extensions, whose library
-        `sess_options` then get. ``"auto"`` is native wherever that works.
+        How ONNX Runtime calls the ops: through its C API, or through onnxruntime-extensions, whose library
+        is then registered in `sess_options`. ``"auto"`` is native wherever that works.
 
     Raises
     ------
     FileNotFoundError
-        There is no such model file.
+        The model file does not exist.
     ModelError
-        The source is no model, or a protobuf too large to be serialized; the model and the declared ops disagree; or
-        ONNX Runtime refuses the model for want of an operator, and the message lists what is missing.
+        The source is not a model, or a protobuf too large to be serialized; the model does not match the declared
+        ops; or ONNX Runtime rejects the model because of an operator, which the message names.
     EngineError
-        The engine does not work here, or cannot carry an op of the model.
+        The engine does not work on this machine, or does not support an op of the model.
     PluginError
         An installed plug-in that the model needs is broken.
     MissingDependencyError
-        The CUDA execution provider is asked for and this onnxruntime has none, or CuPy or onnxruntime-extensions
+        The CUDA execution provider is requested and this onnxruntime has none, or CuPy or onnxruntime-extensions
         are needed and not installed.
     DeviceError
-        The CUDA execution provider is asked for and cannot be started, and why: no GPU that it can use, an option or a
-        `device_id` that it refuses, or CUDA left unusable by an earlier error of the process.
+        The CUDA execution provider is requested and cannot start: no usable GPU, an invalid option or `device_id`,
+        or CUDA left unusable by an earlier error in this process.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         engine: Engine = "auto",
         **kwargs: Any,
     ) -> None:
-        """Load a model, in which the declared ops run; the class says what the parameters are."""
+        """Load a model and create its session; see the class for the parameters."""
         engine = choose(engine)
         source = model.load(path_or_bytes)
         if source.proto is None:
@@ -111,7 +111,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         resolution.import_plugins(source)
         adopted, taken = adoption.adopted_ops(), adoption.taken_domains() | published_domains()
         resolved = resolution.resolve(source, adopted, taken)
-        if sess_options is None:  # nobody can have registered a library in them
+        if sess_options is None:  # new options, so no library is registered in them
             taken = set()
         if resolved.problems:
             raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
@@ -134,14 +134,14 @@ class InferenceSession(onnxruntime.InferenceSession):
         self._create(create, providers, provider_options, lambda error: explained(error, source, resolved, engine))
         self._nodes = self._host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
-            session_devices.tell_copies(resolved.ops.values(), engine)
+            session_devices.warn_copies(resolved.ops.values(), engine)
         self._quiet_run: Any = None
         if options.log_severity_level == _UNSET:
-            # The exception says all that ONNX Runtime would print.
+            # The exception contains all that ONNX Runtime would print.
             self._quiet_run = onnxruntime.RunOptions()
             self._quiet_run.log_severity_level = _FATAL
-            # Its default. ONNX Runtime's run_with_iobinding looks for it, and takes an exception and ten times a short
-            # run to find that it is not there.
+            # The default value. Without the entry, ONNX Runtime's run_with_iobinding throws and catches an exception in
+            # every run, which takes ten times as long as a short run itself.
             self._quiet_run.add_run_config_entry("gpu_graph_id", "0")
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
         self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
@@ -154,7 +154,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         refusal: Callable[[Exception], BaseException],
     ) -> None:
         failure: BaseException | None = None
-        # ONNX Runtime asks about the ops, and the answers are numbers.
+        # While it creates the session, ONNX Runtime queries the ops through callbacks that cannot report an exception.
         with interrupts_deferred(), self._reading():
             try:
                 self._host.create(functools.partial(create, providers=providers, provider_options=provider_options))
@@ -171,7 +171,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         self._keeps_part_of_graph = False
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
-        """As in ``onnxruntime.InferenceSession``, which makes the session anew; the ops run in it as before."""
+        """Recreate the session with other providers, as ``onnxruntime.InferenceSession`` does; ops still run."""
         session_devices.check_available(providers)
         self._create(super().set_providers, providers, provider_options, lambda error: error)
 
@@ -183,36 +183,37 @@ class InferenceSession(onnxruntime.InferenceSession):
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
-        """Compute the outputs.
+        """Run the model and return its outputs.
 
         Parameters
         ----------
         output_names : sequence of str or None
-            None for all.
+            The outputs to compute; None for all.
         input_feed : dict of str to array
-            Arrays of bfloat16 and float8 (ml_dtypes) included.
+            The inputs by name; bfloat16 and float8 arrays (ml_dtypes) are accepted too.
         run_options : onnxruntime.RunOptions, optional
 
         Returns
         -------
         list
-            A numpy.ndarray per output; of an output that is no tensor, what ONNX Runtime makes of it.
+            A numpy.ndarray per output; non-tensor outputs are returned as ONNX Runtime returns them.
 
         Raises
         ------
         InputError
-            An input or a wanted output is no tensor, beside one of bfloat16, float8 or a 4-bit type.
+            An input or requested output is not a tensor, in a model with inputs or outputs of bfloat16, float8 or
+            4-bit types.
         DeviceError
-            A node failed in an earlier run where it may have been captured into a CUDA graph, of which a part is left.
+            A node failed in an earlier run during the capture of a CUDA graph, and part of the graph may remain.
         BaseException
-            Whatever a kernel raises, as itself.
+            Any exception that a kernel raises, unchanged.
         """
         if self._has_foreign_types:
             return self._reraising(functools.partial(self._run_foreign, output_names, input_feed), run_options)
         if self._extensions is not None:
             self._extensions.check_feed(input_feed)
             return self._reraising(functools.partial(super().run, output_names, input_feed), run_options)
-        # As in `_reraising`, without its calls, nor that of super(): of one element they are a twentieth of a run.
+        # `_reraising` written out, without super(): these calls cost a twentieth of a run on one element.
         if self._keeps_part_of_graph:
             session_devices.refuse_part_of_graph()
         native.arm()
@@ -229,7 +230,7 @@ class InferenceSession(onnxruntime.InferenceSession):
             del failure
 
     def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
-        # They travel as OrtValue, which ONNX Runtime's bindings neither make of a sequence nor read one from.
+        # These types need OrtValues, and ONNX Runtime's bindings cannot convert sequences to OrtValues or back.
         fetched = [item for item in self.get_outputs() if not output_names or item.name in output_names]
         for item in (*self.get_inputs(), *fetched):
             if not item.type.startswith("tensor("):
@@ -243,26 +244,26 @@ class InferenceSession(onnxruntime.InferenceSession):
         return [ort_values.to_array(value) for value in values]
 
     def run_with_ort_values(self, output_names: Any, input_dict_ort_values: Any, run_options: Any = None) -> Any:
-        """As in ``onnxruntime.InferenceSession``; a kernel's exception is raised as itself."""
+        """Run the model on OrtValues, as in ``onnxruntime``; a kernel's exception is raised unchanged."""
         run = super().run_with_ort_values
         return self._reraising(functools.partial(run, output_names, input_dict_ort_values), run_options)
 
     def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
-        """As in ``onnxruntime.InferenceSession``; a kernel's exception is raised as itself."""
+        """Run the model on bound memory, as in ``onnxruntime``; a kernel's exception is raised unchanged."""
         self._reraising(functools.partial(super().run_with_iobinding, iobinding), run_options)
 
     def run_with_ortvaluevector(self, run_options: Any, *args: Any) -> None:
-        """As in ``onnxruntime.InferenceSession``; a kernel's exception is raised as itself."""
+        """Run the model on OrtValue vectors, as in ``onnxruntime``; a kernel's exception is raised unchanged."""
         run = super().run_with_ortvaluevector
         self._reraising(lambda run_options: run(run_options, *args), run_options)
 
     def run_async(self, *args: Any, **kwargs: Any) -> None:
-        """As in ``onnxruntime.InferenceSession``; the callback gets the text of a kernel's exception.
+        """Run the model asynchronously; the callback gets the text of a kernel's exception.
 
         Raises
         ------
         EngineError
-            The engine is onnxruntime-extensions, where nothing tells to which run a kernel belongs.
+            The engine is onnxruntime-extensions, which cannot tell which run a kernel call belongs to.
         """
         if self._extensions is not None:
             raise EngineError("the extensions engine has no run_async; call run in a thread of your own")
@@ -280,34 +281,35 @@ class InferenceSession(onnxruntime.InferenceSession):
             failure = self._raised_by_kernel(error)
             if failure is None:
                 raise
-        # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
+        # Raised outside the handler, so that ONNX Runtime's error does not become the exception's context.
         try:
             raise failure
         finally:
             del failure
 
     def _raised_by_kernel(self, error: Exception) -> BaseException | None:
-        """Return the exception of a kernel that made ONNX Runtime raise `error` in a run."""
+        """Return the kernel's exception that made ONNX Runtime raise `error` in a run, or None."""
         failed = native.take_failed(self._nodes)
         if session_devices.keeps_part_of_graph(error, failed, self.get_provider_options()):
             self._keeps_part_of_graph = True
-        # Of a capture that is void, ONNX Runtime raises its own error.
-        raised = (exceptions.pick_up(str(error)), *failed)
-        return next((item for item in raised if item is not None), None)  # an exception may be false
+        # When the capture was invalidated, ONNX Runtime raises an error of its own.
+        raised = (exceptions.take(str(error)), *failed)
+        return next((item for item in raised if item is not None), None)  # an exception may define __bool__
 
 
 def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
-    """Add the declared ops and those of installed plug-ins to session options, for people who build their own session.
+    """Register the declared ops, and those of installed plug-ins, in session options.
 
-    Of several versions of an op, sessions see the highest. There, ONNX Runtime's own error carries
-    the text of a kernel's exception, and `pyops.last_exception` gives the exception itself.
+    For code that creates plain ``onnxruntime`` sessions. Of several versions of an op, sessions see the highest. In
+    such sessions, ONNX Runtime's own error contains the text of a kernel's exception, and `pyops.last_exception`
+    returns the exception itself.
 
     Parameters
     ----------
     options : onnxruntime.SessionOptions
         Changed in place. Call this again after declaring more ops.
     engine : {"auto", "native", "extensions"}, optional
-        As for `InferenceSession`.
+        As in `InferenceSession`.
 
     Returns
     -------
@@ -317,7 +319,7 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     Raises
     ------
     EngineError
-        `options` is no SessionOptions, or the engine does not work here.
+        `options` is not a SessionOptions object, or the engine does not work on this machine.
     MissingDependencyError
         The engine is onnxruntime-extensions, which is not installed.
 

@@ -1,4 +1,4 @@
-"""The GPU of a session: whether what is asked for is there, and which ops make no use of it."""
+"""Checks of a session's CUDA provider, and warnings about ops that run on the CPU beside it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .provider_refusals import not_started, provider_names
 
 _CPU_PROVIDER = "CPUExecutionProvider"
 _NODE_FAILED = "Non-zero status code returned while running"
-# The ops of which it is said already that they run on the CPU in sessions with a GPU.
-_said: weakref.WeakSet[AnyOp] = weakref.WeakSet()
+# Ops already reported as running on the CPU in sessions with a GPU.
+_warned: weakref.WeakSet[AnyOp] = weakref.WeakSet()
 
 
 def check_available(providers: Any) -> None:
-    """Refuse providers that this ONNX Runtime lacks, before there is a session.
+    """Raise an error if CUDA is requested and this ONNX Runtime lacks it.
 
     Raises
     ------
     MissingDependencyError
-        The CUDA execution provider is among them, and not in this onnxruntime.
+        The CUDA execution provider is requested, and this onnxruntime has none.
     """
     if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in onnxruntime.get_available_providers():
         raise MissingDependencyError(
@@ -36,22 +36,22 @@ def check_available(providers: Any) -> None:
 
 
 def check_started(providers: Any, started: Collection[str]) -> None:
-    """Refuse a session that has not started the GPU that it was asked for; ONNX Runtime goes on without.
+    """Raise an error if CUDA was requested and not started; ONNX Runtime would continue without it.
 
     Raises
     ------
     DeviceError
-        There is none that it can use.
+        ONNX Runtime has not started the CUDA execution provider.
     """
     if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in started:
         raise not_started()
 
 
 def without_fallback(providers: Any) -> dict[str, int]:
-    """Return the argument that has a session raise why CUDA cannot be started.
+    """Return the keyword argument that makes session creation raise when CUDA cannot start.
 
-    Otherwise ONNX Runtime prints it, and makes a session on the CPU, which `check_started` refuses. Where TensorRT is
-    asked for too, it falls back to CUDA.
+    By default ONNX Runtime prints the reason and creates a session on the CPU. With TensorRT among the providers the
+    default stays, because TensorRT falls back to CUDA.
     """
     only_cuda = {*provider_names(providers), _CPU_PROVIDER} == {devices.CUDA_PROVIDER, _CPU_PROVIDER}
     return {"enable_fallback": 0} if only_cuda else {}
@@ -62,7 +62,7 @@ def _asks_for_cuda(providers: Any) -> bool:
 
 
 def refuse_part_of_graph() -> NoReturn:
-    """Refuse to run a session that may keep a part of a CUDA graph.
+    """Raise the error for running a session that may hold part of a CUDA graph.
 
     Raises
     ------
@@ -76,28 +76,28 @@ def refuse_part_of_graph() -> NoReturn:
 
 
 def keeps_part_of_graph(error: Exception, failed: Collection[BaseException | None], options: Any) -> bool:
-    """Return whether ONNX Runtime may replay a part of a CUDA graph after the error of a run.
+    """Return whether ONNX Runtime may replay part of a CUDA graph after `error`.
 
     Parameters
     ----------
     error : Exception
-        ONNX Runtime's. Where it is that of a capture's end, nothing is kept.
+        ONNX Runtime's error in a run. If it was raised when the capture ended, no graph was kept.
     failed : collection
-        What CUDA nodes raised in the run: exceptions within a capture, None otherwise. Nodes of somebody else's do
-        not say.
+        One entry per CUDA node of ours that failed in the run: the exception if it was raised during a capture,
+        None otherwise. Other libraries' nodes do not report.
     options : dict
-        Of the session's providers.
+        The session's provider options.
     """
     captures = options.get(devices.CUDA_PROVIDER, {}).get("enable_cuda_graph") == "1"
     return captures and _NODE_FAILED in str(error) and None not in failed
 
 
-def tell_copies(ops: Iterable[AnyOp], engine: str) -> None:
-    """Warn once of each op of a session on a GPU that runs on the CPU."""
+def warn_copies(ops: Iterable[AnyOp], engine: str) -> None:
+    """Warn once per op that runs on the CPU in a session with a GPU."""
     native = engine == "native"
     for op in ops:
-        if not (native and "cuda" in op.kernels) and op not in _said:
-            _said.add(op)
+        if not (native and "cuda" in op.kernels) and op not in _warned:
+            _warned.add(op)
             reason = "has no CUDA kernel" if native else "is hosted by the extensions engine"
             fix = f'@{op.__name__}.register_kernel("cuda")' if native else 'engine="native"'
             warnings.warn(

@@ -1,5 +1,6 @@
-"""What an operator is, as frozen data: element types, attributes, signatures, specs of tensors.
+"""The frozen data that describes an operator: element types, attributes, signatures and tensor specs.
 
-Here a Python function, or a ``PyCustomOpDef``, is read as a declaration, and values are validated against it. Every
-other subpackage builds on this one; it imports `pyops.errors` alone.
+These modules read a Python function, or a declaration with ``PyCustomOpDef`` codes, into a `Signature`, and validate
+the arguments and results of calls against it. Every other subpackage builds on this one; it imports only
+`pyops.errors`.
 """

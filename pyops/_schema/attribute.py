@@ -1,4 +1,4 @@
-"""An attribute of an operator: its kind, and its values as kernels get them."""
+"""Attributes of operators: their kinds, and the conversion of values to what kernels receive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INT64 = np.iinfo(np.int64)
 
 
 class AttributeKind(Enum):
-    """The kinds of ONNX attributes; the values are ``onnx.AttributeProto.AttributeType``."""
+    """ONNX attribute kinds, numbered as in ``onnx.AttributeProto.AttributeType``."""
 
     FLOAT = 1
     INT = 2
@@ -29,24 +29,24 @@ class AttributeKind(Enum):
 
     @property
     def element(self) -> AttributeKind:
-        """The kind of one element of a list; the kind itself where it is no list."""
+        """Return the kind of a list's elements, or the kind itself if it is not a list."""
         return AttributeKind[self.name.removesuffix("S")]
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute: a keyword-only parameter of the kernel.
+    """An ONNX attribute, declared as a keyword-only parameter of the kernel.
 
     Attributes
     ----------
     required : bool
-        A node without it is refused. Otherwise `default` stands in for it, None included.
+        Whether a node must have it. If not, an absent attribute takes the value of `default`, which may be None.
     boolean : bool
-        An ONNX int that the kernel gets as ``bool``.
+        Whether the kernel receives the ONNX int as a ``bool``.
     choices : tuple
-        The values of a ``Literal``; empty where any value will do.
+        The values that a ``Literal`` allows; empty if any value is valid.
     as_tuple : bool
-        A list that the kernel gets as ``tuple``, because it is annotated as one.
+        Whether the kernel receives the list as a ``tuple``, as annotated.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Attribute:
     boolean: bool = False
     choices: tuple[Any, ...] = ()
     as_tuple: bool = False
-    # Arrays have no equality that dataclasses could use; this stands in for `default`.
+    # Compared instead of `default`: == on arrays is elementwise, so the generated __eq__ would fail.
     _default_key: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -68,12 +68,12 @@ class Attribute:
 
     @property
     def is_list(self) -> bool:
-        """Whether its value is a list (or tuple) of elements."""
+        """Return whether the value is a list or a tuple."""
         return self.kind is not self.kind.element
 
     @property
     def spelling(self) -> str:
-        """The annotation that declares it, for messages."""
+        """Return the annotation that declares this attribute, for messages."""
         if self.choices:
             return f"Literal[{', '.join(map(repr, self.choices))}]"
         scalar = "bool" if self.boolean else _SPELLING[self.kind.element]
@@ -88,17 +88,17 @@ class Attribute:
         return f"{self.name}: {self.spelling}{optional} = {_spell_value(self.default)}"
 
     def convert(self, value: Any) -> Any:
-        """`value` as the kernel gets it on every road.
+        """Convert `value` to what every engine passes to the kernel.
 
         Returns
         -------
-        int, float, str, bool, list, tuple or numpy.ndarray
-            A float is the nearest float32: ONNX attributes have no other precision.
+        int, float, str, bool, list, tuple, numpy.ndarray or None
+            Floats are rounded to float32, the only precision of ONNX attributes. A tensor is a read-only copy.
 
         Raises
         ------
         InputError
-            The value is of another kind, overflows int64 or float32, or is not among the choices.
+            The value is of another kind, overflows int64 or float32, or is not one of the choices.
         """
         if value is None and not self.required and self.default is None:
             return None
@@ -108,7 +108,7 @@ class Attribute:
             converted = self._scalar(value)
         else:
             if isinstance(value, (str, bytes, Mapping, Set)) or not isinstance(value, (Iterable, np.ndarray)):
-                raise self._refuse(value)
+                raise self._kind_error(value)
             items = [self._scalar(item) for item in value]
             converted = tuple(items) if self.as_tuple else items
         if self.choices and converted not in self.choices:
@@ -117,7 +117,7 @@ class Attribute:
 
     def _tensor(self, value: Any) -> np.ndarray:
         if not isinstance(value, (np.ndarray, np.generic)) or isinstance(value, np.ma.MaskedArray):
-            raise self._refuse(value)
+            raise self._kind_error(value)
         tensor = np.array(value, native_dtype(value.dtype))
         if element_type(tensor.dtype) is None or not holds_str(tensor):
             raise InputError(f"attribute {self.name!r} is {describe(value)}, of which ONNX has no tensors")
@@ -136,17 +136,17 @@ class Attribute:
                     return int(value)
             case AttributeKind.FLOAT:
                 if isinstance(value, (int, float, np.integer, np.floating)):
-                    return self._float32(value)
+                    return self._round_to_float32(value)
             case AttributeKind.STRING:
                 if isinstance(value, str):
                     return str(value)
-        raise self._refuse(value)
+        raise self._kind_error(value)
 
-    def _float32(self, value: Any) -> float:
+    def _round_to_float32(self, value: Any) -> float:
         try:
             with np.errstate(over="ignore"):
                 nearest = float(np.float32(value))
-        except OverflowError:  # an int beyond float64
+        except OverflowError:  # an int too large even for float64
             nearest = math.inf
         if math.isinf(nearest) and not (isinstance(value, (float, np.floating)) and math.isinf(value)):
             raise InputError(
@@ -155,7 +155,7 @@ class Attribute:
             )
         return nearest
 
-    def _refuse(self, value: Any) -> InputError:
+    def _kind_error(self, value: Any) -> InputError:
         return InputError(
             f"attribute {self.name!r} is {value!r} ({describe(value)}); it is declared as {self.spelling}"
         )
@@ -165,7 +165,7 @@ def _spell_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         text = ", ".join(map(_spell_value, value))
         return f"[{text}]" if isinstance(value, list) else f"({text},)" if len(value) == 1 else f"({text})"
-    # The shortest number that is nearest to this float32.
+    # np.float32 prints the shortest digits that identify it: 0.1, where the float prints 0.10000000149011612.
     return str(np.float32(value)) if isinstance(value, float) else repr(value)
 
 

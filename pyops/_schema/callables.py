@@ -1,4 +1,4 @@
-"""Which callables can be an operator's functions."""
+"""Checks that a callable can be an operator's kernel or shape function."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .signature import Signature
 
 
 def check_function(function: Any, op_type: str) -> None:
-    """Refuse what cannot be an operator's kernel because of what kind of callable it is.
+    """Raise if `function` is a kind of callable that cannot be an operator's kernel.
 
     Raises
     ------
     DeclarationError
-        It is no plain function with hints: a class, a coroutine function, a generator function, ...
+        It is not a plain function with type hints, but a class, a coroutine or generator function, a built-in, ...
     """
     name = getattr(function, "__qualname__", None)
     problem = None
@@ -40,12 +40,12 @@ def check_parameters(function: Callable[..., Any], signature: Signature, takes_o
     Parameters
     ----------
     takes_out : bool
-        It is called with `out`, too.
+        Whether it is also called with the keyword `out`.
 
     Raises
     ------
     DeclarationError
-        Its parameters cannot take the declared inputs and attributes, or `out`.
+        Its parameters do not accept the declared inputs and attributes, or `out`.
     """
     names = [attribute.name for attribute in signature.attributes] + ["out"] * takes_out
     required = sum(not item.optional and not item.variadic for item in signature.inputs)

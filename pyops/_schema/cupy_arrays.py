@@ -1,7 +1,7 @@
-"""CuPy's arrays of every element type: made and copied by their bits where CuPy itself cannot.
+"""Creation and copies of CuPy arrays of every element type, including those that CuPy does not support.
 
-CuPy has views of arrays of bfloat16 and the float8 types, and depending on its version refuses to make, to copy or
-to fetch them. Unsigned integers of the same size serve as well.
+CuPy can view an array as bfloat16 or a float8 type, but depending on its version cannot create, copy or fetch one.
+These functions do so through unsigned integers of the same size.
 """
 
 from __future__ import annotations
@@ -16,45 +16,48 @@ import numpy as np
 from .devices import is_cupy
 from .dtypes import DType
 
-_REGISTERED = 2  # dtype.isbuiltin of a type that is not NumPy's own
+_USER_DEFINED = 2  # dtype.isbuiltin of a type that another package (ml_dtypes) registered with NumPy
 
 
 def asarray(cupy: Any, array: Any) -> Any:
-    """Return a NumPy array copied to the GPU."""
-    return _by_bits(cupy.asarray, array)
+    """Return a copy of a NumPy array on the GPU."""
+    return _through_bits(cupy.asarray, array)
 
 
 def asnumpy(array: Any) -> Any:
-    """Return an array of CuPy copied to the host, once what computes it is done; any other value as it is."""
-    return _by_bits(sys.modules["cupy"].asnumpy, array) if is_cupy(array) else array
+    """Return a copy of a CuPy array on the host, and any other value unchanged.
+
+    Blocks until the array has been computed.
+    """
+    return _through_bits(sys.modules["cupy"].asnumpy, array) if is_cupy(array) else array
 
 
 def copy(array: Any) -> Any:
-    """Return a copy of an array of CuPy, with memory of its own."""
-    return _by_bits(methodcaller("copy"), array)
+    """Return a copy of a CuPy array in new memory."""
+    return _through_bits(methodcaller("copy"), array)
 
 
 def copyto(cupy: Any, target: Any, array: Any) -> None:
-    """Copy an array of CuPy into another one of its shape and dtype."""
+    """Copy a CuPy array into `target`, which has the same shape and dtype."""
     cupy.copyto(_bits(target), _bits(array))
 
 
 def empty(cupy: Any, shape: tuple[int, ...], dtype: DType) -> Any:
-    """Return an array of CuPy whose elements may be anything."""
-    return _as(dtype, cupy.empty(shape, _bits_dtype(dtype)))
+    """Return an uninitialized CuPy array."""
+    return _view_as(dtype, cupy.empty(shape, _bits_dtype(dtype)))
 
 
-def _by_bits(function: Callable[[Any], Any], array: Any) -> Any:
-    return _as(array.dtype, function(_bits(array)))
+def _through_bits(function: Callable[[Any], Any], array: Any) -> Any:
+    return _view_as(array.dtype, function(_bits(array)))
 
 
 def _bits(array: Any) -> Any:
-    return _as(_bits_dtype(array.dtype), array)
+    return _view_as(_bits_dtype(array.dtype), array)
 
 
 def _bits_dtype(dtype: DType) -> DType:
-    return np.dtype(f"u{dtype.itemsize}") if dtype.isbuiltin == _REGISTERED else dtype
+    return np.dtype(f"u{dtype.itemsize}") if dtype.isbuiltin == _USER_DEFINED else dtype
 
 
-def _as(dtype: DType, array: Any) -> Any:
+def _view_as(dtype: DType, array: Any) -> Any:
     return array if array.dtype == dtype else array.view(dtype)

@@ -1,7 +1,7 @@
-"""Reads a Python function as the declaration of an operator.
+"""Reading a Python function's parameters and type hints into a `Signature`.
 
-Every error in a declaration is raised here, when the function is declared, and names the
-parameter and the fix.
+Every mistake in a declaration is raised here, when the function is decorated, with the name of the parameter and
+the fix.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from .hints import HintError, resolve, spell, split_variadic, strip_none, substi
 from .parameters import ATTRIBUTE_HINTS, is_abstract, read_attribute, type_parameter
 from .signature import Input, Output, Signature, TypeParameter
 
-_HIGHEST_VERSION = 2**31 - 2  # ONNX Runtime counts in 32 bits, and to one more
+_HIGHEST_VERSION = 2**31 - 2  # ONNX Runtime stores the end of the version range, one higher, in 32 bits
 _NAME = re.compile(r"(?P<domain>[A-Za-z_][\w.\-]*)::(?P<name>[A-Za-z_]\w*)")
 
 
 def read_signature(
     function: Callable[..., Any], op_type: str, version: int, localns: Mapping[str, Any] | None = None
 ) -> Signature:
-    """The Signature that `function`'s parameters and hints declare.
+    """Read the Signature that `function`'s parameters and type hints declare.
 
     Parameters
     ----------
     op_type : str
         ``"domain::Name"``.
     localns : mapping, optional
-        Names local to the function that declares, for hints that refer to them.
+        Local variables of the code that declares the op, for hints that refer to them.
 
     Raises
     ------
     DeclarationError
-        Anything wrong with the declaration.
+        Anything is wrong with the declaration.
     """
     split_op_type(op_type)
     check_version(version, op_type)
@@ -50,12 +50,12 @@ def read_signature(
 
 
 def split_op_type(op_type: Any) -> tuple[str, str]:
-    """``("domain", "Name")`` of ``"domain::Name"``.
+    """Split ``"domain::Name"`` into ``("domain", "Name")``.
 
     Raises
     ------
     DeclarationError
-        It is spelled otherwise.
+        `op_type` is not of this form.
     """
     matched = _NAME.fullmatch(op_type) if isinstance(op_type, str) else None
     if matched is None:
@@ -67,7 +67,13 @@ def split_op_type(op_type: Any) -> tuple[str, str]:
 
 
 def check_version(version: Any, op_type: str) -> None:
-    """Refuse what cannot be an opset version."""
+    """Raise if `version` cannot be an opset version.
+
+    Raises
+    ------
+    DeclarationError
+        It is not an int, or out of range.
+    """
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= _HIGHEST_VERSION:
         raise DeclarationError(
             f"{op_type}: version is {version!r}; an opset version is an int from 1 on, up to {_HIGHEST_VERSION}"
@@ -75,7 +81,7 @@ def check_version(version: Any, op_type: str) -> None:
 
 
 def with_may_inplace(signature: Signature, names: Mapping[str, str]) -> Signature:
-    """A signature in which ONNX Runtime may give outputs the memory of inputs.
+    """Return a signature that lets ONNX Runtime place outputs in the memory of inputs.
 
     Parameters
     ----------
@@ -85,7 +91,7 @@ def with_may_inplace(signature: Signature, names: Mapping[str, str]) -> Signatur
     Raises
     ------
     DeclarationError
-        There is no such output or input, or their types differ.
+        An output or input is unknown, or the types of a pair differ.
     """
     if not isinstance(names, Mapping):
         raise DeclarationError(
@@ -148,13 +154,13 @@ class _Reader:
 
     @contextmanager
     def at(self, where: str) -> Iterator[None]:
-        """Says where a mistake stands."""
+        """Turn a HintError raised in the block into a DeclarationError that names the place."""
         try:
             yield
-        except HintError as mistake:
+        except HintError as error:
             raise DeclarationError(
-                f"{self.op_type}, {where} of {self.function.__qualname__}: {mistake.problem}; {mistake.fix}"
-            ) from mistake.__cause__
+                f"{self.op_type}, {where} of {self.function.__qualname__}: {error.problem}; {error.fix}"
+            ) from error.__cause__
 
     def hint(self, parameter: inspect.Parameter, example: str) -> Any:
         name = parameter.name
@@ -189,7 +195,7 @@ class _Reader:
         return Input(name, type_parameter(inner, f"T_{name}"), optional=optional)
 
     def outputs(self) -> tuple[tuple[Output, ...], Any]:
-        """The outputs, and the return type with a tuple in place of a NamedTuple."""
+        """Return the outputs, and the return type with a NamedTuple replaced by the equivalent tuple."""
         if "return" not in self.function.__annotations__:
             raise HintError("it is missing", "annotate what is returned, for example -> NDArray[np.float32]")
         hint = resolve(self.function, "return", self.localns)
@@ -213,14 +219,14 @@ class _Reader:
         return tuple(outputs), GenericAlias(tuple, tuple(items.values()))
 
     def fields(self, origin: Any, args: tuple[Any, ...]) -> dict[str, Any]:
-        """The hints of a NamedTuple's fields, with the type arguments of ``Out[T]`` put in."""
+        """Return the hints of a NamedTuple's fields by name, with the type arguments of ``Out[T]`` substituted."""
         names = getattr(origin, "_fields", None)
         if names is None or any(name not in getattr(origin, "__annotations__", {}) for name in names):
             raise HintError(
                 f"the fields of {origin.__qualname__} have no hints",
                 f"write class {origin.__name__}(NamedTuple), with a line such as values: NDArray[np.float32] for each",
             )
-        # A class from elsewhere knows nothing of the names around this declaration.
+        # The hints of a class from another module must not resolve to names local to this declaration.
         localns: Mapping[str, Any] = {}
         globalns = None
         if origin.__module__ == self.function.__module__:

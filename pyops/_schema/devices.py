@@ -1,4 +1,4 @@
-"""Where arrays lie: the device types, and CuPy, which is imported when something first needs a GPU."""
+"""Device types, and access to CuPy, which is imported only when something needs a GPU."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ DEVICE_TYPES = get_args(DeviceType)
 CUDA_PROVIDER = "CUDAExecutionProvider"
 
 OUT_OF_MEMORY = 2
-"""The ``cudaError_t`` for it, which CuPy's errors have as `status`."""
+"""``cudaErrorMemoryAllocation``, the `status` of CuPy's error when the GPU has no memory left."""
 
 BREAKING_STATUSES = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
-"""Those after which the process can use the GPU no more; of what was launched before, and told later."""
+"""``cudaError_t`` values after which the process can no longer use the GPU.
+
+CUDA reports them asynchronously: the call that raises is not the one at fault.
+"""
 
 _INSTALL = 'pip install "onnx-pyops[cuda]" on a machine with an NVIDIA GPU'
 
 
 def check_device_type(device_type: Any, where: str) -> None:
-    """Refuse what is no device type.
+    """Raise if `device_type` is unknown.
 
     Raises
     ------
@@ -34,12 +37,12 @@ def check_device_type(device_type: Any, where: str) -> None:
 
 
 def check_device_types(device_types: Any, op_type: str) -> tuple[str, ...]:
-    """The device types that a declaration names, as a tuple.
+    """Validate the ``device_types`` of a declaration and return them as a tuple.
 
     Raises
     ------
     DeclarationError
-        They are none, one is unknown, or one is there twice.
+        There are none, one is unknown, or one is repeated.
     """
     where = f"{op_type}: device_types"
     if isinstance(device_types, str) or not isinstance(device_types, Iterable):
@@ -54,22 +57,22 @@ def check_device_types(device_types: Any, op_type: str) -> tuple[str, ...]:
 
 
 def is_cupy(array: Any) -> bool:
-    """Whether it is an array of CuPy, which is not imported to find out: that takes seconds."""
+    """Return whether `array` is a CuPy array, without importing CuPy, which takes seconds."""
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
 def cupy(purpose: str) -> Any:
-    """CuPy.
+    """Import CuPy and return the module.
 
     Parameters
     ----------
     purpose : str
-        What needs it, for the error: ``"the CUDA kernel of ops::Halve"``.
+        What needs CuPy, for the error message: ``"the CUDA kernel of ops::Halve"``.
 
     Raises
     ------
     MissingDependencyError
-        It is not installed.
+        CuPy is not installed.
     """
     try:
         import cupy
@@ -79,17 +82,22 @@ def cupy(purpose: str) -> Any:
 
 
 def cupy_with_gpu(purpose: str) -> Any:
-    """CuPy, where it has a GPU to run on.
+    """Import CuPy, check that it finds a GPU, and return the module.
+
+    Parameters
+    ----------
+    purpose : str
+        As for `cupy`.
 
     Raises
     ------
     MissingDependencyError
-        It is not installed.
+        CuPy is not installed.
     DeviceError
-        It finds no GPU.
+        CuPy finds no GPU, or an earlier error has left CUDA unusable.
     """
     module = cupy(purpose)
-    with contextlib.suppress(Exception):  # CuPy 13's, of a driver that is missing or too old
+    with contextlib.suppress(Exception):  # CuPy 13 raises if the driver is missing or too old
         if module.cuda.is_available():
             return module
     reason: Exception | None = None
@@ -106,7 +114,13 @@ def cupy_with_gpu(purpose: str) -> Any:
 
 
 def broken(words: str) -> str:
-    """Return what to say of CUDA after one of `BREAKING_STATUSES`, which CUDA puts into these words."""
+    """Return the message for one of `BREAKING_STATUSES`.
+
+    Parameters
+    ----------
+    words : str
+        CUDA's own message.
+    """
     return (
         f"an earlier error ({words}) has left CUDA unusable for this process; start it again "
         "(CUDA_LAUNCH_BLOCKING=1 has such an error raised where it is made)"
@@ -114,7 +128,7 @@ def broken(words: str) -> str:
 
 
 class _ForeignStream:
-    """What CuPy takes for a stream of somebody else's."""
+    """A stream owned by another library, in the protocol that CuPy accepts."""
 
     def __init__(self, pointer: int) -> None:
         self._pointer = pointer
@@ -124,10 +138,10 @@ class _ForeignStream:
 
 
 def stream(cupy: Any, pointer: int) -> Any:
-    """CuPy's object for a ``cudaStream_t`` that somebody else owns; 0 is CUDA's default stream."""
+    """Return CuPy's object for a ``cudaStream_t`` that another library owns; 0 is CUDA's default stream."""
     if not pointer:
         return cupy.cuda.Stream.null
-    # CuPy 13 has the one, and CuPy 14 warns of it.
+    # CuPy 13 has only ExternalStream, which CuPy 14 deprecates.
     if hasattr(cupy.cuda.Stream, "from_external"):
         return cupy.cuda.Stream.from_external(_ForeignStream(pointer))
     return cupy.cuda.ExternalStream(pointer)

@@ -1,7 +1,7 @@
 """ONNX element types and their NumPy dtypes.
 
-A NumPy dtype stands for an element type everywhere in pyops; strings are ``dtype(object)``
-holding ``str``. This table is the only place that knows the numbers ONNX and ONNX Runtime use.
+All of pyops represents an element type by its NumPy dtype; strings are ``dtype(object)`` arrays of ``str``. Only the
+table in this module knows the numeric codes of ONNX and ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ DType = np.dtype[Any]
 
 @dataclass(frozen=True)
 class ElementType:
-    """One element type of ONNX tensors.
+    """An element type of ONNX tensors.
 
     Attributes
     ----------
     name : str
         ONNX's name, as in ``tensor(float16)``.
     dtype : numpy.dtype
-        What a kernel sees.
+        The dtype of the arrays that kernels receive.
     onnx : int
         ``onnx.TensorProto.DataType``.
     ort : int or None
-        ``ONNXTensorElementDataType`` of ONNX Runtime's C API; None where the custom operators of
-        some ONNX Runtime that is admitted lack the type (complex, and the latest ones).
+        ``ONNXTensorElementDataType`` of ONNX Runtime's C API; None if custom operators of some supported
+        ONNX Runtime do not support the type (complex, and the newest ones).
     packed : bool
-        ONNX Runtime packs two elements into a byte, where NumPy has one in each.
+        Whether ONNX Runtime packs two elements into a byte; NumPy stores one in each.
     """
 
     name: str
@@ -43,7 +43,7 @@ class ElementType:
 
     @property
     def type_str(self) -> str:
-        """ONNX's spelling of a tensor of this type: ``"tensor(float16)"``."""
+        """Return ONNX's spelling of a tensor of this type: ``"tensor(float16)"``."""
         return f"tensor({self.name})"
 
 
@@ -85,38 +85,38 @@ STRING: DType = np.dtype(np.object_)
 _BY_DTYPE = {row.dtype: row for row in ELEMENT_TYPES}
 
 from_onnx = {row.onnx: row for row in ELEMENT_TYPES}.get
-"""The element type with an ``onnx.TensorProto.DataType``; None where there is none."""
+"""Return the element type with this ``onnx.TensorProto.DataType``, or None."""
 
 from_type_str = {row.type_str: row for row in ELEMENT_TYPES}.get
-"""The element type of ``"tensor(float16)"``, likewise."""
+"""Return the element type spelled like ``"tensor(float16)"``, or None."""
 
 from_ort = {row.ort: row for row in ELEMENT_TYPES if row.ort is not None}.get
-"""The element type with an ``ONNXTensorElementDataType``, likewise."""
+"""Return the element type with this ``ONNXTensorElementDataType``, or None."""
 
 
 def element_type(dtype: Any) -> ElementType | None:
-    """The element type of a NumPy dtype; None where ONNX has none.
+    """Return the element type of a NumPy dtype, or None if ONNX has none.
 
-    All of NumPy's string dtypes and ``numpy.object_`` are ONNX's string.
+    NumPy's string dtypes and ``numpy.object_`` all map to ONNX's string.
     """
     return _BY_DTYPE.get(native_dtype(dtype))
 
 
 def native_dtype(dtype: Any) -> DType:
-    """The dtype in which kernels get values of `dtype`: this machine's byte order, and strings as objects."""
+    """Return the dtype in which kernels receive `dtype`: native byte order, and ``object`` for strings."""
     resolved = np.dtype(dtype)
     return STRING if resolved.kind in "UT" else resolved.newbyteorder("=")
 
 
 def holds_str(array: np.ndarray[Any, Any]) -> bool:
-    """Whether an array is no object array, or one of ``str`` alone."""
+    """Return whether every element of an object array is a ``str``; True for an array of another dtype."""
     return array.dtype != STRING or all(isinstance(item, str) for item in array.flat)
 
 
 def expand(scalar: type[np.generic]) -> tuple[DType, ...]:
-    """The dtypes an (abstract) NumPy scalar class contains: three for ``numpy.floating``.
+    """Return the dtypes that a NumPy scalar class contains: three for ``numpy.floating``.
 
-    A concrete class gives one dtype, and one that ONNX lacks (``numpy.longdouble``) gives none.
+    A concrete class has one, and a class that ONNX does not support (``numpy.longdouble``) none.
     """
     if issubclass(scalar, (np.str_, np.object_)):
         return (STRING,)
@@ -131,13 +131,13 @@ def expand(scalar: type[np.generic]) -> tuple[DType, ...]:
 
 
 def dtype_name(dtype: Any) -> str:
-    """How messages spell a dtype: ``float32``, ``string``."""
+    """Return a dtype as messages spell it: ``float32``, ``string``."""
     resolved = np.dtype(dtype)
     return "string" if resolved == STRING else str(resolved)
 
 
 def spell_scalar(dtype: Any) -> str:
-    """How code spells a dtype's scalar type: ``np.float32``, ``ml_dtypes.bfloat16``."""
+    """Return a dtype's scalar type as code spells it: ``np.float32``, ``ml_dtypes.bfloat16``."""
     scalar = np.dtype(dtype).type
     if scalar is np.object_:
         return "np.str_"
@@ -145,18 +145,18 @@ def spell_scalar(dtype: Any) -> str:
 
 
 def is_viewable(dtype: DType) -> bool:
-    """Whether ONNX Runtime's memory of this type is an array's: neither strings nor packed."""
+    """Return whether a NumPy array can view ONNX Runtime's memory of this type: not strings, not packed types."""
     row = element_type(dtype)
     return row is not None and row.dtype is not STRING and not row.packed
 
 
 def spell_shape(shape: Iterable[Any]) -> str:
-    """How messages spell a shape: ``[2, n, ?]``; None is a size that is not known."""
+    """Return a shape as messages spell it: ``[2, n, ?]``; None stands for an unknown size."""
     return f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
 
 
 def describe(value: Any) -> str:
-    """How messages spell a value: ``float32[2, 3]`` for an array, its type for anything else."""
+    """Return a value as messages describe it: ``float32[2, 3]`` for an array, the type of anything else."""
     is_cupy = type(value).__module__ == "cupy" and isinstance(getattr(value, "dtype", None), np.dtype)
     if is_cupy or isinstance(value, (np.ndarray, np.generic)):
         return f"{dtype_name(value.dtype)}{spell_shape(value.shape)}{' on the GPU' if is_cupy else ''}"

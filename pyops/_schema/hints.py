@@ -1,4 +1,4 @@
-"""Type hints as the rest of pyops wants them: names resolved, aliases opened, spelled for messages."""
+"""Reading type hints: resolving names, expanding aliases, and spelling hints for messages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from typing import Any, Literal, TypeVar, Union
 import numpy as np
 from numpy.typing import NDArray
 
-# ``type X = ...`` of Python 3.12; NumPy's own NDArray is one from NumPy 2.5 on.
+# The type of ``type X = ...`` in Python 3.12; NumPy's NDArray is such an alias from NumPy 2.5 on.
 _ALIAS: Any = getattr(typing, "TypeAliasType", ())
 
 
 class HintError(Exception):
-    """What is wrong with a hint, and what to write; whoever reads the hint adds where it stands."""
+    """A mistake in a type hint, and what to write instead.
+
+    The caller that knows the op and the parameter turns it into a DeclarationError.
+    """
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(problem, fix)
@@ -26,19 +29,19 @@ class HintError(Exception):
 
 
 def resolve(annotated: Any, name: str, localns: Mapping[str, Any], globalns: Mapping[str, Any] | None = None) -> Any:
-    """The hint `name` of a function or class, with everything it refers to by name put in.
+    """Resolve the annotation `name` of a function or class.
 
     Parameters
     ----------
     localns : mapping
-        Names local to where it is defined; they win over global ones.
+        Local variables of the code that defines `annotated`; they take precedence over globals.
     globalns : mapping, optional
-        Its module's names, unless they are to be found from `annotated`.
+        Global variables; those of `annotated`'s module if not given.
 
     Raises
     ------
     HintError
-        It refers to what is not there, or is no valid expression.
+        The annotation uses a name that is not defined, or raises when it is evaluated.
     """
     owner = inspect.unwrap(annotated)
     if globalns is None:
@@ -47,9 +50,9 @@ def resolve(annotated: Any, name: str, localns: Mapping[str, Any], globalns: Map
     scope = {p.__name__: p for p in getattr(owner, "__type_params__", ())}
     if isinstance(owner, types.FunctionType):
         for variable, cell in zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # empty until the enclosing function assigns to it
+            with contextlib.suppress(ValueError):  # the enclosing function has not assigned the variable yet
                 scope.setdefault(variable, cell.cell_contents)
-    # On its own, so that an error can say which hint it is about.
+    # Evaluated one at a time, so that an error can be blamed on the right parameter.
     alone = types.SimpleNamespace(__annotations__={name: annotated.__annotations__[name]})
     try:
         return plain(typing.get_type_hints(alone, dict(globalns), {**localns, **scope})[name])
@@ -58,12 +61,12 @@ def resolve(annotated: Any, name: str, localns: Mapping[str, Any], globalns: Map
             f"its hint names {error.name!r}, which is not defined where the operator is declared",
             "import or define it before the declaration",
         ) from error
-    except Exception as error:  # a hint is any expression
+    except Exception as error:  # a hint may be any expression, and raise anything
         raise HintError(f"its hint cannot be read ({type(error).__name__}: {error})", "correct it") from error
 
 
 def plain(hint: Any) -> Any:
-    """`hint` with type aliases replaced by what they stand for, inside of it too."""
+    """Return `hint` with all type aliases expanded, nested ones included."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(hint, _ALIAS):
         return plain(hint.__value__)
@@ -74,12 +77,12 @@ def plain(hint: Any) -> Any:
     opened = tuple(map(plain, args))
     if all(new is old for new, old in zip(opened, args, strict=True)):
         return hint
-    # typing.Unpack takes no tuple, not even of one.
+    # typing.Unpack does not accept a tuple, even of one.
     return (Union if _is_union(hint) else origin)[opened if len(opened) > 1 else opened[0]]
 
 
 def substitute(hint: Any, given: Mapping[Any, Any]) -> Any:
-    """`hint` with type arguments put in for type variables."""
+    """Return `hint` with type variables replaced by the given type arguments."""
     if isinstance(hint, TypeVar):
         return given.get(hint, hint)
     parameters = getattr(hint, "__parameters__", ())
@@ -87,7 +90,7 @@ def substitute(hint: Any, given: Mapping[Any, Any]) -> Any:
 
 
 def strip_none(hint: Any) -> tuple[Any, bool]:
-    """``X | None`` as ``(X, True)``, and any other hint as ``(hint, False)``."""
+    """Return ``(X, True)`` for ``X | None``, and ``(hint, False)`` for any other hint."""
     args = typing.get_args(hint)
     if typing.get_origin(hint) is Literal and None in args and len(args) > 1:
         return Literal[tuple(arg for arg in args if arg is not None)], True
@@ -97,7 +100,7 @@ def strip_none(hint: Any) -> tuple[Any, bool]:
 
 
 def split_variadic(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
-    """``tuple[A, *tuple[B, ...]]`` as ``((A,), B)``, and a tuple without a variadic end as ``(args, None)``."""
+    """Return ``((A,), B)`` for the arguments of ``tuple[A, *tuple[B, ...]]``, and ``(args, None)`` if not variadic."""
     if len(args) == 2 and args[1] is Ellipsis:
         return (), args[0]
     last = args[-1] if args else None
@@ -110,30 +113,30 @@ def split_variadic(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:
-    """What a union is of; the hint alone where it is none."""
+    """Return the members of a union, or a tuple of the hint alone if it is not a union."""
     return typing.get_args(hint) if _is_union(hint) else (hint,)
 
 
 def is_array(hint: Any) -> bool:
-    """Whether the hint is an ``NDArray[...]``, in any spelling of it."""
+    """Return whether the hint is an ``NDArray[...]``, in any spelling."""
     return typing.get_origin(hint) is np.ndarray
 
 
 def scalar_of(hint: Any) -> Any:
-    """What stands in the brackets of ``NDArray[...]``; None where nothing does."""
+    """Return the argument of ``NDArray[...]``, or None if it has none."""
     for arg in typing.get_args(hint):
         if typing.get_origin(arg) is np.dtype:
             scalar = typing.get_args(arg)[0]
-            # np.floating[Any], as type checkers know it: its precision is a type argument.
+            # np.floating[Any]: NumPy's abstract scalar classes are generic in their precision.
             origin = typing.get_origin(scalar)
             if isinstance(origin, type) and issubclass(origin, np.generic):
                 scalar = origin
-            return None if scalar is _UNSAID else scalar
+            return None if scalar is _UNPARAMETRIZED else scalar
     return None
 
 
 def spell(hint: Any) -> str:
-    """How messages spell a hint: as its author would."""
+    """Return a hint as the user would write it, for messages."""
     if is_array(hint):
         scalar = scalar_of(hint)
         return "np.ndarray" if scalar is None else f"NDArray[{spell(scalar)}]"
@@ -155,6 +158,6 @@ def _is_union(hint: Any) -> bool:
     return typing.get_origin(hint) in (Union, types.UnionType)
 
 
-# The type variable in NDArray itself, which a hint without brackets still holds.
-_UNSAID: Any = None
-_UNSAID = scalar_of(plain(NDArray))
+# The type variable of NDArray itself, which remains in a hint without an argument.
+_UNPARAMETRIZED: Any = None
+_UNPARAMETRIZED = scalar_of(plain(NDArray))

@@ -1,9 +1,9 @@
-"""A model's node, held against the declaration of its op."""
+"""Validation of a model's nodes against the declarations of their ops."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import onnx
 
 
-def misfits(node: onnx.NodeProto, signature: Signature) -> Iterator[str]:
-    """What of a node does not match its op's declaration."""
+def find_mismatch(node: onnx.NodeProto, signature: Signature) -> str | None:
+    """Return a message for the first mismatch between a node and its op's declaration, or None if they match."""
     first = repr(node.output[0]) if node.output else "nothing"
     where = f"node {node.name!r}" if node.name else f"the node that gives {first}"
     try:
@@ -33,21 +33,28 @@ def misfits(node: onnx.NodeProto, signature: Signature) -> Iterator[str]:
         unknown = {name: None for name in linked if not (signature.attribute(name) or signature.ignores(name))}
         unlinked.convert_attributes(read_attributes(node, signature) | unknown)
     except InputError as error:
-        yield f"{where} ({signature.qualified_name}): {error}"
+        return f"{where} ({signature.qualified_name}): {error}"
+    return None
 
 
 def linked_attributes(node: onnx.NodeProto) -> dict[str, str]:
-    """The attributes whose values are those of attributes of the function that the node is in."""
+    """Return the attributes whose values come from attributes of the ONNX function that contains the node.
+
+    Returns
+    -------
+    dict
+        The attribute's name to the name of the function's attribute.
+    """
     return {proto.name: proto.ref_attr_name for proto in node.attribute if proto.ref_attr_name}
 
 
 def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any]:
-    """The attributes that the node has itself, without those that the op ignores.
+    """Return the values of the node's own attributes by name, without those that the op ignores.
 
     Raises
     ------
     InputError
-        One is of another type than declared, or holds what is no such value.
+        An attribute is not of the declared type, or its value cannot be decoded.
     """
     import onnx
 
@@ -61,7 +68,7 @@ def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any
             raise InputError(f"attribute {proto.name!r} is {kind} in the model; it is declared {declared.spelling}")
         try:
             values[proto.name] = _value(proto)
-        except Exception as error:  # whatever onnx raises for bytes that mean nothing
+        except Exception as error:  # onnx raises various types for invalid bytes
             raise InputError(f"attribute {proto.name!r} is not read: {type(error).__name__}: {error}") from error
         if any(b"\0" in item for item in proto.strings):
             raise InputError(f"attribute {proto.name!r} holds a NUL character, at which ONNX Runtime cuts it off")
@@ -80,7 +87,7 @@ def _value(proto: onnx.AttributeProto) -> Any:
 
 
 def describe_node(name: str, signature: Signature, arrays: Sequence[Any] = ()) -> str:
-    """A node, and its inputs where they are given, for the note that an exception gets."""
+    """Return the note for an exception raised in a node: the node's name, its op, and `arrays` if given."""
     where = f"in {f'node {name!r}' if name else 'a node without a name'} ({signature.qualified_name})"
     declared = signature.parameters(len(arrays)) if arrays else ()
     inputs = ", ".join(f"{item.name}: {describe(array)}" for item, array in zip(declared, arrays, strict=True))
@@ -88,7 +95,7 @@ def describe_node(name: str, signature: Signature, arrays: Sequence[Any] = ()) -
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Give an exception a note that it does not have yet, if it lets itself be changed."""
+    """Add a note to an exception, unless it already has that note or does not accept any."""
     with contextlib.suppress(Exception):
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)

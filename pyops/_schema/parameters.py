@@ -1,4 +1,4 @@
-"""The type parameter that the hint of a tensor stands for."""
+"""Reading the type hints of single parameters: type parameters of tensors, and attributes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .signature import TypeParameter
 
 
 def type_parameter(hint: Any, own_name: str) -> TypeParameter:
-    """The type parameter behind ``NDArray[...]``.
+    """Return the type parameter that ``NDArray[...]`` declares.
 
     Parameters
     ----------
     own_name : str
-        What it is called where it is this hint's alone, which an abstract class is.
+        The name of the type parameter if the hint is an abstract class, which is not shared with other parameters.
 
     Raises
     ------
     HintError
-        The hint is no ``NDArray[...]``, or ONNX lacks its element type.
+        The hint is not an ``NDArray[...]``, or ONNX has no such element type.
     """
     if not is_array(hint):
-        raise _no_tensor(hint)
+        raise _not_a_tensor(hint)
     scalar = scalar_of(hint)
     if scalar is None or scalar is Any:
-        raise _says_no_type("NDArray[Any]" if scalar is Any else "np.ndarray")
+        raise _missing_type("NDArray[Any]" if scalar is Any else "np.ndarray")
     if isinstance(scalar, TypeVar):
         return TypeParameter(scalar.__name__, _variable_dtypes(scalar))
     if len(union_members(scalar)) > 1:
@@ -44,12 +44,12 @@ def type_parameter(hint: Any, own_name: str) -> TypeParameter:
 
 
 def is_abstract(hint: Any) -> bool:
-    """Whether ``NDArray[...]`` holds an abstract class, which is a type of its own each time."""
+    """Return whether the hint is ``NDArray[...]`` of an abstract class, such as ``np.floating``."""
     return is_array(hint) and _count(scalar_of(hint)) > 1
 
 
 def _count(scalar: Any) -> int:
-    """How many element types a NumPy class contains; 0 for anything else."""
+    """Return how many element types a NumPy scalar class contains; 0 for anything else."""
     return len(expand(scalar)) if isinstance(scalar, type) and issubclass(scalar, np.generic) else 0
 
 
@@ -61,16 +61,16 @@ def _variable_dtypes(variable: TypeVar) -> tuple[DType, ...]:
             f"constrain it: {_variable((np.float32, np.float64), variable.__name__)}",
         )
     try:
-        # A dict keeps the order in which they are written, and each one once.
+        # A dict removes duplicates and keeps the order.
         return tuple(dict.fromkeys(dtype for member in members for dtype in _dtypes(plain(member))))
-    except HintError as mistake:
-        raise HintError(f"in the TypeVar {variable.__name__}, {mistake.problem}", mistake.fix) from None
+    except HintError as error:
+        raise HintError(f"in the TypeVar {variable.__name__}, {error.problem}", error.fix) from None
 
 
 def _dtypes(scalar: Any) -> tuple[DType, ...]:
     if not isinstance(scalar, type):
         raise HintError(f"{spell(scalar)} is no element type", "write a NumPy scalar type such as np.float32")
-    # ml_dtypes' types derive from np.generic as well.
+    # The types of ml_dtypes are subclasses of np.generic too.
     if not issubclass(scalar, np.generic):
         raise HintError(f"{spell(scalar)} is no NumPy type", f"write {_numpy_name(scalar)}")
     dtypes = expand(scalar)
@@ -84,9 +84,9 @@ def _numpy_name(scalar: type[Any]) -> str:
     return names.get(scalar, "a NumPy scalar type such as np.float32")
 
 
-def _no_tensor(hint: Any) -> HintError:
+def _not_a_tensor(hint: Any) -> HintError:
     if hint is np.ndarray:
-        return _says_no_type("np.ndarray")
+        return _missing_type("np.ndarray")
     members = tuple(map(plain, hint.__constraints__ if isinstance(hint, TypeVar) else union_members(hint)))
     if len(members) > 1 and all(map(is_array, members)):
         variable = _variable([scalar_of(member) for member in members])
@@ -97,7 +97,7 @@ def _no_tensor(hint: Any) -> HintError:
     )
 
 
-def _says_no_type(spelled: str) -> HintError:
+def _missing_type(spelled: str) -> HintError:
     return HintError(
         f"{spelled} says no element type", "write NDArray[np.float32], or NDArray[np.generic] for an input of any type"
     )
@@ -121,17 +121,17 @@ _PLURAL = {kind.element: kind for kind in AttributeKind if kind is not kind.elem
 
 
 def read_attribute(name: str, hint: Any, default: Any) -> Attribute:
-    """The attribute behind a parameter.
+    """Return the attribute that a keyword-only parameter declares.
 
     Parameters
     ----------
     default : object
-        ``inspect.Parameter.empty`` where there is none.
+        The parameter's default, ``inspect.Parameter.empty`` if it has none.
 
     Raises
     ------
     HintError
-        ONNX has no such attribute, or the default is not of its type.
+        ONNX has no attribute of this type, or the default is not of this type.
     """
     required = default is inspect.Parameter.empty
     inner, nullable = strip_none(hint)
@@ -162,7 +162,7 @@ def _attribute_kind(hint: Any) -> tuple[AttributeKind, dict[str, Any]]:
         return AttributeKind.TENSOR, {}
     if isinstance(hint, type) and hint in _SCALARS:
         return _SCALARS[hint], {"boolean": hint is bool}
-    # A Literal of floats is none in typing, and ONNX would round its values.
+    # Floats are left out: typing does not allow them in Literal, and ONNX would round them to float32.
     if origin is Literal and {type(arg) for arg in args} in ({int}, {str}, {bool}):
         scalar = type(args[0])
         return _SCALARS[scalar], {"boolean": scalar is bool, "choices": args}

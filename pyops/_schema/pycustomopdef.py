@@ -1,4 +1,4 @@
-"""The declaration form of onnxruntime-extensions: ``op_type=``, lists of type codes, ``attrs=``."""
+"""Declarations in the form of onnxruntime-extensions: ``op_type=``, lists of type codes, ``attrs=``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .dtypes import from_onnx
 from .signature import Input, Output, Signature, TypeParameter
 
 DEFAULT_DOMAIN = "ai.onnx.contrib"
-"""Where onnxruntime-extensions puts an operator whose name gives no domain."""
+"""The domain of operators whose ``op_type`` names none, as in onnxruntime-extensions."""
 
 
 class PyCustomOpDef:
-    """The element type codes of onnxruntime-extensions, which are ONNX's.
+    """Element type codes, as in onnxruntime-extensions; they are those of ``onnx.TensorProto.DataType``.
 
     Examples
     --------
@@ -68,21 +68,21 @@ def read_signature(
     attrs: Mapping[str, int] | Sequence[str] | None = None,
     version: int = 1,
 ) -> Signature:
-    """The Signature of a declaration in the form of onnxruntime-extensions.
+    """Read a declaration in the form of onnxruntime-extensions into a Signature.
 
     Parameters
     ----------
     op_type : str, optional
-        ``"domain::Name"``; without a domain it is ``ai.onnx.contrib``, and without a name the function's.
+        ``"domain::Name"`` or ``"Name"``. The domain defaults to ``ai.onnx.contrib``, the name to the function's.
     inputs, outputs : sequence of int, optional
-        Type codes (``PyCustomOpDef.dt_float``), one float each unless given.
+        Type codes (``PyCustomOpDef.dt_float``). The default is one float32 tensor.
     attrs : mapping of str to int, or sequence of str, optional
-        Attribute names and their type codes; strings where only names are given.
+        Type codes by attribute name, or names alone, which declares string attributes.
 
     Raises
     ------
     DeclarationError
-        Anything wrong with the declaration.
+        Anything is wrong with the declaration.
     """
     given: Any = op_type or getattr(function, "__name__", "")
     qualified: Any = f"{DEFAULT_DOMAIN}::{given}" if isinstance(given, str) and "::" not in given else given
@@ -116,9 +116,9 @@ def read_signature(
 
 
 def as_kernel(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
-    """`function` called as onnxruntime-extensions calls it.
+    """Return a kernel that calls `function` the way onnxruntime-extensions does.
 
-    Its inputs are copies that it may write to, and absent attributes are left out.
+    The function receives writable copies of the inputs, and no keyword argument for an absent attribute.
     """
 
     def kernel(*arrays: Any, **attributes: Any) -> Any:
@@ -135,7 +135,7 @@ def _python_signature(function: Any, op_type: str) -> inspect.Signature:
         raise DeclarationError(f"{op_type}: {function!r} is not a function; put @onnx_op on a function")
     try:
         return inspect.signature(function)
-    except ValueError:  # some built-in functions, and ufuncs before NumPy 2.4, have none that Python could read
+    except ValueError:  # some built-in functions, and ufuncs before NumPy 2.4, have no signature to inspect
         return inspect.signature(lambda *inputs, **attributes: None)
 
 

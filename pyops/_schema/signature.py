@@ -1,4 +1,4 @@
-"""What ONNX knows of an operator: frozen data that every engine and exporter reads."""
+"""Signatures: all that ONNX knows of an operator, as frozen data for engines and exporters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .dtypes import DType, dtype_name
 
 @dataclass(frozen=True)
 class TypeParameter:
-    """The element types a tensor may have; parameters of one name in a signature are one type.
+    """A named set of element types; all tensors of a call that share the parameter have the same type.
 
     A concrete type is a parameter with a single dtype, named as ONNX spells it (``tensor(float)``).
     """
@@ -29,9 +29,9 @@ class TypeParameter:
 
 @dataclass(frozen=True)
 class Input:
-    """An input: one tensor, an optional one (absent is None), or any number (variadic, last).
+    """An input: one tensor, an optional tensor (None if absent), or, in the last place, a variadic input.
 
-    A variadic input is homogeneous when all its tensors share one element type.
+    The tensors of a variadic input share one element type if it is homogeneous.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """An output: one tensor, or any number (variadic, last), homogeneous as for inputs."""
+    """An output: one tensor, or, in the last place, a variadic output; `homogeneous` is as for `Input`."""
 
     name: str
     type: TypeParameter
@@ -53,16 +53,18 @@ class Output:
 
 @dataclass(frozen=True)
 class Signature:
-    """An operator as ONNX sees it.
+    """An operator's name, version, inputs, outputs and attributes.
 
     Attributes
     ----------
     takes_out : bool
-        The kernel accepts ONNX Runtime's own output buffers as the keyword `out`.
+        Whether the kernel accepts ONNX Runtime's output buffers as the keyword argument `out`.
+    returns_tuple : bool
+        Whether the kernel returns a tuple, which may have a single output, rather than an array.
     may_inplace : tuple of (int, int)
-        Positions of an output and of the input whose memory ONNX Runtime may give it.
+        Positions of an output and of an input whose memory ONNX Runtime may reuse for it.
     ignores_undeclared : bool
-        A node may have attributes that are not declared, which the kernel does not get.
+        Whether nodes may have undeclared attributes, which the kernel does not receive.
     """
 
     domain: str
@@ -72,51 +74,50 @@ class Signature:
     outputs: tuple[Output, ...]
     attributes: tuple[Attribute, ...] = ()
     takes_out: bool = False
-    # A tuple is returned where one is annotated, even with a single output in it.
     returns_tuple: bool = False
     may_inplace: tuple[tuple[int, int], ...] = ()
     ignores_undeclared: bool = False
 
     @property
     def qualified_name(self) -> str:
-        """``domain::Name``."""
+        """Return ``domain::Name``."""
         return f"{self.domain}::{self.name}"
 
     @property
     def type_parameters(self) -> tuple[TypeParameter, ...]:
-        """Each type parameter once, in the order of first use."""
+        """Return the distinct type parameters, in order of first use."""
         types = (*(item.type for item in self.inputs), *(item.type for item in self.outputs))
         return tuple(dict.fromkeys(types))
 
     def attribute(self, name: str) -> Attribute | None:
-        """The attribute of this name."""
+        """Return the attribute of this name, or None if there is none."""
         return next((a for a in self.attributes if a.name == name), None)
 
     def ignores(self, name: str) -> bool:
-        """Whether a node may have an attribute of this name that the kernel does not get."""
+        """Return whether nodes may have this undeclared attribute, which the kernel does not receive."""
         return self.ignores_undeclared and self.attribute(name) is None
 
     @property
     def is_variadic(self) -> bool:
-        """Whether the last input is variadic."""
+        """Return whether the last input is variadic."""
         return bool(self.inputs) and self.inputs[-1].variadic
 
     def output(self, index: int) -> Output:
-        """The declared output behind an actual one; a variadic one repeats."""
+        """Return the declaration of the output at `index` of a call, the variadic one from its position on."""
         return self.outputs[min(index, len(self.outputs) - 1)]
 
     def has_outputs(self, count: int) -> bool:
-        """Whether a call may have this many outputs."""
+        """Return whether a call may return `count` outputs."""
         declared, variadic = len(self.outputs), self.outputs[-1].variadic
         return count == declared or (variadic and count >= declared - 1)
 
     def parameters(self, count: int) -> Iterator[Input]:
-        """The declared input behind each of `count` actual ones; a variadic one repeats.
+        """Iterate over the declarations of the `count` inputs of a call, repeating the variadic one.
 
         Raises
         ------
         InputError
-            More inputs than declared, or fewer than are required.
+            `count` is more than declared, or less than required.
         """
         variadic = self.is_variadic
         singles = self.inputs[:-1] if variadic else self.inputs
@@ -132,12 +133,12 @@ class Signature:
             yield self.inputs[-1]
 
     def convert_attributes(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Every declared attribute as the kernel gets it, defaults included.
+        """Return the value of every declared attribute as kernels receive it, defaults included.
 
         Raises
         ------
         InputError
-            An attribute is unknown, missing, or has a wrong value.
+            An attribute is unknown, missing, or has an invalid value.
         """
         unknown = [name for name in given if self.attribute(name) is None]
         if unknown:
@@ -150,7 +151,7 @@ class Signature:
             elif attribute.required:
                 raise InputError(f"attribute {attribute.name!r} is missing; {self} requires it")
             else:
-                # A kernel may change its list; the next call gets the declared one again.
+                # A copy, so that a kernel that modifies its list does not change the default.
                 values[attribute.name] = copy(attribute.default) if attribute.is_list else attribute.default
         return values
 
@@ -159,10 +160,10 @@ class Signature:
 
     @property
     def brief(self) -> str:
-        """What it takes and returns, with the types of each type parameter said once, behind it."""
+        """Return the parameters and outputs as text, followed by the types of each type parameter."""
         parameters = [parameter for parameter in self.type_parameters if len(parameter.dtypes) > 1]
         text = self._spell(lambda type: type.name if type in parameters else str(type))
-        return "; ".join([text, *(f"{parameter.name}: {_some(parameter.dtypes)}" for parameter in parameters)])
+        return "; ".join([text, *(f"{parameter.name}: {_abbreviate(parameter.dtypes)}" for parameter in parameters)])
 
     def _spell(self, spell_type: Callable[[TypeParameter], str]) -> str:
         inputs = [
@@ -176,6 +177,6 @@ class Signature:
         return f"({', '.join(inputs + attributes)}) -> {outputs}"
 
 
-def _some(dtypes: tuple[DType, ...]) -> str:
+def _abbreviate(dtypes: tuple[DType, ...]) -> str:
     names = ", ".join(map(dtype_name, dtypes[:4]))
     return names if len(dtypes) <= 4 else f"{names} and {len(dtypes) - 4} more"

@@ -1,4 +1,4 @@
-"""Specs of tensors: element type and shape, whose dimensions are ints, names or expressions of these."""
+"""Tensor specs: an element type and a shape whose dimensions are ints, names or expressions of names."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Dim = Any
 
 
 class SymbolicDim:
-    """A dimension that a model names instead of giving its size, or an expression of such names.
+    """A named dimension of a model, or an expression of named dimensions, whose size is known only at run time.
 
-    A shape function finds them in the shapes of its inputs; a test makes them. Arithmetic gives
-    expressions (``2*batch``). Comparing sizes raises, since the size is known at run time only; ``==``
-    compares the expressions.
+    Shape functions find them in the shapes of their inputs; tests create them. Arithmetic returns
+    expressions (``2*batch``). ``==`` compares expressions; other comparisons, and conversion to int, raise
+    `UnknownSizeError`.
 
     Examples
     --------
@@ -81,22 +81,22 @@ class SymbolicDim:
     def __neg__(self) -> Dim:
         return 0 - self
 
-    def _fraction(self, other: Dim) -> Dim:
+    def _reject_division(self, other: Dim) -> Dim:
         raise ShapeInferenceError(f"dimension {self} is divided with /, which gives no int; divide with //")
 
-    __truediv__ = __rtruediv__ = _fraction
+    __truediv__ = __rtruediv__ = _reject_division
 
-    def _unknown(self, *_: object) -> bool:
+    def _raise_unknown_size(self, *_: object) -> bool:
         raise UnknownSizeError(
             f"the size of dimension {self} is known at run time only; a shape function that needs it "
             "can test isinstance(dim, int) first, and return pyops.shapes.new_dim() otherwise"
         )
 
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = _unknown
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = _raise_unknown_size
 
 
 class RuntimeDim(SymbolicDim):
-    """A dimension that only the kernel's result tells, equal to nothing but itself."""
+    """A dimension whose size is known only after the kernel has run; equal only to itself."""
 
     def __init__(self) -> None:
         super().__init__("?")
@@ -115,7 +115,7 @@ def _dim(dim: Dim) -> Dim:
         }
         fix = fixes.get(type(dim), "use an int")
         raise ShapeInferenceError(f"a dimension is {dim!r}; {fix}, or pyops.shapes.new_dim() where it is not known")
-    if isinstance(dim, np.integer):  # as from np.prod
+    if isinstance(dim, np.integer):  # np.prod returns one
         dim = int(dim)
     if isinstance(dim, int) and dim < 0:
         raise ShapeInferenceError(f"a dimension is {dim}; sizes start at 0, and -1 has no meaning here")
@@ -128,7 +128,7 @@ def _term(dim: Dim) -> str:
 
 
 def new_dim() -> Dim:
-    """A dimension whose size is known only once the kernel has run (as for ``np.unique``).
+    """Return a new dimension whose size is known only after the kernel has run (as for ``np.unique``).
 
     Examples
     --------
@@ -141,14 +141,14 @@ def new_dim() -> Dim:
 
 @dataclass(frozen=True, init=False)
 class TensorSpec:
-    """What is known of a tensor before it exists.
+    """The shape and dtype of a tensor, as shape functions receive and return them.
 
     Attributes
     ----------
     shape : tuple
-        Per dimension an int, or a symbol where the size is not known yet.
+        One int per dimension, or a symbol if its size is not known yet.
     dtype : numpy.dtype
-        As kernels see it: ``object`` for strings, which may be given as ``np.str_``.
+        The dtype that kernels receive: ``object`` for strings. The constructor accepts ``np.str_`` too.
 
     Examples
     --------
@@ -167,16 +167,16 @@ class TensorSpec:
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions."""
+        """Return the number of dimensions."""
         return len(self.shape)
 
     def like(self, shape: Sequence[Dim] | None = None, dtype: DTypeLike | None = None) -> TensorSpec:
-        """A copy of this spec with another shape, another dtype, or both.
+        """Return a copy of this spec with another shape, another dtype, or both.
 
         Raises
         ------
         ShapeInferenceError
-            The shape is no sequence of dimensions.
+            `shape` is not a sequence of dimensions, or a dimension is not a size.
         """
         if shape is not None and (not isinstance(shape, Iterable) or isinstance(shape, str)):
             raise ShapeInferenceError(f"like() got shape={shape!r}; a shape is a tuple, such as (n, 3)")
@@ -187,10 +187,9 @@ class TensorSpec:
 
 
 def broadcast(*specs: TensorSpec) -> tuple[Dim, ...]:
-    """The shape that NumPy broadcasts these specs to.
+    """Return the shape that specs broadcast to by NumPy's rules.
 
-    Where one size is a number and the other a symbol, the number wins unless it is 1, as in ONNX's
-    own shape inference.
+    Of a number and a symbol the result has the number unless it is 1, as in ONNX's shape inference.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""One call of a kernel: arguments checked, the function run, its outputs checked.
+"""Calls of kernels: validation of the arguments, the call itself, and validation of the outputs.
 
-Every engine goes through here, so that a kernel behaves the same wherever it is called.
+All engines use these functions, so that a kernel behaves the same in each of them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from .signature import Input, Output, Signature
 def split_arguments(
     signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Inputs and attributes of a plain call; inputs may be passed by name, as in Python.
+    """Split the arguments of a plain call into inputs and attributes.
+
+    Inputs may be passed by name, as in any Python call. They are returned as plain NumPy or CuPy arrays in the order
+    of declaration, with None for absent ones; attributes are converted, defaults included.
 
     Raises
     ------
     InputError
-        An input is passed twice, is no array, or has an element type that is not declared; or an
-        attribute is unknown, missing or of another type.
+        An input is passed twice or is not an array, or there are too many or too few; or an attribute is
+        unknown, missing or of another type.
     """
     arrays = list(args)
     attributes = dict(kwargs)
@@ -69,22 +72,30 @@ def _as_array(signature: Signature, item: Input, value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's own array of its scalars and subclasses, and of what else has a dtype of NumPy, as pandas' columns do."""
+    """Return NumPy scalars, array subclasses and other holders of a NumPy dtype (pandas columns) as plain arrays."""
     has_dtype = isinstance(getattr(value, "dtype", None), np.dtype)
     is_own = isinstance(value, np.ma.MaskedArray) or is_cupy(value)
     return np.asarray(value) if has_dtype and not is_own else value
 
 
 def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple[DType | None, ...]:
-    """The dtype of each declared output, given those of the actual inputs (None: absent).
+    """Return the dtype of each declared output for the given dtypes of the inputs.
 
-    It is None for outputs of types that may differ from each other.
+    Parameters
+    ----------
+    inputs : sequence of numpy.dtype or None
+        One per input of the call, None if absent.
+
+    Returns
+    -------
+    tuple of numpy.dtype or None
+        One per declared output; None for a heterogeneous variadic one.
 
     Raises
     ------
     InputError
-        An input's dtype is not declared, one that is required is absent, or inputs that share a
-        type parameter differ.
+        An input has an undeclared dtype, a required input is absent, or inputs that share a type parameter
+        have different dtypes.
     """
     bound: dict[str, tuple[str, DType]] = {}
     for item, dtype in zip(signature.parameters(len(inputs)), inputs, strict=True):
@@ -125,42 +136,56 @@ def call(
     Parameters
     ----------
     arrays : sequence
-        One per input, None where absent. The kernel gets read-only views of them.
+        One per input, None if absent. The kernel receives read-only views.
     attributes : mapping
-        As `Signature.convert_attributes` returns them.
+        As returned by `Signature.convert_attributes`.
 
     Returns
     -------
     tuple of arrays
-        One per output, each of its declared dtype.
+        One per output, each of its declared dtype and writable.
+
+    Raises
+    ------
+    InputError
+        The dtypes of the inputs do not match the declaration.
+    OutputError
+        What the kernel returned does not.
     """
     dtypes = output_dtypes(signature, [None if array is None else array.dtype for array in arrays])
     outputs = check_outputs(signature, dtypes, function(*map(_read_only, arrays), **attributes))
-    owned = map(_own, outputs)
-    return type(outputs)(*owned) if hasattr(outputs, "_fields") else tuple(owned)
+    writable = map(_writable, outputs)
+    return type(outputs)(*writable) if hasattr(outputs, "_fields") else tuple(writable)
 
 
-def _own(output: Any) -> Any:
-    # A view of an input, which is the caller's own memory, is read-only like it.
+def _writable(output: Any) -> Any:
+    # A kernel that returns a view of an input returns the caller's memory, marked read-only.
     return output.copy() if isinstance(output, np.ndarray) and not output.flags.writeable else output
 
 
 def _read_only(array: Any) -> Any:
     if not isinstance(array, np.ndarray):
         return array
-    # As in a session, where kernels get plain arrays: np.matrix multiplies otherwise.
+    # Sessions pass plain arrays too; on a subclass operators may differ, such as * on np.matrix.
     view = array.view(np.ndarray)
     view.flags.writeable = False
     return view
 
 
 def check_outputs(signature: Signature, dtypes: Sequence[DType | None], result: Any) -> tuple[Any, ...]:
-    """What a kernel returned, as one array per output.
+    """Validate what a kernel returned, and return it as a tuple with one array per output.
+
+    Parameters
+    ----------
+    dtypes : sequence of numpy.dtype or None
+        As returned by `output_dtypes`.
+    result : object
+        What the kernel returned; a NamedTuple remains one.
 
     Raises
     ------
     OutputError
-        It is not what is declared: another type, dtype or count.
+        The type, a dtype or the number of outputs differs from the declaration.
     """
     if not signature.returns_tuple:
         if type(result) is np.ndarray and result.dtype is dtypes[0] and dtypes[0] is not STRING:
@@ -180,8 +205,8 @@ def check_outputs(signature: Signature, dtypes: Sequence[DType | None], result: 
     return type(result)(*checked) if hasattr(result, "_fields") else tuple(checked)
 
 
-def miscounted(signature: Signature, outputs: Sequence[Any], count: int) -> OutputError:
-    """What to raise where a variadic op returned other than the `count` outputs that its node has."""
+def output_count_error(signature: Signature, outputs: Sequence[Any], count: int) -> OutputError:
+    """Return the error for a variadic op that did not return the `count` outputs that its node has."""
     return OutputError(
         f"{signature.qualified_name} returned {len(outputs)} arrays; the model's node has {count} outputs"
     )
@@ -190,7 +215,12 @@ def miscounted(signature: Signature, outputs: Sequence[Any], count: int) -> Outp
 def check_shapes(
     signature: Signature, shapes: Sequence[tuple[int | None, ...]], outputs: Sequence[Any], inputs: Sequence[Any]
 ) -> None:
-    """Hold outputs against the shapes that the op's shape function gave; None is any size.
+    """Raise if the shapes of outputs differ from those that the op's shape function returned.
+
+    Parameters
+    ----------
+    shapes : sequence of tuple of int or None
+        One per output; None allows any size.
 
     Raises
     ------
@@ -217,14 +247,14 @@ def _spell_shapes(shapes: Sequence[tuple[int | None, ...]]) -> str:
 def _check_output(signature: Signature, index: int, dtype: DType | None, value: Any) -> Any:
     output = signature.output(index)
     if dtype is None:
-        dtype = _own_dtype(output, value)
+        dtype = _expected_dtype(output, value)
     if type(value) is np.ndarray and value.dtype == dtype and dtype is not STRING:
         return value
     declared = f"{signature.qualified_name}: {output.name!r} is declared {dtype_name(dtype)}"
     if isinstance(value, np.ma.MaskedArray):
         raise OutputError(f"{declared} and is a masked array; ONNX has no masks, return value.filled(...)")
     value = _plain(value)
-    # An array of NumPy or CuPy; torch and others have dtypes of their own.
+    # Tests for NumPy and CuPy arrays without importing CuPy; the dtypes of torch and others are not np.dtype.
     if not isinstance(getattr(value, "dtype", None), np.dtype) or not hasattr(value, "shape"):
         fix = f"return np.asarray(result, {spell_scalar(dtype)})"
         if value is None:
@@ -243,8 +273,8 @@ def _check_output(signature: Signature, index: int, dtype: DType | None, value: 
     return value
 
 
-def _own_dtype(output: Output, value: Any) -> DType:
-    """What an output that may have any of several types is held against: its own, if it is among them."""
+def _expected_dtype(output: Output, value: Any) -> DType:
+    """Return the dtype to expect of an output of several possible types: `value`'s own if declared."""
     row = element_type(value.dtype) if isinstance(getattr(value, "dtype", None), np.dtype) else None
     return row.dtype if row and row.dtype in output.type.dtypes else output.type.dtypes[0]
 
@@ -252,7 +282,7 @@ def _own_dtype(output: Output, value: Any) -> DType:
 def _check_strings(declared: str, value: Any) -> Any:
     if value.dtype.kind not in "UT" and value.dtype != STRING:
         raise OutputError(f"{declared} and the kernel returned {describe(value)}; return an array of str")
-    if value.dtype is not STRING:  # a pickled dtype, or one with metadata, is equal and not the same
+    if value.dtype is not STRING:  # an unpickled dtype, or one with metadata, is equal but not identical
         value = value.astype(STRING)
     for item in value.flat:
         if not isinstance(item, str):

@@ -12,7 +12,7 @@ import difflib
 from .._ops import registry
 from .._ops.op import AnyOp
 
-with registry.apart() as _declared:
+with registry.collecting() as _declared:
     from . import (  # noqa: F401
         average_pooling,
         cholesky_factorization,
@@ -56,8 +56,8 @@ def provide(name: str) -> AnyOp | None:
     return OPS.get(name)
 
 
-def refusal(name: str) -> str:
-    """Why there is none of this name."""
+def describe_missing(name: str) -> str:
+    """Return a message that says why there is no op of this name."""
     near = difflib.get_close_matches(name, OPS, n=1)
     return f"pyops.kernels has no op {name}" + (f"; did you mean pyops::{near[0]}?" if near else "")
 
@@ -70,6 +70,6 @@ def declare_all() -> None:
     >>> import pyops.kernels
     >>> pyops.kernels.declare_all()
     """
-    with registry.adding_only():
+    with registry.without_override():
         for op in OPS.values():
             registry.declare(op)

@@ -268,8 +268,8 @@ def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "ends the process (SIGSEGV)"),
         ("raise ValueError('broken')", "ValueError: broken"),
-        ("print('no answer')", "gives no answer"),
-        ("import sys; sys.exit(3)", "fails without a word"),
+        ("print('no answer')", "prints no result"),
+        ("import sys; sys.exit(3)", "fails without a message"),
     ],
 )
 def test_what_ends_a_process_does_not_end_the_doctor(code: str, failure: str) -> None:

@@ -109,12 +109,12 @@ def test_complex_calls_that_the_kernel_library_does_not_take(model):
 
 
 def test_registrations(model):
-    @onnx_op("explained::Twice")
+    @onnx_op("explain::Twice")
     def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
         return x + x
 
     twice.register_shape_inference(lambda x: x)
-    own = exporters.custom_op(twice, "explained::twice")
+    own = exporters.custom_op(twice, "explain::twice")
     exporters.register_translation("aten::lgamma", twice)
 
     @exporters.register_translation("aten::gelu")
@@ -128,9 +128,9 @@ def test_registrations(model):
     )
     assert {item.by for item in found} == {"registration"}
     assert [(item.operator, item.reason) for item in found] == [
-        ("explained::twice", "the op explained::Twice"),
+        ("explain::twice", "the op explain::Twice"),
         ("aten::gelu", "the function gelu"),
-        ("aten::lgamma", "the op explained::Twice"),
+        ("aten::lgamma", "the op explain::Twice"),
         ("aten::digamma", "custom_translation_table: the function gelu"),
     ]
     assert found.verdict == "every operator has a translation"

@@ -301,7 +301,7 @@ def test_a_table_given_here_wins(export, torch_add_round, model):
 
 @pytest.mark.filterwarnings("ignore:.*isinstance.treespec:FutureWarning")  # torch's own, in its export
 def test_translation_table_with_torchs_own_export(torch_add_round, model):
-    table = exporters._library.translation_table()
+    table = exporters.translation_table()
     assert torch.ops.export.addround.default in table
     x = torch.randn(3)
     program = torch.onnx.export(

@@ -142,13 +142,13 @@ def test_an_op_of_other_dtypes_says_so(export, model, inverse):
 
 def test_one_overload_and_all_of_them():
     exporters.register_translation("aten::add.Tensor", lambda x, y, *, alpha=1: x)
-    assert set(exporters._library.translation_table(kernels=False)) == {torch.ops.aten.add.Tensor}
+    assert set(exporters.translation_table(kernels=False)) == {torch.ops.aten.add.Tensor}
     exporters.register_translation("aten::gelu", lambda x, *, approximate="none": x)
-    assert torch.ops.aten.gelu.default in exporters._library.translation_table()
-    assert torch.ops.aten.gelu.out not in exporters._library.translation_table()
+    assert torch.ops.aten.gelu.default in exporters.translation_table()
+    assert torch.ops.aten.gelu.out not in exporters.translation_table()
 
     exporters.register_translation("aten::sum", lambda x, dim=None, keepdim=False, *, dtype=None: x)
-    table = exporters._library.translation_table()
+    table = exporters.translation_table()
     assert {torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList} <= set(table)
 
 
@@ -276,10 +276,8 @@ def test_onnxscript_functions_with_torchs_own_export(model):
 
     net, x = model(lambda x: torch.relu(x)), torch.randn(3)
     exporters.register_translation("aten::relu", relu)
-    program = torch.onnx.export(
-        net, (x,), custom_translation_table=exporters._library.translation_table(), verbose=False
-    )
+    program = torch.onnx.export(net, (x,), custom_translation_table=exporters.translation_table(), verbose=False)
     assert op_types(program) == [("", "Relu")]
     exporters.register_translation("aten::relu", unannotated)
     with pytest.raises(torch.onnx.OnnxExporterError, match=r"needs a return annotation on the onnxscript function una"):
-        torch.onnx.export(net, (x,), custom_translation_table=exporters._library.translation_table(), verbose=False)
+        torch.onnx.export(net, (x,), custom_translation_table=exporters.translation_table(), verbose=False)

@@ -156,7 +156,7 @@ def test_before_an_export() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:FutureWarning")
 def test_exports_of_others() -> None:
-    table = exporters._library.translation_table(kernels=False)
+    table = exporters.translation_table(kernels=False)
     torch.onnx.export(Model(twice).eval(), (x,), dynamo=True, custom_translation_table=table, verbose=False)
     exporters.register_fallback()
     with exporters.register_schemas() as registration:

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 import exporters
+from exporters._report import VerificationReport, compare
 from exporters._torch.tensors import as_array
-from exporters._verification.report import VerificationReport, compare
 from pyops import onnx_op
 from pyops.errors import MissingDependencyError
 

@@ -238,15 +238,18 @@ def given(cases, index):
     return tuple(arg.clone() for case in cases.values() for arg in case[index] or case[1])
 
 
+def shapes(cases):
+    """Dynamic where the other arguments have other sizes."""
+    auto = torch.export.Dim.AUTO
+    pairs = zip(given(cases, 1), given(cases, 2), strict=True)
+    sizes = [zip(one.shape, other.shape, strict=True) for one, other in pairs]
+    return (tuple({dim: auto for dim, (one, other) in enumerate(item) if one != other} for item in sizes),)
+
+
 def exported(cases, *, dynamic=False, **arguments):
-    shapes = None
-    if dynamic:
-        auto = torch.export.Dim.AUTO
-        pairs = zip(given(cases, 1), given(cases, 2), strict=True)
-        sizes = [zip(one.shape, other.shape, strict=True) for one, other in pairs]
-        shapes = (tuple({dim: auto for dim, (one, other) in enumerate(item) if one != other} for item in sizes),)
+    arguments = {"dynamic_shapes": shapes(cases) if dynamic else None, "verbose": False} | arguments
     with torch.no_grad():
-        return exporters.export(Calls(cases).eval(), given(cases, 1), dynamic_shapes=shapes, verbose=False, **arguments)
+        return exporters.export(Calls(cases).eval(), given(cases, 1), **arguments)
 
 
 def check(cases, program, index):
@@ -312,9 +315,12 @@ def test_what_torch_translates_rightly_is_left_to_it(dynamic):
     check(KEPT, ours, 2 if dynamic else 1)
 
 
-def test_what_explain_says_of_them():
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_explain_says_of_them(dynamic):
     def explained(cases):
-        found = exporters.explain(Calls(cases).eval(), given(cases, 1))
+        found = exporters.explain(
+            Calls(cases).eval(), given(cases, 1), dynamic_shapes=shapes(cases) if dynamic else None
+        )
         assert not found.problem
         return {(item.operator, item.by) for item in found}
 

@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 
 from exporters._lowering.explanations import causes
-from exporters._verification.report import VerificationReport
+from exporters._report import VerificationReport
 from exporters.errors import ExportError
 
 _LONGEST = 240

@@ -1,4 +1,4 @@
-"""What the calls of every engine share: exceptions on their way through ONNX Runtime, interrupts, and time.
+"""What both engines share: exceptions passing through ONNX Runtime, interrupts, timing, supported types.
 
-It may import `pyops._schema` and `pyops._ops`.
+May import `pyops._schema` and `pyops._ops`.
 """

@@ -1,7 +1,7 @@
-"""Exceptions on their way through ONNX Runtime, which only carries text.
+"""Exceptions that pass through ONNX Runtime, whose statuses carry only text.
 
-A kernel's exception is put down here under a number; the number travels in the status message,
-and the session picks the exception up again.
+A kernel's exception is stored here under an id that goes into the status message; the session takes it by that id and
+raises it.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ import threading
 import traceback
 from types import TracebackType
 
-# What ONNX Runtime puts before a status message. The kernel's own text may hold other marks.
+# Anchored to ONNX Runtime's own prefixes, since the text of a kernel's exception may contain other marks.
 _MARK = re.compile(r"(?:Status Message|during initialization): \[pyops exception (\d+)\]")
-# Sessions that are not ours never pick their exceptions up; the oldest make room.
-_KEPT = 64
-# The last ones tell what happened, also where a kernel recurses without end.
-_FRAMES_TOLD = 30
+# Plain onnxruntime sessions never take their exceptions; beyond this many, the oldest are dropped.
+_MOST_STORED = 64
+# The innermost frames identify the failure, even after unbounded recursion in a kernel.
+_MOST_FRAMES = 30
 
 _lock = threading.Lock()
-_numbers = itertools.count(1)
-waiting: dict[int, BaseException] = {}
+_ids = itertools.count(1)
+stored: dict[int, BaseException] = {}
 _last: BaseException | None = None
 
 
 def remember(error: BaseException) -> None:
-    """Keep an exception as the last one, with a traceback that begins in the kernel."""
-    with contextlib.suppress(Exception):  # an exception may forbid that it is changed
+    """Record an exception for `last_exception`, with its traceback cut to begin in the kernel."""
+    with contextlib.suppress(Exception):  # an exception may reject attribute assignment
         error.__traceback__ = _from_kernel(error.__traceback__)
     global _last
     _last = error
 
 
-def put_down(error: BaseException) -> str:
-    """Keep an exception, and return the message that stands for it: a number, and its traceback."""
+def store(error: BaseException) -> str:
+    """Store an exception; return the status message for it, with its id and traceback."""
     remember(error)
-    number = next(_numbers)
+    number = next(_ids)
     with _lock:
-        waiting[number] = error
-        while len(waiting) > _KEPT:
-            del waiting[min(waiting)]
-    # Unlike str(), these stand an exception whose __str__ raises.
+        stored[number] = error
+        while len(stored) > _MOST_STORED:
+            del stored[min(stored)]
+    # Unlike str(), these functions tolerate an exception whose __str__ raises.
     headline = traceback.format_exception_only(error)[0].strip()
-    return f"{_mark(number)} {headline}\n{''.join(traceback.format_exception(error, limit=-_FRAMES_TOLD))}"
+    return f"{_mark(number)} {headline}\n{''.join(traceback.format_exception(error, limit=-_MOST_FRAMES))}"
 
 
 def reserve() -> tuple[int, str]:
-    """A number for an exception yet to come, and the message that will stand for it."""
-    number = next(_numbers)
+    """Return an unused id and the status message for it, for an exception raised later."""
+    number = next(_ids)
     return number, f"{_mark(number)} an exception whose text could not be put together"
 
 
@@ -58,28 +58,28 @@ def _mark(number: int) -> str:
 
 
 def _from_kernel(step: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of pyops that lead to the kernel; they say nothing to its author."""
+    """Return the traceback without pyops' own leading frames, which do not help the kernel's author."""
     first = step
     while step and step.tb_frame.f_globals.get("__name__", "").startswith("pyops."):
         step = step.tb_next
     return step or first
 
 
-def pick_up(message: str) -> BaseException | None:
-    """Return the exception that an error message of ONNX Runtime stands for, the first time it is asked for.
+def take(message: str) -> BaseException | None:
+    """Remove and return the exception that an ONNX Runtime error message refers to, or None.
 
-    Delete the variable that has it where it is raised: the exception would keep the frame, and the frame it.
+    Callers delete their variable after raising: the exception's traceback refers to the frame, and the frame's variable
+    to the exception.
     """
     match = _MARK.search(message)
     with _lock:
-        return waiting.pop(int(match[1]), None) if match else None
+        return stored.pop(int(match[1]), None) if match else None
 
 
 def last_exception() -> BaseException | None:
-    """The exception that a kernel raised last, in whichever session and thread; None before the first.
+    """Return the exception that a kernel raised last, in any session and thread; None before the first.
 
-    In a session that is not a `pyops.InferenceSession` this is the way to it: there, ONNX Runtime's
-    own error carries its text alone.
+    In sessions other than `pyops.InferenceSession`, ONNX Runtime's own error contains only the text.
 
     Examples
     --------

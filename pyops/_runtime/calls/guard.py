@@ -1,14 +1,12 @@
-"""Callbacks that no exception escapes from, an interrupt at their first instruction included.
+"""Callbacks that no exception can leave, not even an interrupt at their first instruction.
 
-ctypes ignores an exception that leaves a callback and hands C an undefined result; where that
-result is a status pointer, ONNX Runtime then crashes. A ``try`` around the body is not enough: an
-interrupt (SIGINT) that came while C code ran is raised at the first bytecode of the callback,
-before its ``try`` is entered. So what ctypes calls here runs no bytecode of its own. It resumes a
-generator that is suspended inside its ``try``.
+ctypes ignores an exception that leaves a callback and returns an undefined result to C; if that result is a status
+pointer, ONNX Runtime crashes. A ``try`` around the body is not enough: an interrupt (SIGINT) that arrived while C code
+ran is raised at the callback's first bytecode, before its ``try`` is entered. The callable given to ctypes therefore
+runs no bytecode of its own: it resumes a generator that is suspended inside its ``try``.
 
-A generator cannot be resumed while it runs: each thread has its own, and one more per level of
-nesting (a kernel that runs another session). Threads that Python did not create never get
-interrupts, and use a plain function.
+A generator cannot be resumed while it runs, so each thread has its own, plus one per level of nesting (a kernel that
+runs another session). Threads that Python did not create never receive interrupts and use a plain function.
 """
 
 from __future__ import annotations
@@ -25,9 +23,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Hold back SIGINT while C code calls Python and has no way to report an exception."""
-    taken = signal.getsignal(signal.SIGINT) is None  # by C code, which Python cannot put back
-    if taken or threading.current_thread() is not threading.main_thread():
+    """Context manager: defer SIGINT while C code calls Python and cannot report an exception."""
+    foreign = signal.getsignal(signal.SIGINT) is None  # installed by C code, which Python cannot restore
+    if foreign or threading.current_thread() is not threading.main_thread():
         yield
         return
     received: list[int] = []
@@ -45,57 +43,59 @@ Answer = TypeVar("Answer", covariant=True)
 
 
 class Call(Protocol[Given]):
-    """The two values that a call brings."""
+    """The two values that C passes to a callback."""
 
     @property
     def first(self) -> int:
-        """Which target is meant."""
+        """The key of the target to call."""
 
     @property
     def second(self) -> Given:
-        """What it is called with."""
+        """The argument to call the target with."""
 
 
 class Reporter(Protocol[Answer]):
-    """Makes answers of exceptions."""
+    """Conversion of exceptions to return values for C."""
 
     def report(self, error: BaseException) -> Answer:
-        """An answer (an ``OrtStatus*``) that stands for an exception; may raise, and is then called again."""
+        """Return a value (an ``OrtStatus*``) that represents an exception.
+
+        It may itself be interrupted by an exception, and is then called again.
+        """
 
     def spares(self) -> Sequence[tuple[Answer, int]]:
-        """Each an answer for later, and its number."""
+        """Return values prepared for later exceptions, each with its id."""
 
     @property
     def slots(self) -> MutableMapping[int, BaseException]:
-        """By number, the exceptions that spare answers have come to stand for."""
+        """The exceptions that used spares represent, by id."""
 
 
 class Guard(Generic[Given, Answer]):
-    """A callback that answers what its target does, or what a reporter makes of an exception.
+    """A callback that returns its target's result, or a reporter's value for an exception.
 
     Parameters
     ----------
     targets : mapping
-        The first of the two values of a call, an int, chooses what is called with the second; it may
-        raise anything.
+        The function to call with `Call.second`, by `Call.first`. It may raise anything.
 
     Attributes
     ----------
     callback : object
-        For C, with a `Call` as its only parameter.
+        The callable to give to ctypes, with a `Call` as its only parameter.
     """
 
     def __init__(self, targets: Mapping[int, Callable[[Given], Answer]], reporter: Reporter[Answer]) -> None:
         def unguarded(call: Call[Given]) -> Answer:
             try:
                 return targets[call.first](call.second)
-            except BaseException as error:  # C takes none
+            except BaseException as error:  # C cannot receive one
                 return reporter.report(error)
 
         class Callback(threading.local):
             resume: Any = staticmethod(unguarded)
-            # attrgetter is C code: calling the object looks up this thread's `resume` and calls
-            # it, without a bytecode at which an interrupt could be raised.
+            # attrgetter is C code: calling the object looks up this thread's `resume` and calls it without executing a
+            # bytecode at which an interrupt could be raised.
             __call__ = property(operator.attrgetter("resume"))
 
         self.callback = Callback()
@@ -115,7 +115,7 @@ class Guard(Generic[Given, Answer]):
 
     def _serve(self) -> Generator[Answer | None, Any, None]:
         targets, reporter = self._targets, self._reporter
-        # This thread's attributes of the callback, which is faster to write to than the callback.
+        # The callback's attributes in this thread; writing to the dict is faster than setattr.
         attributes = self.callback.__dict__
         own = yield None
         slots = reporter.slots
@@ -124,8 +124,8 @@ class Guard(Generic[Given, Answer]):
         answer: Answer | None = None
         error: BaseException | None = None
         failed = 0
-        # Each level catches what is raised while the one inside handles an exception, where a
-        # loop's jump is an instant like any other. The first exception is the one that counts.
+        # Each level catches exceptions raised while the inner level handles one; even a loop's backward jump is a point
+        # where an interrupt may be raised. The first exception wins.
         while True:
             try:
                 while True:
@@ -137,7 +137,7 @@ class Guard(Generic[Given, Answer]):
                                         if failed < _ATTEMPTS:
                                             failed += 1
                                             answer = reporter.report(error)
-                                        else:  # so near the recursion limit, say, that no text can be made
+                                        else:  # too close to the recursion limit to format text, for example
                                             answer, number = spares[used]
                                             slots[number] = error
                                             used += 1
@@ -174,7 +174,7 @@ _ATTEMPTS = 8
 
 
 class _Interrupts:
-    """A reporter that tells of exceptions elsewhere, and whose answer is always the same."""
+    """A reporter that passes exceptions to a function and always returns the same value."""
 
     def __init__(self, answer: Any, interrupted: Callable[[BaseException], None]) -> None:
         self.slots: dict[int, BaseException] = {}
@@ -190,10 +190,10 @@ class _Interrupts:
 
 
 def checkpoint(function: Callable[..., Any], interrupted: Callable[[BaseException], None]) -> Callable[..., Any]:
-    """`function` as a callback of any parameters before which pending interrupts are taken.
+    """Return `function` as a ctypes callback that first takes any pending interrupt.
 
-    `interrupted` is told of them, and `function` runs all the same: it is what a guard answers when
-    the callback is looked up, before ctypes has a function to call.
+    A pending interrupt is passed to `interrupted`, and `function` runs nevertheless: a guard returns `function` when
+    ctypes looks up what to call, so the interrupt is raised inside the guard.
     """
 
     class Callback(threading.local):

@@ -1,6 +1,7 @@
-"""The time that the nodes of a session take, measured only while somebody asks.
+"""Timing of a session's nodes, active only while requested.
 
-Engines look up what computes a node by a key; while a session is timed, something else stands there.
+Engines look up the function that computes a node by a key; while a session is timed, a timing wrapper is stored under
+that key.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ class Call(NamedTuple):
     Attributes
     ----------
     began, ended : int
-        By `time.perf_counter_ns`.
+        Times from `time.perf_counter_ns`.
     kernel : tuple of two int
-        The same of the kernel alone; both `began` where the kernel was not reached.
+        When the kernel began and ended; both are `began` if it was not reached.
     measuring : int
-        Nanoseconds between `began` and `ended` in which sizes were counted.
+        Nanoseconds within the call that were spent counting bytes.
     bytes_in, bytes_out : int or None
-        None where it is not known.
+        Bytes read and written; None if unknown.
     thread : int
-        As the operating system calls it.
+        The operating system's thread id.
     raised : str
         The type of the exception that ended the call; empty if none did.
     is_machine_code : bool
-        The kernel is then all of it.
+        Whether the node is machine code; `kernel` then spans the whole call.
     """
 
     began: int
@@ -56,7 +57,7 @@ class Call(NamedTuple):
 
 
 class _InProgress(threading.local):
-    """What is known of the call that is running in this thread."""
+    """Measurements of the call that is running in this thread."""
 
     kernel: tuple[int, int] | None = None
     sizes: tuple[int, int] = (0, 0)
@@ -65,27 +66,27 @@ class _InProgress(threading.local):
 
 
 class NodeClock:
-    """Times the calls of one node.
+    """A clock for the calls of one node.
 
     Parameters
     ----------
     record : callable
-        Gets each call when it has ended, in the thread that it ran in.
+        Called with each `Call` when it has ended, in its thread.
 
     Attributes
     ----------
     kernel : callable
-        Makes a timed kernel of a kernel.
+        Returns a timed version of a kernel.
     """
 
     def __init__(self, record: Callable[[Call], None]) -> None:
         self._record = record
         self._running = _InProgress()
-        # For one function always the same.
+        # Cached, so that one kernel always gives the same timed kernel (engines compare kernels by identity).
         self.kernel = functools.cache(self._timed)
 
     def call(self, compute: Callable[[Any], Any], argument: Any) -> Any:
-        """``compute(argument)``, recorded."""
+        """Return ``compute(argument)`` and record the call."""
         running = self._running
         running.kernel, running.sizes, running.measuring, running.raised = None, (0, 0), 0, ""
         began = perf_counter_ns()
@@ -101,7 +102,7 @@ class NodeClock:
             self._record(Call(began, ended, kernel, *measured))
 
     def record_machine_code(self, began: int, ended: int, bytes_in: int, bytes_out: int | None) -> None:
-        """Record a call that was all machine code."""
+        """Record a call that ran entirely in machine code."""
         thread = threading.get_native_id()
         self._record(Call(began, ended, (began, ended), 0, bytes_in, bytes_out, thread, is_machine_code=True))
 
@@ -111,12 +112,12 @@ class NodeClock:
             began = perf_counter_ns()
             try:
                 result = function(*inputs, **attributes)
-            except BaseException as error:  # not every engine lets it out of the node
+            except BaseException as error:  # the extensions engine does not let it leave the node
                 running.raised = type(error).__name__
                 raise
             finally:
                 ended = perf_counter_ns()
-                # A session that the kernel ran may have called this node meanwhile.
+                # Set after the call: a session that the kernel ran may have called this same node meanwhile.
                 running.kernel = began, ended
                 results = result if isinstance(result, tuple) else (result,)
                 running.sizes = sum(map(size, inputs)), sum(map(size, results))
@@ -127,14 +128,14 @@ class NodeClock:
 
 
 def size(value: Any) -> int:
-    """The bytes of an array's elements; those of strings in UTF-8."""
+    """Return the number of bytes of an array's elements; strings count as UTF-8."""
     if isinstance(value, np.ndarray) and value.dtype == STRING:
         return sum(len(item.encode()) for item in value.flat if isinstance(item, str))
     return int(getattr(value, "nbytes", 0))
 
 
 class TimedOp(Op[..., Any]):
-    """An op and all that is ever registered for it, but with a kernel that is timed."""
+    """A view of an op whose kernels are timed; everything else is shared with the op."""
 
     __slots__ = ("_clock",)
 
@@ -144,35 +145,35 @@ class TimedOp(Op[..., Any]):
 
     @property
     def kernels(self) -> dict[str, Callable[..., Any]]:  # type: ignore[override] # read alone
-        """As of the op."""
+        """The op's kernels, timed, by device type."""
         return {device: self._clock.kernel(function) for device, function in self.__dict__["kernels"].items()}
 
 
 class Node(Protocol):
-    """A node of a session, as an engine has it."""
+    """A node of a session, as an engine represents it."""
 
     @property
     def name(self) -> str:
-        """As in the model; may be empty."""
+        """The node's name in the model; may be empty."""
 
     @property
     def op(self) -> AnyOp:
-        """What computes it."""
+        """The op that computes the node."""
 
     def compute(self, argument: Any) -> Any:
-        """Compute it."""
+        """Compute the node for one call of the engine."""
 
     def timed(self, clock: NodeClock) -> TimedNode:
-        """What is called in its place."""
+        """Return the stand-in that is called while the node is timed."""
 
 
 class TimedNode:
-    """What is called in place of a node while it is timed: `node`, whose kernel is timed too.
+    """The stand-in for a node while it is timed: `node`, whose kernel is timed too.
 
     Attributes
     ----------
     aliases : mapping
-        What is looked up beside it, by other keys, until the node is gone.
+        Further entries for the engine's lookup table, kept for the lifetime of the node.
     """
 
     aliases: Mapping[Any, Callable[[Any], Any]] = MappingProxyType({})
@@ -181,11 +182,11 @@ class TimedNode:
         self._node, self._clock = node, clock
 
     def compute(self, argument: Any) -> Any:
-        """In place of the node's own."""
+        """Compute the node and record the call."""
         return self._clock.call(self._node.compute, argument)
 
     def stop(self) -> None:
-        """It is no longer called."""
+        """End timing; the engine no longer calls this object."""
 
 
 class Nodes(Generic[Key]):
@@ -194,42 +195,42 @@ class Nodes(Generic[Key]):
     Parameters
     ----------
     computes : mapping
-        Where the engine looks up nodes' `compute`; others' too.
+        The engine's lookup table of `compute` functions, shared by all sessions.
     keys : list
-        Of the session; it may have keys of nodes that are gone.
+        The session's keys; nodes of some of them may be gone.
     """
 
     def __init__(self, computes: MutableMapping[Key, Callable[[Any], Any]], keys: list[Key]) -> None:
         self._computes = computes
         self._keys = keys
         self._free = threading.Lock()
-        self._set_aside: dict[Key, Callable[[Any], Any]] = {}
+        self._originals: dict[Key, Callable[[Any], Any]] = {}
 
     def __iter__(self) -> Iterator[tuple[str, AnyOp]]:
-        """Name and op of each node."""
+        """Yield the name and op of each node."""
         for _, node in self.living():
             yield node.name, node.op
 
     def living(self) -> Iterator[tuple[Key, Node]]:
-        """Key and node of each."""
+        """Yield the key and node of each node that still exists."""
         for key in self._keys:
-            compute: Any = self._set_aside.get(key) or self._computes.get(key)
-            if compute is not None:  # else ONNX Runtime computed it when it made the session
+            compute: Any = self._originals.get(key) or self._computes.get(key)
+            if compute is not None:  # else ONNX Runtime folded it to a constant when it created the session
                 yield key, compute.__self__
 
     @contextmanager
     def timed(self, clock_for: Callable[[str, AnyOp], NodeClock]) -> Iterator[None]:
-        """Within it, calls of each node go by the clock that `clock_for` gives for its name and op.
+        """Context manager: time the calls of every node with ``clock_for(name, op)``.
 
-        The session must live as long.
+        The session must outlive the block.
 
         Raises
         ------
         PyopsError
-            They are timed already.
+            The nodes are already being timed.
         """
         if not self._free.acquire(blocking=False):
-            raise PyopsError("the session is being profiled already; use the profile that there is")
+            raise PyopsError("the session is already being profiled; use the existing profile")
         stops: list[Callable[[], None]] = []
         try:
             for key, node in list(self.living()):
@@ -238,11 +239,11 @@ class Nodes(Generic[Key]):
                 for alias, other in timed.aliases.items():
                     self._computes[alias] = other
                     weakref.finalize(node, self._computes.pop, alias, None).atexit = False
-                self._set_aside[key], self._computes[key] = self._computes[key], timed.compute
+                self._originals[key], self._computes[key] = self._computes[key], timed.compute
             yield
         finally:
-            self._computes.update(self._set_aside)
-            self._set_aside.clear()
+            self._computes.update(self._originals)
+            self._originals.clear()
             for stop in stops:
                 stop()
             self._free.release()

@@ -1,9 +1,9 @@
-"""The one function by which onnxruntime-extensions calls Python, made safe.
+"""The one function through which onnxruntime-extensions calls Python, made safe.
 
-It calls ``hook(op_id, inputs, attributes)`` and converts the result to a tuple: the id, then a shape
-and the flat elements of each output. It has no place for an error, and an exception that leaves the
-hook ends the process. So a failing kernel is answered with outputs without elements, and its exception is left
-with the run of this thread, which raises it, if that is of a session of ours; else it goes to the log.
+onnxruntime-extensions calls ``hook(op_id, inputs, attributes)`` and converts the result to a tuple: the id, then a
+shape and the flat elements of each output. The result cannot express an error, and an exception that leaves the hook
+ends the process. So a kernel that fails returns outputs without elements, and its exception is raised by the
+`pyops.InferenceSession` that runs in this thread, or logged if there is none.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from . import registry
 
 R = TypeVar("R")
 Answer = Callable[[], Iterator[Any]]
-"""What gives an iterator over the result; calling it, and the iterator, run no bytecode."""
+"""A function that returns an iterator over the result; neither it nor the iterator runs bytecode."""
 
-# It stands for the outputs of any op, whatever their types: only those that the node has are read.
+# Valid as the outputs of any op: onnxruntime-extensions reads only as many outputs as the node has.
 NOTHING: Answer = (0, *((0,), np.empty(0, np.uint8)) * registry.MOST_OUTPUTS).__iter__
 
 
 class HookCall(ctypes.Structure):
-    """One call of the hook, and at the same time the hook: C code alone makes it of its arguments.
+    """One call of the hook, and the hook itself: constructing it from the arguments runs only C code.
 
-    Converting it to a tuple asks for its iterator, which the guard then gives.
+    onnxruntime-extensions converts it to a tuple, which calls its ``__iter__``, the guarded callback.
     """
 
     _fields_ = (("first", ctypes.c_uint64), ("inputs", ctypes.py_object), ("attributes", ctypes.py_object))
@@ -47,7 +47,7 @@ class HookCall(ctypes.Structure):
 
     @property
     def second(self) -> HookCall:
-        """What the target is called with."""
+        """The argument to call the target with: the call itself."""
         return self
 
 
@@ -56,24 +56,24 @@ Target = Callable[[HookCall], Answer]
 
 class _Targets(dict[int, Target]):
     def __missing__(self, op_id: int) -> Target:
-        return _call_theirs
+        return _call_foreign
 
 
 targets: dict[int, Target] = _Targets()
-"""By the id of an operator in onnxruntime-extensions' registry."""
+"""What computes an operator, by the operator's id in onnxruntime-extensions' registry."""
 
-# Theirs are the addresses of objects, which are even.
+# onnxruntime-extensions' own ids are addresses of objects, hence even.
 _numbers = itertools.count(1, 2)
 
 
 def add_target(target: Target) -> int:
-    """Enter a target under an id of its own."""
+    """Register a target; return its new id."""
     number = next(_numbers)
     targets[number] = target
     return number
 
 
-def _call_theirs(call: HookCall) -> Answer:
+def _call_foreign(call: HookCall) -> Answer:
     from onnxruntime_extensions import _ocos
 
     result: Answer = _ocos._on_pyop_invocation(call.first, call.inputs, call.attributes).__iter__
@@ -81,7 +81,7 @@ def _call_theirs(call: HookCall) -> Answer:
 
 
 class _Run:
-    """One call of a session of ours, and what a kernel raised in it first."""
+    """One run of a pyops session, and the first exception that a kernel raised in it."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -91,7 +91,7 @@ class _Run:
 class _ThisThread(threading.local):
     def __init__(self) -> None:
         self.runs: list[_Run] = []
-        # By number, exceptions that were raised where not even a function could be called.
+        # Exceptions raised where not even a function could be called, by id.
         self.unreported: dict[int, BaseException] = {}
 
 
@@ -99,12 +99,12 @@ this_thread = _ThisThread()
 
 
 def watch(function: Callable[[], R], options: Any = None) -> R:
-    """Return what `function`, a call of a session of ours, returns; raise what a kernel raises in it.
+    """Call `function`, which creates or runs a pyops session; raise the first exception of a kernel in it.
 
     Parameters
     ----------
     options : onnxruntime.RunOptions, optional
-        Of this run alone: it then stops where a kernel fails.
+        Options used for this run alone; a kernel that fails terminates the run through them.
     """
     _descend(_LEVELS)
     run = _Run(options)
@@ -116,7 +116,7 @@ def watch(function: Callable[[], R], options: Any = None) -> R:
             raise
     finally:
         this_thread.runs.remove(run)
-    # Outside the handler, so that ONNX Runtime's error does not become the exception's context.
+    # Raised outside the handler, so that ONNX Runtime's error does not become the exception's context.
     failed = [error for error in (run.failure, *this_thread.unreported.values()) if error is not None]
     run.failure = None
     this_thread.unreported.clear()
@@ -126,12 +126,12 @@ def watch(function: Callable[[], R], options: Any = None) -> R:
 
 
 def has_failed() -> bool:
-    """Return whether a kernel that is called now, in a session of ours, belongs to a run that failed."""
+    """Return whether the pyops session that runs in this thread has already failed."""
     return any(run.failure for run in this_thread.runs[-1:])
 
 
 def fail(error: BaseException) -> None:
-    """Let the run of ours that a kernel belongs to raise an exception; log it where there is none."""
+    """Make the current run of a pyops session raise `error`; log it if there is none."""
     if not this_thread.runs:
         return log(error)
     exceptions.remember(error)
@@ -143,7 +143,7 @@ def fail(error: BaseException) -> None:
 
 
 def log(error: BaseException) -> None:
-    """Tell of an exception in a session that has no way to raise it."""
+    """Log an exception raised in a session that cannot raise it."""
     exceptions.remember(error)
     _logger.error(
         "an op failed in a session that cannot raise its exception; its outputs have no elements", exc_info=error
@@ -151,7 +151,7 @@ def log(error: BaseException) -> None:
 
 
 def log_unreported() -> None:
-    """Tell of this thread's exceptions that could not be told of when they were raised."""
+    """Log this thread's exceptions that could not be logged when they were raised."""
     while this_thread.unreported:
         log(this_thread.unreported.popitem()[1])
 
@@ -178,13 +178,13 @@ _guard = guard.Guard(targets, _Reporter())
 HookCall.__iter__ = property(_guard.callback)
 
 
-# As deep as the interpreter goes below `session.run` before the guard catches what is raised: so near the recursion
-# limit the exception is to come here.
+# The depth of the call stack between `session.run` and the point where the guard catches exceptions. Descending as far
+# beforehand raises a RecursionError here, where it is harmless.
 _LEVELS = 8
 
 
 def _descend(levels: int) -> None:
-    """Guard this thread's calls of the hook against interrupts from now on."""
+    """Guard this thread's hook calls against interrupts from now on."""
     if levels:
         _descend(levels - 1)
     else:
@@ -192,14 +192,14 @@ def _descend(levels: int) -> None:
 
 
 def library() -> Any:
-    """Return onnxruntime-extensions, with the hook in place.
+    """Return the onnxruntime-extensions module, with the hook installed.
 
-    Functions declared with its own ``onnx_op`` go on to its own hook.
+    Calls of functions declared with its own ``onnx_op`` are forwarded to its own hook.
 
     Raises
     ------
     MissingDependencyError
-        It is not installed.
+        onnxruntime-extensions cannot be imported.
     """
     try:
         import onnxruntime_extensions
@@ -216,8 +216,7 @@ def library() -> Any:
 
 @functools.cache
 def _run_once(path: str) -> None:
-    # When its C++ makes an array for the first time, it runs Python code of NumPy's, where an interrupt would end the
-    # process.
+    # The first array that its C++ code creates runs Python code of NumPy's, where an interrupt would end the process.
     import onnx
 
     domain = registry.place((registry.Types((1,), (1,)),), add_target(lambda call: (0, (1,), call.inputs[0]).__iter__))
@@ -234,27 +233,27 @@ first (float[1] x) => (float[1] y) {{ y = {0}.Kernel <pyops_node = ""> (x) }}
 """
 
 
-# By session options that hold the library by our doing, how much was in its registry then.
-_holding: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+# The registry's size at the time the library was registered in each session options object.
+_registry_sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 def has_library(options: Any) -> bool:
-    """Return whether session options hold the library by our doing."""
-    return options in _holding
+    """Return whether pyops registered the library in these session options."""
+    return options in _registry_sizes
 
 
 def add_library(options: Any, at_least: int) -> None:
-    """Let sessions of `options` see what is in the registry.
+    """Register the library in `options`, so that their sessions see the current registry.
 
     Raises
     ------
     EngineError
-        They hold the library from a time when less than `at_least` was in it.
+        The library was registered in `options` when fewer than `at_least` operators were in the registry.
     """
-    if options not in _holding:
+    if options not in _registry_sizes:
         options.register_custom_ops_library(library().get_library_path())
-        _holding[options] = registry.size()
-    elif _holding[options] < at_least:
+        _registry_sizes[options] = registry.size()
+    elif _registry_sizes[options] < at_least:
         raise EngineError(
             "these SessionOptions hold onnxruntime-extensions' library from before some of the ops were declared, and "
             "cannot take it twice; pass new SessionOptions"

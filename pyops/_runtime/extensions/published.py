@@ -1,4 +1,4 @@
-"""Ops in sessions that are ONNX Runtime's own, which take onnxruntime-extensions' library as they find it."""
+"""Publication of ops in onnxruntime-extensions' registry, for plain onnxruntime sessions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from . import hook, registry
 from .session import answer, place_all
 
 _ATTRIBUTE_CODES = {AttributeKind.INT: registry.INT, AttributeKind.STRING: registry.STRING}
-# What is published, or left out.
+# The ops already processed: published or left out.
 _known: dict[tuple[str, str], AnyOp] = {}
-# How much was in the registry when the last op was published.
+# The registry's size when the last op was published.
 _complete_from = 0
 
 
@@ -31,25 +31,25 @@ def get_library_path() -> str:
     """Publish the declared ops to onnxruntime-extensions, and return the path of its library.
 
     For ``options.register_custom_ops_library(pyops.get_library_path())``, in code that cannot use
-    `pyops.InferenceSession` or `pyops.register_custom_ops`. Of several versions of an op, sessions see the
-    highest. An op that the library does not support is left out, with a warning that says why. Call this
-    again after declaring more ops; a domain takes some thirty after the first call.
+    `pyops.InferenceSession` or `pyops.register_custom_ops`. Of several versions of an op, sessions see the highest. Ops
+    that the library does not support are left out, with a warning that gives the reason. Call this again after
+    declaring more ops; each domain has room for about thirty more after its first publication.
 
-    onnxruntime-extensions has no way to report an exception: in such a session a kernel that fails gives outputs
-    without elements, ``run`` raises nothing, the exception goes to the log (logger ``pyops``, on stderr unless
-    logging is configured) and to `pyops.last_exception`.
+    onnxruntime-extensions cannot report exceptions: in such a session a kernel that fails returns outputs without
+    elements, ``run`` raises nothing, and the exception goes to the log (logger ``pyops``, on stderr unless logging is
+    configured) and to `pyops.last_exception`.
 
     Returns
     -------
     str
-        As ``onnxruntime_extensions.get_library_path()``.
+        The result of ``onnxruntime_extensions.get_library_path()``.
 
     Raises
     ------
     MissingDependencyError
         onnxruntime-extensions is not installed.
     EngineError
-        A domain has got more ops since sessions may be using it than there is room for.
+        A domain that sessions may be using has no room for the ops declared since.
 
     Examples
     --------
@@ -65,12 +65,12 @@ def get_library_path() -> str:
 
 
 def register(options: Any) -> None:
-    """Add the library, with the declared ops, to session options.
+    """Register the library, with the declared ops, in session options.
 
     Raises
     ------
     EngineError
-        `options` are none, or have the library from before some op was declared.
+        `options` is not a SessionOptions object, or got the library before some op was declared.
     """
     if not isinstance(options, onnxruntime.SessionOptions):
         raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")

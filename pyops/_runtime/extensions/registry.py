@@ -1,8 +1,8 @@
-"""The registry of onnxruntime-extensions: what of an op it supports, and how ops get into it.
+"""The operator registry of onnxruntime-extensions: what it supports, and how ops are added to it.
 
-It is a C++ vector of operators per domain. ONNX Runtime keeps pointers into it, and a vector moves when it
-grows beyond its capacity; a session that then runs ends the process. So a domain gets all that it will need
-at once, and nothing ever leaves the registry.
+The registry is a C++ vector of operators per domain. ONNX Runtime keeps pointers into it, and a vector moves when it
+outgrows its capacity; a session that runs afterwards ends the process. So a domain gets its full capacity when it is
+created, and nothing is ever removed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Types(NamedTuple):
 
 
 def obstacles(signature: Signature) -> list[str]:
-    """Return what of an op onnxruntime-extensions does not support."""
+    """Return the features of an op that onnxruntime-extensions does not support, in words."""
     found = [f"optional input {item.name!r}" for item in signature.inputs if item.optional]
     found += [f"variadic input {item.name!r}" for item in signature.inputs if item.variadic]
     found += [f"variadic output {item.name!r}" for item in signature.outputs if item.variadic]
@@ -52,13 +52,16 @@ def obstacles(signature: Signature) -> list[str]:
 
 
 def refusal(signature: Signature, reasons: Sequence[str]) -> str:
-    """Return one line that says why an op cannot run here, and where it can."""
+    """Return a one-line message that says why the extensions engine cannot host an op."""
     listed = ", ".join(reasons)
-    return f"{signature.qualified_name}: onnxruntime-extensions cannot carry its {listed}; the native engine can"
+    return f"{signature.qualified_name}: onnxruntime-extensions does not support its {listed}; the native engine does"
 
 
 def choices(signature: Signature) -> tuple[Types, ...]:
-    """Return every choice of an op's type parameters: each is an operator, of which there are no generic ones."""
+    """Return one `Types` per assignment of dtypes to an op's type parameters.
+
+    onnxruntime-extensions has no generic operators: each is an operator of its own.
+    """
     found = []
     for choice in itertools.islice(type_choices(signature.type_parameters, "extensions"), _MOST_CHOICES + 1):
         codes = {parameter: row.onnx for parameter, dtype in choice.items() if (row := element_type(dtype))}
@@ -68,7 +71,7 @@ def choices(signature: Signature) -> tuple[Types, ...]:
 
 
 NODE = "pyops_node"
-"""The attribute that tells which node of which session is meant."""
+"""The string attribute that holds a node's key."""
 
 PLACE_TYPE = "Kernel"
 
@@ -76,9 +79,9 @@ _places: dict[tuple[tuple[Types, ...], int], str] = {}
 
 
 def place(types: tuple[Types, ...], target: int) -> str:
-    """Return a domain of its own in which ``Kernel`` has these types; ops of equal types and target share one.
+    """Return a domain whose operator ``Kernel`` has these types and calls `target`; create it if necessary.
 
-    Such a domain never changes again.
+    Ops with equal types and target share a domain, which never changes afterwards.
     """
     with lock:
         if (types, target) not in _places:
@@ -88,9 +91,9 @@ def place(types: tuple[Types, ...], target: int) -> str:
         return _places[types, target]
 
 
-# A vector that grew one by one beyond 64 operators has room for 94 or more, whether it grows by half (Visual Studio's)
-# or doubles; one of them may be onnxruntime-extensions' own. An operator costs the creation of a session some ten
-# microseconds.
+# A vector that grew one by one beyond 64 operators has room for at least 94, whether its capacity grows by half (Visual
+# Studio) or doubles; one of them may be onnxruntime-extensions' own. Each operator adds about ten microseconds to the
+# creation of a session.
 _PADDED, _MOST = 65, 93
 
 _published: dict[str, dict[str, list[Any]]] = {}
@@ -102,7 +105,7 @@ def published_domains() -> set[str]:
 
 
 class Operator(NamedTuple):
-    """An op as sessions that are not ours see it: they read this when they are created, and keep the target."""
+    """A published op. Sessions read this when they are created, and keep the target."""
 
     types: tuple[Types, ...]
     attributes: Mapping[str, int]
@@ -110,12 +113,12 @@ class Operator(NamedTuple):
 
 
 def publish(domain: str, operators: Mapping[str, Operator]) -> None:
-    """Let new sessions see operators under their own names, in place of what has these names now.
+    """Make operators visible to new sessions under their own names, replacing any with the same names.
 
     Raises
     ------
     EngineError
-        Sessions may be using the domain, and it has no room for as many more.
+        The domain may be in use by sessions and has no room for these operators.
     """
     is_new = domain not in _published
     present = _published.get(domain, {})
@@ -147,12 +150,12 @@ def publish(domain: str, operators: Mapping[str, Operator]) -> None:
 
 
 def hide(domain: str, name: str, why: str) -> None:
-    """Let new sessions that have an operator fail, for want of an attribute that is called like the reason."""
+    """Make new sessions that use an operator fail, by requiring an attribute named like the reason."""
     for definition in _published.get(domain, {}).get(name, ()):
         definition.attrs = {why: INT}
 
 
-_ONE = Types((1,), (1,))  # a float32 in, a float32 out
+_ONE = Types((1,), (1,))  # float32 to float32
 
 
 def _define(op_type: str, types: Types, attributes: Mapping[str, int], target: int) -> Any:
@@ -177,10 +180,10 @@ def _add(definitions: Sequence[Any]) -> None:
     from onnxruntime_extensions import _ocos
 
     _immortal.extend(definitions)
-    # Without a bytecode in between, at which another thread could register a domain that then moves.
+    # In C code alone: between two bytecodes another thread could register a domain, which would then move.
     deque(map(_ocos.add_custom_op, definitions), maxlen=0)
 
 
 def size() -> int:
-    """Return how many operators are in the registry by our doing."""
+    """Return how many operators pyops has added to the registry."""
     return len(_immortal)

@@ -1,8 +1,8 @@
-"""Hosts ops through onnxruntime-extensions in a session of pyops, where ONNX Runtime's C API cannot be used.
+"""Hosting of ops through onnxruntime-extensions in a `pyops.InferenceSession`.
 
-The model is rewritten: a node goes to an operator that has the right types, and a string attribute tells
-which node it is. Name, attributes and op are looked up by it, so that those that onnxruntime-extensions cannot
-hand on are there all the same.
+The model is rewritten: each node of an op becomes a node of an operator with the right types, and a string attribute
+holds its key. The node's name, op and attributes are looked up by that key, so that attributes that
+onnxruntime-extensions does not support work too.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ R = TypeVar("R")
 
 
 class _Node(NamedTuple):
-    """A node of a session of ours."""
+    """A node of a pyops session."""
 
     name: str
     op: AnyOp
     attributes: Mapping[str, Any]
 
     def compute(self, call: hook.HookCall) -> hook.Answer:
-        """Return the outputs of its op, or `hook.NOTHING` where its run has failed, or now fails."""
+        """Return the outputs of the node's op, or `hook.NOTHING` if its run has failed or fails now."""
         if hook.has_failed():
             return hook.NOTHING
         try:
@@ -49,12 +49,12 @@ class _Node(NamedTuple):
             return hook.NOTHING
 
     def timed(self, clock: NodeClock) -> TimedNode:
-        """Return what is called in its place while its calls are timed."""
+        """Return the stand-in that is called while the node is timed."""
         return TimedNode(self._replace(op=TimedOp(self.op, clock)), clock)
 
 
 def answer(op: AnyOp, call: hook.HookCall, attributes: Mapping[str, Any]) -> hook.Answer:
-    """Compute an op, and return its outputs as onnxruntime-extensions takes them."""
+    """Compute an op; return its outputs in the form that onnxruntime-extensions expects."""
     signature = op.signature
     result: list[Any] = [0]
     outputs = compute_op(op, call.inputs, signature.convert_attributes(attributes))
@@ -66,7 +66,7 @@ def answer(op: AnyOp, call: hook.HookCall, attributes: Mapping[str, Any]) -> hoo
         if any(b"\0" in text for text in texts):
             raise OutputError(
                 f"{signature.qualified_name}: {item.name!r} holds a NUL character, at which onnxruntime-extensions "
-                "cuts strings off; the native engine carries it"
+                "cuts strings off; the native engine supports it"
             )
         result += [array.shape, texts]
     return tuple(result).__iter__
@@ -84,27 +84,29 @@ _target = hook.add_target(_compute)
 
 
 def place_all(ops: Iterable[AnyOp]) -> None:
-    """Let sessions of options that get the library from now on host these ops, as far as it supports them."""
+    """Register these ops, where supported, for sessions whose options get the library from now on."""
     for op in ops:
         if not registry.obstacles(op.signature):
             registry.place(registry.choices(op.signature), _target)
 
 
 class SessionHost:
-    """What one `pyops.InferenceSession` has from this engine, as `pyops._runtime.native.session.SessionHost`.
+    """The extensions engine's part of one `pyops.InferenceSession`.
+
+    It has the interface of `pyops._runtime.native.session.SessionHost`.
 
     Parameters
     ----------
     declared : iterable of Op
-        Those that a later session of these options may need.
+        All ops that a later session with these options may need.
     fresh : bool
-        Whether the options are new, and for one session alone. Others may hold the library already, which
-        they cannot take twice.
+        Whether the options were created for this session alone. Other options may have the library already, and
+        it cannot be registered twice.
 
     Raises
     ------
     EngineError
-        An op cannot be hosted here, nor a model in ORT format, nor the parallel execution mode.
+        The engine does not support an op, a model in ORT format, or the parallel execution mode.
     """
 
     def __init__(
@@ -158,7 +160,7 @@ class SessionHost:
         node.output.extend(name or f"_pyops_{key}_{index}" for index, name in enumerate(names))
 
     def create(self, function: Callable[[], None]) -> None:
-        """Create the session by `function`; what a kernel raises meanwhile, for constants, is raised."""
+        """Call `function`, which creates the session; raise what a kernel raises during constant folding."""
         holds = hook.has_library(self._options)
         if holds or not self._fresh:
             try:
@@ -171,13 +173,14 @@ class SessionHost:
         return hook.watch(function)
 
     def raised_by_kernel(self, error: Exception) -> BaseException | None:
-        """Return the exception of a kernel, if `create` raised that."""
+        """Return `error` if it is a kernel's exception raised by `create`, else None."""
         return error if error is exceptions.last_exception() else None
 
     def run(self, function: Callable[[Any], R], run_options: Any, quiet: bool) -> R:
-        """Call ``function(run_options)``, which runs the session, and raise what a kernel raises in it.
+        """Return ``function(run_options)``, which runs the session; raise what a kernel raises in it.
 
-        Without options, ONNX Runtime stops where a kernel fails, and prints nothing where `quiet`.
+        With `run_options` None, the run is terminated when a kernel fails, and with `quiet` ONNX Runtime prints
+        nothing.
         """
         own = None if run_options else onnxruntime.RunOptions()
         if own and quiet:
@@ -185,26 +188,28 @@ class SessionHost:
         return hook.watch(lambda: function(own or run_options), own)
 
     def forget(self) -> None:
-        """Let go of the nodes; the session is gone."""
+        """Remove the nodes from the lookup table; the session no longer exists."""
         for key in self._keys:
             del _computes[key]
 
     def check_feed(self, feed: Mapping[str, Any]) -> None:
-        """Refuse strings that onnxruntime-extensions would cut off without a word, or end the process for.
+        """Raise an error for strings that onnxruntime-extensions does not support.
+
+        It would silently cut them off, or end the process.
 
         Raises
         ------
         InputError
-            A string holds a NUL character, or is not UTF-8.
+            A string contains a NUL character, or is not UTF-8.
         """
         for name, value in feed.items() if self._has_strings else ():
             if isinstance(value, (list, np.ndarray)) and (array := np.asarray(value)).dtype.kind in "OUST":
                 _check_strings(f"input {name!r}", array.flat)
 
 
-# ONNX Runtime has memory ready for a value whose shape it knows, or that the caller bound, and where a kernel's output
-# does not fit in, onnxruntime-extensions ends the process. So no output of ours has a known shape, and what leaves a
-# graph is copied to its place by ONNX Runtime's own operators, which its optimizers leave alone.
+# ONNX Runtime preallocates values whose shape it knows, or that the caller bound; if a kernel's output does not fit,
+# onnxruntime-extensions ends the process. So no output of our nodes has a known shape, and graph outputs are copied by
+# ONNX Runtime's own sequence operators, which its optimizers leave alone.
 def _forget_shapes(model: Model, domains: Set[str]) -> None:
     proto: Any = model.proto
     for root, imports in [(item, item.opset_import) for item in proto.functions] + [(proto.graph, proto.opset_import)]:

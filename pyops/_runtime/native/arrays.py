@@ -17,28 +17,30 @@ _memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_view.restype = ctypes.py_object
 _memory_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 
-# Without declared parameters a call costs half; pass a c_void_p, never an int, as the address.
+# Calls without argtypes take half the time; the address must then be a c_void_p, never an int.
 bytes_at = ctypes.pythonapi.PyBytes_FromStringAndSize
 bytes_at.restype = ctypes.py_object
 
 
-# memmove(address, bytes, size), likewise.
+# memmove(address, bytes, size), also without argtypes.
 copy_bytes = ctypes.PYFUNCTYPE(None)(ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0)
 
 WORD = 8
-# All memory but its first word, as int64: reading it takes a fraction of the time of any other way.
+# The whole address space after its first word as int64: the fastest way to read memory from Python.
 words = _memory_view(WORD, 2**62, _READ).cast("q")
 
 
 def memory(address: ctypes.c_void_p, shape: tuple[int, ...], dtype: DType, *, writeable: bool) -> Any:
-    """A buffer on the memory at `address` for an array to be made of."""
+    """Return a buffer over the memory at `address`, from which an array can be created.
+
+    Without elements there may be no address, and the buffer is one of Python's own.
+    """
     size = math.prod(shape) * dtype.itemsize
-    # A tensor without elements has no address that could be looked at.
     return _memory_view(address, size, _WRITE if writeable else _READ) if size else (bytearray() if writeable else b"")
 
 
 def unpack(data: bytes, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    """A read-only array of 4-bit elements from bytes that hold two each, the lower bits first."""
+    """Return a read-only array of 4-bit elements from bytes with two each, the lower bits first."""
     pairs = np.frombuffer(data, np.uint8)
     nibbles = np.stack([pairs & 15, pairs >> 4], axis=-1).ravel()[: math.prod(shape)].reshape(shape)
     array = nibbles.view(dtype)
@@ -49,18 +51,18 @@ def unpack(data: bytes, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any,
 
 
 def pack(array: np.ndarray[Any, Any]) -> bytes:
-    """The elements of a 4-bit type as ONNX Runtime has them, two in a byte."""
+    """Return the elements of a 4-bit array in ONNX Runtime's layout, two per byte."""
     nibbles = np.ascontiguousarray(array).ravel().view(np.uint8) & 15
     if nibbles.size % 2:
         nibbles = np.append(nibbles, np.uint8(0))
     return (nibbles[::2] | nibbles[1::2] << 4).astype(np.uint8).tobytes()
 
 
-# String tensors of ONNX Runtime are no NumPy memory and always copied.
+# String tensors are std::string objects, not NumPy-compatible memory: they are always copied.
 
 
 def read_strings(api: Any, value: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The strings of an ``OrtValue*`` as an object array of str."""
+    """Return the strings of an ``OrtValue*`` as a read-only object array of str."""
     count = math.prod(shape)
     array = np.empty(count, STRING)
     if count:
@@ -78,7 +80,7 @@ def read_strings(api: Any, value: int, shape: tuple[int, ...]) -> np.ndarray[Any
 
 
 def write_strings(api: Any, value: int, array: np.ndarray[Any, Any]) -> None:
-    """Copy an object array of str into an ``OrtValue*`` of its size."""
+    """Copy an object array of str into a string ``OrtValue*`` of the same shape."""
     buffer = ctypes.c_void_p()
     for index, item in enumerate(array.flat):
         text = item.encode()

@@ -1,8 +1,8 @@
-"""Arrays on memory that ONNX Runtime owns, which a kernel or its exception still holds after the call.
+"""Borrowed arrays (on memory that ONNX Runtime owns) that something still refers to after the kernel call.
 
-Such an array gets memory of its own, in place. What was made of it (a slice, a memoryview) cannot: it stays on memory
-of ONNX Runtime's, which is kept from being freed. It refers to the array, so that this is for as long as the array
-lives.
+Such an array is given memory of its own, in place. Objects derived from it (a slice, a memoryview) cannot be: they stay
+on ONNX Runtime's memory, which is kept from being freed. They refer to the array, so the memory is kept for as long as
+the array lives.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _FEED_DEPTH = 3  # session.run's argument, its values, their attributes
 
 
 class CallingThread(threading.local):
-    """The thread that a kernel is called in.
+    """Properties of the thread that a kernel is called in.
 
     Attributes
     ----------
     lends : bool
-        Whether arrays on ONNX Runtime's memory can be kept valid there. Not in threads of ONNX Runtime's own: what
-        their runs are fed is not known.
+        Whether kernels in this thread may get borrowed arrays. False in ONNX Runtime's own threads, where the feeds
+        of the run, whose memory would have to be kept, are unknown.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class CallingThread(threading.local):
 
 
 def has_arena(api: Api, info: int) -> bool:
-    """Return whether a node's memory comes out of an arena, which stays mapped as long as the session lives."""
+    """Return whether a node's memory comes from an arena, which stays mapped while the session lives."""
     allocator = api.get(c_void_p, api.KernelInfoGetAllocator, info, _DEFAULT_MEMORY)
     kind = api.get(c_int, api.MemoryInfoGetType, api.get(c_void_p, api.AllocatorGetInfo, allocator))
     api.ReleaseAllocator(allocator)
@@ -54,66 +54,70 @@ def has_arena(api: Api, info: int) -> bool:
 
 
 def is_borrowed(array: Any) -> bool:
-    """Return whether a kernel's array is on memory of ONNX Runtime's; strings, copies and empty ones are not."""
+    """Return whether an array uses ONNX Runtime's memory; strings, copies and empty arrays do not."""
     return isinstance(array, np.ndarray) and isinstance(array.base, memoryview)
 
 
-def settle(api: Api, context: int, handed: Sequence[Any], inputs: int, traceback: TracebackType | None) -> bool:
-    """Make arrays that a kernel was handed fit to outlive its call, which ends now.
+def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback: TracebackType | None) -> bool:
+    """Make the arrays passed to a kernel safe to outlive its call, which ends now.
+
+    Borrowed arrays that something still refers to get memory of their own; where that is impossible, ONNX Runtime's
+    memory is kept alive with them.
 
     Parameters
     ----------
     context : int
         The ``OrtKernelContext*`` of the call.
-    handed : sequence
-        The inputs, and output buffers after them. Nothing else in the engine may refer to them.
+    passed : sequence
+        The inputs, followed by the output buffers. Nothing else in the engine may refer to them.
     inputs : int
-        How many of them are inputs.
+        The number of inputs in `passed`.
     traceback : traceback or None
-        Of an exception. Slices in its frames get memory of their own too.
+        The traceback of the kernel's exception. Slices in its frames get memory of their own too.
 
     Returns
     -------
     bool
-        Whether anything but those frames refers to a borrowed array.
+        Whether anything except those frames still refers to a borrowed array.
     """
-    borrowed = [array for array in handed if is_borrowed(array)]
+    borrowed = [array for array in passed if is_borrowed(array)]
     in_frames = gc.get_referents(*_frames(traceback))
-    containers = {id(item): item for item in in_frames if type(item) in _CONTAINERS and item is not handed}
+    containers = {id(item): item for item in in_frames if type(item) in _CONTAINERS and item is not passed}
     in_frames += gc.get_referents(*containers.values())
     _own(item for array in borrowed for item in in_frames if _is_slice(item, array))
     _own(borrowed)
-    # References to each: the two lists, the variable, the argument of the count, and two for each in a frame.
+    # References to each array: the two lists, the variable, the argument of getrefcount, and two for each occurrence in
+    # a frame.
     kept = [
         array
         for array in borrowed
         if getrefcount(array) - 2 * sum(item is array for item in in_frames) > 4 or is_borrowed(array)
     ]
     if kept:
-        owners = [*_tensors(api, context, handed[:inputs]), *_run_in_progress()]
+        owners = [*_tensors(api, context, passed[:inputs]), *_run_in_progress()]
         for array in kept:
-            # What is passed to a finalizer lives until it is called; it need not do anything.
+            # A finalizer's arguments live until it is called; `id` stands for a function that does nothing.
             weakref.finalize(array, id, owners).atexit = False
     return bool(kept)
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
-    """Yield the frames of functions that a traceback keeps; those that are running refer to nothing."""
+    """Yield the frames of functions that a traceback keeps alive, and of their callers."""
     if traceback is not None:
         for frame, _ in (*walk_stack(traceback.tb_frame), *walk_tb(traceback.tb_next)):
-            if frame.f_code.co_flags & CO_OPTIMIZED:  # a module's variables are not let go with its frame
+            if frame.f_code.co_flags & CO_OPTIMIZED:  # a module's variables outlive its frame
                 yield frame
 
 
 def _is_slice(item: Any, array: Any) -> bool:
-    # Not what repeats elements without end, as np.broadcast_to does.
+    # Excludes arrays larger than their base, such as those of np.broadcast_to, whose copy could be huge.
     return type(item) is np.ndarray and item.nbytes <= array.nbytes and item.base is array
 
 
 def _own(arrays: Iterable[Any]) -> None:
     for array in arrays:
         with contextlib.suppress(MemoryError):
-            # Restoring a pickled state is the one way NumPy has to give an array other memory in place.
+            # Restoring a pickled state is NumPy's only way to give an existing array other memory.
             state: Any = (1, array.shape, array.dtype, False, array.tobytes())
             array.__setstate__(state)
 
@@ -123,18 +127,18 @@ def _tensors(api: Api, context: int, inputs: Sequence[Any]) -> list[_Tensor]:
 
 
 class _Tensor:
-    """An input of a call, whose own memory lives as long as this does."""
+    """An input of a call, whose memory stays allocated while this object lives."""
 
     def __init__(self, api: Api, context: int, index: int) -> None:
         value = c_void_p()
         api.check(api.KernelContext_GetInput(c_void_p(context), index, byref(value)))
-        # A sequence refers to its tensors; nothing else in the API shares one.
+        # A sequence shares ownership of its tensors; nothing else in the API does.
         sequence = api.get(c_void_p, api.CreateValue, addressof(value), 1, _SEQUENCE)
         weakref.finalize(self, api.ReleaseValue, sequence).atexit = False
 
 
 def _running_frame() -> FrameType | None:
-    """Return the frame that called ONNX Runtime, which calls a kernel in this thread."""
+    """Return the innermost frame outside pyops in this thread: the caller of ONNX Runtime, or None."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("pyops."):
         frame = frame.f_back
@@ -142,10 +146,10 @@ def _running_frame() -> FrameType | None:
 
 
 def _run_in_progress() -> list[Any]:
-    """Return the session that runs in this thread and what it was fed."""
+    """Return the session that runs in this thread and its feeds."""
     frame = _running_frame()
     found = [] if frame is None else list(frame.f_locals.values())
-    # A dictionary may get other feeds after the run, and an object other attributes.
+    # The contents too, because the dictionary of feeds may change after the run.
     for _ in range(_FEED_DEPTH):
         found += gc.get_referents(*found)
     return found

@@ -1,8 +1,7 @@
-"""ONNX Runtime's C API through ctypes: the functions and structures the native engine uses.
+"""The functions and structures of ONNX Runtime's C API that the native engine uses, through ctypes.
 
-Slots of ``OrtApi`` and fields of ``OrtCustomOp`` never move; ONNX Runtime only appends. API
-version 25 is the first with everything used here, so that every later ONNX Runtime gives the same
-table.
+Slots of ``OrtApi`` and fields of ``OrtCustomOp`` never move; ONNX Runtime only appends. API version 25 is the first
+with everything used here, so every later ONNX Runtime provides a compatible table.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from ...errors import EngineError
 
 API_VERSION = 25
 OLDEST = "1.28"
-"""Of ONNX Runtime. Older ones abort when a shape function knows of an output that the model does not use."""
+"""Oldest supported ONNX Runtime. Older ones abort if a shape function sets the shape of an unused output."""
 
 ORT_FAIL = 1
 _OUT_OF_MEMORY = re.compile("Failed to allocate memory|storage size overflow")
 
-# Parameters of the functions that run for every tensor of every call: converting arguments is most
-# of what calling them costs. They take ctypes objects (c_void_p, byref) for pointers, never ints,
-# which would be cut off at 32 bits; small Python ints are fine for counts.
+# For functions called for every tensor of every call, no argtypes are declared: converting arguments is most of a
+# call's cost. Pointers must then be ctypes objects (c_void_p, byref), never ints, which would be truncated to 32 bits;
+# small Python ints are fine for counts.
 _UNCHECKED: tuple[Any, ...] = ()
 
-# The functions used, with their slots in OrtApi and their parameters. All return an OrtStatus*
-# (None: success), except those that release.
+# The functions used, with their slots in OrtApi and their parameters. All return an OrtStatus* (None on success),
+# except the Release functions.
 _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "CreateStatus": (0, (c_int, c_char_p)),
     "GetErrorMessage": (2, (c_void_p,)),
@@ -96,16 +95,16 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
 
 
 def is_too_old(version: str) -> bool:
-    """Whether this version of ONNX Runtime is older than the oldest that pyops runs with."""
+    """Return whether this version of ONNX Runtime is older than the oldest supported one."""
     installed, oldest = (tuple(map(int, text.split(".")[:2])) for text in (version, OLDEST))
     return installed < oldest
 
 
 class Api:
-    """One ``OrtApi`` table; each function is an attribute under its C name.
+    """An ``OrtApi`` table; each function is an attribute with its C name.
 
-    Pointers are plain ints, output parameters addresses, but for `_UNCHECKED` ones. PYFUNCTYPE keeps
-    the GIL: none of these calls takes long, and none calls back.
+    Pointers are plain ints and output parameters are addresses, except for `_UNCHECKED` functions. PYFUNCTYPE keeps the
+    GIL: none of these calls takes long or calls back.
     """
 
     def __init__(self, table: int) -> None:
@@ -121,68 +120,69 @@ class Api:
         def __getattr__(self, name: str) -> Any: ...
 
     def address(self, name: str) -> int:
-        """Where a function lies; 0 where this ONNX Runtime lacks it."""
+        """Return the address of a function; 0 if this ONNX Runtime lacks it."""
         return c_void_p.from_address(self._table + _FUNCTIONS[name][0] * ctypes.sizeof(c_void_p)).value or 0
 
     def check(self, status: int | None) -> None:
-        """Raise the error that a call returned, if it did.
+        """Raise the error that an ``OrtStatus*`` describes and release it; do nothing for None.
 
         Raises
         ------
         EngineError
-            With ONNX Runtime's message.
+            The call failed; the message is ONNX Runtime's.
         MemoryError
-            There is not as much as was asked for.
+            The requested memory could not be allocated.
         """
         if status:
             message = self.take_message(status)
             raise (MemoryError if _OUT_OF_MEMORY.search(message) else EngineError)(message)
 
     def get(self, kind: type[ctypes._SimpleCData[Any]], function: Callable[..., int | None], *arguments: Any) -> Any:
-        """What a function writes to where its last parameter says, of a ctypes type; None for a null pointer.
+        """Call `function` with an out-parameter of ctypes type `kind` appended, and return its value.
+
+        The value is None for a null pointer.
 
         Raises
         ------
         EngineError
-            As `check`.
+            The call failed.
         """
         out = kind()
         self.check(function(*arguments, ctypes.addressof(out)))
         return out.value
 
     def take_message(self, status: int) -> str:
-        """The message of an ``OrtStatus*``, which is released."""
+        """Return the message of an ``OrtStatus*``, and release it."""
         message = ctypes.string_at(self.GetErrorMessage(status)).decode(errors="replace")
         self.ReleaseStatus(status)
         return message
 
     def status(self, message: str) -> int:
-        """A new ``OrtStatus*`` that says `message`; ONNX Runtime takes it over."""
+        """Create an ``OrtStatus*`` with a message; ONNX Runtime takes ownership."""
         created: int = self.CreateStatus(ORT_FAIL, message.replace("\0", "\\0").encode(errors="replace"))
         return created
 
 
 @functools.cache
 def api_from_table(table: int) -> Api:
-    """The functions of the ``OrtApi*`` that ONNX Runtime passes to a callback."""
+    """Return the functions of the ``OrtApi*`` that ONNX Runtime passes to a callback."""
     return Api(table)
 
 
 class Pair(ctypes.Structure):
     """Two pointer-sized arguments as one Python object.
 
-    A structure of two words travels in the same two registers as two pointers do, both on x86-64
-    (System V) and on AArch64. It makes a callback of two parameters callable with one, as
-    ``generator.send`` is.
+    A structure of two words is passed in the same two registers as two pointers, both on x86-64 (System V) and on
+    AArch64. A callback of two C parameters thus takes one Python argument, as ``generator.send`` does.
     """
 
     _fields_ = (("first", c_void_p), ("second", c_void_p))
 
 
 class Question(ctypes.Structure):
-    """What ONNX Runtime asks of an op about one of its tensors; as an index, the tensor's position.
+    """The arguments of ONNX Runtime's query about one of an op's tensors; its ``__index__`` is the position.
 
-    Of two words, as `Pair` is. It gives its position without running a bytecode.
+    A structure of two words, as `Pair`. It converts to its position without running bytecode.
     """
 
     _fields_ = (("op", c_void_p), ("position", c_size_t))
@@ -190,8 +190,8 @@ class Question(ctypes.Structure):
     __index__ = property(operator.attrgetter("position.__index__"))
 
 
-# The fields of ``OrtCustomOp`` after its version, in order, as the callbacks that they point to; None where none is
-# used. Those without parameters ignore theirs, which come in registers that nobody need read.
+# The fields of ``OrtCustomOp`` after its version, in order, with the prototypes of their callbacks; None if unused.
+# Prototypes without parameters ignore the arguments, which the calling convention passes in registers.
 PROTOTYPES: dict[str, Any] = {
     "CreateKernel": None,
     "GetName": PYFUNCTYPE(c_void_p, c_void_p),
@@ -222,22 +222,22 @@ PROTOTYPES: dict[str, Any] = {
 
 
 class OrtCustomOp(ctypes.Structure):
-    """``OrtCustomOp`` of API version 25; a null pointer where a callback is not used."""
+    """``OrtCustomOp`` of API version 25; unused callbacks are null."""
 
     _fields_ = (("version", c_uint32), *((name, c_void_p) for name in PROTOTYPES))
 
 
 @functools.cache
 def load() -> Api:
-    """The C API of the installed ONNX Runtime.
+    """Return the C API of the installed ONNX Runtime.
 
-    It is a second copy of the library that the Python bindings contain: good for creating domains
-    and adding them to session options. Callbacks use the table that ONNX Runtime passes in.
+    It belongs to a second copy of the library that the Python bindings contain: good for creating domains and adding
+    them to session options. Callbacks use the table that ONNX Runtime passes in.
 
     Raises
     ------
     EngineError
-        The platform or the installed onnxruntime has no such library.
+        The platform is not supported, or the installed onnxruntime has no such library or is too old.
     """
     from onnxruntime import __version__
     from onnxruntime.capi import onnxruntime_pybind11_state as bindings

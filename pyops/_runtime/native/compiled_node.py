@@ -1,7 +1,7 @@
-"""One node of a session whose op has a compiled kernel: ONNX Runtime calls machine code, without the interpreter.
+"""Nodes whose op has a compiled kernel: ONNX Runtime calls machine code, without the interpreter.
 
-Where machine code cannot go on it calls `CompiledNode.compute`: for types, ranks or shapes that it does
-not know yet, where the op was redefined, and where the kernel raised.
+Machine code calls `CompiledNode.compute` when it cannot continue: for types, ranks or shapes that it has no record of,
+after the op was redefined, and when the kernel raised.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from .workspace import Workspace
 
 
 def is_compiled(op: AnyOp) -> bool:
-    """Whether sessions made now call the op's kernel as machine code."""
+    """Return whether the op's CPU kernel is compiled, as sessions created now would call it."""
     return isinstance(op.kernels["cpu"], CompiledKernel)
 
 
 def dispatch_address() -> int:
-    """The KernelComputeV2 of ops with compiled kernels."""
+    """Return the address of the KernelComputeV2 of ops with compiled kernels."""
     from ..._compiled.machine_code import dispatch
 
     return dispatch()
 
 
 class CompiledNode(KernelNode):
-    """A node of a session.
+    """A node of a session that machine code computes.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ class CompiledNode(KernelNode):
     Attributes
     ----------
     address : int
-        Of what machine code knows of the node.
+        The address of the node's state, which machine code reads.
     """
 
     def __init__(self, api: Api, info: int, hosted: HostedOp, python: int) -> None:
         super().__init__(api, info, hosted)
         self._lock = threading.Lock()
-        # Machine code that runs in another thread may still use what another took the place of.
+        # Replaced memory: machine code running in another thread may still read it.
         self._kept: list[Any] = []
         functions = (
             "KernelContext_GetInput",
@@ -70,7 +70,10 @@ class CompiledNode(KernelNode):
         self._publish(self.op._revision.value - 1, {})
 
     def compute(self, context: int) -> None:
-        """As `KernelNode.compute`; or raise what machine code caught, where `context` is the address of that."""
+        """Learn the inputs' types and shapes, then compute as `KernelNode.compute` does.
+
+        If `context` is marked as the address of failures, raise the exception that machine code caught instead.
+        """
         if context & layout.FAILED:
             self._raise(context - layout.FAILED)
         inputs = self._inputs(context)
@@ -83,11 +86,11 @@ class CompiledNode(KernelNode):
         super().compute(context)
 
     def timed(self, clock: NodeClock) -> TimedNode:
-        """What is called in its place while its calls are timed: it calls the machine code."""
+        """Return the stand-in that calls and times the machine code."""
         return _TimedCompiledNode(self, clock)
 
     def separate(self) -> CompiledNode:
-        """The same node, with what machine code knows of it for itself."""
+        """Return a copy of the node with a machine-code state of its own."""
         with self._lock:
             node = copy.copy(self)
             node._records = dict(self._records)
@@ -96,18 +99,18 @@ class CompiledNode(KernelNode):
         return node
 
     def leave_machine_code(self) -> None:
-        """Let ONNX Runtime's calls come to `compute`."""
+        """Make ONNX Runtime's calls reach `compute`, by publishing an empty list of records."""
         nothing = words(self._revision, 0)
         self._kept.append(nothing)
         self._state[layout.RECORDS] = address_of(nothing)
 
     def enter_machine_code(self, knowing: CompiledNode) -> None:
-        """Let machine code take ONNX Runtime's calls again, with what another one of the same node has learnt."""
+        """Let machine code take ONNX Runtime's calls again, with the records of another copy of the node."""
         with self._lock:
             self._publish(knowing._revision, dict(knowing._records))
 
     def sizes(self, context: int) -> tuple[int, int | None]:
-        """Bytes that go in and come out; None where only the kernel tells."""
+        """Return the bytes of a call's inputs and outputs; None for outputs of unknown shape."""
         inputs = self._inputs(context)
         shapes = None if self.op.shape_function is None else self._shapes_for(inputs)
         bytes_in = sum(map(size, inputs))
@@ -125,7 +128,7 @@ class CompiledNode(KernelNode):
         return inputs
 
     def _learn(self, inputs: list[Any]) -> None:
-        """Make machine code ready for the next call with inputs like these."""
+        """Publish records with which machine code serves the next call with inputs like these."""
         with self._lock:
             revision, kernel = self.op._revision.value, self.op.kernels["cpu"]
             if revision != self._revision:
@@ -159,7 +162,7 @@ class CompiledNode(KernelNode):
         self._state[layout.RECORDS] = address_of(published)
 
     def _raise(self, failures: int) -> None:
-        """Raise the exception that a kernel raised in machine code, the first one of several threads'."""
+        """Raise the first of the exceptions that kernels raised in machine code, possibly in several threads."""
         context, slots = (ctypes.c_int64 * layout.FAILURES).from_address(failures)
         count = slots * layout.FAILURE_WORDS
         pointers = (c_void_p * count).from_address(failures + 8 * layout.FAILURES)
@@ -176,7 +179,7 @@ class CompiledNode(KernelNode):
 
 
 class _TimedCompiledNode(TimedNode):
-    """Calls the machine code as ONNX Runtime does, on a copy of what it knows of the node."""
+    """A stand-in that calls the machine code as ONNX Runtime does, on a copy of the node's state."""
 
     _node: CompiledNode
 
@@ -189,7 +192,7 @@ class _TimedCompiledNode(TimedNode):
         node.leave_machine_code()
 
     def compute(self, context: int) -> Any:
-        if context & layout.FAILED:  # of a call that began before
+        if context & layout.FAILED:  # the call began before timing did
             return self._node.compute(context)
         sizes = self._called.sizes(context)
         began = perf_counter_ns()
@@ -202,7 +205,7 @@ class _TimedCompiledNode(TimedNode):
 
 
 def _take(pointer: int | None) -> Any:
-    """The object that a reference of ours, which it gives up, refers to."""
+    """Return the object behind an owned reference, and release that reference."""
     if not pointer:
         return None
     taken = ctypes.cast(pointer, ctypes.py_object)

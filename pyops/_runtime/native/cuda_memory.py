@@ -1,9 +1,8 @@
-"""ONNX Runtime's device memory for CuPy: arrays on its tensors, and CuPy's own allocations out of its arena.
+"""ONNX Runtime's device memory for CuPy: arrays on its tensors, and CuPy allocations from its arena.
 
-A memory pool of CuPy's stands between the two, one per arena, which the sessions' nodes share. It hands
-memory out in the order of the stream that is current, so that what a kernel lets go while its work is still
-queued is used again behind that work alone; and no one else uses it, so that what a captured CUDA graph
-writes to when it is replayed is nobody's.
+A CuPy memory pool lies between the two, one per arena, shared by the session's nodes. It reuses memory in the order of
+the current stream, so memory that a kernel frees while its work is still queued is reused only behind that work. Nobody
+else allocates from it, so a replayed CUDA graph writes only to memory that belongs to no one else.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ _MOST_STREAMS = 64
 
 
 class Arena:
-    """The memory of a session's device.
+    """The device memory of a session.
 
-    Its pages stay mapped as long as any array rests on them, and longer than the session if need be.
+    Its pages stay mapped as long as any array uses them, after the end of the session if need be.
 
     Attributes
     ----------
     cupy : module
     device : int
-        As CUDA counts them.
+        The CUDA device ordinal.
     malloc : callable
-        For ``cupy.cuda.using_allocator``.
+        The allocator to pass to ``cupy.cuda.using_allocator``.
     """
 
     def __init__(self, cupy: Any, api: Api, allocator: int) -> None:
         self.cupy = cupy
         self._owner = _Owner(api, allocator)
         self.device = self._owner.device
-        # The pool refers to the owner alone: with a reference to this object it would never be freed.
+        # The pool must not refer to this object: the cycle would keep it from being freed.
         pool = cupy.cuda.MemoryPool(functools.partial(_allocate, cupy, self._owner))
         self.malloc = pool.malloc
         _release_pools()
@@ -54,13 +53,13 @@ class Arena:
         self._streams: dict[int, Any] = {}
 
     def view(self, address: int, shape: tuple[int, ...], dtype: DType) -> Any:
-        """A CuPy array on memory of ONNX Runtime's."""
+        """Return a CuPy array on ONNX Runtime's memory."""
         cuda = self.cupy.cuda
         memory = cuda.UnownedMemory(address, math.prod(shape) * dtype.itemsize, self._owner, self.device)
         return self.cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(memory, 0))
 
     def stream(self, pointer: int) -> Any:
-        """CuPy's object for a ``cudaStream_t``."""
+        """Return CuPy's object for a ``cudaStream_t``."""
         known = self._streams.get(pointer)
         if known is None:
             if len(self._streams) >= _MOST_STREAMS:
@@ -70,20 +69,20 @@ class Arena:
 
 
 class _Retired(NamedTuple):
-    """The pool of an arena that is gone, as long as a kernel keeps an array of its own in it."""
+    """The pool of a freed arena, kept while a kernel keeps arrays allocated from it."""
 
     cupy: Any
     pool: Any
     device: int
 
     def is_used(self) -> bool:
-        """Whether there is such an array; what is free is given back."""
+        """Free the pool's unused blocks; return whether any are still in use."""
         with self.cupy.cuda.Device(self.device):
             self.pool.free_all_blocks()
             return bool(self.pool.used_bytes())
 
 
-# CuPy's pools free what is in use too when they go.
+# A CuPy pool that is destroyed frees memory that is still in use, too.
 _retired: list[_Retired] = []
 
 
@@ -93,7 +92,7 @@ def _retire(retired: _Retired) -> None:
 
 
 def _release_pools() -> None:
-    # One by one: the garbage collector may retire another pool in between, or another thread.
+    # One by one: the garbage collector or another thread may retire another pool meanwhile.
     for retired in list(_retired):
         if not retired.is_used():
             with contextlib.suppress(ValueError):
@@ -101,12 +100,12 @@ def _release_pools() -> None:
 
 
 class _Owner:
-    """An ``OrtAllocator*``, released when nobody needs memory of it any more."""
+    """An ``OrtAllocator*``, released when no memory from it is in use."""
 
     def __init__(self, api: Api, allocator: int) -> None:
         self.api, self.allocator = api, allocator
         self.device: int = api.get(c_int, api.MemoryInfoGetId, api.get(c_void_p, api.AllocatorGetInfo, allocator))
-        # Not at exit, when CUDA may be gone before it.
+        # Not at interpreter exit, when CUDA may already be shut down.
         weakref.finalize(self, api.ReleaseAllocator, allocator).atexit = False
 
     def free(self, address: int) -> None:
@@ -114,22 +113,22 @@ class _Owner:
 
 
 class _Block:
-    """A piece of an arena, which goes back to it with the last array on it."""
+    """A piece of an arena, freed with the last array on it."""
 
     def __init__(self, owner: _Owner, address: int) -> None:
         weakref.finalize(self, owner.free, address).atexit = False
 
 
 def _allocate(cupy: Any, owner: _Owner, size: int) -> Any:
-    """What CuPy's pool asks for where it has nothing that fits."""
+    """Allocate from ONNX Runtime's arena, when CuPy's pool has no free block that fits."""
     cuda = cupy.cuda
-    if cuda.runtime.getDevice() != owner.device:  # a kernel that made another device current
+    if cuda.runtime.getDevice() != owner.device:  # the kernel switched to another device
         return cupy.get_default_memory_pool().malloc(size)
     try:
         address = owner.api.get(c_void_p, owner.api.AllocatorAlloc, owner.allocator, size) or 0
-    except (EngineError, MemoryError) as error:  # arenas word it in several ways
-        # On the error below the pool gives back what it does not need, and tries again. That may still be in use by
-        # what is queued, and the arena gives it to any stream.
+    except (EngineError, MemoryError) as error:  # arenas report it in several ways
+        # On the error below the pool frees its unused blocks and retries. Queued work may still use them, and the arena
+        # may hand them to any stream, so wait for the device first.
         cuda.runtime.deviceSynchronize()
         raise cuda.runtime.CUDARuntimeError(devices.OUT_OF_MEMORY) from error
     return cuda.MemoryPointer(cuda.UnownedMemory(address, size, _Block(owner, address), owner.device), 0)
@@ -140,9 +139,9 @@ _arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
 
 
 def arena_of(cupy: Any, api: Api, info: int) -> Arena:
-    """The arena of a node's session, for the ``OrtKernelInfo*`` of the node."""
+    """Return the arena of a node's session, given the node's ``OrtKernelInfo*``."""
     allocator = api.get(c_void_p, api.KernelInfoGetAllocator, info, _DEFAULT_MEMORY)
-    # Each node gets an OrtAllocator of its own; what that says of itself lies in the arena.
+    # Each node gets its own OrtAllocator, but they share the arena's OrtMemoryInfo.
     memory_info = api.get(c_void_p, api.AllocatorGetInfo, allocator)
     with _lock:
         arena = _arenas.get(memory_info)
@@ -154,12 +153,12 @@ def arena_of(cupy: Any, api: Api, info: int) -> Arena:
 
 
 class CudaWorkspace(Workspace):
-    """As `Workspace`; what it reads itself are tensors on the host.
+    """A `Workspace` whose outputs and views are CuPy arrays; `read` still reads tensors on the host.
 
     Parameters
     ----------
     arena : Arena
-        Of the session.
+        The session's arena.
     """
 
     __slots__ = ("_arena",)
@@ -169,7 +168,7 @@ class CudaWorkspace(Workspace):
         self._arena = arena
 
     def view(self, get: Get, source: c_void_p, index: int) -> Any:
-        """A tensor on the device, as a CuPy array on its memory."""
+        """Return a tensor on the device as a CuPy array on its memory."""
         api, cells = self._api, self._cells
         at_value, at_type, at_dims, at_rank, at_data = self._at
         api.check(get(source, index, at_value))
@@ -180,14 +179,14 @@ class CudaWorkspace(Workspace):
         return self._arena.view(address, tuple(words[dims : dims + rank]), dtype_of(code))
 
     def output(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
-        """As of `Workspace`, a CuPy array."""
+        """Return the output's buffer as a CuPy array, or None if the model does not use the output."""
         if not self._allocate(context, index, shape):
             return None
         self._api.check(self._api.GetTensorMutableData(self._value, self._at[DATA]))
         return self._arena.view(self._cells[DATA], shape, dtype)
 
     def write(self, context: c_void_p, index: int, array: Any) -> None:
-        """Copy a CuPy array into the output at `index`, from device to device, behind what computes it."""
+        """Copy a CuPy array into the output at `index` on the device, ordered by the current stream."""
         output = self.output(context, index, array.shape, array.dtype)
         if output is not None:
             copyto(self._arena.cupy, output, array)

@@ -1,6 +1,6 @@
-"""One node of a session that an Op's CUDA kernel computes: on CuPy arrays, on the session's own stream.
+"""Nodes whose op has a CUDA kernel, called with CuPy arrays on the session's stream.
 
-What the kernel does is queued on that stream, and nothing here waits for it.
+Kernels queue work on that stream, and nothing here waits for it.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from .kernel_node import ALWAYS, KernelNode, read_only_copy
 _CAPTURE = range(900, 909)  # of cudaError_t
 
 _CAPTURING = (
-    "the session captures a CUDA graph (enable_cuda_graph), and this node cannot be captured: within a capture nothing "
+    "the session captures a CUDA graph (enable_cuda_graph), and this node cannot be captured: during a capture nothing "
     "may wait for the GPU, nor be copied to the host (cupy.asnumpy, .get(), float(x), x.item(), an if on an array's "
     "value, synchronize()). Compute it on the GPU, or take enable_cuda_graph from the provider's options"
 )
 _LATE = (
-    "CUDA tells of such an error when the GPU gets to it, so that an earlier node may have made it; set "
-    "CUDA_LAUNCH_BLOCKING=1 before the process starts to have it raised where it is made. This process can use the GPU "
+    "CUDA reports such an error when the GPU reaches it, so that an earlier node may have caused it; set "
+    "CUDA_LAUNCH_BLOCKING=1 before the process starts to have it raised where it occurs. This process can use the GPU "
     "no more"
 )
 _FULL = "the session's arena is full; gpu_mem_limit in the CUDA provider's options says how large it may grow"
 
 
 def explanation(error: BaseException, captured: bool) -> str | None:
-    """What to say of a kernel's exception besides; None where it is none of CUDA's, or says all itself.
+    """Return a note for a kernel's exception; None if it is not CUDA's, or needs no explanation.
 
     Parameters
     ----------
     captured : bool
-        The kernel was called within a capture.
+        Whether the kernel was called during a graph capture.
     """
     if type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends"):
         status = getattr(error, "status", None)
@@ -53,43 +53,43 @@ def explanation(error: BaseException, captured: bool) -> str | None:
         if status in _CAPTURE:
             return _CAPTURING
         return _LATE if status in BREAKING_STATUSES else None
-    # CuPy refuses most of what cannot be captured before CUDA sees it, and torch all: a RuntimeError without status.
+    # CuPy rejects most calls that cannot be captured before CUDA sees them, and torch all of them: a RuntimeError
+    # without a status.
     refused = isinstance(error, RuntimeError) and not isinstance(error, PyopsError)
     return _CAPTURING if refused and captured else None
 
 
 def is_capturing(stream: Any) -> bool:
-    """Return whether a stream of CuPy is being captured, into a graph that may be void by now."""
+    """Return whether a CuPy stream is being captured, even into a graph that is already invalid."""
     try:
         return bool(stream.is_capturing())
-    except (
-        RuntimeError
-    ) as error:  # CuPy's answer where the capture is no longer valid; or CUDA's, to whatever it is asked
+    except RuntimeError as error:
+        # Without a status it is CuPy's error for an invalid capture, with one CUDA's, left by an earlier failure.
         return getattr(error, "status", None) is None
 
 
 def void_capture(cupy: Any, stream: Any) -> None:
-    """Make the graph that a stream is being captured into void.
+    """Invalidate the graph that a stream is being captured into.
 
-    ONNX Runtime ends a capture in which a node failed like any other, and replays what is in it from then on. Of a
-    void capture CUDA makes no graph: its end is an error, and the next run captures anew.
+    ONNX Runtime ends a capture in which a node failed like any other, and replays its contents from then on. From an
+    invalid capture CUDA creates no graph: ending it is an error, and the next run captures again.
     """
     with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
-        cupy.cuda.runtime.streamSynchronize(stream.ptr)  # which no captured stream may do
+        cupy.cuda.runtime.streamSynchronize(stream.ptr)  # forbidden during a capture, so it invalidates it
 
 
 class CudaNode(KernelNode):
-    """A node of a session.
+    """A node of a session that a CUDA kernel computes.
 
     Attributes
     ----------
     failed : list
-        Of the last call that raised, until somebody takes it: the exception if it was in a capture, and else None.
+        One entry after a call that raised, until taken: the exception if raised during a capture, else None.
 
     Raises
     ------
     InputError
-        As `KernelNode`; or a tensor of the node cannot lie on a GPU (strings, 4-bit elements).
+        As for `KernelNode`; or CuPy does not support a tensor's type (strings, 4-bit elements).
     MissingDependencyError
         CuPy is not installed.
     DeviceError
@@ -102,7 +102,8 @@ class CudaNode(KernelNode):
         super().__init__(api, info, hosted)
         signature, dtypes = self._signature, self._node.input_dtypes
         self._array_module = self._cupy = cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
-        # What NumPy's array of this dtype is in a CPU kernel: a result that needs no other check.
+        # A CuPy array of this dtype is the common result and needs no further check, as a NumPy array is for a CPU
+        # kernel.
         self._only_cupy_dtype, self._only_dtype = self._only_dtype, None
         self._arena = arena_of(self._cupy, api, info)
         self.failed: list[BaseException | None] = []
@@ -114,9 +115,12 @@ class CudaNode(KernelNode):
         self._check_types()
 
     def compute(self, context: int) -> None:
-        """As `KernelNode.compute`; what the kernel queued may still be running when this returns."""
+        """Run the kernel and fill the outputs, as `KernelNode.compute` does.
+
+        Work that the kernel queued may still be running on return.
+        """
         workspace = self._workspaces.pop() if self._workspaces else CudaWorkspace(self._api, self._arena)
-        handed: list[Any] = []
+        passed: list[Any] = []
         pointer = workspace.context
         pointer.value = context
         stream: Any = None
@@ -124,14 +128,15 @@ class CudaNode(KernelNode):
             address = self._api.get(c_void_p, self._api.KernelContext_GetGPUComputeStream, context)
             arena, stream = self._arena, self._arena.stream(address or 0)
             cuda = self._cupy.cuda
-            # A device of its own for each call: some versions of CuPy's keep in it where a thread came from.
+            # A new Device object for each call: some CuPy versions store the previous device in it, which is not
+            # thread-safe.
             with cuda.Device(arena.device), stream, cuda.using_allocator(arena.malloc):
                 if self._read_once and stream.is_capturing():
                     raise self._captured()
-                self._read(pointer, workspace, handed)
-                self._run(pointer, workspace, handed)
+                self._read(pointer, workspace, passed)
+                self._run(pointer, workspace, passed)
         except BaseException as error:  # an interrupt gets the note, too
-            self._explain(error, context, handed)
+            self._explain(error, context, passed)
             captured = stream is not None and is_capturing(stream)
             note = explanation(error, captured)
             if note is not None:
@@ -142,10 +147,10 @@ class CudaNode(KernelNode):
             raise
         finally:
             self._workspaces.append(workspace)
-        memories = [array.data.mem for array in handed if is_cupy(array)]
-        handed.clear()
+        memories = [array.data.mem for array in passed if is_cupy(array)]
+        passed.clear()
         if self._keeper is not self.op.kernels.get("cuda") and any(extra_references(memories)):
-            gc.collect()  # a cycle of an exception and its frames keeps them as well, and is none of the kernel's doing
+            gc.collect()  # a cycle of an exception and its frames may be what keeps them
             if any(extra_references(memories)):
                 self._report_kept_on_gpu()
 
@@ -166,7 +171,7 @@ class CudaNode(KernelNode):
                 )
 
     def _read(self, context: c_void_p, workspace: CudaWorkspace, into: list[Any]) -> None:
-        """Add the inputs: host inputs as arrays with memory of their own, the others on ONNX Runtime's."""
+        """Append the inputs: host inputs as copies, the others as arrays on ONNX Runtime's memory."""
         get = self._api.KernelContext_GetInput
         if True in self._hosts:
             workspace.read(get, context, self._hosts, into)
@@ -175,7 +180,8 @@ class CudaNode(KernelNode):
             into += [None] * len(self._hosts)
         for index in self._on_device:
             into[index] = workspace.view(get, context, index)
-        # The op may have no such kernel any more, or another, which wants them elsewhere than the session was told.
+        # The op may have lost its CUDA kernel, or have a new one with other host inputs than the session was created
+        # with.
         if "cuda" not in self.op.kernels:
             kernel_of(self.op, "cuda")
         wanted = self.op.host_inputs
@@ -187,7 +193,7 @@ class CudaNode(KernelNode):
                 into[index] = cupy_arrays.asnumpy(array) if to_host else cupy_arrays.asarray(self._cupy, array)
 
     def _lender_for(self, info: int) -> Any:
-        return ALWAYS  # an array on the device keeps its arena's pages mapped
+        return ALWAYS  # an array on the device keeps the arena's pages mapped
 
     def _copy(self, array: Any) -> Any:
         return cupy_arrays.copy(array) if is_cupy(array) else array
@@ -213,8 +219,8 @@ class CudaNode(KernelNode):
     def _report_kept_on_gpu(self) -> None:
         self._keeper = self.op.kernels.get("cuda")
         warnings.warn(
-            f"{self._signature.qualified_name} kept a CuPy array that it was handed, or a view of one, which is valid "
-            "during its call only: it is on memory of ONNX Runtime's, which others write to from now on. The kernel "
+            f"{self._signature.qualified_name} kept a CuPy array that it was given, or a view of one, which is valid "
+            "during its call only: ONNX Runtime owns its memory, and reuses it from now on. The kernel "
             f"gets copies in later calls. Keep a copy instead: x.copy() ({self.op.location})",
             BorrowedArrayWarning,
             stacklevel=2,

@@ -1,4 +1,4 @@
-"""The callbacks by which ONNX Runtime makes the kernels of hosted ops, runs them, frees them and infers shapes."""
+"""The callbacks through which ONNX Runtime creates, runs and frees kernels, and infers shapes."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _Callback = Callable[[int], int | None]
 
 
 class NativeEngine:
-    """What ONNX Runtime calls in this process, and what the pointers stand for that it passes.
+    """The process-wide tables behind the pointers that ONNX Runtime passes to the callbacks.
 
     Attributes
     ----------
     addresses : dict of str to int
-        Where the callbacks lie, by their names in ``OrtCustomOp``.
+        The addresses of the callbacks, by field name of ``OrtCustomOp``.
     computes : dict
-        What computes each node, by a number of ours or by the address of what compiled code knows of the node.
+        The function that computes each node, by id or, for compiled kernels, by the address of the node's state.
     table : int or None
         The last ``OrtApi*`` that ONNX Runtime passed when it created a kernel.
     compute_guard, infer_guard : Guard
-        Of the calls of kernels and of shape functions.
+        The guards of kernel calls and of shape function calls.
     registrations : WeakKeyDictionary
-        What each SessionOptions object has from this engine; to be changed under `lock`.
+        The `Registration` of each SessionOptions object; `lock` protects changes.
     """
 
     def __init__(self) -> None:
@@ -51,32 +51,32 @@ class NativeEngine:
         self._infers: dict[int, _Callback] = {}
         self._numbers = itertools.count(1)
         self._created: ContextVar[list[int] | None] = ContextVar("created", default=None)
-        # One that came while ONNX Runtime asked about ops; the next kernel that is created raises it.
+        # An interrupt that arrived in a callback without a status; the next kernel creation raises it.
         self._interrupt: BaseException | None = None
         self.compute_guard: Guard[int, int | None] = Guard(self.computes, _Reporter())
         self.infer_guard: Guard[int, int | None] = Guard(self._infers, _Reporter())
         functions: dict[str, Any] = {
-            # The bound method is C code, so that no interrupt can be raised in this callback either.
+            # A bound method of dict is C code, so no interrupt can be raised in this callback either.
             "KernelDestroy": self.computes.pop,
-            "CreateKernelV2": checkpoint(self._create_kernel, self._put_off),
+            "CreateKernelV2": checkpoint(self._create_kernel, self._defer),
             "KernelComputeV2": self.compute_guard.callback,
             "InferOutputShapeFn": self.infer_guard.callback,
         }
         self.addresses = {name: immortal(PROTOTYPES[name](function)) for name, function in functions.items()}
 
-    def enter(self, item: HostedOp) -> None:
-        """Let ONNX Runtime make kernels of a hosted op."""
+    def add(self, item: HostedOp) -> None:
+        """Register a hosted op, so that ONNX Runtime can create kernels of it."""
         self._hosted[item.address] = item
         self._infers[item.address] = functools.partial(self._infer_output_shapes, item.op)
 
     def remove(self, item: HostedOp) -> None:
-        """Undo `enter`; ONNX Runtime has no pointer to it any more."""
+        """Remove a hosted op that ONNX Runtime has no pointers to any more."""
         del self._hosted[item.address], self._infers[item.address]
 
     @contextmanager
     def created_nodes(self, numbers: list[int]) -> Iterator[None]:
-        """Within it, what this thread creates nodes under in `computes` is added to a list."""
-        # A kernel that runs for a constant may create a session too.
+        """Context manager: append the `computes` keys of nodes that this thread creates to `numbers`."""
+        # Nested, because a kernel called for constant folding may create a session too.
         token = self._created.set(numbers)
         try:
             yield
@@ -85,7 +85,7 @@ class NativeEngine:
 
     def _infer_output_shapes(self, op: AnyOp, context: int) -> None:
         if op.shape_function is not None:
-            assert self.table is not None  # `native.ort_api` has seen to it
+            assert self.table is not None  # set by `native.session.ort_api`
             infer_output_shapes(api_from_table(self.table), op, context)
 
     def _create_kernel(self, hosted_op: int, table: int, info: int, out: int) -> int | None:
@@ -106,19 +106,19 @@ class NativeEngine:
             if (created := self._created.get()) is not None:
                 created.append(number)
             c_void_p.from_address(out).value = number
-        except BaseException as error:  # ONNX Runtime gets an interrupt too, as a status
+        except BaseException as error:  # an interrupt is reported as a status, too
             return _report(error)
         return None
 
-    def _put_off(self, interrupt: BaseException) -> None:
+    def _defer(self, interrupt: BaseException) -> None:
         self._interrupt = self._interrupt or interrupt
 
 
 def _report(error: BaseException, attempts: int = 8) -> int:
-    """A status that stands for an exception, though others come in meanwhile."""
+    """Return a status for an exception, retrying when interrupted."""
     try:
         return _Reporter().report(error)
-    except BaseException:  # an interrupt, which may come again
+    except BaseException:  # interrupted, possibly repeatedly
         if not attempts:
             raise
         return _report(error, attempts - 1)
@@ -128,20 +128,20 @@ _SPARES = 32
 
 
 class _Reporter:
-    """Statuses whose messages stand for exceptions that `failures` keeps."""
+    """A reporter whose statuses carry ids of exceptions stored in `calls.exceptions`."""
 
     def report(self, error: BaseException) -> int:
-        return load().status(exceptions.put_down(error))
+        return load().status(exceptions.store(error))
 
     def spares(self) -> list[tuple[int, int]]:
         reserved = [exceptions.reserve() for _ in range(_SPARES)]
         return [(load().status(message), number) for number, message in reserved]
 
-    slots = exceptions.waiting
+    slots = exceptions.stored
 
 
 engine = NativeEngine()
-"""The only one: ONNX Runtime keeps pointers to its callbacks until the process ends."""
+"""The only instance: ONNX Runtime keeps pointers to its callbacks until the process ends."""
 
 
 def arm() -> None:
@@ -150,13 +150,13 @@ def arm() -> None:
     Raises
     ------
     RecursionError
-        So near the recursion limit that a callback could not even be entered.
+        The recursion limit is so near that a callback could not be entered.
     """
     _descend()
 
 
-# As deep as ctypes and a guard go below `session.run` before the guard catches what is raised; written out, since
-# this runs before every run, and a counter costs as much again.
+# The depth that ctypes and a guard need between `session.run` and the point where the guard catches exceptions. Written
+# out, because it runs before every run and a counter would double its cost.
 def _descend() -> None:
     _descend_further()
 

@@ -1,4 +1,4 @@
-"""An op as ONNX Runtime's C API describes it: an ``OrtCustomOp``, and the answers to what it asks of one."""
+"""Ops as ONNX Runtime's C API describes them: an ``OrtCustomOp`` and its query callbacks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CPU_INPUT, _DEFAULT_MEMORY = -2, 0  # OrtMemType
 
 
 class HostedOp:
-    """An Op with one choice of its type parameters, for one device type, as ONNX Runtime's C structure."""
+    """An op as an ``OrtCustomOp``, for one assignment of its type parameters and one device type."""
 
     def __init__(
         self, op: AnyOp, name: str, choice: dict[TypeParameter, DType], callbacks: Mapping[str, int], device_type: str
@@ -44,16 +44,15 @@ class HostedOp:
         self.activate(True)
 
     def activate(self, active: bool) -> None:
-        """Choose whether new sessions see it.
+        """Make the operator visible or invisible to new sessions.
 
-        ONNX Runtime offers no way to take an operator out of a domain; one that is not active goes by
-        a name that no model uses.
+        ONNX Runtime cannot remove an operator from a domain; an inactive one has a name that no model uses.
         """
         _names[self.address] = addressof(self._name if active else self._inactive_name)
 
 
 def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int], device_type: str = "cpu") -> list[HostedOp]:
-    """One `HostedOp` per choice of the type parameters that an output has."""
+    """Return one `HostedOp` per assignment of dtypes to the type parameters of outputs."""
     return [HostedOp(op, name, choice, callbacks, device_type) for choice in choices(op.signature)]
 
 
@@ -62,15 +61,14 @@ def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
     return (len(dtypes) == 1 and ort_code(dtypes[0])) or _ANY_TYPE
 
 
-# What ONNX Runtime asks of an op is answered by C code alone: a Python function would raise a pending
-# interrupt at its first bytecode, and there is no way to report one in place of a number. The callbacks
-# are as many as there are different answers.
+# Only C code answers ONNX Runtime's queries: a Python function would raise a pending interrupt at its first bytecode,
+# and the result, a number, cannot report one. There is one callback per distinct answer.
 
 
 def _answers(
     signature: Signature, choice: dict[TypeParameter, DType], device_type: str, host_inputs: Sequence[str]
 ) -> dict[str, int]:
-    """The addresses of the callbacks that describe an op."""
+    """Return the addresses of the query callbacks that describe an op, by field name."""
     inputs, outputs = signature.inputs, signature.outputs
     on_cuda = device_type == "cuda"
     constants = {
@@ -93,7 +91,7 @@ def _answers(
         "GetInputCharacteristic": tuple(
             _VARIADIC if item.variadic else _OPTIONAL if item.optional else _REQUIRED for item in inputs
         ),
-        # A model need not name the outputs that it does not use.
+        # Optional, because a model may leave out outputs that it does not use.
         "GetOutputCharacteristic": tuple(_VARIADIC if item.variadic else _OPTIONAL for item in outputs),
     }
     callbacks = {name: _constant_callback(PROTOTYPES[name], answer) for name, answer in constants.items()}
@@ -118,14 +116,14 @@ def _position_callback(prototype: Any, answers: tuple[int, ...]) -> int:
 
 @functools.cache
 def _in_place_callbacks(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
-    # ONNX Runtime asks these without saying for which op: one pair of callbacks per answer.
+    # ONNX Runtime does not pass the op to these callbacks, so there is one pair per answer.
     outputs, inputs = ((c_int * len(pairs))(*column) for column in zip(*pairs, strict=True))
     answers = f"{addressof(inputs):#x} {addressof(outputs):#x}".encode()
-    # C code that writes two pointers to where it is told; of the number of those it makes the number of pairs.
+    # sscanf is C code that writes two pointers to given addresses; its result is mapped to the number of pairs.
     write: Any = ctypes.PyDLL(None)["sscanf"]
     write.argtypes = (c_char_p, c_char_p, c_void_p, c_void_p)
     write.restype = (0, 0, len(pairs)).__getitem__
-    write.written = inputs, outputs  # which live as long
+    write.written = inputs, outputs  # keeps them alive
     return {
         "GetMayInplace": immortal(PROTOTYPES["GetMayInplace"](functools.partial(write, answers, b"%p %p"))),
         "ReleaseMayInplace": _constant_callback(PROTOTYPES["ReleaseMayInplace"], None),
@@ -133,12 +131,12 @@ def _in_place_callbacks(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
 
 
 def immortal(callback: Any) -> int:
-    """The address of a ctypes callback that is never freed."""
-    # ONNX Runtime may call back while the interpreter takes its modules apart: never freed.
+    """Return the address of a ctypes callback, and keep it from ever being freed."""
+    # ONNX Runtime may call back even while the interpreter shuts down.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
     return ctypes.cast(callback, c_void_p).value or 0
 
 
-# By the address of a hosted op's structure, where the name that it goes by lies.
+# The address of the name that each hosted op currently has, by the address of its structure.
 _names: dict[int, int] = {}
 _name_callback = immortal(PROTOTYPES["GetName"](_names.__getitem__))

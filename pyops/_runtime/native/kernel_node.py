@@ -1,4 +1,4 @@
-"""One node of a session that an Op computes: its attributes and types, and each of its calls."""
+"""Nodes that an op's kernel computes on NumPy arrays, and the base class of the other kinds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..._schema.node import add_note, describe_node
 from ...errors import BorrowedArrayWarning
 from ..calls import exceptions
 from ..calls.timing import NodeClock, TimedNode, TimedOp
-from .borrowed import CallingThread, has_arena, is_borrowed, settle
+from .borrowed import CallingThread, detach, has_arena, is_borrowed
 from .c_api import Api
 from .hosted_op import HostedOp
 from .node_info import read_node_info
@@ -34,7 +34,7 @@ ALWAYS, _NEVER = SimpleNamespace(lends=True), SimpleNamespace(lends=False)
 
 
 def read_only_copy(array: Any) -> Any:
-    """A copy with memory of its own; None for None."""
+    """Return a read-only copy of an array, or None for None."""
     if array is not None:
         array = array.copy()
         array.flags.writeable = False
@@ -42,14 +42,14 @@ def read_only_copy(array: Any) -> Any:
 
 
 class KernelNode:
-    """A node of a session; made once when ONNX Runtime creates the session.
+    """A node of a session, created when ONNX Runtime creates the session.
 
     Attributes
     ----------
     name : str
-        As in the model; may be empty.
+        The node's name in the model; may be empty.
     op : Op
-        What computes it.
+        The op that computes the node.
 
     Raises
     ------
@@ -58,11 +58,11 @@ class KernelNode:
     """
 
     device_type = "cpu"
-    # Whose arrays the kernel takes and returns.
+    # The module whose arrays the kernel takes and returns.
     _array_module: Any = np
 
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
-        # ONNX Runtime reads the hosted op's structure once more when it destroys the kernel.
+        # Kept alive: ONNX Runtime reads the hosted op's structure once more when it destroys the kernel.
         self._hosted = hosted
         self._api = api
         self.op: AnyOp = hosted.op
@@ -71,25 +71,25 @@ class KernelNode:
         self._signature = node.signature
         self._present = [dtype is not None for dtype in node.input_dtypes]
         self._attributes = node.attributes
-        # Set where the result can only be one array, which is most often the case and then quickly seen.
+        # Set if the result must be a single array: this common case then needs one comparison.
         single = len(node.output_dtypes) == 1 and not node.signature.returns_tuple
         self._only_dtype = node.output_dtypes[0] if single and is_viewable(node.output_dtypes[0]) else None
         self._lists = [name for name, value in node.attributes.items() if isinstance(value, list)]
         self._takes_buffers = node.signature.takes_out and all(map(is_viewable, node.output_dtypes))
         self._in_place = bool(node.signature.may_inplace)
         self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
-        # A kernel that is known to keep what it is handed, and gets copies.
+        # The kernel that was found to keep arrays; it gets copies from then on.
         self._keeper: Any = None
         self._lender = self._lender_for(info)
-        # One per call that runs at the same time; list.pop and list.append are atomic.
+        # One per concurrent call; list.pop and list.append are atomic.
         self._workspaces: list[Any] = []
 
     def _lender_for(self, info: int) -> Any:
-        """Return what tells whether kernels may get arrays on ONNX Runtime's memory, or get copies."""
+        """Return an object whose `lends` says whether kernels may get borrowed arrays rather than copies."""
         return _calling_thread if has_arena(self._api, info) else _NEVER
 
     def timed(self, clock: NodeClock) -> TimedNode:
-        """What is called in its place while its calls are timed."""
+        """Return the stand-in that is called while the node is timed."""
         node = copy.copy(self)
         node.op = TimedOp(self.op, clock)
         if self._keeper is self.op.kernels.get(self.device_type):
@@ -97,85 +97,85 @@ class KernelNode:
         return TimedNode(node, clock)
 
     def compute(self, context: int) -> None:
-        """Run the kernel on the inputs of an ``OrtKernelContext*`` and fill its outputs.
+        """Run the kernel on the inputs of an ``OrtKernelContext*``, and fill its outputs.
 
         Raises
         ------
         OutputError
-            The kernel returned something other than declared.
+            The kernel's result does not match the declaration.
         BaseException
-            Whatever the kernel raises, with a note that names the node and its inputs.
+            Any exception of the kernel, with a note that names the node and its inputs.
         """
         workspace = self._workspaces.pop() if self._workspaces else Workspace(self._api)
-        handed: list[Any] = []
+        passed: list[Any] = []
         pointer = workspace.context
         pointer.value = context
         try:
-            workspace.read(self._api.KernelContext_GetInput, pointer, self._present, handed)
-            self._run(pointer, workspace, handed)
-            for array in handed:
-                # References: the list, this variable, and the argument of the count itself.
+            workspace.read(self._api.KernelContext_GetInput, pointer, self._present, passed)
+            self._run(pointer, workspace, passed)
+            for array in passed:
+                # References: the list, this variable, and the argument of getrefcount.
                 if getrefcount(array) > 3 and is_borrowed(array):
                     del array
-                    self._report_kept(context, handed)
+                    self._report_kept(context, passed)
                     break
         except BaseException as error:  # an interrupt gets the note, too
-            self._explain(error, context, handed)
+            self._explain(error, context, passed)
             raise
         finally:
             self._workspaces.append(workspace)
 
-    def _run(self, context: c_void_p, workspace: Workspace, handed: list[Any]) -> None:
+    def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
         op, attributes = self.op, self._attributes
         function = op.kernels[self.device_type]
-        if self._lists:  # the kernel may change its own
+        if self._lists:  # the kernel may modify its argument
             attributes = attributes | {name: list(attributes[name]) for name in self._lists}
         lends = self._lender.lends and self._keeper is not function
         if not lends:
-            handed[:] = map(self._copy, handed)
+            passed[:] = map(self._copy, passed)
         if op.shape_function is not None:
-            self._run_shaped(context, workspace, handed, function, attributes, lends)
+            self._run_shaped(context, workspace, passed, function, attributes, lends)
             return
-        result = function(*handed, **attributes)
+        result = function(*passed, **attributes)
         if type(result) is np.ndarray and result.dtype is self._only_dtype:
             buffer = workspace.buffer(context, 0, result.shape, self._only_dtype)
             if buffer is not None:
                 buffer[...] = result
         else:
-            for index, output in self._unwritten(self._checked(result), handed, []):
+            for index, output in self._unwritten(self._checked(result), passed, []):
                 workspace.write(context, index, output)
 
     def _run_shaped(
         self,
         context: c_void_p,
         workspace: Workspace,
-        handed: list[Any],
+        passed: list[Any],
         function: Callable[..., Any],
         attributes: Mapping[str, Any],
         lends: bool,
     ) -> None:
-        """As `_run`, where a shape function tells the shapes beforehand."""
-        shapes, inputs = self._shapes_for(handed), len(handed)
+        """Run the kernel where a shape function gives the output shapes beforehand."""
+        shapes, inputs = self._shapes_for(passed), len(passed)
         buffers: list[Any] = []
         if self._takes_buffers and lends and None not in itertools.chain(*shapes):
             buffers = self._buffers(context, workspace, shapes)
-            handed += buffers
+            passed += buffers
             out = tuple(buffers) if self._signature.returns_tuple else buffers[0]
-            result = function(*handed[:inputs], **attributes, out=out)
+            result = function(*passed[:inputs], **attributes, out=out)
         else:
-            result = function(*handed, **attributes)
+            result = function(*passed, **attributes)
         outputs = self._checked(result)
-        validation.check_shapes(self._signature, shapes, outputs, handed[:inputs])
-        for index, output in self._unwritten(outputs, handed[:inputs], buffers):
+        validation.check_shapes(self._signature, shapes, outputs, passed[:inputs])
+        for index, output in self._unwritten(outputs, passed[:inputs], buffers):
             workspace.write(context, index, output)
 
     def _unwritten(
         self, outputs: Sequence[Any], inputs: Sequence[Any], buffers: Sequence[Any]
     ) -> Iterable[tuple[int, Any]]:
-        """The outputs that are not in their buffers yet, with their positions.
+        """Return the outputs that still have to be copied to ONNX Runtime's buffers, with their positions.
 
-        Of those in memory that writing them changes, copies: in another output's buffer, or in an input
-        that an output may be in place of.
+        An output that shares memory with a buffer to be written to (of another output, or of an input that an output
+        may reuse) is copied first.
         """
         if buffers and all(map(operator.is_, outputs, buffers)):
             return ()
@@ -201,11 +201,11 @@ class KernelNode:
     def _checked(self, result: Any) -> tuple[Any, ...]:
         outputs = validation.check_outputs(self._signature, self._node.output_dtypes, result)
         if len(outputs) != len(self._node.output_dtypes):
-            raise validation.miscounted(self._signature, outputs, self._node.output_count)
+            raise validation.output_count_error(self._signature, outputs, self._node.output_count)
         return outputs
 
     def _shapes_for(self, inputs: list[Any]) -> Sequence[tuple[int | None, ...]]:
-        """The output shapes that the op's shape function gives for these inputs."""
+        """Return the output shapes that the shape function gives for these inputs, from a cache."""
         key = (self.op.shape_function, *[None if array is None else array.shape for array in inputs])
         shapes = self._shapes.get(key)
         if shapes is None:
@@ -215,7 +215,7 @@ class KernelNode:
         return shapes
 
     def _buffers(self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """ONNX Runtime's own output buffers, or other memory for outputs that the model does not use."""
+        """Return ONNX Runtime's output buffers, and new arrays for outputs that the model does not use."""
         buffers = []
         for index, (shape, dtype) in enumerate(zip(shapes, self._node.output_dtypes, strict=True)):
             used = index < self._node.output_count
@@ -223,23 +223,23 @@ class KernelNode:
             buffers.append(self._empty(shape, dtype) if buffer is None else buffer)
         return buffers
 
-    def _explain(self, error: BaseException, context: int, handed: list[Any]) -> None:
-        inputs = handed[: len(self._present)]
+    def _explain(self, error: BaseException, context: int, passed: list[Any]) -> None:
+        inputs = passed[: len(self._present)]
         known = inputs if len(inputs) == len(self._present) else []
         note = describe_node(self.name, self._signature, known)
         del inputs, known
-        settle(self._api, context, handed, len(self._present), error.__traceback__)
+        detach(self._api, context, passed, len(self._present), error.__traceback__)
         add_note(error, note)
 
-    def _report_kept(self, context: int, handed: list[Any]) -> None:
-        # A kernel that caught an exception of a session that it ran is still in that one's frames.
+    def _report_kept(self, context: int, passed: list[Any]) -> None:
+        # A kernel that ran a session and caught its exception is still referred to by that exception's frames.
         last = exceptions.last_exception()
-        if not settle(self._api, context, handed, len(self._present), last.__traceback__ if last else None):
+        if not detach(self._api, context, passed, len(self._present), last.__traceback__ if last else None):
             return
-        # What is kept keeps the session and its feeds; from now on there is nothing that must not be.
+        # Arrays kept so far keep the session and its feeds alive. Later calls get copies, which may be kept.
         self._keeper = self.op.kernels["cpu"]
         warnings.warn(
-            f"{self._signature.qualified_name} kept an array that it was handed, or a view of one, which is valid "
+            f"{self._signature.qualified_name} kept an array that it was given, or a view of one, which is valid "
             f"during its call only. Keep a copy instead: x.copy() ({self.op.location})",
             BorrowedArrayWarning,
             stacklevel=2,

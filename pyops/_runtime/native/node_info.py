@@ -1,4 +1,4 @@
-"""What ONNX Runtime tells of a node when it creates the kernel for it."""
+"""The name, attributes and types of a node, read when ONNX Runtime creates its kernel."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from ...errors import EngineError, InputError, PyopsError
 from .c_api import Api
 from .workspace import Workspace, dtype_of
 
-# What ONNX Runtime says when a node has no such attribute; any other failure is another type.
+# ONNX Runtime's messages for a missing attribute; any other failure means another type.
 _ABSENT_MESSAGES = ("No attribute with name", "No attribute with this name")
 _ABSENT, _OTHER_TYPE = object(), object()
 
 
 def read_attributes(api: Api, info: int, signature: Signature) -> dict[str, Any]:
-    """The attributes of the node behind an ``OrtKernelInfo*``, as its kernel gets them.
+    """Return the converted attributes of the node behind an ``OrtKernelInfo*``.
 
     Raises
     ------
     InputError
-        One is missing, or has another type than declared.
+        An attribute is missing, or does not have the declared type.
     """
     given = {}
     for attribute in signature.attributes:
         name = attribute.name.encode()
         value = _read(api, info, name, attribute.kind)
-        # ONNX Runtime reads a list of another type as an empty one.
+        # ONNX Runtime reads a list of another type as an empty list.
         if value is _OTHER_TYPE or (_is_empty(value) and _has_other_type(api, info, name, attribute.kind)):
             raise InputError(
                 f"attribute {attribute.name!r} is declared {attribute.spelling}; the model has another type"
@@ -61,15 +61,15 @@ def _is_empty(value: Any) -> bool:
 
 
 def read_text(api: Api, function: Callable[..., int | None], *arguments: Any) -> str:
-    """A string that a function of the API gives, whose last parameters say where it and its size go."""
+    """Return a string from an API function whose last parameters are a buffer and its size."""
     text: bytes = _read_array(api, c_char, function, *arguments)
     return text[:-1].decode()
 
 
 def _read_array(api: Api, element: Any, function: Callable[..., int | None], *arguments: Any) -> Any:
-    """A list, or bytes where the elements are ``c_char``."""
+    """Return a list of elements, or bytes if `element` is ``c_char``."""
     size = c_size_t(0)
-    # The first call says how much it is.
+    # The first call returns the size.
     api.check(function(*arguments, 0, addressof(size)))
     values = (element * size.value)()
     if size.value:
@@ -117,18 +117,18 @@ _READERS: dict[AttributeKind, Callable[[Api, int, bytes], Any]] = {
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A node of a session.
+    """What ONNX Runtime knows of a node.
 
     Attributes
     ----------
     attributes : dict
-        As the kernel gets them, defaults included.
+        The values that the kernel is called with, defaults included.
     input_dtypes : tuple
-        One per input of the node, None where it is absent.
+        One per input of the node, None for an absent one.
     output_dtypes : tuple
         One per output of the kernel.
     output_count : int
-        How many of them the node has; the model need not use the last ones.
+        The number of outputs that the node has; a model may leave out the last ones.
     """
 
     name: str
@@ -140,7 +140,9 @@ class NodeInfo:
 
 
 def read_node_info(api: Api, info: int, signature: Signature) -> NodeInfo:
-    """Read an ``OrtKernelInfo*``, which lives no longer than the creation of the kernel.
+    """Read an ``OrtKernelInfo*``.
+
+    The pointer is valid only while the kernel is being created.
 
     Raises
     ------
@@ -175,7 +177,7 @@ def _dtype(api: Api, function: Callable[[int, int, int], int | None], info: int,
     try:
         tensor_info = api.get(c_void_p, api.CastTypeInfoToTensorInfo, type_info)
         if not tensor_info:
-            raise InputError(f"number {index} is no tensor; custom operators have tensors only")
+            raise InputError(f"number {index} is not a tensor; custom operators support only tensors")
         code = api.get(c_int, api.GetTensorElementType, tensor_info)
     finally:
         api.ReleaseTypeInfo(type_info)

@@ -1,7 +1,7 @@
-"""Hosts an Op through ONNX Runtime's C API: an ``OrtCustomOp`` whose callbacks are Python.
+"""Hosting of ops in a session through ONNX Runtime's C API, as ``OrtCustomOp`` structures with Python callbacks.
 
-Per session options there is one ``OrtCustomOpDomain`` per domain, and in it one ``OrtCustomOp``
-per op and choice of element types. ONNX Runtime makes a `KernelNode` of it for each node.
+Each session options object has one ``OrtCustomOpDomain`` per domain, and in it one ``OrtCustomOp`` per op and
+combination of element types. For each node, ONNX Runtime creates a kernel from it: a `KernelNode`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from .engine import engine
 from .hosted_op import HostedOp, hosted_ops
 from .session_options import session_options_pointer
 
-# A domain, an op type, and of an op what the structures depend on that describe it.
+# Domain, op type, and the properties of an op that its structures depend on.
 _Key = tuple[str, str, int, bool, bool, tuple[str, ...]]
 
 
 class Registration:
-    """The domains and hosted ops that one SessionOptions object has from us.
+    """The domains and hosted ops registered in one SessionOptions object.
 
-    ONNX Runtime keeps pointers to them: they live as long as the options do, and a hosted op as
-    long as a kernel made of it.
+    ONNX Runtime keeps pointers to them: they live as long as the options, and a hosted op as long as any kernel created
+    from it.
     """
 
     def __init__(self, options: Any) -> None:
@@ -56,7 +56,10 @@ class Registration:
 
     @contextmanager
     def showing(self, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
-        """Within it, new sessions see exactly these ops; afterwards those that are kept."""
+        """Context manager: new sessions see exactly these ops, and afterwards the kept ones.
+
+        With `keep`, these become the kept ones.
+        """
         with self._lock:
             wanted = {_key(host): host for host in hosts}
             for key in wanted.keys() - self._hosted.keys():
@@ -80,23 +83,23 @@ class Registration:
         if is_compiled(host.op):
             addresses = addresses | {"KernelComputeV2": dispatch_address()}
         items = hosted_ops(host.op, host.name, addresses)
-        if "cuda" in host.op.kernels:  # sessions without CUDA pass over these
+        if "cuda" in host.op.kernels:  # ignored by sessions without CUDA
             items += hosted_ops(host.op, host.name, engine.addresses, "cuda")
         for item in items:
-            engine.enter(item)
+            engine.add(item)
             api.check(api.CustomOpDomain_Add(self._domain(api, host.domain), item.address))
         return items
 
     def _domain(self, api: Api, name: str) -> int:
         if name not in self._domains:
-            # ONNX's own domain is the empty string inside ONNX Runtime.
+            # ONNX Runtime's name of ONNX's own domain is the empty string.
             pointer = api.get(c_void_p, api.CreateCustomOpDomain, b"" if name == ONNX_DOMAIN else name.encode())
             api.check(api.AddCustomOpDomain(self._options_pointer, pointer))
             self._domains[name] = pointer
         return self._domains[name]
 
     def release(self) -> None:
-        """Free what the options no longer need; they are gone."""
+        """Free the domains and hosted ops; the options object no longer exists."""
         api = load()
         for pointer in self._domains.values():
             api.ReleaseCustomOpDomain(pointer)
@@ -111,14 +114,14 @@ def _key(host: Host) -> _Key:
 
 
 class SessionHost:
-    """What one `pyops.InferenceSession` has from this engine.
+    """The native engine's part of one `pyops.InferenceSession`.
 
     Attributes
     ----------
     model : Model
-        As ONNX Runtime can take it; the session lets go of it.
+        The model to give to ONNX Runtime; the session deletes it afterwards.
     nodes : Nodes
-        Those that ops compute, once the session is created.
+        The nodes that ops compute, once the session is created.
 
     Parameters
     ----------
@@ -134,39 +137,39 @@ class SessionHost:
         self._options, self._hosts = options, list(hosts.values())
         self._numbers: list[int] = []
         self.nodes: Nodes[int] = Nodes(engine.computes, self._numbers)
-        if source.proto is None:  # a model in ORT format, whose nodes nobody reads, nor knows how they were renamed
+        if source.proto is None:  # ORT format: its nodes, and how they were renamed, are unknown
             hosted = (host for op in registry.latest() for host in hosting.all_hosts(op))
             self._hosts = [host for host in hosted if host.domain not in taken]
 
     def create(self, function: Callable[[], None]) -> None:
-        """Create the session by `function`."""
+        """Call `function`, which creates the session, with the ops visible."""
         with registered(self._options, self._hosts), engine.created_nodes(self._numbers):
             function()
 
     def raised_by_kernel(self, error: Exception) -> BaseException | None:
-        """Return the exception of a kernel that made ONNX Runtime raise `error`."""
-        return exceptions.pick_up(str(error))
+        """Return the kernel's exception that made ONNX Runtime raise `error`, or None."""
+        return exceptions.take(str(error))
 
 
 def take_failed(nodes: Nodes[Any]) -> list[BaseException | None]:
-    """Return what the CUDA nodes of a session raised since the last time, as `CudaNode.failed` has it."""
+    """Remove and return the `CudaNode.failed` entries of a session's CUDA nodes."""
     return [node.failed.pop() for _, node in nodes.living() if isinstance(node, CudaNode) and node.failed]
 
 
 def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> AbstractContextManager[None]:
-    """Within it, sessions created from `options` see exactly these ops.
+    """Context manager: sessions created from `options` see exactly these ops.
 
     Parameters
     ----------
     options : onnxruntime.SessionOptions
-        Keeps what it has from elsewhere (other custom-op libraries).
+        Other custom-op libraries registered in it stay visible.
     keep : bool
-        Sessions created afterwards see them too.
+        Whether sessions created after the block see these ops too.
 
     Raises
     ------
     EngineError
-        ONNX Runtime cannot host Python kernels here, or `options` are none.
+        The engine does not work on this machine, or `options` is not a SessionOptions object.
     """
     ort_api()
     return _showing(options, hosts, keep)
@@ -185,11 +188,11 @@ def _showing(options: Any, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
 
 
 def ort_api() -> Api:
-    """The functions of ONNX Runtime itself, for callbacks that it passes none.
+    """Return the C API of the ONNX Runtime that the Python bindings use, for callbacks that get none.
 
-    What a shape inference context holds belongs to ONNX Runtime's own copy of protobuf, which the
-    second copy of the library must not touch. A kernel is told the table when it is created, and
-    where there has been none yet, a session of one node makes one.
+    A shape inference context holds objects of that copy's protobuf, which the second copy of the library must not
+    touch. ONNX Runtime passes its table when it creates a kernel; if it has not created one yet, a session with one
+    node is created for it.
     """
     if engine.table is None:
         types = (TypeParameter("tensor(float)", (np.dtype(np.float32),)),)
@@ -200,8 +203,8 @@ def ort_api() -> Api:
             model = onnx.parser.parse_model(_PROBE)
             try:
                 onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-            except Exception as error:  # an interrupt in a callback, say
-                interrupt = exceptions.pick_up(str(error))
+            except Exception as error:  # for example an interrupt in a callback
+                interrupt = exceptions.take(str(error))
                 raise error if interrupt is None else interrupt from None
     assert engine.table is not None
     return api_from_table(engine.table)
@@ -211,5 +214,5 @@ _PROBE = """
 <ir_version: 8, opset_import: ["" : 17, "pyops" : 1]>
 probe (float[1] x) => (float[1] y) { y = pyops.Probe(x) }
 """
-with contextlib.suppress(EngineError):  # where this engine does not work, another one is used
+with contextlib.suppress(EngineError):  # the extensions engine is used instead
     arm()

@@ -1,4 +1,4 @@
-"""Where ONNX Runtime's C API finds a SessionOptions object of Python's."""
+"""Access to the C++ object behind a Python ``SessionOptions``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .c_api import load
 
 
 def session_options_pointer(options: Any) -> int:
-    """The ``OrtSessionOptions*`` behind a Python ``SessionOptions``.
+    """Return the ``OrtSessionOptions*`` behind a Python ``SessionOptions``.
 
-    It comes from pybind11's protocol for sharing objects between modules, which checks the C++
-    type; writing a configuration entry through Python and reading it back through C confirms it.
+    The pointer comes from pybind11's protocol for sharing objects between modules, which checks the C++ type. To
+    confirm it, a configuration entry is written through Python and read back through C.
 
     Raises
     ------
     EngineError
-        `options` is no ``onnxruntime.SessionOptions``, or this build answers otherwise.
+        `options` is not an ``onnxruntime.SessionOptions``, or this build does not confirm the pointer.
     """
     conduit = isinstance(options, onnxruntime.SessionOptions) and getattr(options, "_pybind11_conduit_v1_", None)
     capsule = conduit and conduit(_platform_abi_id(), _type_info_capsule(), b"raw_pointer_ephemeral")
@@ -44,7 +44,7 @@ def session_options_pointer(options: Any) -> int:
 
 @functools.cache
 def _platform_abi_id() -> bytes:
-    """The id of the C++ ABI the bindings were built with: the tail of a pybind11 type's name."""
+    """Return the id of the bindings' C++ ABI: the end of the name of one of pybind11's types."""
     from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 
     record = type(bindings.get_available_providers.__self__).__name__
@@ -55,7 +55,7 @@ def _platform_abi_id() -> bytes:
 
 
 _TYPE_NAME = ctypes.create_string_buffer(b"N11onnxruntime6python16PySessionOptionsE")
-# What pybind11 reads of a std::type_info: a virtual table, which it does not use, and the name.
+# The part of a std::type_info that pybind11 reads: an unused virtual table pointer, and the name.
 _TYPE_INFO = (c_void_p * 2)(None, ctypes.addressof(_TYPE_NAME))
 _CAPSULE_NAME = ctypes.create_string_buffer(b"St9type_info")
 

@@ -1,4 +1,4 @@
-"""Feeds an op's shape function to ONNX Runtime's shape inference."""
+"""ONNX Runtime's shape inference, answered by an op's shape function."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ..._schema.dtypes import element_type, from_ort
 from ..._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
 from .c_api import Api
 
-# OrtOpAttrType of the C API, and what an element is read as.
+# OrtOpAttrType of the C API, and the ctypes type of an element.
 _ATTRIBUTE_TYPES: dict[AttributeKind, tuple[int, Any]] = {
     AttributeKind.INT: (1, c_int64),
     AttributeKind.INTS: (2, c_int64),
     AttributeKind.FLOAT: (3, ctypes.c_float),
     AttributeKind.FLOATS: (4, ctypes.c_float),
     AttributeKind.STRING: (5, ctypes.c_char),
-    # Lists of strings and tensors are not to be had from here.
+    # The API cannot read lists of strings or tensors here.
 }
 
 _run_time_names = itertools.count()
 
 
 class _UnknownError(Exception):
-    """What ONNX Runtime does not know, or does not tell, yet."""
+    """A shape or attribute that ONNX Runtime does not know yet, or does not provide."""
 
 
 def infer_output_shapes(api: Api, op: Op[..., Any], context: int) -> None:
-    """Tell an ``OrtShapeInferContext*`` the output shapes of a node, as far as they are known.
+    """Set the output shapes of a node in an ``OrtShapeInferContext*``, as far as they are known.
 
-    ONNX Runtime drops whatever is reported from here, so that nothing is: where the shape function
-    fails, the shapes stay open, and the same function is held against the kernel's result later.
+    ONNX Runtime drops any error reported from here, so none is: if the shape function fails, the shapes stay unknown,
+    and the kernel's results are validated against the shape function later.
     """
     try:
         count = api.get(c_size_t, api.ShapeInferContext_GetInputCount, context)
@@ -55,7 +55,7 @@ def _input(api: Api, context: int, index: int) -> TensorSpec | None:
         return None
     rank = api.get(c_size_t, api.GetDimensionsCount, info)
     if not rank:
-        # A tensor of unknown rank looks like a scalar here.
+        # This API reports a tensor of unknown rank like a scalar.
         raise _UnknownError
     dims, names = (c_int64 * rank)(), (c_char_p * rank)()
     api.check(api.GetDimensions(info, addressof(dims), rank))
@@ -81,7 +81,7 @@ def _attributes(api: Api, context: int, op: Op[..., Any]) -> dict[str, Any]:
             raise _UnknownError
         kind, element = _ATTRIBUTE_TYPES[attribute.kind]
         size = c_size_t()
-        # The first call says how many bytes it takes, by failing.
+        # The first call fails, and returns the size in bytes.
         api.ReleaseStatus(api.ReadOpAttr(pointer.value, kind, None, 0, addressof(size)))
         buffer = (element * (size.value // ctypes.sizeof(element)))()
         if size.value:
@@ -99,7 +99,7 @@ def _set_output(api: Api, context: int, index: int, spec: TensorSpec) -> None:
         sizes = [int(dim) if isinstance(dim, (int, np.integer)) else -1 for dim in spec.shape]
         names = [b"" if size >= 0 else _name(dim) for size, dim in zip(sizes, spec.shape, strict=True)]
         rank, row = len(sizes), element_type(spec.dtype)
-        # An address does not keep what lies there: these names do, until ONNX Runtime has copied it.
+        # Kept in variables until ONNX Runtime has copied the arrays; an address alone does not keep them alive.
         dims, labels = (c_int64 * rank)(*sizes), (c_char_p * rank)(*names)
         api.check(api.SetTensorElementType(info, (row and row.ort) or 0))
         api.check(api.SetDimensions(info, addressof(dims), rank))
@@ -110,5 +110,5 @@ def _set_output(api: Api, context: int, index: int, spec: TensorSpec) -> None:
 
 
 def _name(dim: Any) -> bytes:
-    # Each dimension that only the kernel tells needs a name of its own: equal names are equal sizes.
+    # Each dimension known only at run time needs a unique name: equal names mean equal sizes.
     return f"pyops_{next(_run_time_names)}".encode() if isinstance(dim, RuntimeDim) else str(dim).encode()

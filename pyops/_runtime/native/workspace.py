@@ -1,4 +1,4 @@
-"""What one call of a kernel needs to reach its tensors: places for results, and memory seen before."""
+"""Access to the tensors of one kernel call: out-parameter cells, and caches of buffers and shapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .c_api import Api
 
 _MAX_KEPT = 64
 Get = Callable[[c_void_p, int, Any], int | None]
-# What ONNX Runtime writes for one tensor: its OrtValue*, element type, int64_t* of dimensions, rank and data.
+# The cells of one tensor: its OrtValue*, element type, int64_t* of dimensions, rank and data.
 _CELLS = _VALUE, _, _, _, DATA = range(5)
 _ndarray = np.ndarray
 _STRING = 8  # ONNX_TENSOR_ELEMENTDATA_TYPE_STRING
@@ -27,17 +27,17 @@ _PACKED_NUMBERS = {row.dtype.num for row in ELEMENT_TYPES if row.packed}
 
 
 class Workspace:
-    """Reads inputs and allocates outputs of one call at a time.
+    """Reads inputs and allocates outputs, for one kernel call at a time.
 
-    Pointers go from ONNX Runtime and back to it in cells that are made once, so that a call makes no
-    ctypes object; a memoryview reads them in half the time of `c_void_p.value`. ONNX Runtime's arena
-    gives the same addresses again and again: shapes and memory views are kept by address and
-    dimensions. Arrays are made anew each time, since a kernel may change theirs.
+    Pointers are exchanged with ONNX Runtime in cells created once, so that a call creates no ctypes objects; a
+    memoryview reads them in half the time of `c_void_p.value`. ONNX Runtime's arena returns the same addresses again
+    and again, so shapes and memory views are cached by address and dimensions. Arrays are created anew each time, since
+    a kernel may modify their shape or dtype.
 
     Attributes
     ----------
     context : c_void_p
-        For the call's ``OrtKernelContext*``.
+        The cell of the call's ``OrtKernelContext*``.
     """
 
     __slots__ = ("_api", "_at", "_buffers", "_cells", "_data", "_memories", "_shapes", "_value", "context")
@@ -55,15 +55,15 @@ class Workspace:
         self._buffers: dict[Any, np.ndarray[Any, Any]] = {}
         self._shapes: dict[tuple[int, ...], Array[c_int64]] = {}
 
-    # These run for every tensor of every call: statuses are looked at before `check` is called, and what could be
-    # methods of a few lines is written out.
+    # These methods run for every tensor of every call: they test statuses before they call `check`, and inline short
+    # helpers.
     def read(self, get: Get, source: c_void_p, present: Sequence[bool], into: list[Any]) -> None:
-        """Add tensors to a list, as read-only arrays on their memory; strings as copies, None for those not present.
+        """Append tensors to `into`: read-only arrays on their memory, copies of strings, None for absent ones.
 
         Parameters
         ----------
         get : callable
-            As ``KernelContext_GetInput`` is: takes `source`, an index and where an ``OrtValue*`` goes.
+            A function like ``KernelContext_GetInput``: takes `source`, an index and the address of an ``OrtValue*``.
         """
         api, cells, memories, value = self._api, self._cells, self._memories, self._value
         at_value, at_type, at_dims, at_rank, at_data = self._at
@@ -94,16 +94,16 @@ class Workspace:
 
     @property
     def value(self) -> int:
-        """The last ``OrtValue*`` that was looked at; 0 before."""
+        """The ``OrtValue*`` last read or allocated; 0 before."""
         return self._cells[_VALUE]
 
     def output(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
-        """ONNX Runtime's buffer for the output at `index` as an array to write to; None where it is not used."""
+        """Return a writeable array on the output's buffer, or None if the model does not use the output."""
         buffer = self.buffer(context, index, shape, dtype)
         return None if buffer is None else _ndarray(shape, dtype, buffer.base)
 
     def buffer(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
-        """As `output`, for an array that is written to at once and then forgotten."""
+        """Return an array as `output` does, shared between calls: write to it at once, and do not keep it."""
         api, cells = self._api, self._cells
         dims = self._shapes.get(shape)
         if dims is None:
@@ -139,7 +139,7 @@ class Workspace:
                 buffer[...] = array
 
     def _allocate(self, context: c_void_p, index: int, shape: tuple[int, ...]) -> bool:
-        """Make the output's tensor; whether the model uses that output."""
+        """Allocate the output's tensor; return whether the model uses that output."""
         dims = self._remember_shape(shape)
         self._api.check(self._api.KernelContext_GetOutput(context, index, dims, len(shape), self._at[_VALUE]))
         return self.value != 0
@@ -159,12 +159,12 @@ class Workspace:
 
 
 def dtype_of(code: int) -> DType:
-    """The dtype of an element type of ONNX Runtime's.
+    """Return the dtype of an ONNX Runtime element type.
 
     Raises
     ------
     InputError
-        It is newer than this pyops.
+        This pyops does not know the element type.
     """
     row = from_ort(code)
     if row is None:
