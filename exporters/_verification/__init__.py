@@ -1,4 +1,4 @@
-"""Comparison of torch's and ONNX Runtime's results: the report, intermediate values, the reference evaluator.
+"""Comparison of the values inside a model, and the reference evaluator as a third opinion.
 
 It may import `exporters._torch`, `exporters._torch_private` and pyops.
 """

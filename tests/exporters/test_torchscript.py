@@ -244,7 +244,7 @@ def test_a_call_without_tensors_is_refused(model):
 
     torch_noise = register(noise, "traced::Noise", lambda *, n: shapes.TensorSpec((n,), np.float32))
     with pytest.raises(
-        exporters.ExportError, match=r"called without a tensor, and TorchScript .* leave out dynamo=False"
+        exporters.ExportError, match=r"called without a tensor, so TorchScript .* leave out dynamo=False"
     ):
         export(model(lambda x: x + torch_noise(n=2)), (torch.ones(2),))
 
