@@ -1,4 +1,4 @@
-"""PyTorch models to ONNX, with operators of any domain.
+"""Export of PyTorch models to ONNX, with operators of any domain.
 
 Examples
 --------

@@ -1,4 +1,4 @@
-"""An Op as an operator of torch.library."""
+"""Registration of an Op as an operator of torch.library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
 
 
 def registered_for(op: Op[..., Any]) -> CustomOpDef | None:
-    """The torch operator that `custom_op` registered last for an Op; None where there is none."""
+    """Return the torch operator that `custom_op` registered last for an Op, or None."""
     found = [registered for known, registered in _registered.values() if known is op]
     return found[-1] if found else None
 
@@ -37,31 +37,30 @@ def registered_for(op: Op[..., Any]) -> CustomOpDef | None:
 def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     """Register an Op as a torch operator that runs, traces and exports.
 
-    Its CPU and CUDA implementations are the Op's kernels, on the tensors' own memory; its fake is
-    the Op's shape function; its ONNX translation is one node of the Op. Whatever replaces a kernel
-    of the Op later takes effect at once. The same name may be registered again, for this Op or
-    another; results of earlier registrations then call the newest.
+    Its CPU and CUDA implementations call the Op's kernels on the tensors' own memory, its fake calls the Op's
+    shape function, and its ONNX translation is one node of the Op. A kernel that is registered later takes
+    effect at once. `name` may be registered again, for this Op or another; operators returned by earlier
+    registrations of the name then call the newest.
 
     Parameters
     ----------
     op : Op
-        With a shape function.
+        An Op with a shape function.
     name : str
-        ``"ns::name"``, under which torch knows it: ``torch.ops.ns.name``.
+        ``"ns::name"``, which becomes ``torch.ops.ns.name``.
 
     Returns
     -------
     torch.library.CustomOpDef
-        Called like the Op, with tensors; a variadic input is one list of tensors, and attributes
-        are keywords. It returns contiguous tensors in memory of their own. A backward
-        formula is registered on it with ``register_autograd``.
+        Takes tensors in place of arrays, a variadic input as one list of tensors, and attributes as keyword
+        arguments. Returns new contiguous tensors. Register a backward formula with its ``register_autograd``.
 
     Raises
     ------
     ExportError
-        The name or the Op cannot be torch's, or the Op has no shape function.
+        `op` is not an Op or has no shape function, or torch rejects the name or the schema.
     InputError, OutputError
-        By the calls, as for the plain call of the Op.
+        Raised by calls of the operator, as by calls of the Op.
 
     Examples
     --------
@@ -93,7 +92,7 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     except (RuntimeError, ValueError, AttributeError, NotImplementedError) as error:
         raise ExportError(f"torch refuses {name!r} with the schema {schema}: {error}; choose another name") from error
     forget_schema(name)
-    # A kernel is any Python: without this torch drops a call whose result nobody uses.
+    # A kernel may have side effects; without this, torch removes a call whose result is unused.
     torch.fx.node.has_side_effect(overloads(name)[0])
     registered.register_fake(_called_with_tensors(op, _fake))
     _registered.pop(name, None)
@@ -105,7 +104,10 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
 
 
 def _called_with_tensors(op: Op[..., Any], compute: Callable[..., list[torch.Tensor]]) -> Callable[..., Any]:
-    """What torch calls: `compute` with the Op, a tensor (or None) per input, the given attributes and the device."""
+    """Return an implementation for torch, which calls `compute` on flattened arguments.
+
+    `compute` gets the Op, one tensor or None per input, the attributes that are not None, and the device.
+    """
     signature = op.signature
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -145,14 +147,22 @@ def _fake(
 
 
 def _flat(signature: Signature, args: Sequence[Any]) -> list[Any]:
-    """One tensor (or None) per input: the list of a variadic input taken apart."""
+    """Return one tensor or None per input, with the list of a variadic input flattened."""
     if signature.inputs and signature.inputs[-1].variadic:
         return [*args[:-1], *args[-1]]
     return list(args)
 
 
 def _device(op: Op[..., Any], tensors: Sequence[torch.Tensor | None]) -> torch.device:
-    """Where the tensors are; on a GPU, host inputs may be on either device."""
+    """Return the device that the call runs on.
+
+    On a GPU, inputs that stay on the host may be on either device.
+
+    Raises
+    ------
+    InputError
+        The other tensors are on several devices.
+    """
     signature = op.signature
     stay = on_host(signature, len(tensors), op.host_inputs)
     devices = {tensor.device for tensor in tensors if tensor is not None}
@@ -166,20 +176,26 @@ def _device(op: Op[..., Any], tensors: Sequence[torch.Tensor | None]) -> torch.d
 
 
 def _constant(signature: Signature, name: str, value: Any) -> Any:
-    """An attribute for the shape function: torch's symbolic numbers made constants."""
+    """Convert torch's symbolic numbers in an attribute to constants for the shape function.
+
+    Raises
+    ------
+    ExportError
+        The value is symbolic during an export, where a constant would fix it silently.
+    """
     if isinstance(value, (list, tuple)):
         return [_constant(signature, name, item) for item in value]
     if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return value
     if torch.onnx.is_in_onnx_export():
         raise ExportError(symbolic_message(signature.qualified_name, name))
-    # torch.compile then guards on the value, and compiles again for another.
+    # The conversion makes torch.compile guard on the value and recompile for another one.
     constants = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
     return constants[type(value)](value)
 
 
 def _size(dim: Any, sizes: dict[RuntimeDim, Any]) -> Any:
-    """A dimension as torch takes it; one run-time dimension is one size."""
+    """Return a dimension for torch: an int or a symbolic int, the same one for equal run-time dimensions."""
     if not isinstance(dim, RuntimeDim):
         return dim
     if dim not in sizes:

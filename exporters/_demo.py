@@ -1,7 +1,7 @@
-"""The whole loop on real data: declare an operator, train with it, export, run, compare.
+"""Demo on real data: declare an operator, train with it, export the model, run it and compare.
 
 ``python -m pyops demo`` runs it. The data are the 1,797 handwritten digits that scikit-learn
-ships, with salt-and-pepper noise added; the operator is a median pooling that removes it, which
+ships, with salt-and-pepper noise added. The operator is a median pooling that removes the noise, which
 neither ``torch.onnx`` nor ONNX Runtime has.
 """
 
@@ -65,7 +65,7 @@ class ImageClassifier(torch.nn.Module):
         self.fc2 = torch.nn.Linear(64, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Scores of the ten digits, (batch, 10), for images of (batch, 1, 8, 8)."""
+        """Return the scores of the ten digits, (batch, 10), for images of (batch, 1, 8, 8)."""
         x = torch_median_pool(x, size=3, threshold=0.7)
         x = torch.nn.functional.max_pool2d(torch.relu(self.conv1(x)), 2)
         x = torch.nn.functional.max_pool2d(torch.relu(self.conv2(x)), 2)
@@ -80,7 +80,7 @@ def run(out: Path | None = None) -> None:
     Parameters
     ----------
     out : Path, optional
-        Folder to keep the model in; it is there.
+        Existing folder to keep the model in.
     """
     console = Console()
     console.print("[bold]pyops demo[/]: handwritten digits, denoised by an operator that is one Python function\n")
@@ -104,7 +104,10 @@ def run(out: Path | None = None) -> None:
 
 
 def noisy_digits() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    """Train and test images, (n, 1, 8, 8) in [0, 1], a tenth of their pixels black or white; and their digits."""
+    """Return train images, test images, train labels and test labels.
+
+    Images are (n, 1, 8, 8) in [0, 1], with a tenth of the pixels set to black or white.
+    """
     digits = load_digits()
     images = digits.images[:, None].astype(np.float32) / 16
     random = np.random.default_rng(0)
@@ -114,9 +117,9 @@ def noisy_digits() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np
 
 
 def train(console: Console, images: NDArray[np.float32], labels: NDArray[np.int64]) -> ImageClassifier:
-    """A classifier trained on the images, in evaluation mode."""
+    """Return a classifier trained on the images, in evaluation mode."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # the images are too small to share out
+    torch.set_num_threads(1)  # such small images are slower on several threads
     model = ImageClassifier()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     x, y = torch.from_numpy(images), torch.from_numpy(labels)
@@ -130,7 +133,7 @@ def train(console: Console, images: NDArray[np.float32], labels: NDArray[np.int6
 
 
 def results(model: ImageClassifier, path: Path, images: NDArray[np.float32], labels: NDArray[np.int64]) -> Table:
-    """Accuracies, operators by domain, and times, as a table."""
+    """Return a table of accuracies, operator counts and times."""
     with torch.no_grad():
         in_torch = model(torch.from_numpy(images)).numpy()
     session, shipped = pyops.InferenceSession(path), shipped_session(path)
@@ -152,7 +155,7 @@ def results(model: ImageClassifier, path: Path, images: NDArray[np.float32], lab
 
 
 def shipped_session(path: Path) -> onnxruntime.InferenceSession:
-    """A plain session in which onnxruntime-extensions' own ``onnx_op`` hosts the same kernel."""
+    """Return a plain session in which onnxruntime-extensions' own ``onnx_op`` hosts the same kernel."""
     import onnxruntime_extensions
 
     code = onnxruntime_extensions.PyCustomOpDef
@@ -168,6 +171,6 @@ def shipped_session(path: Path) -> onnxruntime.InferenceSession:
 
 
 def milliseconds(session: onnxruntime.InferenceSession, feed: dict[str, NDArray[np.float32]]) -> float:
-    """The best time of a run, in milliseconds."""
+    """Return the time of the fastest run, in milliseconds."""
     session.run(None, feed)
     return min(timeit.repeat(lambda: session.run(None, feed), number=3, repeat=7)) / 3 * 1e3

@@ -1,4 +1,4 @@
-"""The exporter that is built on ``torch.export``."""
+"""Calls of torch's exporter that is built on ``torch.export``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind
 
-from ._finishing.finish import finished
+from ._finishing.finish import finish
 from ._finishing.program import Model, Program
 from ._library.translation_table import translation_table
-from ._torch.recorded_arguments import Constant, as_json, remember
-from ._torch_private.exporter import complex32_known, prepared_without_gradients, torchlib_read_once
+from ._torch.recorded_arguments import Constant, as_json, record_arguments
+from ._torch_private.exporter import caching_torchlib, decomposing_without_gradients, supporting_complex32
 from .errors import ExportError
 
 
@@ -28,12 +28,12 @@ def capture(
     optimize: bool = True,
     **arguments: Any,
 ) -> Program:
-    """Run torch's exporter with every registration applied; takes and raises what `exporters.export` does."""
+    """Run torch's exporter with every registration applied; take and raise what `exporters.export` does."""
     table = {**translation_table(kernels=kernels), **(custom_translation_table or {})}
     arguments |= {"custom_translation_table": table, "optimize": False}
     if args and isinstance(args[-1], dict) and not arguments.get("kwargs"):
-        args = (*args, {})  # else torch takes it for the keyword arguments
-    return finished(
+        args = (*args, {})  # otherwise torch reads the last dict as keyword arguments
+    return finish(
         lambda: _export(model, args, arguments),
         keep_functions=keep_functions,
         custom_opsets=custom_opsets,
@@ -42,21 +42,21 @@ def capture(
 
 
 def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> Program:
-    with torchlib_read_once(), complex32_known(), prepared_without_gradients(), warnings.catch_warnings():
-        # Torch's own copying of its exported program raises this; the user can do nothing about it.
+    with caching_torchlib(), supporting_complex32(), decomposing_without_gradients(), warnings.catch_warnings():
+        # Raised by torch's own copy of its exported program, which the user cannot change.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
-        # Inputs that share a dimension are meant to share its name.
+        # Inputs that share a dimension share its name on purpose.
         warnings.filterwarnings("ignore", r"# The axis name: (\w+) will not be used.*another axis: \1\.", UserWarning)
         try:
             exported = torch.onnx.export(model, args, dynamo=True, **arguments)
         except ValueError as error:
             if not str(error).startswith("Target opset version"):
                 raise
-            # The opset of a graph without a node of ONNX's own is not converted, only stated.
+            # torch cannot convert to this version; without a node of ONNX's own, there is nothing to convert.
             exported = torch.onnx.export(model, args, dynamo=True, **{**arguments, "opset_version": None})
             assert exported is not None
             exported.model.opset_imports[""] = arguments["opset_version"]
-    assert exported is not None  # with dynamo=True it never is
+    assert exported is not None  # None only with dynamo=False
     wanted, version = arguments.get("opset_version"), exported.model.opset_imports.get("")
     if wanted and version != wanted:
         raise ExportError(
@@ -65,7 +65,7 @@ def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> P
         )
     assert exported.exported_program is not None
     specs = exported.exported_program.graph_signature.input_specs
-    remember(exported.model, [_constant(item.arg) for item in specs if item.kind is InputKind.USER_INPUT])
+    record_arguments(exported.model, [_constant(item.arg) for item in specs if item.kind is InputKind.USER_INPUT])
     program = Program(exported.model, exported.exported_program)
     vars(program).update(vars(exported))
     return program

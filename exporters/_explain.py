@@ -1,4 +1,4 @@
-"""What an export of a model would need, before it."""
+"""Which component exports each torch operator of a model, without exporting it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ._fallback.sources import source_line
 from ._finishing.program import Model
 from ._library import library
 from ._library.table import Row
-from ._lowering.explanations import causes, explained
+from ._lowering.explanations import causes, explain_error
 from ._lowering.translations import registered, registered_source
 from ._support_report import By, OperatorSupport, SupportReport
 from ._torch.operators import is_native
-from ._torch.recorded_arguments import separated
+from ._torch.recorded_arguments import split_arguments
 from ._torch_private.exporter import one_at_a_time, untranslated
 from ._torch_private.operators import OpOverload, qualified_name
 from .errors import ExportError
@@ -40,7 +40,11 @@ def explain(
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
     kernels: bool = True,
 ) -> SupportReport:
-    """Who exports each torch operator of a model: torch, a registration, `pyops.kernels`, a fallback, or nothing.
+    """Report what exports each torch operator of a model: torch, a registration, a kernel, a fallback or nothing.
+
+    The model is captured with ``torch.export`` but not exported, so no translation runs. An operator whose
+    translation rejects this call, or gives wrong values for it, is therefore reported as torch's;
+    ``export(..., fallback="verify")`` finds those.
 
     The model is captured with ``torch.export`` and not exported: no translation is called. So an operator
     whose translation refuses this very call counts as torch's, and one that is translated wrongly too;
@@ -58,14 +62,14 @@ def explain(
     Returns
     -------
     SupportReport
-        Printed, and in a notebook, it is a table. Operators are those that the model's code calls, not those
-        that torch makes of them. A model that ``torch.export`` cannot capture, or at which torch's exporter stops
-        as a whole, has none, and a `problem`.
+        One entry per operator that the model's code calls, not per operator that torch decomposes it into; shown
+        as a table. If ``torch.export`` cannot capture the model, or torch's exporter fails before it translates
+        anything, the report is empty and its `problem` says why.
 
     Raises
     ------
     ExportError
-        The arguments are not a tuple.
+        `args` is not a tuple.
 
     Examples
     --------
@@ -81,15 +85,15 @@ def explain(
     table = custom_translation_table or {}
     translated = {*table, *registered()}
     try:
-        graph = capture_graph(model, *separated(model, args, kwargs), dynamic_shapes, translated)
-    except Exception as error:  # whatever torch or the model's own code raises
-        return SupportReport([], f"torch.export cannot capture the model: {_said(error)}")
+        graph = capture_graph(model, *split_arguments(model, args, kwargs), dynamic_shapes, translated)
+    except Exception as error:  # torch or the model's own code may raise anything
+        return SupportReport([], f"torch.export cannot capture the model: {_describe_error(error)}")
     try:
         missing = _missing(graph, translated)
-        carried = library.translations().keys() - translated if kernels and missing else frozenset()
-        lacking = _missing(graph, translated, carried) if carried else missing
-    except Exception as error:  # whatever torch raises where it breaks operators up
-        return SupportReport([], f"torch's exporter stops before it translates anything: {_said(error)}")
+        supported = library.translations().keys() - translated if kernels and missing else frozenset()
+        lacking = _missing(graph, translated, supported) if supported else missing
+    except Exception as error:  # a decomposition may raise anything
+        return SupportReport([], f"torch's exporter stops before it translates anything: {_describe_error(error)}")
     found: dict[tuple[str, By, str], list[str]] = {}
     for name, node in call_nodes(graph):
         row = library.find(_operator(node)) if kernels else None
@@ -104,25 +108,35 @@ def explain(
 
 
 class _Missing(NamedTuple):
-    """Why torch's exporter cannot translate a call, and what it makes of the call, if that is other operators."""
+    """Why torch's exporter cannot translate a call, and the operators it decomposes the call into, if any."""
 
     reason: str
     parts: str = ""
 
 
 def _missing(
-    graph: torch.export.ExportedProgram, translated: Set[OpOverload], carried: Set[OpOverload] = frozenset()
+    graph: torch.export.ExportedProgram, translated: Set[OpOverload], supported: Set[OpOverload] = frozenset()
 ) -> dict[str, _Missing]:
-    """What torch's exporter cannot translate, by the call's name; of what is no operator's, by its own."""
+    """Return what torch's exporter cannot translate, by the name of the call in the graph.
+
+    An operator that belongs to no call of the graph is listed under its own name.
+
+    Parameters
+    ----------
+    translated : set of OpOverload
+        Operators that a registration or the user's table translates.
+    supported : set of OpOverload
+        Operators that the kernel library translates as well.
+    """
 
     def taken(node: torch.fx.Node) -> bool:
-        row = library.find(qualified_name(target_of(node))) if node.target in carried else None
+        row = library.find(qualified_name(target_of(node))) if node.target in supported else None
         return row is None or _takes_types(node, row)
 
     calls = dict(call_nodes(graph))
-    kept = {*translated, *carried, *opaque.translation_table()}
-    # Torch may stop at an operator that it has no way with.
-    stopping = (node for node in calls.values() if not rewriting.unfitness(node) and not rewriting.is_constant(node))
+    kept = {*translated, *supported, *opaque.translation_table()}
+    # torch's decompositions may raise for an operator that they do not know, so it is kept whole.
+    stopping = (node for node in calls.values() if not rewriting.obstacle(node) and not rewriting.is_constant(node))
     targets = {target_of(node) for node in stopping} - kept
     foreign = {target for target in targets if not is_native(target)}
     reasons = {name: _Missing(_LACKING) for name, node in calls.items() if node.target in foreign}
@@ -130,16 +144,16 @@ def _missing(
         call = mark_of(node)
         part = qualified_name(node.target) if isinstance(node.target, OpOverload) else str(node.target)
         whole = qualified_name(target_of(calls[call])) if call else part
-        # Torch has primitives of its own under the same names.
+        # prims::sin of aten::sin: naming the primitive would tell the user nothing.
         known = part.partition("::")[2] == whole.partition("::")[2]
         parts = "" if known else f"torch makes {part} of it"
         reasons.setdefault(call or part, _Missing(f"{parts}; {_LACKING} of that" if parts else _LACKING, parts))
     return reasons
 
 
-def _said(error: Exception) -> str:
-    """What an exception means, or else what it says with the line of the model's code that led to it."""
-    meaning = explained(error)
+def _describe_error(error: Exception) -> str:
+    """Return an explanation of an exception, or its message with the line of the model's code that caused it."""
+    meaning = explain_error(error)
     if meaning is not None:
         return str(meaning)
     root = list(causes(error))[-1]
@@ -159,14 +173,14 @@ def _verdict(
 ) -> tuple[str, By, str]:
     target, name = target_of(node), _operator(node)
     if opaque.is_fallback(target):
-        return (name, "kernel", _carrier(row)) if row else (name, "fallback", "torch.export cannot trace it")
+        return (name, "kernel", _kernel_name(row)) if row else (name, "fallback", "torch.export cannot trace it")
     if target in table:
-        return name, "registration", f"custom_translation_table: {_spelled(table[target])}"
+        return name, "registration", f"custom_translation_table: {_source_name(table[target])}"
     source = registered_source(target)
     if source is not None:
-        return name, "registration", _spelled(source)
-    if row and _is_carried(node, row, missing is not None):
-        return name, "kernel", _carrier(row)
+        return name, "registration", _source_name(source)
+    if row and _is_supported(node, row, missing is not None):
+        return name, "kernel", _kernel_name(row)
     if missing is None:
         return name, "torch", ""
     if not lacking:
@@ -177,14 +191,17 @@ def _verdict(
 
 
 def _operator(node: torch.fx.Node) -> str:
-    """The operator that the model's code calls."""
+    """Return the qualified name of the operator that the model's code calls."""
     target = target_of(node)
-    return opaque.called(node) if opaque.is_fallback(target) else qualified_name(target)
+    return opaque.called_operator(node) if opaque.is_fallback(target) else qualified_name(target)
 
 
-def _is_carried(node: torch.fx.Node, row: Row, missing: bool) -> bool:
-    """Whether the library carries a call: rewritten where torch has no translation, or by one of its own."""
-    fits = not rewriting.unfitness(node) if missing else row.replaces and library.takes(node)
+def _is_supported(node: torch.fx.Node, row: Row, missing: bool) -> bool:
+    """Return whether the kernel library exports a call.
+
+    It does where torch has no translation and the call can be rewritten, or where its row replaces torch's translation.
+    """
+    fits = not rewriting.obstacle(node) if missing else row.replaces and library.takes(node)
     return fits and _takes_types(node, row)
 
 
@@ -194,12 +211,12 @@ def _takes_types(node: torch.fx.Node, row: Row) -> bool:
     return row.takes_complex or not has_complex
 
 
-def _carrier(row: Row) -> str:
+def _kernel_name(row: Row) -> str:
     source = row.registration.source
-    return _spelled(source) if isinstance(source, Op) else "ops of pyops.kernels"
+    return _source_name(source) if isinstance(source, Op) else "ops of pyops.kernels"
 
 
-def _spelled(source: Any) -> str:
+def _source_name(source: Any) -> str:
     if isinstance(source, Op):
         return f"the op {source.signature.qualified_name}"
     return f"the function {getattr(source, '__name__', type(source).__name__)}"

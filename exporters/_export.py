@@ -1,4 +1,4 @@
-"""Exporting a torch model to ONNX."""
+"""Export of a torch model to ONNX."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 from . import _dynamo as dynamo_exporter
 from ._fallback import attempts
-from ._fallback.opaque import Carriers
+from ._fallback.opaque import Backends
 from ._finishing.program import Model, Program
-from ._torch.recorded_arguments import separated
+from ._torch.recorded_arguments import split_arguments
 from ._torch_private.exporter import one_at_a_time
 from ._torchscript import exporter as torchscript_exporter
 from ._verify import verify
@@ -21,7 +21,7 @@ from .errors import ExportError
 
 
 class TorchArguments(TypedDict, total=False):
-    """What `export` hands on to ``torch.onnx.export``, which describes it."""
+    """Arguments that `export` passes to ``torch.onnx.export``, which documents them."""
 
     kwargs: dict[str, Any] | None
     verbose: bool | None
@@ -60,7 +60,9 @@ def export(
     fallback: bool | Literal["verify"] = False,
     **arguments: Unpack[TorchArguments],
 ) -> Program:
-    """``torch.onnx.export`` with every registration of `custom_op` and `register_translation` applied.
+    """Export a model as ``torch.onnx.export`` does, with every registration applied.
+
+    Registrations are those of `custom_op` and `register_translation`.
 
     Parameters
     ----------
@@ -74,21 +76,21 @@ def export(
         False is the TorchScript exporter, with the same registrations. It takes ``dynamic_axes``
         instead of ``dynamic_shapes``.
     keep_functions : bool
-        Whether the onnxscript functions of `register_translation` stay functions of the model, with one node
-        that calls each; otherwise their nodes are inlined.
+        Keep the onnxscript functions of `register_translation` as functions of the model; otherwise they are
+        inlined.
     kernels : bool
-        Whether torch operators that its exporter lacks, and calls that it translates wrongly, become nodes of
-        the ops in `pyops.kernels`; if not, the former are an error. The TorchScript exporter does not use them.
+        Export operators that torch's exporter does not support, and calls that it translates wrongly, as nodes
+        of the ops in `pyops.kernels`. If False, an unsupported operator is an error. Ignored with ``dynamo=False``.
     fallback : bool or "verify"
-        Let the rest of what cannot be translated become nodes that call torch itself; a process that
-        runs the model then needs torch, and calls `register_fallback`. ``"verify"`` compares each distinct call
-        with ONNX Runtime on the arguments, and lets those fall back too that are wrong or refused there.
-        ``program.fallbacks`` says what fell back.
+        Export calls that are still unsupported as nodes that call torch. A process that runs the model then needs
+        torch and must call `register_fallback`. ``"verify"`` also runs each distinct call in ONNX Runtime on the
+        example arguments, and lets those that fail or give wrong values fall back. ``program.fallbacks`` lists
+        what fell back.
     **arguments
         As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
         ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
         ``custom_opsets`` maps domains to the versions that the model imports of them.
-        ``verify=True`` compares the program with the model, as `exporters.verify` does.
+        ``verify=True`` compares the program with the model by `exporters.verify`.
 
     Returns
     -------
@@ -118,7 +120,7 @@ def export(
         "keep_initializers_as_inputs": arguments.pop("keep_initializers_as_inputs", False),
         "external_data": arguments.pop("external_data", True),
     }
-    args, arguments["kwargs"] = separated(model, args, arguments.get("kwargs"))
+    args, arguments["kwargs"] = split_arguments(model, args, arguments.get("kwargs"))
     if fallback not in (False, True, "verify"):
         raise ExportError(f'fallback is {fallback!r}; expected False, True or "verify"')
     if fallback and not dynamo:
@@ -126,8 +128,8 @@ def export(
     if not dynamo:
         capture = torchscript_exporter.capture
     elif kernels or fallback:
-        carriers = Carriers(kernels, bool(fallback))
-        capture = functools.partial(attempts.export, carriers=carriers, verified=fallback == "verify")
+        backends = Backends(kernels, bool(fallback))
+        capture = functools.partial(attempts.export, backends=backends, verified=fallback == "verify")
     else:
         capture = functools.partial(dynamo_exporter.capture, kernels=False)
     program = capture(model, args, keep_functions=keep_functions, **arguments)

@@ -1,4 +1,4 @@
-"""Progress bars, with rich."""
+"""Progress bars with rich."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyops.errors import MissingDependencyError
 T = TypeVar("T")
 
 
-def shown(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
-    """The items, with a bar that goes on as they are taken.
+def with_progress(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
+    """Yield the items while a progress bar advances.
 
     Raises
     ------
@@ -25,9 +25,9 @@ def shown(items: Iterable[T], description: str, total: int | None = None) -> Ite
     return track(items, description, total)
 
 
-def shown_if_possible(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
-    """The items, with a bar where rich is installed."""
+def with_progress_if_installed(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
+    """Yield the items, with a progress bar if rich is installed."""
     try:
-        return shown(items, description, total)
+        return with_progress(items, description, total)
     except MissingDependencyError:
         return items

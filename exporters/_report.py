@@ -1,4 +1,4 @@
-"""How far apart two results are, and a table that says so."""
+"""Comparison of two results, and a table of the differences."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ from pyops._schema.dtypes import DType, describe, dtype_name
 from pyops._tables import html_paragraphs, html_table, text_table
 
 Side = Literal["", "torch", "ONNX Runtime", "both", "neither"]
-"""With whom the reference engine agrees; empty where it was not asked."""
+"""The side that the reference evaluator agrees with; empty if it was not run."""
 
-# More samples than these are summed up.
+# With more samples, the table has only the worst one of each output.
 _LISTED_SAMPLES = 10
 
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """One output of one sample.
+    """The comparison of one output of one sample.
 
     Attributes
     ----------
     sample : int
-        Which of the samples, from 0.
+        Index of the sample.
     name : str
         The output's name in the model.
     dtype : numpy.dtype
-        What torch computed; `shape` likewise.
+        The dtype of torch's output.
     shape : tuple of int
+        The shape of torch's output.
     absolute, relative : float
-        The largest differences. NaN equals NaN; where one of the two is NaN they are NaN.
+        The largest differences. NaN equals NaN; if only one of two elements is NaN, the difference is NaN.
     rtol, atol : float
-        Allowed is ``atol + rtol * abs(torch's)``.
+        The allowed difference is ``atol + rtol * abs(expected)``, with torch's value as the expected one.
     ok : bool
+        Whether dtype and shape are equal and every difference is allowed.
     problem : str
-        What is wrong beyond a difference in value: another dtype or shape. Empty otherwise.
+        What is wrong other than values: another dtype or shape, or a missing output. Otherwise ``""``.
     node : str
-        The node that gives it, for a value inside the model: ``"domain::Name 'node name'"``.
+        For a value inside the model, the node that computes it: ``"domain::Name 'node name'"``.
     reference : str
-        With whom the reference engine agrees, within the same tolerance: ``"torch"``, ``"ONNX Runtime"``,
-        ``"both"`` or ``"neither"``. Empty unless it was asked.
+        The side that the reference evaluator agrees with, within the same tolerance: ``"torch"``,
+        ``"ONNX Runtime"``, ``"both"`` or ``"neither"``. Empty if it was not run.
 
     Examples
     --------
@@ -69,16 +71,16 @@ class OutputComparison:
 
 @dataclass(frozen=True)
 class VerificationReport:
-    """Torch against ONNX Runtime, output by output.
+    """The comparison of torch with ONNX Runtime, output by output.
 
     Attributes
     ----------
     outputs : tuple of OutputComparison
-        By sample, then in the order of the model's outputs.
+        Ordered by sample, then by output.
     samples : int
-        How many argument tuples were compared.
+        Number of samples compared.
     intermediates : tuple of OutputComparison
-        The values inside the model, where they were asked for: by sample, then in the order of its nodes.
+        The values inside the model, ordered by sample, then by node; empty unless ``intermediates=True``.
 
     Examples
     --------
@@ -95,12 +97,12 @@ class VerificationReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every output is within its tolerance."""
+        """Return whether every output is within its tolerance."""
         return all(output.ok for output in self.outputs)
 
     @property
     def first_difference(self) -> OutputComparison | None:
-        """The first value inside the model that is not within its tolerance, if one was compared and is not."""
+        """Return the first value inside the model that is not within its tolerance, or None."""
         return next((item for item in self.intermediates if not item.ok), None)
 
     def __str__(self) -> str:
@@ -133,7 +135,7 @@ class VerificationReport:
         ]
 
     def _worst(self) -> Sequence[OutputComparison]:
-        """For each output the sample in which it is worst."""
+        """Return the worst sample of each output."""
         worst: dict[str, OutputComparison] = {}
         for item in self.outputs:
             known = worst.get(item.name)
@@ -171,7 +173,7 @@ def compare(
     Parameters
     ----------
     tolerances : mapping, optional
-        Dtype to relative and absolute tolerance, in place of those of ``torch.testing.assert_close``.
+        ``(rtol, atol)`` by dtype; other dtypes use those of ``torch.testing.assert_close``.
     """
     allowed = {**TOLERANCES, **(tolerances or {})}
     reports = [_compare(sample, *item, allowed) for item in zip(names, expected, actual, strict=False)]

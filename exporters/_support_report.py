@@ -1,4 +1,4 @@
-"""What becomes of each torch operator of a model, as a table."""
+"""Report of how each torch operator of a model is exported."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _HEADER = ("operator", "calls", "exported by", "why", "called in")
 
 @dataclass(frozen=True)
 class OperatorSupport:
-    """What becomes of the calls of one torch operator.
+    """How the calls of one torch operator are exported.
 
     Attributes
     ----------
     operator : str
-        As the model's code calls it: ``"aten::linalg_inv"``, with the overload where it is not the default one.
+        Name as the model's code calls it: ``"aten::linalg_inv"``, with the overload unless it is the default one.
     calls : int
-        How many the captured model has.
+        Number of calls in the captured model.
     by : str
-        What exports it: ``"torch"`` its exporter, ``"registration"`` one of `custom_op` or `register_translation`,
-        ``"kernel"`` an op of `pyops.kernels`, ``"fallback"`` only ``fallback=True``, ``"nothing"``.
+        What exports it: ``"torch"`` (its exporter), ``"registration"`` (`custom_op` or `register_translation`),
+        ``"kernel"`` (an op of `pyops.kernels`), ``"fallback"`` (only ``fallback=True``) or ``"nothing"``.
     reason : str
-        Which op or function is registered; or why it falls back; or why it cannot even do that.
+        The registered op or function, why it falls back, or why it cannot.
     sources : tuple of str
-        The lines of the model's code: ``"model.py:12: return x.inverse()"``.
+        Lines of the model's code that call it: ``"model.py:12: return x.inverse()"``.
 
     Examples
     --------
@@ -48,13 +48,13 @@ class OperatorSupport:
 
 
 class SupportReport(Sequence[OperatorSupport]):
-    """The operators of a model, readable in a terminal and in a notebook.
+    """The support of each operator of a model, shown as a table in a terminal and in a notebook.
 
     Attributes
     ----------
     problem : str
-        Why there are none: ``torch.export`` cannot capture the model, or torch's exporter stops at it as a whole.
-        Empty otherwise.
+        Why the report is empty: ``torch.export`` cannot capture the model, or torch's exporter fails before it
+        translates anything. Otherwise ``""``.
 
     Examples
     --------
@@ -81,12 +81,12 @@ class SupportReport(Sequence[OperatorSupport]):
         return len(self._operators)
 
     def by(self, who: By) -> list[str]:
-        """The names of the operators that something exports."""
+        """Return the names of the operators that `who` exports."""
         return [item.operator for item in self._operators if item.by == who]
 
     @property
     def verdict(self) -> str:
-        """What to call, in a line."""
+        """Return one line that says what to call for the model to export."""
         if self.problem:
             return self.problem
         missing, impossible = self.by("fallback"), self.by("nothing")
@@ -112,5 +112,5 @@ def _row(item: OperatorSupport) -> tuple[str, ...]:
 
 
 def _place(source: str) -> str:
-    """``"model.py:12"`` of ``"/home/me/model.py:12: return x.inverse()"``."""
+    """Return ``"model.py:12"`` for ``"/home/me/model.py:12: return x.inverse()"``."""
     return re.sub(r"^.*?([^/\\]+:\d+): .*$", r"\1", source)

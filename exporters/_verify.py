@@ -1,4 +1,4 @@
-"""Torch against ONNX Runtime, output by output."""
+"""Comparison of torch with ONNX Runtime on a model's outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyops._schema.dtypes import DType
 
 from ._dynamo import capture
 from ._finishing.program import Model
-from ._progress import shown
+from ._progress import with_progress
 from ._report import OutputComparison, VerificationReport, compare
 from ._torch.arguments import to_onnx_outputs
 from ._torch.recorded_arguments import input_values
@@ -44,52 +44,52 @@ def verify(
     """Compare what torch and ONNX Runtime compute for a model.
 
     The model runs in evaluation mode and without gradients, on copies of the arguments; its
-    training mode is restored. ONNX Runtime runs where the model's tensors lie: on the GPU, or on the CPU.
+    training mode is restored. ONNX Runtime runs on the device of the model's tensors, CPU or GPU.
 
     Parameters
     ----------
     model : torch.nn.Module or torch.export.ExportedProgram
-        The model, or its capture.
+        The model, or the ExportedProgram captured from it.
     args : tuple, optional
-        Positional arguments. An ExportedProgram brings its own.
+        Positional arguments; by default the example inputs of an ExportedProgram.
     program : ONNXProgram, ModelProto, path or bytes, optional
-        The exported model; unless given, the model is exported with the (first) arguments.
+        The exported model. By default the model is exported with the first sample.
     samples : iterable of tuples, optional
-        Several positional arguments instead of one; they are read one by one.
+        Several tuples of positional arguments, in place of `args`; consumed lazily.
     kwargs : mapping, optional
-        Keyword arguments, in the order in which the model was exported with them.
+        Keyword arguments of every call, in the order in which the model was exported with them.
     tolerances : mapping, optional
-        Dtype (NumPy's or torch's) to relative and absolute tolerance. The others are those of
+        ``(rtol, atol)`` by dtype (NumPy's or torch's). Other dtypes use the tolerances of
         ``torch.testing.assert_close``; integers must be equal.
     intermediates : bool
-        Compare the values inside the model too, and name the first node that differs. The program must
-        be one that `export` returned.
+        Also compare the values inside the model and name the first node that differs. `program` must have been
+        returned by `export`.
     reference : bool
-        Let ONNX's own evaluator compute the model too, with the declared ops' kernels in NumPy, and say of
-        each output with whom it agrees: where torch and ONNX Runtime differ, that tells which one to look at.
+        Also run ONNX's reference evaluator, with the NumPy kernels of the declared ops, and report for each output
+        whether it agrees with torch or with ONNX Runtime.
     progress : bool
-        Show a bar while samples are compared; needs rich.
+        Show a progress bar over the samples; needs rich.
 
     Returns
     -------
     VerificationReport
-        ``report.ok``, a line per output in ``str(report)``, and the figures in ``report.outputs``.
+        ``report.ok`` is the verdict, ``report.outputs`` has one comparison per sample and output, and
+        ``str(report)`` is a table of them.
 
     Raises
     ------
     ExportError
-        The arguments are missing, given twice, or more or fewer than the program's inputs; or
-        `intermediates` are asked for of a program without torch's graph, or `reference` of a model with
-        an operator that ONNX's evaluator lacks.
+        The arguments are missing, given twice, or do not match the program's inputs in number; or
+        `intermediates` is set and the program has no torch graph; or `reference` is set and ONNX's evaluator does
+        not support an operator of the model.
     ModelError
-        The program is none that a session takes.
+        A session cannot load `program`.
     BaseException
-        Whatever a kernel or the model raises, as itself.
+        Any exception of a kernel or the model, unchanged.
     MissingDependencyError
-        `progress` is asked for and rich is not installed, or a tensor lies on a GPU and this onnxruntime
-        has no CUDA.
+        `progress` is set and rich is not installed, or a tensor is on a GPU and this onnxruntime has no CUDA.
     DeviceError
-        A tensor lies on a GPU that ONNX Runtime cannot use.
+        A tensor is on a GPU that ONNX Runtime cannot use.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def verify(
         names = [item.name for item in session.get_outputs()]
         opinion = Reference(program) if reference else None
         every = itertools.chain([first], calls)
-        for sample in shown(every, "comparing", total) if progress else every:
+        for sample in with_progress(every, "comparing", total) if progress else every:
             expected = to_onnx_outputs(run(*clone_tensors(sample), **clone_tensors(keywords)))
             feed = {name: as_onnx_array(value) for name, value in input_values(session, sample, keywords).items()}
             actual = session.run(None, feed)
@@ -127,7 +127,7 @@ def verify(
 
 
 def _providers(run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-    """The execution providers for where the model's tensors lie, or, without any, those of its arguments."""
+    """Return the execution providers for the device of the model's tensors, or of the arguments if it has none."""
     model = [*run.parameters(), *run.buffers()] if isinstance(run, torch.nn.Module) else []
     on_gpu = any(tensor.device.type == "cuda" for tensor in model or tensor_leaves((args, kwargs)))
     return ([devices.CUDA_PROVIDER] if on_gpu else []) + ["CPUExecutionProvider"]
@@ -143,7 +143,13 @@ def _samples(
     samples: Iterable[tuple[Any, ...]] | None,
     kwargs: Mapping[str, Any] | None,
 ) -> tuple[Iterator[tuple[Any, ...]], int | None, dict[str, Any]]:
-    """The positional arguments of each call, how many there are if that is known, and the keywords of all."""
+    """Return an iterator of positional arguments, their number if known, and the keyword arguments of every call.
+
+    Raises
+    ------
+    ExportError
+        Both `args` and `samples` were given, or neither, or `samples` is empty or has an item that is not a tuple.
+    """
     if args is not None and samples is not None:
         raise ExportError("verify got args and samples; pass verify(model, args) or verify(model, samples=[args, ...])")
     if samples is None and args is None and kwargs is None:
@@ -168,7 +174,7 @@ def _checked(call: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @contextmanager
 def _evaluation(model: Model) -> Iterator[None]:
-    """Evaluation mode, with each submodule's own mode put back."""
+    """Context manager: put the model into evaluation mode, and restore the mode of each submodule afterwards."""
     if isinstance(model, torch.export.ExportedProgram):
         yield
         return

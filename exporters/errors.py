@@ -1,4 +1,4 @@
-"""What can go wrong on the way from torch to ONNX, in the user's words."""
+"""Exceptions of the exporters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pyops.errors import PyopsError
 
 
 class ExportError(PyopsError, ValueError):
-    """A registration or a model that cannot be exported as it stands; the message says what to do.
+    """A registration or a model cannot be exported; the message says what to change.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Nodes that call torch, for operators that nothing else computes, and the export that falls back to them.
+"""Fallback: nodes that call torch for operators that nothing else supports, and the export that creates them.
 
 It may import everything of exporters but its public verbs.
 """

@@ -1,8 +1,8 @@
-"""Exporting a model, with the calls that torch's exporter cannot translate turned into fallback calls.
+"""Export of a model with the calls that torch's exporter cannot translate rewritten as fallback calls.
 
-The plain export comes first, and where it works there is nothing to do. Otherwise the model is captured as a
-functional graph of the operators that its code names, those without a translation are rewritten, and what the
-exporter still stops at, one operator after the other.
+The plain export is tried first. If it fails, the model is captured as a functional graph of the operators that
+its code calls. Calls without a translation are rewritten, and then, one operator after the other, those at which the
+exporter fails.
 """
 
 from __future__ import annotations
@@ -36,108 +36,108 @@ from .sources import source_line
 
 
 def export(
-    model: Model, args: tuple[Any, ...], *, carriers: opaque.Carriers, verified: bool = False, **arguments: Any
+    model: Model, args: tuple[Any, ...], *, backends: opaque.Backends, verified: bool = False, **arguments: Any
 ) -> Program:
-    """Export a model whatever its operators.
+    """Export a model, with unsupported calls left to the backends.
 
     Parameters
     ----------
-    carriers : opaque.Carriers
-        What may carry the calls that torch's exporter cannot translate.
+    backends : opaque.Backends
+        What may compute calls that torch's exporter cannot translate.
     verified : bool
-        Whether every distinct call is compared with ONNX Runtime, and falls back where that differs.
+        Compare every distinct call with ONNX Runtime, and let those that differ fall back.
     model, args, **arguments
         As for `exporters._dynamo.capture`.
 
     Returns
     -------
     Program
-        With what fell back in ``program.fallbacks``.
+        ``program.fallbacks`` lists what fell back.
 
     Raises
     ------
     ExportError
-        Something cannot be had, for reasons that the message gives.
+        A call cannot be exported; the message says why.
     Exception
-        What torch's exporter says, where no operator is at fault.
+        Any error of torch's exporter that is not about an operator.
     """
-    if carriers.torch:
+    if backends.torch:
         register_fallback()
     if arguments.get("dynamic_axes") and not isinstance(model, torch.export.ExportedProgram):
         shapes, args, kwargs = shapes_of_axes(model, args, arguments.get("kwargs") or {}, arguments)
         arguments |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
-    attempts = Attempts(model, args, arguments, carriers)
+    attempts = Attempts(model, args, arguments, backends)
     failure = None
     try:
-        program = _dynamo.capture(model, args, kernels=carriers.kernels, **arguments)
-    except Exception as error:  # whatever torch's exporter stops at
-        if _is_ours(error):
+        program = _dynamo.capture(model, args, kernels=backends.kernels, **arguments)
+    except Exception as error:  # torch's exporter may raise anything
+        if _is_user_error(error):
             raise
         failure = error
     if failure is not None:
-        # Outside the handler, so that it does not become the context of what is raised here.
-        program = attempts.after(failure)
+        # Outside the handler, so that the failure does not become the context of later errors.
+        program = attempts.recover(failure)
     if verified and attempts.check(rewritten=failure is not None):
         program = attempts.run()
     return program
 
 
-def _is_ours(error: Exception) -> bool:
-    """Whether a registration of the user's raised it, or it is about the arguments."""
+def _is_user_error(error: Exception) -> bool:
+    """Return whether the user's registration raised the error, or it is about the arguments."""
     return isinstance(error, PyopsError) and error.__cause__ is None and not isinstance(error, NoTranslationError)
 
 
-def _is_of_a_registration(error: Exception) -> bool:
-    """Whether a registered translation raised it, and did not leave the call to others."""
+def _raised_by_registration(error: Exception) -> bool:
+    """Return whether a registered translation raised the error, other than by passing the call on."""
     chain = list(causes(error))
     return any(map(raised_by_translation, chain)) and not any(isinstance(item, NoTranslationError) for item in chain)
 
 
 class Attempts:
-    """Exports of one model, with more and more calls rewritten for the carriers."""
+    """Repeated exports of one model, with more calls rewritten for the backends each time."""
 
     def __init__(
-        self, model: Model, args: tuple[Any, ...], arguments: Mapping[str, Any], carriers: opaque.Carriers
+        self, model: Model, args: tuple[Any, ...], arguments: Mapping[str, Any], backends: opaque.Backends
     ) -> None:
-        self._carriers = carriers
+        self._backends = backends
         self._model = model
         self._args = args
         self._arguments = dict(arguments)
         self._table: dict[Any, Callable[..., Any]] = self._arguments.pop("custom_translation_table", None) or {}
         self._kwargs = self._arguments.pop("kwargs", None) or {}
-        self._carried = library.translations() if carriers.kernels else {}
-        # What is rewritten although the exporter may have a translation: calls by name, and operators with the reason.
+        self._kernel_translations = library.translations() if backends.kernels else {}
+        # Rewritten although the exporter may have a translation: calls by name, and operators with the reason.
         self._findings: dict[str, Finding] = {}
         self._targets: dict[OpOverload, str] = {}
 
-    def after(self, failure: Exception) -> Program:
-        """Export, rewriting what cannot be translated; or raise what the plain export stopped at, with a note."""
-        if self._carriers.torch:
+    def recover(self, failure: Exception) -> Program:
+        """Export with unsupported calls rewritten, or raise the failure of the plain export with a note."""
+        if self._backends.torch:
             return self.run(failure)
         try:
             return self.run()
-        except Exception as error:  # what the plain export stopped at is raised
+        except Exception as error:  # the failure of the plain export says more
             for cause in causes(error):
                 if isinstance(cause, NoTranslationError):
                     failure.add_note(str(cause))
         raise failure
 
     def run(self, failure: Exception | None = None) -> Program:
-        """Export, rewriting what cannot be translated; the failure, if given, is raised where nothing is captured."""
+        """Export with unsupported calls rewritten. If the capture fails, raise `failure` if given."""
         while True:
             try:
                 graph = self._graph()
-            except Exception as error:  # whatever torch or the model's own code raises
+            except Exception as error:  # torch or the model's own code may raise anything
                 raise (failure or error) from error
             recorded = self._rewritten(graph)
             table = {**opaque.translation_table(), **self._table}
             try:
-                with opaque.carried_by(self._carriers) as left_to_torch:
+                with opaque.emitting_with(self._backends) as left_to_torch:
                     program = _dynamo.capture(
-                        graph, (), custom_translation_table=table, kernels=self._carriers.kernels, **self._arguments
+                        graph, (), custom_translation_table=table, kernels=self._backends.kernels, **self._arguments
                     )
-            except Exception as error:  # whatever torch's exporter stops at
-                if _is_ours(error):
+            except Exception as error:  # torch's exporter may raise anything
+                if _is_user_error(error):
                     raise
                 self._choose(graph, error)
             else:
@@ -147,7 +147,10 @@ class Attempts:
                 return program
 
     def check(self, *, rewritten: bool) -> bool:
-        """Find calls that are wrong or refused, but for those that the export has rewritten; whether there are any."""
+        """Find calls whose translations fail or give wrong values, and return whether there are any.
+
+        With `rewritten`, calls that the export has rewritten are left out.
+        """
         graph = self._graph()
         if rewritten:
             self._rewritten(graph)
@@ -155,7 +158,7 @@ class Attempts:
         args, kwargs = (self._args, self._kwargs) if self._args or self._kwargs else graph.example_inputs
         calls = checking.distinct_calls(graph, args, kwargs, names)
         self._findings = checking.wrong_calls(
-            calls, self._table, {**self._arguments, "kernels": self._carriers.kernels}
+            calls, self._table, {**self._arguments, "kernels": self._backends.kernels}
         )
         return bool(self._findings)
 
@@ -164,14 +167,14 @@ class Attempts:
         return capture_graph(self._model, self._args, self._kwargs, shapes, {*self._table, *registered()})
 
     def _rewritten(self, graph: torch.export.ExportedProgram) -> list[RecordedCall]:
-        """Rewrite the calls that are chosen, and those that nobody translates."""
-        translated = {*self._table, *registered(), *self._carried}
+        """Rewrite the chosen calls and those without a translation, and return a record of each."""
+        translated = {*self._table, *registered(), *self._kernel_translations}
         recorded = []
         for number, (name, node) in enumerate(list(call_nodes(graph))):
             target = target_of(node)
             if opaque.is_fallback(target):
                 why, call = "torch.export cannot trace it", str(node.args[0])
-                recorded.append(RecordedCall(opaque.called(node), source_line(node), why, call))
+                recorded.append(RecordedCall(opaque.called_operator(node), source_line(node), why, call))
                 continue
             finding = self._findings.get(name)
             why = finding.reason if finding else self._targets.get(target, "")
@@ -179,7 +182,7 @@ class Attempts:
                 why = "torch's exporter has no translation"
             if not why or self._refusal(node):
                 continue
-            call = rewriting.rewrite(node, number, by_torch=finding is not None and target in self._carried)
+            call = rewriting.rewrite(node, number, by_torch=finding is not None and target in self._kernel_translations)
             recorded.append(RecordedCall(qualified_name(target), source_line(node), why, call, finding))
         for _, module in graphs(graph):
             module.graph.lint()
@@ -187,33 +190,33 @@ class Attempts:
         return recorded
 
     def _refusal(self, node: torch.fx.Node) -> str:
-        """Why nothing but torch's exporter may carry a call; empty where something may."""
+        """Return why only torch's exporter can translate a call, or ``""`` if a backend can compute it."""
         target = target_of(node)
-        if self._carriers.kernels and library.find(qualified_name(target)) is not None:
-            return rewriting.unfitness(node)
-        if not self._carriers.torch:
-            return "no op of pyops.kernels carries it"
+        if self._backends.kernels and library.find(qualified_name(target)) is not None:
+            return rewriting.obstacle(node)
+        if not self._backends.torch:
+            return "no op of pyops.kernels supports it"
         register_fallback(target.namespace)
         return rewriting.refusal(node)
 
     def _choose(self, graph: torch.export.ExportedProgram, error: Exception) -> None:
-        """Choose the operator at which the exporter stopped, or raise what it said."""
+        """Mark the operator at which the exporter failed for rewriting, or raise the error."""
         nodes = dict(call_nodes(graph))
         node = next((nodes[name] for name in calls_at_fault(error) if name in nodes), None)
-        if node is None or _is_of_a_registration(error):
+        if node is None or _raised_by_registration(error):
             raise error
         target = target_of(node)
         why = self._refusal(node)
         if why or target in self._targets:
             raise ExportError(
-                f"{qualified_name(target)} cannot fall back: {why or 'torch exporter refuses that too'} "
+                f"{qualified_name(target)} cannot fall back: {why or 'torch exporter rejects the fallback too'} "
                 f"({source_line(node)})"
             ) from error
         self._targets[target] = "torch's exporter stops at it"
 
 
 def _is_checked(node: torch.fx.Node) -> bool:
-    """Whether a call's translation is compared; of constants, the exporter's complex ones alone may be wrong."""
+    """Return whether a call's translation is verified; of constants, only complex ones may be translated wrongly."""
     return not rewriting.is_constant(node) or bool(node.meta["val"].is_complex())
 
 
@@ -221,7 +224,7 @@ _VIEW = re.compile(r"(view_as_real|view_as_complex|resolve_conj)(_\d+)?")
 
 
 def rename_views(model: onnx_ir.Model) -> None:
-    """Name such values after the operators that give them, where torch named them after the views."""
+    """Rename values that torch named after views of complex tensors after the operators that compute them."""
     values = [value for node in all_nodes(model) for value in node.outputs]
     taken = {value.name for value in [*values, *model.graph.inputs, *model.graph.initializers.values()]}
     for value in values:

@@ -1,10 +1,9 @@
-"""A call of a torch operator as plain data: JSON beside the tensors.
+"""Encoding of a torch operator's call as plain data: JSON beside the tensors.
 
-Arguments go by their names. What JSON has is itself; the rest is an object with a single key that says what
-it is: ``{"tensor": 0}`` and ``{"complex": 0}`` are the first input (of pairs along a last dimension for a
-complex one), ``{"size": 1}`` an integer that the second input holds, and ``{"dtype": "float32"}``,
-``{"layout": ...}``, ``{"memory_format": ...}``, ``{"device": "cpu"}``, ``{"float": "inf"}`` and
-``{"number": [re, im]}`` constants.
+Arguments are stored by name. A value that JSON has is stored as itself, and any other as an object with a single key:
+``{"tensor": 0}`` and ``{"complex": 0}`` mean the first input (pairs along a last dimension for a complex one),
+``{"size": 1}`` an integer in the second input, and ``{"dtype": "float32"}``, ``{"layout": ...}``,
+``{"memory_format": ...}``, ``{"device": "cpu"}``, ``{"float": "inf"}`` and ``{"number": [re, im]}`` are constants.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ _CONSTANTS = {
 
 
 def tag(value: Any) -> str:
-    """How a call names an input: ``"tensor"``, ``"complex"`` or ``"size"``."""
+    """Return the kind of an input in a call: ``"tensor"``, ``"complex"`` or ``"size"``."""
     if not isinstance(value, torch.Tensor):
         return "size"
     return "complex" if value.is_complex() else "tensor"
 
 
 def encode(arguments: Mapping[str, Any], inputs: Sequence[Any] = (), tags: Sequence[str] = ()) -> str:
-    """The JSON of a call.
+    """Return a call in JSON.
 
     Parameters
     ----------
     arguments : mapping
-        By name.
+        Arguments by name.
     inputs : sequence
-        Those of the values that are inputs of the node.
+        The argument values that are inputs of the node.
     tags : sequence of str
-        The `tag` of each.
+        The `tag` of each input.
 
     Raises
     ------
@@ -70,22 +69,22 @@ def _encode(value: Any, placed: Mapping[int, dict[str, int]]) -> Any:
     if isinstance(value, complex):
         return {"number": [_encode(value.real, placed), _encode(value.imag, placed)]}
     if isinstance(value, torch.device):
-        # Where a model runs is not where it was exported.
+        # A model need not run on the device of its export.
         return {"device": "cpu"}
     for kind, type_ in _KINDS.items():
         if isinstance(value, type_):
             return {kind: str(value).removeprefix("torch.")}
-    raise InputError(f"{value!r} ({type(value).__name__}) is no plain data")
+    raise InputError(f"{value!r} ({type(value).__name__}) is not plain data")
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> dict[str, Any]:
-    """The arguments in a call's JSON, checked.
+    """Return the arguments in a call's JSON, validated.
 
     Raises
     ------
     InputError
-        It is no JSON object, too long, too deep, or holds what no call has.
+        The text is not a JSON object, is too long or too deep, or has a value that no call has.
     """
     if len(text) > _LONGEST:
         raise InputError(f"the arguments of a call are at most {_LONGEST} characters of JSON; these are {len(text)}")
@@ -135,21 +134,21 @@ def _check_tagged(name: str, tagged: dict[str, Any], depth: int) -> None:
 
 
 def decode(text: str, inputs: Sequence[Any], **read: Callable[[Any], Any]) -> dict[str, Any]:
-    """The arguments of a call by name, as torch takes them.
+    """Return the arguments of a call by name, for torch.
 
     Parameters
     ----------
     text : str
-        As `encode` writes it.
+        The JSON that `encode` returns.
     inputs : sequence
-        Of the node.
+        The inputs of the node.
     **read : callable
-        What makes the argument of an input of this `tag`; unless given, it is the input.
+        By `tag`, a function that converts an input to the argument; the default is the input itself.
 
     Raises
     ------
     InputError
-        The text is none that `parse` takes, or names an input that is not there; or by `read`.
+        `parse` rejects the text, the text refers to an input that does not exist, or `read` raises it.
     """
     return {name: _decode(value, inputs, read) for name, value in parse(text).items()}
 
@@ -172,7 +171,7 @@ def _decode(value: Any, inputs: Sequence[Any], read: Mapping[str, Callable[[Any]
 
 
 def flat(result: Any) -> list[torch.Tensor]:
-    """The tensors that an operator returned, out of tuples and lists; absent ones left out."""
+    """Return the tensors that an operator returned, flattened out of tuples and lists, without None."""
     if isinstance(result, torch.Tensor):
         return [result]
     found = []

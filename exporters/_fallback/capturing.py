@@ -1,4 +1,4 @@
-"""A model as a functional graph of the operators that its code calls."""
+"""Capture of a model as a functional graph of the operators that its code calls."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArg
 
 from .._finishing.program import Model
 from .._torch_private.operators import OpOverload, qualified_name
-from .._torch_private.trees import replaced
+from .._torch_private.trees import replace_leaves
 from . import rule
 from .interception import Interception
 from .named_calls import mark
 
 STRATEGY = "capture_strategy"
-"""Where a captured graph's metadata says how it was captured."""
+"""The key in a captured graph's metadata for how it was captured."""
 
 _MUTATIONS = (OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION)
 
@@ -34,15 +34,15 @@ def capture_graph(
 ) -> torch.export.ExportedProgram:
     """Capture a model, and make its graph functional.
 
-    Operators stay what the code calls: ``linalg_inv``, and not what it is made of. Each has its name (`named_calls`).
-    The graph returns what the model does, and nothing for the inputs and buffers that the model writes to.
+    Operators are those that the code calls, such as ``linalg_inv``, not their decompositions. Each call has a name
+    (`named_calls`). The graph returns the model's results only, not the inputs and buffers that the model writes to.
 
     Parameters
     ----------
     model, args, kwargs, dynamic_shapes
         As for ``torch.export.export``.
     translated : collection of OpOverload
-        Operators that somebody translates, so that nothing takes their place where ``torch.export`` captures them.
+        Operators with a translation, which are captured as they are even if ``torch.export`` may fail on them.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
@@ -60,7 +60,7 @@ def capture_graph(
 
 
 def _drop_mutations(program: torch.export.ExportedProgram) -> None:
-    """Leave out the outputs that torch writes back to inputs and buffers, which no ONNX model does."""
+    """Remove the outputs that torch writes back to inputs and buffers, which an ONNX model cannot do."""
     specs = program.graph_signature.output_specs
     kept = [index for index, spec in enumerate(specs) if spec.kind not in _MUTATIONS]
     output = program.graph.output_node()
@@ -72,7 +72,7 @@ def _drop_mutations(program: torch.export.ExportedProgram) -> None:
 
 
 def _make_tensors(program: torch.export.ExportedProgram) -> None:
-    """Let the graph return tensors for the numbers among what the model returns, which torch's exporter refuses."""
+    """Convert numbers among the graph's outputs to tensors, because torch's exporter rejects numbers."""
     output = program.graph.output_node()
     (returned,) = output.args
     assert isinstance(returned, (tuple, list))
@@ -95,7 +95,7 @@ def _make_tensors(program: torch.export.ExportedProgram) -> None:
 
 @functools.cache
 def _decompositions() -> dict[OpOverload, Callable[..., Any]]:
-    """Those of operators that are torch's own business: no model may name them, and may name what they are made of."""
+    """Return the decompositions of private operators that the fallback rejects; it may accept their parts."""
     return {
         target: parts
         for target, parts in torch.export.default_decompositions().items()
@@ -110,18 +110,23 @@ def _capture(
     dynamic_shapes: Any,
     translated: Collection[OpOverload],
 ) -> tuple[torch.export.ExportedProgram, str]:
-    """Capture a model as torch's exporter does, with calls intercepted at which that would stop; and say how."""
+    """Capture a model with the strategies of torch's exporter, and return the graph and the strategy's name.
+
+    Calls on which ``torch.export`` would fail are intercepted.
+    """
     failures: list[Exception] = []
     for strict, mode in ((False, Interception(translated)), (False, Interception()), (True, nullcontext())):
         try:
             with mode:
                 captured = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
                 return captured, "TorchExportStrictStrategy" if strict else "TorchExportNonStrictStrategy"
-        except Exception as error:  # whatever torch or the model's own code raises
+        except Exception as error:  # torch or the model's own code may raise anything
             failures.append(error)
     raise failures[0]
 
 
 def _as_dims(dynamic_shapes: Any) -> Any:
-    """Torch's exporter to ONNX takes the name of a dimension where ``torch.export`` takes a dimension."""
-    return replaced(dynamic_shapes, itertools.repeat(torch.export.Dim.DYNAMIC), lambda leaf: isinstance(leaf, str))
+    """Replace names of dimensions, which torch's ONNX exporter accepts, by dimensions for ``torch.export``."""
+    return replace_leaves(
+        dynamic_shapes, itertools.repeat(torch.export.Dim.DYNAMIC), lambda leaf: isinstance(leaf, str)
+    )

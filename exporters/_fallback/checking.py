@@ -1,6 +1,6 @@
-"""Every distinct call of a graph exported alone, and compared with ONNX Runtime on the example arguments.
+"""Comparison of every distinct call of a graph, exported alone, with ONNX Runtime on the example arguments.
 
-Where dimensions are dynamic, at another size too: some translations keep sizes of the example.
+A call with dynamic dimensions is compared at another size too, because some translations keep sizes of the example.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pyops._schema.dtypes import DType
 from .. import _dynamo
 from .._finishing.fallbacks import Finding
 from .._lowering.explanations import causes
-from .._progress import shown_if_possible
+from .._progress import with_progress_if_installed
 from .._report import OutputComparison, compare
 from .._torch.arguments import to_onnx_outputs
 from .._torch.single_call import SingleCall, Tensors
 from .._torch.tensors import as_onnx_array
 from .._torch_private.operators import OpOverload, qualified_name
-from .._torch_private.trees import flatten, replaced
+from .._torch_private.trees import flatten, replace_leaves
 from . import rule
 from .named_calls import mark_of, target_of
 
-# How many are tried until one fits.
+# The number of other sizes tried until one fits.
 _OTHER_SIZES = 16
 
-# What a prototype may be off by: a translation is other arithmetic, and a wrong one is far off.
+# Wide, because a correct translation may round differently, and a wrong one is far off.
 _TOLERANCES: dict[DType, tuple[float, float]] = {
     np.dtype(np.float16): (1e-2, 1e-2),
     np.dtype(np.float32): (1e-3, 1e-4),
@@ -42,22 +42,22 @@ _TOLERANCES: dict[DType, tuple[float, float]] = {
 
 @dataclass
 class DistinctCall:
-    """One call of an operator as in the example run, tensors included, and the names of all that are like it."""
+    """A call of an operator in the example run, with its tensors, and the names of all calls like it."""
 
     target: OpOverload
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    dynamic: tuple[frozenset[int], ...]  # for each tensor, the dimensions that are
-    expected: Any  # what torch returned
+    dynamic: tuple[frozenset[int], ...]  # the dynamic dimensions of each tensor
+    expected: Any  # torch's result
     names: list[str] = field(default_factory=list)
-    used: set[int] = field(default_factory=set)  # which outputs the graph uses; empty for an operator with one
+    used: set[int] = field(default_factory=set)  # indices of the outputs that the graph uses; empty if there is one
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the operator, for the outputs that are used."""
+        """Call the operator, and return the outputs that the graph uses."""
         return self.of_use(self.target(*args, **kwargs))
 
     def of_use(self, result: Any) -> Any:
-        """Of what the operator returns, what the graph uses."""
+        """Return the outputs that the graph uses."""
         if isinstance(result, torch.Tensor) or not self.used:
             return result
         return [result[index] for index in sorted(self.used)]
@@ -69,7 +69,7 @@ def distinct_calls(
     kwargs: Mapping[str, Any],
     names: Set[str],
 ) -> list[DistinctCall]:
-    """The distinct calls, of those with these names, that a graph makes for these arguments."""
+    """Return the distinct calls that a graph makes for these arguments, among those with these names."""
     found: dict[Any, DistinctCall] = {}
     module = graph.module()
     assert isinstance(module, torch.fx.GraphModule)
@@ -79,7 +79,7 @@ def distinct_calls(
 
 
 class _Recorder(torch.fx.Interpreter):
-    """Runs a graph, both branches of a ``torch.cond``, and keeps its distinct calls."""
+    """An interpreter that runs a graph, including both branches of a ``torch.cond``, and records its distinct calls."""
 
     def __init__(self, module: torch.fx.GraphModule, names: Set[str], found: dict[Any, DistinctCall]) -> None:
         super().__init__(module)
@@ -88,7 +88,7 @@ class _Recorder(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if isinstance(n.target, OpOverload) and qualified_name(n.target) == "aten::_assert_scalar":
-            return None  # torch's own bounds, of which a model has none, and some of them are too tight
+            return None  # torch's own bounds: models do not have them, and some are too tight
         if n.target is torch.ops.higher_order.cond:
             predicate, true, false, operands = self.fetch_args_kwargs_from_env(n)[0]
             results = [_Recorder(branch, self._names, self._found).run(*operands) for branch in (true, false)]
@@ -118,7 +118,7 @@ def _key(leaf: Any) -> Any:
 
 
 def _structure(tree: Any) -> str:
-    return str(replaced(tree, itertools.repeat("*"), lambda leaf: True))
+    return str(replace_leaves(tree, itertools.repeat("*"), lambda leaf: True))
 
 
 def _tensor_nodes(tree: Any) -> list[torch.fx.Node]:
@@ -133,17 +133,22 @@ def _dynamic_dims(node: torch.fx.Node) -> frozenset[int]:
 def wrong_calls(
     calls: list[DistinctCall], table: Mapping[Any, Any], arguments: Mapping[str, Any]
 ) -> dict[str, Finding]:
-    """What is wrong with the translations of calls, by the names of the nodes; those that are right are left out.
+    """Return what is wrong with the translations of calls, by the names of the nodes; correct ones are left out.
 
-    They are exported with the user's own translation table and the arguments of the export.
+    Parameters
+    ----------
+    table : mapping
+        The user's translation table.
+    arguments : mapping
+        The arguments of the export.
     """
     passed = {name: value for name, value in arguments.items() if name in ("opset_version", "optimize", "kernels")}
     bar = arguments.get("verbose") is not False
     found: dict[str, Finding] = {}
     with warnings.catch_warnings():
-        # They are about the export of one operator alone.
+        # Warnings about the export of a single operator do not concern the user.
         warnings.simplefilter("ignore")
-        for call in shown_if_possible(calls, "checking each operator", len(calls)) if bar else calls:
+        for call in with_progress_if_installed(calls, "checking each operator", len(calls)) if bar else calls:
             finding = _check(call, table, passed)
             if finding is not None:
                 found |= dict.fromkeys(call.names, finding)
@@ -171,7 +176,7 @@ def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str,
         other = module.resized(program.exported_program, _OTHER_SIZES) if any(shapes) else None
         if other is not None and not any(map(_differs(call), reports)):
             reports = _reports(session, other, module(*other))
-    except Exception as error:  # whatever refuses it is the finding
+    except Exception as error:  # the error is the finding
         return Finding(error=_summary(error))
     wrong = tuple(filter(_differs(call), reports))
     return Finding(wrong) if wrong else None
@@ -184,14 +189,14 @@ def _reports(session: Any, tensors: Tensors, expected: Any) -> list[OutputCompar
 
 
 def _differs(call: DistinctCall) -> Callable[[OutputComparison], bool]:
-    """Whether an output is not what torch returned; of one that is left to chance, dtype and shape count."""
+    """Return a function that tells whether an output is wrong; for a random one, only dtype and shape are compared."""
     if rule.is_arbitrary(call.target):
         return lambda report: bool(report.problem)
     return lambda report: not report.ok
 
 
 def _summary(error: BaseException) -> str:
-    """The innermost message, in one line."""
+    """Return the innermost message in one line."""
     innermost = list(causes(error))[-1]
     text = " ".join(str(innermost).split())
     return f"{type(innermost).__name__}: {text[:200]}"

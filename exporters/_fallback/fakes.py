@@ -1,7 +1,7 @@
-"""Fakes of operators at which ``torch.export`` stops, because torch's own look at the data, or because torch has none.
+"""Fakes of operators on which ``torch.export`` fails, because torch's fake reads the data or because torch has none.
 
-Each takes the operator and its arguments by name, as `kernel.call` does, and returns tensors of the shapes and
-dtypes that the operator returns.
+Each is called like `kernel.call`, with the operator and its arguments by name, and returns empty tensors of the
+shapes and dtypes of the operator's results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _covariance(_: OpOverload, values: Values) -> torch.Tensor:
 
 def _one_hot(_: OpOverload, values: Values) -> torch.Tensor:
     x, classes = values["self"], values.get("num_classes", -1)
-    # One more than the largest index in it.
+    # By default the size is one more than the largest index.
     size = torch.library.get_ctx().new_dynamic_size() if classes == -1 else classes
     return torch.empty([*x.shape, size], dtype=torch.int64, device=x.device)
 
@@ -36,7 +36,7 @@ def _one_hot(_: OpOverload, values: Values) -> torch.Tensor:
 def _combinations(_: OpOverload, values: Values) -> torch.Tensor:
     x, chosen = values["self"], values.get("r", 2)
     if chosen > 2 and not isinstance(x.shape[0], int):
-        # torch cannot tell that a product of three is divisible by six.
+        # torch cannot prove that a product of three consecutive sizes is divisible by six.
         count = torch.library.get_ctx().new_dynamic_size()
     else:
         factors = (x.shape[0] + (index if values.get("with_replacement") else -index) for index in range(chosen))
@@ -78,7 +78,7 @@ def _lstsq(_: OpOverload, values: Values) -> tuple[torch.Tensor, ...]:
         residuals = [0]
     elif driver == "gels" or batch:
         residuals = [*batch, *(right or [1])]
-    else:  # of a matrix without full rank there are none; only a run tells
+    else:  # there are none for a matrix without full rank, which is known only at run time
         residuals = [torch.library.get_ctx().new_dynamic_size()]
     real = a.real if a.is_complex() else a
     return (
@@ -101,4 +101,4 @@ FAKES: dict[str, Callable[..., Any]] = {
     "aten::linalg_lstsq": _lstsq,
     "aten::one_hot": _one_hot,
 }
-"""By the operator's name."""
+"""The fakes, by the operator's name."""

@@ -1,6 +1,6 @@
-"""Calls at which ``torch.export`` stops, or makes constants of sizes, and others in their place.
+"""Replacement of calls on which ``torch.export`` fails or fixes sizes as constants.
 
-It stops where a result, or its shape, depends on the data, and where torch knows no shape of an operator's result.
+It fails if a result or its shape depends on the data, and if torch has no fake of an operator.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .sources import LINE, calling_line
 
 
 class Interception(TorchFunctionMode):
-    """Inside its ``with`` block such calls become fallback calls, or others that say the same, unless translated.
+    """A mode in which such calls become fallback calls or equivalent ones, unless their operator is translated.
 
-    Every node of the graph gets the line of the user's code that calls it, for `sources.source_line`.
+    Every node of the graph is annotated with the line of the user's code that calls it, for `sources.source_line`.
     """
 
     def __init__(self, translated: Collection[OpOverload] = ()) -> None:
@@ -46,7 +46,7 @@ class Interception(TorchFunctionMode):
 Translated = Collection[OpOverload]
 
 
-# Parameters have torch's names, since a model may pass them by name.
+# Parameters have torch's names, because a model may pass them as keywords.
 
 
 def _equal(_: Translated, input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -82,7 +82,7 @@ def _gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Any:
-    """Torch's own of variances in a tensor, without the check that none is negative."""
+    """Compute torch's loss for variances in a tensor, without the check that none is negative."""
     if not isinstance(var, torch.Tensor):
         return NotImplemented
     variance = (var.unsqueeze(-1) if var.shape == input.shape[:-1] else var).detach().clamp(min=eps)
@@ -97,7 +97,7 @@ def _one_hot(translated: Translated, input: torch.Tensor, num_classes: int = -1)
 
 
 def _narrow(_: Translated, input: torch.Tensor, dim: int, start: Any, length: int) -> Any:
-    """Torch's own of a start in a tensor, with what it takes for granted said to ``torch.export``."""
+    """Narrow by a start in a tensor, as torch does, and tell ``torch.export`` the bounds that torch assumes."""
     if not isinstance(start, torch.Tensor):
         return NotImplemented
     size = input.shape[dim]
@@ -115,15 +115,15 @@ def _histogram(translated: Translated, input: torch.Tensor, bins: Any, *args: An
 def _falling_back(
     operator: str, wrap: Callable[[list[torch.Tensor]], Any] = lambda results: results[0], complex_outputs: int = 1
 ) -> Callable[..., Any]:
-    """A function that calls an operator by the one that stands for it in a graph.
+    """Return a function that calls an operator through the fallback operator that represents it in a graph.
 
     Parameters
     ----------
     operator : str
     wrap : callable
-        Makes what torch's function returns of the operator's outputs.
+        Converts the operator's outputs to the result of torch's function.
     complex_outputs : int
-        How many of them, from the first, are complex where the first tensor is.
+        Number of leading outputs that are complex if the first tensor is.
     """
 
     def function(translated: Translated, *args: Any, **kwargs: Any) -> Any:
@@ -132,13 +132,13 @@ def _falling_back(
         if target in translated:
             return NotImplemented
         given = dict(zip([item.name for item in schema_arguments(target)], args, strict=False))
-        # Python's names of the first argument are not the schema's.
+        # Python functions and schemas name the first argument differently.
         given |= {"self" if name in ("input", "A", "tensor") else name: value for name, value in kwargs.items()}
         tensors = [value for value in given.values() if isinstance(value, torch.Tensor)]
         sizes = [value for value in given.values() if isinstance(value, torch.SymInt)]
         text = calls.encode(given, [*tensors, *sizes], list(map(calls.tag, [*tensors, *sizes])))
         call = opaque.Call(operator, text, len(schema_returns(target)))
-        results = opaque.several(call.name)(opaque.spell(call), list(map(as_pairs, tensors)), sizes)
+        results = opaque.several_outputs(call.name)(opaque.spell(call), list(map(as_pairs, tensors)), sizes)
         if tensors[0].is_complex():
             results[:complex_outputs] = map(torch.view_as_complex, results[:complex_outputs])
         return wrap(results)
@@ -157,7 +157,7 @@ _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     functional.gaussian_nll_loss: _gaussian_nll_loss,
     functional.one_hot: _one_hot,
 }
-# Functions that are methods of tensors too.
+# These functions are methods of tensors too.
 for _name, _replacement in {
     "allclose": _allclose,
     "combinations": _falling_back("aten::combinations"),

@@ -1,7 +1,7 @@
-"""The kernels behind fallback nodes: torch's operators, on ONNX Runtime's arrays.
+"""Kernels of fallback nodes, which call torch's operators on ONNX Runtime's arrays.
 
-They are Ops like others, one for each torch operator, declared when a model names it, in a process that asked
-for them.
+There is one Op for each torch operator, declared when a model names it, in a process that called
+`register_fallback`.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from .._torch_private.operators import OpOverload, qualified_name, spell
 from ..errors import ExportError
 from . import bounds, calls, rule
 
-# What torch and ONNX Runtime both have.
+# The element types that both torch and ONNX Runtime have.
 _DTYPES: tuple[DType, ...] = tuple(dtype for dtype in TORCH_DTYPES if dtype.kind != "c")
 
 
 def register_fallback(*namespaces: str) -> None:
-    """Let sessions of this process run the torch operators that fell back in an export.
+    """Register the torch operators that fall back in an export with the sessions of this process.
 
-    That is, each `pyops.InferenceSession`. A model names operators and no more; which of them it may name is a
-    rule: functional operators that take and give tensors (see `exporters._fallback.rule`).
+    Every `pyops.InferenceSession` can then run them. A model only names operators; `exporters._fallback.rule` decides
+    which ones it may name: functional operators that take and return tensors.
     ``exporters.export(..., fallback=True)`` calls this.
 
     Parameters
     ----------
     *namespaces : str
-        Namespaces of torch besides aten, for custom operators that fell back.
+        Namespaces of torch other than aten, for custom operators that fell back.
 
     Raises
     ------
     ExportError
-        Torch has no such namespace.
+        torch has no such namespace.
 
     Examples
     --------
@@ -59,37 +59,37 @@ def register_fallback(*namespaces: str) -> None:
             raise ExportError(
                 f"torch has no operators of a namespace {namespace!r}; import the module that registers them first"
             )
-        registry.providers.setdefault(domain(namespace), _Torchs(namespace))
+        registry.providers.setdefault(domain(namespace), _NamespaceProvider(namespace))
 
 
 def allowed_namespaces() -> set[str]:
-    """The namespaces that this process asked for."""
-    return {provider.namespace for provider in registry.providers.values() if isinstance(provider, _Torchs)}
+    """Return the namespaces that this process registered."""
+    return {provider.namespace for provider in registry.providers.values() if isinstance(provider, _NamespaceProvider)}
 
 
 def domain(namespace: str) -> str:
-    """The ONNX domain for a namespace of torch; other people's may be a domain of theirs already."""
+    """Return the ONNX domain of a torch namespace; other than aten's it has a prefix, to avoid users' own domains."""
     return namespace if namespace == "aten" else f"torch.{namespace}"
 
 
 def op_of(overload: OpOverload) -> Op[..., Any]:
-    """The Op whose nodes call a torch operator.
+    """Return the Op whose nodes call a torch operator.
 
     Raises
     ------
     ExportError
-        Something else is declared under its name.
+        Another op is declared under its domain and name.
     """
     name = qualified_name(overload)
     namespace, _, rest = name.partition("::")
     op = registry.find(domain(namespace), rest.partition(".")[0], 1)
     if op is None or not isinstance(op.signature.attribute("arguments"), _Arguments):
-        raise ExportError(f"{name} cannot fall back: an op of this domain and name is declared; name that otherwise")
+        raise ExportError(f"{name} cannot fall back: an op of this domain and name is declared; rename that op")
     return op
 
 
-class _Torchs:
-    """The operators of one namespace of torch, as Ops."""
+class _NamespaceProvider:
+    """A provider of the operators of one torch namespace as Ops."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -120,13 +120,13 @@ class _Torchs:
 
 
 def overload_name(overload: OpOverload) -> str:
-    """The overload's own part of its name."""
+    """Return the overload's name without the operator's, ``"default"`` for the default one."""
     return qualified_name(overload).partition(".")[2] or "default"
 
 
 @dataclass(frozen=True)
 class _Arguments(Attribute):
-    """The JSON of a call, checked when a model is loaded."""
+    """The JSON of a call, validated when a model is loaded."""
 
     def convert(self, value: Any) -> Any:
         text = super().convert(value)
@@ -144,7 +144,7 @@ def _signature(domain: str, name: str, choices: tuple[str, ...]) -> Signature:
         (
             Attribute("overload_name", AttributeKind.STRING, choices=choices),
             _Arguments("arguments", AttributeKind.STRING),
-            # Tells calls apart that are equal and random.
+            # Distinguishes equal calls of a random operator, which optimizations would merge.
             Attribute("call", AttributeKind.INT, required=False),
         ),
         returns_tuple=True,
@@ -157,11 +157,11 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
     Raises
     ------
     InputError
-        The arguments do not fit the inputs, or reach beyond them.
+        The arguments do not fit the inputs, or refer to memory beyond them.
     OutputError
-        It returned a tensor that is not dense.
+        The operator returned a tensor that is not dense.
     Exception
-        Whatever torch raises.
+        Any exception of torch.
     """
     name = qualified_name(target).partition(".")[0]
     with torch.no_grad():
@@ -174,7 +174,7 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
     return tuple(_array(target, result, inputs) for result in results)
 
 
-# Graphs have running statistics of half precision in float32; on a CPU torch returns them as they are.
+# In exported graphs, running statistics of half precision are float32; on a CPU torch returns half precision.
 _BATCH_NORMS = {"aten::_batch_norm_with_update_functional", "aten::_native_batch_norm_legit_functional"}
 
 
@@ -205,5 +205,5 @@ def _array(target: OpOverload, tensor: torch.Tensor, inputs: Sequence[np.ndarray
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise OutputError(f"{qualified_name(target)} returned a tensor that is not dense ({tensor.layout})")
     array = as_array(as_pairs(tensor))
-    # An output that is a view of an input would be the caller's own memory.
+    # Without the copy, an output that is a view of an input would share the caller's memory.
     return array.copy() if any(np.may_share_memory(array, item) for item in inputs) else array

@@ -1,6 +1,6 @@
-"""The calls of an exported graph by name, through captures of the same model and through torch's exporter.
+"""Names for the calls of a graph, which are the same in every capture of a model and in torch's exporter.
 
-Of what a node carries, torch's exporter keeps the custom metadata: each call has its name there.
+torch's exporter keeps a node's custom metadata, so each call stores its name there.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _MARK = "pyops_call"
 
 
 def graphs(program: torch.export.ExportedProgram) -> Iterator[tuple[str, GraphModule]]:
-    """The graph of a program and its sub-graphs, those of ``torch.cond`` among them, by their names."""
+    """Yield the graph of a program and its subgraphs, including branches of ``torch.cond``, with their names."""
     for name, module in program.graph_module.named_modules():
         if isinstance(module, GraphModule):
             yield name, module
 
 
 def call_nodes(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Node]]:
-    """Every call of a torch operator, with a name that it keeps from one capture of a model to the next."""
+    """Yield every call of a torch operator, with its name."""
     for name, module in graphs(program):
         for node in module.graph.nodes:
             if node.op == "call_function" and isinstance(node.target, OpOverload):
@@ -32,26 +32,26 @@ def call_nodes(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Nod
 
 
 def target_of(call: Node) -> OpOverload:
-    """The operator that it calls."""
+    """Return the operator that a node calls."""
     assert isinstance(call.target, OpOverload)
     return call.target
 
 
 def mark(program: torch.export.ExportedProgram) -> None:
-    """Write every call's name onto it."""
+    """Write the name of every call into its metadata."""
     for name, node in call_nodes(program):
         node.meta["custom"] = {**(node.meta.get("custom") or {}), _MARK: name}
 
 
 def mark_of(node: Node) -> str | None:
-    """The name that `mark` gave the call that a node is, or is made of."""
+    """Return the name of the call that a node is, or is decomposed from, or None."""
     return (node.meta.get("custom") or {}).get(_MARK)
 
 
 def calls_at_fault(error: BaseException) -> list[str]:
-    """The names of the marked calls that an exception of torch's exporter is about, the likeliest first.
+    """Return the names of the calls that an exception of torch's exporter is about, the likeliest first.
 
-    The exporter's functions have the node that they work on in a local variable.
+    The exporter's functions have the current node in a local variable, which the traceback gives.
     """
     found: list[str] = []
     for cause in causes(error):

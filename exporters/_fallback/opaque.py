@@ -1,4 +1,4 @@
-"""The torch operators that stand for calls of others in a graph: torch looks into none, and each becomes a node."""
+"""torch operators that represent calls of others in a graph; torch does not decompose them, and each becomes a node."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from . import calls, fakes, kernel
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a torch operator, without its tensors."""
+    """A call of a torch operator, without its tensors."""
 
     operator: str  # "ns::name.overload"
-    arguments: str  # as `calls.encode` writes them
-    outputs: int  # how many tensors it returns
-    number: int | None = None  # tells equal calls of a random operator apart
-    by_torch: bool = False  # whether torch is called even if an op of `pyops.kernels` carries such calls
+    arguments: str  # encoded by `calls.encode`
+    outputs: int  # number of tensors that it returns
+    number: int | None = None  # distinguishes equal calls of a random operator
+    by_torch: bool = False  # call torch even if an op of `pyops.kernels` supports the call
 
     @property
     def name(self) -> str:
-        """The operator's own name, without namespace and overload."""
+        """Return the operator's name without namespace and overload."""
         return self.operator.partition("::")[2].partition(".")[0]
 
     @property
     def target(self) -> OpOverload:
-        """The operator."""
+        """Return the operator."""
         found = find_overload(self.operator)
         assert found is not None
         return found
 
 
 def spell(call: Call) -> str:
-    """A call as the first argument of the torch operators."""
+    """Return a call as text, the first argument of the fallback operators."""
     return json.dumps(asdict(call))
 
 
@@ -58,7 +58,7 @@ def _read(text: str) -> Call:
 
 
 def _compute(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
-    # As the kernel returns them: dense, and in memory of their own.
+    # Dense and in memory of their own, like the results of the kernel.
     return [
         item.clone(memory_format=torch.contiguous_format) for item in _run(_read(text), tensors, sizes, kernel.call)
     ]
@@ -67,7 +67,7 @@ def _compute(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -
 def _fake(text: str, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
     call = _read(text)
     results = _run(call, tensors, sizes, fakes.FAKES.get(call.operator, kernel.call))
-    # A clone would ask whether it is dense already, which makes a size of one a constant.
+    # A clone would check whether the tensor is dense, which fixes a size of one as a constant.
     return [torch.empty(item.shape, dtype=item.dtype, device=item.device) for item in results]
 
 
@@ -84,16 +84,16 @@ _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 _defined: dict[str, OpOverload] = {}
 
 
-def one(name: str) -> OpOverload:
-    """The operator that stands for calls of the operator of this name that return one tensor.
+def one_output(name: str) -> OpOverload:
+    """Return the fallback operator for calls of the operator `name` that return one tensor.
 
-    Torch names a graph's values after the operators that give them, hence one for each name.
+    There is one for each name, because torch names a graph's values after the operators that compute them.
     """
     return _define(name, "Tensor", lambda *given: _compute(*given)[0], lambda *given: _fake(*given)[0])
 
 
-def several(name: str) -> OpOverload:
-    """The operator that stands for calls that return any number of tensors."""
+def several_outputs(name: str) -> OpOverload:
+    """Return the fallback operator for calls of the operator `name` that return any number of tensors."""
     return _define(f"{name}.several", "Tensor[]", _compute, _fake)
 
 
@@ -109,21 +109,24 @@ def _define(name: str, returned: str, compute: Callable[..., Any], fake: Callabl
 
 
 @dataclass(frozen=True)
-class Carriers:
-    """Who may carry the calls of an export: the ops of `pyops.kernels`, and nodes that call torch."""
+class Backends:
+    """What may compute the calls of an export: the ops of `pyops.kernels`, and nodes that call torch."""
 
     kernels: bool
     torch: bool
 
 
-_emission: ContextVar[tuple[Carriers, set[str]]] = ContextVar("emission")
+_emission: ContextVar[tuple[Backends, set[str]]] = ContextVar("emission")
 
 
 @contextmanager
-def carried_by(carriers: Carriers) -> Iterator[set[str]]:
-    """Export inside the ``with`` block; collects the calls, as `spell` writes them, that become nodes of torch's."""
+def emitting_with(backends: Backends) -> Iterator[set[str]]:
+    """Context manager: set the backends of an export, and yield the set of calls that became nodes that call torch.
+
+    The calls are in the set as text, from `spell`.
+    """
     left_to_torch: set[str] = set()
-    token = _emission.set((carriers, left_to_torch))
+    token = _emission.set((backends, left_to_torch))
     try:
         yield left_to_torch
     finally:
@@ -134,17 +137,17 @@ def _emit(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
     call, inputs = _read(text), [*tensors, *sizes]
     if not inputs:  # a constant of the model
         return opset("", 18).Constant(value=onnx_ir.tensor(as_onnx_array(_compute(text, (), ())[0])))
-    carriers, left_to_torch = _emission.get()
-    if carriers.kernels and not call.by_torch:
+    backends, left_to_torch = _emission.get()
+    if backends.kernels and not call.by_torch:
         try:
-            carried = _emit_kernel(call, inputs)
-            if carried is not NotImplemented:
-                return carried
+            emitted = _emit_kernel(call, inputs)
+            if emitted is not NotImplemented:
+                return emitted
         except NoTranslationError:
-            if not carriers.torch:
+            if not backends.torch:
                 raise
-    if not carriers.torch:
-        raise NoTranslationError(f"pyops.kernels does not carry this call of {call.operator}")
+    if not backends.torch:
+        raise NoTranslationError(f"pyops.kernels does not support this call of {call.operator}")
     left_to_torch.add(text)
     attributes = {
         "overload_name": kernel.overload_name(call.target),
@@ -168,15 +171,15 @@ def _emit_list(text: str, tensors: Sequence[Any], sizes: Sequence[Any]) -> Any:
 
 
 def translation_table() -> dict[OpOverload, Callable[..., Any]]:
-    """How torch's exporter translates those that are defined so far."""
+    """Return the translations of the fallback operators defined so far."""
     return {target: _emit_list if name.endswith(".several") else _emit for name, target in _defined.items()}
 
 
 def is_fallback(target: Any) -> bool:
-    """Whether it is one of these operators."""
+    """Return whether a node's target is a fallback operator."""
     return target in _defined.values()
 
 
-def called(node: torch.fx.Node) -> str:
-    """The operator that a node of one of them stands for."""
+def called_operator(node: torch.fx.Node) -> str:
+    """Return the qualified name of the operator that a node with a fallback operator calls."""
     return qualified_name(_read(node.args[0]).target)  # type: ignore[arg-type] # it is an operator

@@ -1,4 +1,4 @@
-"""Turning calls in an exported graph into fallback calls, in place."""
+"""Rewriting of calls in an exported graph as fallback calls, in place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .named_calls import target_of
 
 _aten = torch.ops.aten
 
-# These become nothing in an ONNX model, or are about numbers and not tensors.
+# These become no node of an ONNX model.
 _KEPT = {
     _aten.view_as_real.default,
     _aten.view_as_complex.default,
@@ -28,18 +28,21 @@ _KEPT = {
 
 
 def refusal(node: Node, namespaces: set[str] | None = None) -> str:
-    """Why a call cannot become a node that calls torch, of a namespace that is named; empty if it can.
+    """Return why a call cannot become a node that calls torch, or ``""`` if it can.
 
-    Unless given, the namespaces are those that this process named.
+    Parameters
+    ----------
+    namespaces : set of str, optional
+        The namespaces that may be called; by default those that this process registered.
     """
-    unfit = unfitness(node)
-    if unfit or is_constant(node):
-        return unfit
+    problem = obstacle(node)
+    if problem or is_constant(node):
+        return problem
     return rule.refusal(target_of(node), allowed_namespaces() if namespaces is None else namespaces)
 
 
-def unfitness(node: Node) -> str:
-    """Why a call can be no single node of a model, whoever computes it; empty if it can."""
+def obstacle(node: Node) -> str:
+    """Return why a call cannot be a single node of a model, whatever computes it, or ``""`` if it can."""
     if node.target in _KEPT or opaque.is_fallback(node.target):
         return "it needs no kernel"
     if is_constant(node):
@@ -48,16 +51,16 @@ def unfitness(node: Node) -> str:
     if not outputs:
         return "it returns nothing"
     for value in [item.meta.get("val") for item in node.all_input_nodes] + outputs:
-        unfit = _unfit(value)
-        if unfit:
-            return unfit
+        problem = _value_obstacle(value)
+        if problem:
+            return problem
     if not any(tensor_leaves(item.meta.get("val")) for item in node.all_input_nodes):
         return "this call takes no tensor"
     return ""
 
 
 def is_constant(node: Node) -> bool:
-    """Whether a call gives the same tensor in every run, for want of anything that it could depend on."""
+    """Return whether a call returns the same tensor in every run, because it has no inputs and is not random."""
     target = node.target
     return (
         isinstance(target, OpOverload)
@@ -65,41 +68,41 @@ def is_constant(node: Node) -> bool:
         and not is_mutable(target)
         and not is_random(target)
         and isinstance(node.meta.get("val"), torch.Tensor)
-        and not _unfit(node.meta["val"])
+        and not _value_obstacle(node.meta["val"])
     )
 
 
-def _unfit(value: Any) -> str:
+def _value_obstacle(value: Any) -> str:
     if isinstance(value, (torch.SymFloat, torch.SymBool)):
-        return "it takes a number other than an integer that only a run tells"
+        return "it takes a number other than an integer that is known only at run time"
     if isinstance(value, CustomObjArgument):
-        return f"it takes a {value.class_fqn}, which no ONNX model has"
+        return f"it takes a {value.class_fqn}, which ONNX does not have"
     for tensor in tensor_leaves(value):
         if tensor.layout is not torch.strided:
-            return f"it has a sparse tensor ({tensor.layout}), and ONNX has none"
+            return f"it has a sparse tensor ({tensor.layout}), which ONNX does not support"
         if tensor.is_quantized or "bits" in str(tensor.dtype):
-            return f"it has a tensor of {tensor.dtype}, which neither ONNX nor NumPy has"
+            return f"it has a tensor of {tensor.dtype}, which neither ONNX nor NumPy supports"
     return ""
 
 
 def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
-    """Let a fallback call take the place of a call that `unfitness` has nothing against.
+    """Replace a call, for which `obstacle` must return ``""``, by a fallback call.
 
-    The node keeps its name and its metadata. The exporter carries a complex tensor as pairs along a last
-    dimension, and so does the fallback: between the two stand ``view_as_real`` and ``view_as_complex``, which
-    come to nothing in the model.
+    The node keeps its name and its metadata. Both the exporter and the fallback represent a complex tensor as pairs
+    along a last dimension; ``view_as_real`` and ``view_as_complex`` are inserted around the call, and become no node
+    of the model.
 
     Parameters
     ----------
     number : int
-        Tells equal calls apart, of an operator that is random.
+        Distinguishes equal calls of a random operator.
     by_torch : bool
         As in `opaque.Call`.
 
     Returns
     -------
     str
-        The call as `opaque.spell` writes it.
+        The call as text, from `opaque.spell`.
     """
     target = target_of(node)
     values = present_leaves(node.meta["val"])
@@ -114,15 +117,15 @@ def rewrite(node: Node, number: int, *, by_torch: bool = False) -> str:
     if isinstance(node.meta["val"], torch.Tensor):
         if node.meta["val"].is_complex():
             with graph.inserting_before(node):
-                real = graph.call_function(opaque.one(call.name), arguments)
+                real = graph.call_function(opaque.one_output(call.name), arguments)
             real.meta = {key: value for key, value in node.meta.items() if key != "val"}
-            # Sizes that only a run tells are now the other's.
+            # The inserted node now defines the sizes known only at run time.
             node.meta.pop("unbacked_bindings", None)
             _retarget(node, _aten.view_as_complex.default, (real,))
         else:
-            _retarget(node, opaque.one(call.name), arguments)
+            _retarget(node, opaque.one_output(call.name), arguments)
         return spelled
-    _retarget(node, opaque.several(call.name), arguments)
+    _retarget(node, opaque.several_outputs(call.name), arguments)
     for item, index in list(_items(node, node.meta["val"], 0)):
         if values[index].is_complex():
             with graph.inserting_before(item):
@@ -147,7 +150,7 @@ def _as_pairs(graph: Graph, node: Node) -> Node:
 
 
 def _items(node: Node, value: Any, first: int) -> Iterator[tuple[Node, int]]:
-    """The nodes that take one tensor each out of nested lists, with its place among all."""
+    """Yield the nodes that extract one tensor each from nested lists, with its index in the flattened result."""
     for user in list(node.users):
         index = user.args[1]
         assert isinstance(index, int)
@@ -159,7 +162,7 @@ def _items(node: Node, value: Any, first: int) -> Iterator[tuple[Node, int]]:
 
 
 def _encoded(node: Node) -> tuple[str, list[Node], list[Node]]:
-    """The arguments of a call as JSON, and the nodes that give its tensors and its sizes."""
+    """Return the arguments of a call in JSON, and the nodes that compute its tensors and its sizes."""
     inputs = [item for item in node.all_input_nodes if item.meta.get("val") is not None]
     tensors = [item for item in inputs if isinstance(item.meta["val"], torch.Tensor)]
     sizes = [item for item in inputs if not isinstance(item.meta["val"], torch.Tensor)]

@@ -1,18 +1,18 @@
-"""Which torch operators a model may name: the rule, in one place.
+"""The rule which torch operators a model may name.
 
-A model is data that may come from anybody, so what it can make torch run is decided here and not by it:
+A model file is untrusted data, so what it can make torch run is decided here and not by it:
 
-1. The operator is aten's, or of a namespace that this process named in `register_fallback`.
-2. It is functional: it writes to none of its arguments, and returns tensors or lists of tensors alone.
-3. It takes at least one tensor, and nothing that reaches beyond its arguments: no storage, no object of a
-   class, no stream. A random generator can only be left out.
-4. A str chooses among what the operator does (``mode``, ``reduction``, an einsum's ``equation``). It never
-   names a file or the like: aten's str arguments are listed.
-5. A name of aten that begins with an underscore is torch's own business, and checks little of what it is
-   given; those that public functions of torch leave in a graph are listed. Names with ``unsafe`` in them, and
-   those of sparse, quantized and nested tensors, which ONNX has none of, are out, and so are those
-   of gradients and of single kernels of convolutions, which trust the indices and sizes that they are given.
-   What others trust, `bounds` checks.
+1. The operator is aten's, or of a namespace that this process passed to `register_fallback`.
+2. It is functional: it writes to none of its arguments, and returns only tensors or lists of tensors.
+3. It takes at least one tensor, and nothing that refers to anything beyond its arguments: no storage, no object of a
+   class, no stream. A random generator can only be omitted.
+4. A str selects what the operator does (``mode``, ``reduction``, an einsum's ``equation``). It never
+   names a file or the like: the allowed str arguments of aten are listed.
+5. A name of aten that begins with an underscore is private to torch, and such operators validate little of their
+   arguments; those that public functions of torch leave in a graph are listed. Also excluded are names with
+   ``unsafe`` in them, operators on sparse, quantized and nested tensors, which ONNX does not have, gradients, and
+   single kernels of convolutions, which trust the indices and sizes that they are given. What the other operators
+   trust, `bounds` checks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .._torch_private.operators import (
 )
 
 TENSORS = {"Tensor", "Optional[Tensor]", "List[Tensor]", "List[Optional[Tensor]]", "Optional[List[Tensor]]"}
-"""The schema types that hold tensors."""
+"""The schema types of arguments that are or contain tensors."""
 
 _SCALARS = {"int", "float", "bool", "number", "ScalarType", "Layout", "Device", "MemoryFormat", "str", "Generator"}
 _RETURNS = {"Tensor", "List[Tensor]", "Optional[Tensor]"}
@@ -41,7 +41,7 @@ _CHOOSING = {
     "pad_mode", "padding", "padding_side", "reduce", "rounding_mode", "side", "UPLO",
 }  # fmt: skip
 
-# In the graphs of public functions: of torch.linalg, torch.nn.functional, torch.special, Tensor.to.
+# Private operators that public functions of torch leave in a graph (torch.linalg, torch.nn.functional, Tensor.to).
 _PRIVATE = {
     "__and__", "__lshift__", "__or__", "__rshift__", "__xor__",
     "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_addmm_activation", "_aminmax",
@@ -62,7 +62,7 @@ _NEVER = re.compile(
     r"|unsafe|sparse|quantize|qscheme|nested|mkldnn|cudnn|miopen|to_mkldnn|^set_|_coo|_csr|_csc|_bsr|_bsc"
     r"|slow_conv|thnn_conv|pin_memory|^from_|^data$|^lift|^alias_with"
 )
-# Named by a pattern, and dense all the same.
+# These match a pattern above, but take dense tensors and are safe.
 _DENSE = {
     "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine", "segment_reduce", "unsafe_split",
     "unsafe_split_with_sizes",
@@ -70,15 +70,15 @@ _DENSE = {
 
 
 def refusal(overload: OpOverload, namespaces: set[str]) -> str:
-    """Why a model may not name the operator in a process that named these namespaces; empty if it may."""
+    """Return why a model may not name the operator in a process that registered `namespaces`, or ``""`` if it may."""
     whole, _, kind = qualified_name(overload).partition(".")
     namespace, _, name = whole.partition("::")
     if namespace not in namespaces:
-        return f"this process did not ask for operators of torch's namespace {namespace!r}"
+        return f"this process has not registered operators of torch's namespace {namespace!r}"
     if not _is_known(f"{namespace}::{name}"):
-        return "torch's dispatcher does not know it"
+        return "torch's dispatcher does not have it"
     if namespace == "aten" and kind.startswith("prim_"):
-        return "it is TorchScript's alone, and takes numbers for dtypes unchecked"
+        return "it is for TorchScript only, and does not validate numbers given for dtypes"
     if is_mutable(overload):
         return "it writes to its arguments"
     returns = schema_returns(overload)
@@ -88,7 +88,7 @@ def refusal(overload: OpOverload, namespaces: set[str]) -> str:
         return "it is private to torch"
     if namespace == "aten" and _NEVER.search(name) and name not in _DENSE:
         return (
-            "it is of a kind that models have none of (gradients, kernels of convolutions, unsafe, sparse, quantized, "
+            "models may not use operators of its kind (gradients, kernels of convolutions, unsafe, sparse, quantized, "
             "nested, or of the process)"
         )
     arguments = schema_arguments(overload)
@@ -97,29 +97,29 @@ def refusal(overload: OpOverload, namespaces: set[str]) -> str:
     for item in arguments:
         element = re.sub(r"^(Optional|List)\[(.*)\]$", r"\2", re.sub(r"^Optional\[(.*)\]$", r"\1", item.type))
         if item.type not in TENSORS and element not in _SCALARS:
-            return f"its argument {item.name!r} is {item.type}, which is no plain data"
+            return f"its argument {item.name!r} is {item.type}, which is not plain data"
         if element == "str" and namespace == "aten" and item.name not in _CHOOSING:
-            return f"its argument {item.name!r} is a str that is not among the known ones"
+            return f"its argument {item.name!r} is a str argument that is not listed as safe"
     return ""
 
 
 def _is_known(name: str) -> bool:
-    """Whether torch's dispatcher has it; TorchScript has others."""
+    """Return whether torch's dispatcher has an operator; some exist in TorchScript only."""
     return name in _known_names() or name in operator_names()
 
 
 @functools.cache
 def _known_names() -> set[str]:
-    # Listing them takes long; there may be more later.
+    # Cached because listing them is slow; the caller lists them again for a name that is not here.
     return operator_names()
 
 
 def namespaces() -> set[str]:
-    """Every namespace that torch has operators of."""
+    """Return every namespace in which torch has operators."""
     return {name.partition("::")[0] for name in operator_names()}
 
 
 def is_arbitrary(overload: OpOverload) -> bool:
-    """Whether what it returns is not determined by its arguments: random numbers, or memory as it was found."""
+    """Return whether an operator's results are not determined by its arguments: random, or uninitialized memory."""
     name = qualified_name(overload).partition("::")[2]
     return is_random(overload) or re.match(r"(new_)?empty|resize", name) is not None

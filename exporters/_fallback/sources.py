@@ -1,4 +1,4 @@
-"""Which line of the user's code a node comes from."""
+"""The line of the user's code that a node comes from."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 import torch
 
 LINE = "pyops_line"
-"""Where a node's custom metadata has its `calling_line`."""
+"""The key in a node's custom metadata for its `calling_line`."""
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
-_TORCH = (f"{Path(torch.__file__).parent}/", "<")  # torch.cond compiles its branches from code that it wrote itself
+_TORCH = (f"{Path(torch.__file__).parent}/", "<")  # torch.cond compiles its branches from generated code
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _HERE = f"{Path(__file__).parent}/"
 
 
 def source_line(node: torch.fx.Node) -> str:
-    """``"model.py:12: return x.inverse()"``; empty where torch does not tell.
+    """Return the line that a node comes from, ``"model.py:12: return x.inverse()"``, or ``""`` if torch has none.
 
-    It is the innermost line of a file that is no library's, or else of one that is not torch's.
+    It is the innermost line that is not in a library, or else the innermost that is not in torch.
     """
     line: str = (node.meta.get("custom") or {}).get(LINE, "")
     if line:
@@ -34,14 +34,14 @@ def source_line(node: torch.fx.Node) -> str:
 
 
 def calling_line() -> str:
-    """The line that is being run inside ``torch.export``, spelled as `source_line` does; empty where there is none."""
+    """Return the running line of the user's code in ``torch.export``, in the form of `source_line`, or ``""``."""
     stack = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
     frames = itertools.takewhile(lambda frame: frame[0] != f"{_HERE}capturing.py", stack)
     return _innermost(frames)
 
 
 def _innermost(frames: Iterable[tuple[str, int]]) -> str:
-    """The first line that is nobody's library, or else not torch's."""
+    """Return the first line that is not in a library, or else the first that is not in torch."""
     outside = [(file, line) for file, line in frames if not file.startswith((*_TORCH, _HERE))]
     users = [frame for frame in outside if not frame[0].startswith(_LIBRARIES)]
     chosen = next(iter(users or outside), None)

@@ -1,4 +1,4 @@
-"""What falls back in an export, and why; recorded call by call."""
+"""Records of the calls that fall back in an export, and why."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from .._report import OutputComparison
 
 @dataclass(frozen=True)
 class Fallback:
-    """A torch operator whose calls became nodes that call torch.
+    """A torch operator whose calls were exported as nodes that call torch.
 
     Attributes
     ----------
     operator : str
-        ``"aten::linalg_inv"``, with the overload where it is not the default one.
+        ``"aten::linalg_inv"``, with the overload unless it is the default one.
     count : int
-        How many nodes of the model call it.
+        Number of nodes that call it.
     sources : tuple of str
-        The lines of the model's code that call it: ``"model.py:12: return x.inverse()"``.
+        Lines of the model's code that call it: ``"model.py:12: return x.inverse()"``.
     reason : str
-        Why it fell back: torch's exporter has no translation, or what the translation does wrong.
+        Why it fell back: torch's exporter has no translation, or what is wrong with the translation.
     replacement : str
-        What to write for it not to fall back.
+        What to write so that it no longer falls back.
     differences : tuple of OutputComparison
-        With ``fallback="verify"``: how far off torch's translation was, for each output that was not right.
+        With ``fallback="verify"``: the outputs for which torch's translation gave wrong values.
     error : str
-        With ``fallback="verify"``: what torch's exporter or ONNX Runtime said, where one of them refused it.
+        With ``fallback="verify"``: the error of torch's exporter or ONNX Runtime, if one of them failed.
 
     Examples
     --------
@@ -56,14 +56,14 @@ class Fallback:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with torch's translation of a call: how far off it is, or what refused it."""
+    """What is wrong with torch's translation of a call: differences in its outputs, or an error."""
 
     differences: tuple[OutputComparison, ...] = ()
     error: str = ""
 
     @property
     def reason(self) -> str:
-        """In one line."""
+        """Return the finding in one line."""
         if self.error:
             return f"its translation fails: {self.error}"
         problem = next((item.problem for item in self.differences if item.problem), "")
@@ -72,7 +72,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """A call that torch's exporter does not translate, with the text that `opaque.spell` writes of it."""
+    """A call that torch's exporter does not translate.
+
+    `text` is the encoding of the call by `opaque.spell`.
+    """
 
     operator: str
     source: str
@@ -82,7 +85,7 @@ class RecordedCall:
 
 
 def fallbacks(recorded: Iterable[RecordedCall], left_to_torch: Set[str]) -> tuple[Fallback, ...]:
-    """One for each operator whose calls are left to torch, in the order of their first."""
+    """Return one Fallback for each operator with a call in `left_to_torch`, in the order of the first calls."""
     calls: dict[str, list[RecordedCall]] = {}
     for call in recorded:
         if call.text in left_to_torch:

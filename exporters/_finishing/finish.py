@@ -1,40 +1,41 @@
-"""What an exported model still needs, in order."""
+"""The steps that finish an exported model, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .._lowering.emission import recorded
-from .._lowering.explanations import unwrapped
+from .._lowering.emission import record_emission
+from .._lowering.explanations import unwrapping_errors
 from . import function_bodies, nodes, opset_imports, optimization
 from .program import Program
 
 
-def finished(
+def finish(
     capture: Callable[[], Program],
     *,
     keep_functions: bool,
     custom_opsets: Mapping[str, int] | None,
     optimize: bool,
 ) -> Program:
-    """What one of torch's exporters captures, with the functions and the opset imports that its nodes need.
+    """Capture a program, then add the functions and the opset imports that its nodes need, and optimize it.
 
     Raises
     ------
     ExportError
-        The model cannot be exported as it stands, or its nodes do not fit the declared ops, the opset versions or
-        each other. What a translation or a shape function of ours raised comes out as itself.
+        The model cannot be exported, or its nodes do not match the declared ops, the opset versions or each other.
+    Exception
+        Any exception of a translation or a shape function of ours, unwrapping_errors from torch's.
     """
     custom_opsets = custom_opsets or {}
     opset_imports.check_custom_opsets(custom_opsets)
-    with unwrapped(), recorded() as emitted:
+    with unwrapping_errors(), record_emission() as emitted:
         program = capture()
     if optimize:
-        # Before its functions are there, which it would inline.
+        # Before functions are added, because the optimization inlines functions.
         optimization.optimize(program.model, emitted.functions)
-    inlined = function_bodies.settle(program.model, emitted, keep=keep_functions)
-    opset_imports.settle(program.model, emitted.versions, custom_opsets)
-    nodes.settle(program.model, custom_opsets)
+    inlined = function_bodies.add_functions(program.model, emitted, keep=keep_functions)
+    opset_imports.set_opset_imports(program.model, emitted.versions, custom_opsets)
+    nodes.validate_nodes(program.model, custom_opsets)
     if inlined and optimize:
         optimization.optimize(program.model)
     return program

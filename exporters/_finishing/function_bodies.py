@@ -1,4 +1,4 @@
-"""onnxscript functions that a model calls: kept as functions of the model, or inlined."""
+"""onnxscript functions that a model calls, kept as functions of the model or inlined."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from .._lowering.emission import Emission, Functions
 from .._lowering.opset_check import check_opset
 
 
-def settle(model: onnx_ir.Model, emitted: Emission, *, keep: bool) -> bool:
+def add_functions(model: onnx_ir.Model, emitted: Emission, *, keep: bool) -> bool:
     """Add the functions that the model calls, and inline them unless they are kept.
 
     Parameters
     ----------
     emitted : Emission
-        Gets the versions of the operators in their bodies.
+        Extended with the versions of the operators in the functions.
 
     Returns
     -------
     bool
-        Whether something was inlined.
+        Whether any function was inlined.
 
     Raises
     ------
     ExportError
-        A function was written for another opset version than the model's, in which one of its
-        operators is another, or two functions have one name.
+        Two functions have the same name, or a function was written for an opset version in which one of its
+        operators differs from the model's.
     """
     needed = _needed(model, emitted.functions)
     bodies = [onnx_ir.serde.deserialize_function(item.to_function_proto()) for item in needed.values()]
@@ -40,7 +40,7 @@ def settle(model: onnx_ir.Model, emitted: Emission, *, keep: bool) -> bool:
                 version = body.opset_imports[node.domain]
                 op = registry.find(node.domain, node.op_type, version)
                 emitted.add(node.domain, node.op_type, op.version if op else version)
-        # The passes and ONNX Runtime want every domain that a function uses in the model's imports too.
+        # The passes and ONNX Runtime require the model to import every domain that a function uses.
         for domain, version in body.opset_imports.items():
             model.opset_imports[domain] = max(version, model.opset_imports.get(domain, 1))
     for body in bodies:
@@ -52,13 +52,13 @@ def settle(model: onnx_ir.Model, emitted: Emission, *, keep: bool) -> bool:
 
 
 def _needed(model: onnx_ir.Model, functions: Functions) -> Functions:
-    """The functions that the model calls, and those that these call."""
+    """Return the functions that the model calls, directly or through other functions."""
     needed = Functions()
     nodes = model.graph.all_nodes()
     pending = [functions[key] for key in {(node.domain, node.op_type) for node in nodes} & functions.keys()]
     while pending:
         function = pending.pop()
-        if needed.enter(function):
+        if needed.add(function):
             pending += function.function_ir.get_called_functions().values()
     return needed
 

@@ -1,4 +1,4 @@
-"""The nodes of a model."""
+"""Iteration over the nodes of a model, and their validation."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ..errors import ExportError
 
 
 def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
-    """Every node of the graph, its subgraphs and the model's functions."""
+    """Yield every node of the graph, its subgraphs and the model's functions."""
     yield from model.graph.all_nodes()
     for function in model.functions.values():
         yield from function.all_nodes()
 
 
-def settle(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> None:
-    """Name the absent inputs of the model's nodes, and hold each node against the declaration of its op.
+def validate_nodes(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> None:
+    """Name absent inputs before a variadic one, and validate each node against the declaration of its op.
 
-    Nodes that a translation emits are checked as they are emitted, for the version that it names; others come
-    from ``torch.onnx.ops.symbolic``, an onnxscript function or a translation table of the user's own.
+    Nodes that a translation emits are validated when they are emitted, for the version that the translation names.
+    The others come from ``torch.onnx.ops.symbolic``, an onnxscript function or the user's translation table.
 
     Parameters
     ----------
     custom_opsets : mapping
-        What the user asked for, named in the error.
+        What the user passed, named in the error.
 
     Raises
     ------
     ExportError
-        A node's inputs, outputs or attributes are not those declared, no op of its name and version
-        is declared in a domain of declared ops, or ONNX Runtime does not know a version that the model imports.
+        A node's inputs, outputs or attributes differ from the declaration; a domain of declared ops has no op of
+        the node's name and version; or ONNX Runtime does not know a version that the model imports.
     """
     _name_absent_inputs(model)
     domains = registry.domains()
@@ -54,7 +54,7 @@ def settle(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> None:
 
 
 def _name_absent_inputs(model: onnx_ir.Model) -> None:
-    """Give absent inputs before a variadic one their empty names, as ONNX wants; torch trims them."""
+    """Give absent inputs before a variadic one their empty names, which ONNX requires and torch trims."""
     for node in all_nodes(model):
         op = registry.find(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
         if op is not None and op.signature.inputs and op.signature.inputs[-1].variadic:

@@ -1,4 +1,4 @@
-"""Which version of each domain an exported model imports."""
+"""The version of each domain that an exported model imports."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .nodes import all_nodes
 
 
 def check_custom_opsets(custom_opsets: Mapping[str, int]) -> None:
-    """Check what the user gave as ``custom_opsets``.
+    """Validate the ``custom_opsets`` of an export.
 
     Raises
     ------
     ExportError
-        It is no mapping of domains to versions, holds ONNX's own domain, or a version that ONNX
+        It is not a mapping of domains to versions, has ONNX's own domain, or has a version that ONNX
         Runtime does not know.
     """
     if not isinstance(custom_opsets, Mapping):
@@ -40,8 +40,12 @@ def check_custom_opsets(custom_opsets: Mapping[str, int]) -> None:
             raise ExportError(unknown)
 
 
-def settle(model: onnx_ir.Model, emitted: Mapping[tuple[str, str], set[int]], custom_opsets: Mapping[str, int]) -> None:
-    """Import of each domain the version that the user gave, or under which all its nodes mean what was emitted.
+def set_opset_imports(
+    model: onnx_ir.Model, emitted: Mapping[tuple[str, str], set[int]], custom_opsets: Mapping[str, int]
+) -> None:
+    """Set the version that the model imports of each domain.
+
+    It is the user's where `custom_opsets` has one, and otherwise the highest version emitted.
 
     Parameters
     ----------
@@ -51,8 +55,8 @@ def settle(model: onnx_ir.Model, emitted: Mapping[tuple[str, str], set[int]], cu
     Raises
     ------
     ExportError
-        No version of a domain means that, the model has no node of a domain that the user gave, or ONNX has
-        no such operator in the opset version of the model.
+        Nodes of one domain need different versions; the model has no node of a domain in `custom_opsets`; or an
+        operator is not in ONNX at the model's opset version.
     """
     present = {(node.domain, node.op_type) for node in all_nodes(model)}
     unused = custom_opsets.keys() - {domain for domain, _ in present}
@@ -61,7 +65,7 @@ def settle(model: onnx_ir.Model, emitted: Mapping[tuple[str, str], set[int]], cu
         raise ExportError(
             f"custom_opsets has {', '.join(sorted(unused))}, of which the model has no node; it has {used}"
         )
-    # Torch imports the first version of a domain that it meets.
+    # torch imports the version of the first node of a domain, which may be lower than another node's.
     versions: dict[str, int] = {}
     for domain, name in present & emitted.keys():
         versions[domain] = max(versions.get(domain, 1), *emitted[domain, name])

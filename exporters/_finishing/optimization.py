@@ -1,13 +1,12 @@
-"""Optimization of an exported model that changes no value, and leaves every call of a declared op in it.
+"""Optimization of an exported model that changes no value and keeps every call of a declared op.
 
-A kernel is any Python: it may count, log or draw random numbers. The passes merge nodes that are
-equal and drop those whose outputs nobody uses, whatever their domain; ONNX Runtime does neither to a
-custom operator.
+A kernel may have side effects: it may count, log or draw random numbers. The passes merge equal nodes and remove
+those whose outputs are unused, whatever their domain; ONNX Runtime does neither to a custom operator.
 
-What torch's exporter runs is ``onnxscript.optimizer.optimize``, which computes too: it takes 1e-10 for 0 and 1.000001
-for 1, merges bounds of clips that do not overlap, and folds constants by ONNX's reference implementation, in which some
-operators overflow. So the same passes run here with the rules that only move values, and fold only what NumPy has as
-a function of its own. ONNX Runtime does the rest when it loads the model, with its own kernels.
+torch's exporter runs ``onnxscript.optimizer.optimize``, which changes values: it treats 1e-10 as 0 and 1.000001
+as 1, merges clips whose bounds do not overlap, and folds constants with ONNX's reference implementation, in which some
+operators overflow. The same passes therefore run here with only the rules that move values, and fold only operators
+that are a single NumPy function. ONNX Runtime does the rest when it loads the model, with its own kernels.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from .._lowering.emission import Keepers
 from .._torch_private.exporter import one_at_a_time
 from .nodes import all_nodes
 
-# Two underscores before a name keep onnx from looking for it in a schema.
+# onnx does not look up an attribute in the schema if its name begins with two underscores.
 _MARK = "__pyops_call"
 
-# No rule is here that computes, or that compares a constant with a tolerance.
+# Rules that compute, or that compare a constant with a tolerance, are left out.
 _MOVING = [
     rules.collapse_slice_rule,
     rules.collapse_slice2_rule,
@@ -56,18 +55,18 @@ _FOLDED = {
     *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Erf", "Exp", "Log", "Sin", "Sinh", "Tan"),
 }
 
-# Of the operators that draw random numbers, those that onnx_ir takes for equal where their inputs are.
+# The random operators that onnx_ir merges when their inputs are equal.
 _RANDOM = frozenset({"Bernoulli", "Dropout"})
 
 
-@one_at_a_time  # a rule keeps what it found in itself
+@one_at_a_time  # rules are shared objects that store their matches
 def optimize(model: onnx_ir.Model, functions: Container[tuple[str, str]] = ()) -> None:
     """Optimize a model in place.
 
     Parameters
     ----------
     functions : container of (str, str)
-        Domain and name of functions that the model will get, whose calls stay as well.
+        Domain and name of functions that will be added to the model, whose calls are kept as well.
     """
     passes.InlinePass()(model)
     calls, unequal = [], []
@@ -103,12 +102,12 @@ def _run_passes(model: onnx_ir.Model) -> None:
 
 
 def _should_fold(node: onnx_ir.Node) -> bool | None:
-    """What ``fold_constants_ir`` asks of a node with constant inputs; None leaves it to the sizes of these."""
+    """Decide for ``fold_constants_ir`` on a node with constant inputs: False, or None to decide by their sizes."""
     return None if not node.domain and node.op_type in _FOLDED else False
 
 
 def _has_negative_zero(node: onnx_ir.Node) -> bool:
-    """Whether an attribute is -0.0, which equals 0.0 and means something else."""
+    """Return whether an attribute is -0.0, which compares equal to 0.0 but gives other results."""
     return any(
         attribute.type == onnx_ir.AttributeType.FLOAT and not attribute.is_ref() and str(attribute.value) == "-0.0"
         for attribute in node.attributes.values()

@@ -1,4 +1,4 @@
-"""The exported program: runnable with pyops."""
+"""The exported program, which runs in a pyops session."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Model = torch.nn.Module | torch.export.ExportedProgram
 
 
 class Program(torch.onnx.ONNXProgram):
-    """A ``torch.onnx.ONNXProgram`` that runs its model in a `pyops.InferenceSession`; made by `export`.
+    """A ``torch.onnx.ONNXProgram`` that runs its model in a `pyops.InferenceSession`; `export` returns it.
 
     Attributes
     ----------
     fallbacks : tuple of Fallback
-        The torch operators that ``fallback=`` let through, one each; empty where there are none.
+        One entry per torch operator that falls back; empty without ``fallback=``.
 
     Examples
     --------
@@ -44,53 +44,54 @@ class Program(torch.onnx.ONNXProgram):
     def optimize(self) -> None:
         """Optimize the model in place, as `export` does unless ``optimize=False``.
 
-        What it computes stays the same, and so does every call of a declared op.
+        Values do not change, and every call of a declared op is kept.
         """
         optimize(self.model)
 
     def save(self, destination: str | os.PathLike[str], **options: Any) -> None:
-        """Save the model, whole or not at all: where it fails, what was there before stays.
+        """Save the model; if that fails, an existing file is left unchanged.
 
         Parameters
         ----------
         destination : str or os.PathLike
-            The file; weights that are external data lie in another one beside it.
+            Path of the model; external data is written beside it.
         **options
-            As for ``torch.onnx.ONNXProgram.save``: ``external_data=True`` and the like.
+            Options of ``torch.onnx.ONNXProgram.save``, for example ``external_data=True``.
 
         Raises
         ------
         OSError
-            It cannot be written; names `destination`.
+            `destination` cannot be written.
         """
         with whole_file(destination) as part:
             super().save(part, **options)
 
     def initialize_inference_session(self, initializer: Callable[[Any], Any] | None = None) -> None:
-        """Make the session that calling the program uses.
+        """Create the session that calls of the program use.
 
         Parameters
         ----------
         initializer : callable, optional
-            Makes a session from a path or bytes; `pyops.InferenceSession` unless given.
+            Creates a session from a path or bytes; `pyops.InferenceSession` by default.
         """
         from pyops._runtime.session import InferenceSession  # needs onnxruntime, which exporting does not
 
         super().initialize_inference_session(initializer or InferenceSession)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        """Run the model on the arguments that it was exported with, or others like them.
+        """Run the model on arguments of the structure that it was exported with.
 
         Returns
         -------
         tuple of torch.Tensor
-            One per output of the model.
+            One tensor per output of the model.
 
         Raises
         ------
         ExportError
-            More or fewer tensors than the model has inputs, or another value for one of its constants.
+            The number of tensors is not that of the model's inputs, or an argument that the export fixed as a
+            constant has another value.
         BaseException
-            Whatever a kernel raises, as itself.
+            Any exception of a kernel, unchanged.
         """
         return tuple(super().__call__(*input_values(self, args, kwargs).values()))

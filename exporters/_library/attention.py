@@ -1,4 +1,4 @@
-"""Scaled dot product attention of tensors that are not 4-D, in ONNX's own nodes."""
+"""Lowering of scaled dot product attention on tensors that are not 4-D, to ONNX's own nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _attention(
         scores = onnx_ops.Where(attn_mask, scores, least) if masked else onnx_ops.Add(scores, attn_mask)
     if not is_causal and attn_mask is None:
         return onnx_ops.MatMul(onnx_ops.Softmax(scores, axis=-1), value)
-    # Torch attends to nothing where all is masked.
+    # Where everything is masked, torch returns 0, and Softmax alone would give NaN.
     nothing = onnx_ops.Equal(onnx_ops.ReduceMax(scores, constant([-1])), least)
     zero = like(0.0, query)
     weights = onnx_ops.Softmax(onnx_ops.Where(nothing, zero, scores), axis=-1)

@@ -1,4 +1,4 @@
-"""Complex constants, which are pairs as all complex tensors are; torch's exporter gives them ONNX's complex types."""
+"""Lowering of complex constants to pairs, where torch's exporter emits ONNX's complex types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .table import Pairs, constant, lower, onnx_ops, vector
 _PARTS: dict[Any, type[np.floating[Any]]] = {
     torch.complex64: np.float32,
     torch.complex128: np.float64,
-    onnx_ir.DataType.COMPLEX64: np.float32,  # torch's exporter passes a dtype as ONNX's number
+    onnx_ir.DataType.COMPLEX64: np.float32,  # torch's exporter passes a dtype argument as ONNX's enum
     onnx_ir.DataType.COMPLEX128: np.float64,
 }
 
@@ -68,7 +68,7 @@ def _full_like(self: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> An
 
 
 def _filled(size: Sequence[Any] | None, number: Any, dtype: Any, like: Any = None) -> Any:
-    """One number everywhere in a complex tensor, of the type and the size of another where they are not given."""
+    """Return a complex tensor of one number, with the dtype and size of `like` where they are not given."""
     if isinstance(like, Pairs) and dtype is None:
         assert like.value.dtype is not None
         part: Any = like.value.dtype.numpy()

@@ -1,4 +1,7 @@
-"""Transposed convolutions with an output padding as large as a stride, which ONNX Runtime refuses."""
+"""Lowering of pooling, padding and transposed convolutions that ONNX Runtime or torch's exporter does not support.
+
+ONNX Runtime rejects a transposed convolution whose output padding is as large as a stride.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def _pad(self: Any, pad: Sequence[Any], mode: str = "constant", value: float | N
 
 
 def _extended(x: Any, axis: int, before: Any, after: Any) -> Any:
-    """The values at these positions, of which those outside count as the nearest inside."""
+    """Return the values from `before` positions ahead of the first to `after` past the last; edges are repeated."""
     size = onnx_ops.Gather(onnx_ops.Shape(x), constant(axis))
     end = onnx_ops.Add(size, after)
     positions = onnx_ops.Range(onnx_ops.Neg(_scalar(before)), end, constant(1))
@@ -67,7 +70,7 @@ def _scalar(size: Any) -> Any:
 
 
 def _spread(numbers: Sequence[int], rank: int) -> list[int] | None:
-    """One number for each dimension, of as many as torch takes; None for none."""
+    """Return `numbers` as one number per dimension, or None if there are none; torch accepts a single one for all."""
     return (list(numbers) * rank)[:rank] or None
 
 
@@ -81,7 +84,7 @@ def _avg_pool(rank: int) -> Callable[..., Any]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Any:
-        # ONNX's AveragePool has all the rest.
+        # ONNX's AveragePool has every argument but divisor_override.
         if divisor_override is None:
             return NotImplemented
         return kernels.AvgPool(

@@ -1,4 +1,4 @@
-"""Functions of elements: special functions, orthogonal polynomials, whole numbers, and how numbers are represented."""
+"""Lowering of elementwise functions: arithmetic, shifts, special functions, polynomials and float representation."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _shifted(x: Any, count: Any, direction: str, signed: Any) -> Any:
 
 
 def _shifted_bytes(x: Any, count: Any, direction: str) -> Any:
-    # Torch's exporter makes int8 of them.
+    # torch's exporter shifts uint8 as int8.
     if promoted(x, count) != torch.uint8:
         return NotImplemented
     fixed = isinstance(count, int)
@@ -74,7 +74,7 @@ def _shifted_bytes(x: Any, count: Any, direction: str) -> Any:
     shifted = onnx_ops.BitShift(bits, places, direction=direction)
     if fixed and count < 8:
         return shifted
-    # ONNX does not say what more places than there are bits give.
+    # ONNX does not define a shift by more places than there are bits.
     return onnx_ops.Where(
         onnx_ops.Less(places, typed_constant(8, torch.uint8)), shifted, typed_constant(0, torch.uint8)
     )
@@ -93,7 +93,7 @@ def _promoted(op: AnyOp, floating: bool) -> Callable[..., Any]:
     return lambda *operands: emit(op, promote(*operands, floating=floating), {})
 
 
-# Torch computes them in its default type where it gets integers alone.
+# torch computes these in its default dtype if every argument is an integer.
 OF_FLOATS: dict[str, AnyOp] = {
     "lgamma.default": special.lgamma,
     "digamma": special.digamma,
@@ -105,7 +105,7 @@ OF_FLOATS: dict[str, AnyOp] = {
     "copysign.Tensor": pointwise.copysign,
     "copysign.Scalar": pointwise.copysign,
 }
-# Torch has the others under this prefix alone.
+# The other special functions have only names with this prefix in torch.
 OF_FLOATS |= {
     f"special_{name}": op
     for name, op in (vars(special) | vars(polynomials)).items()
@@ -114,7 +114,7 @@ OF_FLOATS |= {
 for _name, _op in OF_FLOATS.items():
     lower(f"aten::{_name}")(_promoted(_op, floating=True))
 
-# What torch's exporter makes of them is off by more than rounding.
+# The errors of torch's own translations of these exceed rounding.
 lower("aten::special_erfcx", replaces=True)(_promoted(special.erfcx, floating=True))
 lower("aten::special_log_ndtr", replaces=True)(_promoted(special.log_ndtr, floating=True))
 
@@ -138,13 +138,13 @@ def _polygamma(n: int, self: Any) -> Any:
 
 @lower("aten::signbit", replaces=True)
 def _signbit(self: Any) -> Any:
-    # Torch's exporter asks whether it is below 0, which -0 is not.
+    # torch's exporter emits x < 0, which is false for -0.
     return kernels.Signbit(self) if dtype_of(self).is_floating_point else NotImplemented
 
 
 @lower("aten::_to_copy", replaces=True)
 def _to_copy(self: Any, *, dtype: Any = None, **_: Any) -> Any:
-    # Torch's exporter makes pairs of the other complex types, and has no name for complex32.
+    # torch's exporter supports the other complex types, but has no ONNX type for complex32.
     if dtype != onnx_ir.DataType.UNDEFINED:
         return NotImplemented
     real = onnx_ops.Cast(self, to=onnx_ir.DataType.FLOAT16)
@@ -154,7 +154,7 @@ def _to_copy(self: Any, *, dtype: Any = None, **_: Any) -> Any:
 @lower("aten::silu", takes_complex=True)
 def _silu(self: Any) -> Any:
     if not isinstance(self, Pairs):
-        return NotImplemented  # torch's exporter has it
+        return NotImplemented  # torch's exporter supports real ones
     real, imaginary = split(self)
     zero, one = like(0, real), like(1, real)
     # z / (1 + exp(-z)), or z * exp(z) / (exp(z) + 1) where exp(-z) would overflow.
@@ -182,7 +182,7 @@ def _rrelu(
     dtype = dtype_of(self)
     zero, one = typed_constant(0, dtype), typed_constant(1, dtype)
     if training:
-        # ONNX Runtime draws no narrower ones.
+        # ONNX Runtime draws only these two types.
         drawn = onnx.TensorProto.DOUBLE if dtype == torch.float64 else onnx.TensorProto.FLOAT
         slopes = onnx_ops.RandomUniformLike(self, dtype=drawn, low=lower, high=upper)
         noise = onnx_ops.Where(onnx_ops.LessOrEqual(self, zero), onnx_ops.CastLike(slopes, self), one)

@@ -1,4 +1,4 @@
-"""The functions of ``torch.fft`` over several dimensions, and the inverse of the short-time transform."""
+"""Lowering of the ``torch.fft`` functions over several dimensions, and of the inverse short-time transform."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FUNCTIONS: dict[str, tuple[_Kind, bool]] = {
     "irfft": ("half to real", False),
     "hfft": ("half to real", True),
 }
-"""What each family does, and whether it is the forward transform."""
+"""The kind of each family of functions, and whether it is a forward transform."""
 
 
 def _over(default: tuple[int, ...] | None, kind: _Kind, forward: bool) -> Callable[..., Any]:
     def translation(self: Any, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None) -> Any:
-        # Torch takes one number for a sequence of one.
+        # torch accepts a number in place of a sequence of one.
         s = s if s is None or isinstance(s, (list, tuple)) else [s]
         dim = default if dim is None else [dim] if isinstance(dim, int) else dim
         complex_given = isinstance(self, Pairs)
@@ -57,7 +57,7 @@ for _family, _what in _FUNCTIONS.items():
 
 
 def _as_pairs(x: Any, rank: int) -> Any:
-    """Real values as complex ones."""
+    """Return real values as complex pairs with zero imaginary parts."""
     return onnx_ops.Pad(onnx_ops.Unsqueeze(x, constant([-1])), constant([0] * (2 * rank + 1) + [1]))
 
 

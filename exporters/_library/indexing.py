@@ -1,4 +1,4 @@
-"""Indexing: elements that are searched for, selected, written, or reduced into places."""
+"""Lowering of operators that search, select, write or reduce elements by index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod"}
 
 @lower("aten::scatter_reduce.two", replaces=True)
 def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
-    # ONNX has no mean, and torch's exporter takes the last element for it.
+    # ONNX's ScatterElements has no mean, and torch's exporter emits one that keeps the last element.
     if reduce == "mean":
         return kernels.ScatterReduce(self, index, src, dim=dim, reduce=reduce, include_self=include_self)
     own = own_translation(torch.ops.aten.scatter_reduce.two)
@@ -51,10 +51,10 @@ def _scattered(target: Any, self: Any, dim: int, index: Any, src: Any) -> Any:
 
 
 def _indexed(src: Any, index: Any) -> Any:
-    """Of a source the part that the index has places for: ONNX takes no larger one."""
+    """Return the part of `src` that has the shape of the index; ONNX does not accept a larger source."""
     axes = constant(list(range(len(src.shape))))
     part: Any = onnx_ops.Slice(src, constant([0] * len(src.shape)), onnx_ops.Shape(index), axes)
-    part.shape, part.dtype = index.shape, src.dtype  # torch's translations ask for them
+    part.shape, part.dtype = index.shape, src.dtype  # torch's translations read them
     return part
 
 
@@ -82,7 +82,7 @@ def _put(self: Any, index: Any, source: Any, accumulate: bool | None = None) -> 
 @lower("aten::index_put.default", replaces=True)
 @lower("aten::_unsafe_index_put.default", replaces=True)
 def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
-    # Torch's exporter makes an index of int32 one of ScatterND's, which are int64, and takes few masks among others.
+    # torch's exporter passes an int32 index to ScatterND, which takes int64 only, and supports few mixes with masks.
     own = own_translation(torch.ops.aten.index_put.default)
     dtypes = {dtype_of(index) for index in indices if index is not None}
     masks = [index for index in indices if index is not None and dtype_of(index) in (torch.bool, torch.uint8)]
@@ -93,13 +93,13 @@ def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -
 
 
 def _places(index: Any) -> list[Any]:
-    """An index as indices of int64: of a mask one for each of its dimensions."""
+    """Convert an index to int64 indices: a mask to one for each of its dimensions."""
     if index is None or dtype_of(index) not in (torch.bool, torch.uint8):
         return [None if index is None else cast(index, torch.int64)]
     found = onnx_ops.NonZero(cast(index, torch.bool))
     places = [onnx_ops.Gather(found, constant(dim), axis=0) for dim in range(len(index.shape))]
     for place in places:
-        place.shape, place.dtype = onnx_ir.Shape([None]), onnx_ir.DataType.INT64  # torch's translation asks for them
+        place.shape, place.dtype = onnx_ir.Shape([None]), onnx_ir.DataType.INT64  # torch's translation reads them
     return places
 
 
@@ -127,7 +127,7 @@ def _bucketize(self: Any, boundaries: Any, *, out_int32: bool | None = None, rig
 
 @lower("aten::nonzero", replaces=True)
 def _nonzero(self: Any) -> Any:
-    # Torch's exporter gives a scalar one index, where it has none.
+    # For a scalar the result has shape (n, 0), and torch's exporter gives (n, 1).
     if len(self.shape):
         return NotImplemented
     index = onnx_ops.Transpose(onnx_ops.NonZero(onnx_ops.Reshape(cast(self, torch.bool), constant([-1]))))
@@ -140,7 +140,7 @@ def _unique_consecutive(
 ) -> Any:
     if dim == 0 and len(self.shape) == 1:
         dim = None
-    # Of slices torch returns everything.
+    # With dim, torch always returns inverse and counts.
     both = {} if dim is None else {"return_inverse": True, "return_counts": True}
     asked = {"return_inverse": return_inverse, "return_counts": return_counts, **both}
     return kernels.UniqueConsecutive(self, **asked, dim=dim)
@@ -150,7 +150,7 @@ def _unique_consecutive(
 def _copy(self: Any, src: Any, non_blocking: bool = False) -> Any:
     if isinstance(self, Pairs) and isinstance(src, Pairs):
         return _expanded(src.value, self.value)
-    # Torch's exporter leaves the source at its own shape.
+    # torch's exporter does not broadcast the source.
     if isinstance(self, Pairs) or isinstance(src, Pairs) or self.shape == src.shape:
         return NotImplemented
     return _expanded(src, self)
@@ -180,7 +180,7 @@ def _select_scatter(self: Any, src: Any, dim: int, index: Any) -> Any:
 
 
 def _into_pairs(target: Any, self: Any, src: Any, dim: int, *places: Any) -> Any:
-    """Pairs written along a dimension of pairs, as torch's exporter has it of real tensors."""
+    """Write pairs along a dimension of pairs, by torch's own translation for real tensors."""
     own = own_translation(target)
     if own is None or not isinstance(self, Pairs) or not isinstance(src, Pairs):
         return NotImplemented
@@ -188,7 +188,7 @@ def _into_pairs(target: Any, self: Any, src: Any, dim: int, *places: Any) -> Any
 
 
 def _place_in_pairs(self: Pairs, dim: int) -> int:
-    assert self.value.shape is not None  # torch's exporter has it of every value
+    assert self.value.shape is not None  # torch's exporter sets it for every value
     return dim % (len(self.value.shape) - 1)
 
 
@@ -210,7 +210,7 @@ def _written(kernel: Callable[..., Any], self: Any, src: Any, **places: Any) -> 
 
 @lower("aten::resize", takes_complex=True)
 def _resize(self: Any, size: Any, *, memory_format: Any = None) -> Any:
-    # A format of memory is none of an ONNX tensor's.
+    # An ONNX tensor has no memory format.
     return by_parts(lambda values: kernels.Resize(values, size=size), self)
 
 
@@ -235,12 +235,12 @@ def _view_of(a: Any) -> Any:
     return onnx_ops.Identity(a.value if isinstance(a, Pairs) else a)
 
 
-# A dimension that is dynamic is not of size 1 to torch.export, which settles the ranks of all values.
+# torch.export fixes all ranks, and assumes that a dynamic dimension is not of size 1.
 
 
 @lower("aten::squeeze.dim", replaces=True)
 def _squeeze_dim(self: Any, dim: int) -> Any:
-    # Torch's exporter takes for granted that it is of size 1.
+    # torch's exporter emits a Squeeze without checking that the size is 1.
     return NotImplemented if not len(self.shape) or self.shape[dim] == 1 else onnx_ops.Identity(self)
 
 
@@ -252,15 +252,15 @@ def _squeeze_dims(self: Any, dim: Sequence[int]) -> Any:
 
 @lower("aten::expand", replaces=True)
 def _expand(self: Any, size: Sequence[Any], *, implicit: bool = False) -> Any:
-    # A size that data tells may be -1, for the tensor's own, which is ONNX's 1.
-    if all(isinstance(item, int) or _is_of_shapes(item) for item in size):
+    # A size computed from data may be -1, which keeps the tensor's own size, as 1 does in ONNX.
+    if all(isinstance(item, int) or _depends_on_shapes_only(item) for item in size):
         return NotImplemented
     return onnx_ops.Expand(self, onnx_ops.Abs(vector(size)))
 
 
-def _is_of_shapes(size: onnx_ir.Value) -> bool:
-    """Whether a size is computed from those of tensors alone."""
+def _depends_on_shapes_only(size: onnx_ir.Value) -> bool:
+    """Return whether a size is computed from the shapes of tensors alone."""
     node = size.producer()
     return node is not None and (
-        node.op_type in ("Shape", "Size", "Constant") or all(map(_is_of_shapes, filter(None, node.inputs)))
+        node.op_type in ("Shape", "Size", "Constant") or all(map(_depends_on_shapes_only, filter(None, node.inputs)))
     )

@@ -1,4 +1,4 @@
-"""The kernel library in an export: what it carries instead of torch's exporter, and what it can carry besides."""
+"""The kernel library in an export: the translations that replace torch's, and those for unsupported operators."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 
 from pyops.errors import PyopsError
 
-from .._lowering.translations import NoTranslationError, or_torchs_own
-from .._torch.operators import find_overload, is_native, written
+from .._lowering.translations import NoTranslationError, or_own_translation
+from .._torch.operators import as_exported, find_overload, is_native
 from .._torch_private.exporter import default_opset, element_type, one_at_a_time, recorded_nodes
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
 from .._torch_private.trees import flatten, unflatten
@@ -36,36 +36,44 @@ from .table import Pairs, Row, rows
 
 @functools.cache
 def translations() -> Mapping[OpOverload, Callable[..., Any]]:
-    """How the operators are translated that torch's exporter has no way to translate, or only wrong ones."""
+    """Return the library's translations of operators that torch's exporter does not support or translates wrongly."""
     found = {find_overload(name): row for name, row in rows.items()}
     return {
-        target: or_torchs_own(target, functools.partial(_carried, target, row))
+        target: or_own_translation(target, functools.partial(_translate, target, row))
         for target, row in found.items()
         if target is not None and (row.replaces or not is_native(target))
     }
 
 
 def find(operator: str) -> Row | None:
-    """The row of an operator, ``"ns::name.overload"``."""
+    """Return the row of an operator, ``"ns::name.overload"``, or None."""
     return rows.get(operator)
 
 
 def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
-    """Emit the nodes that carry a call; NotImplemented where the library has none, or an error that says why not.
+    """Emit the nodes for a call, or return NotImplemented if the library does not support the operator.
 
-    The arguments go by torch's names: graph values for tensors, `Pairs` of them for complex ones, and constants.
+    Parameters
+    ----------
+    arguments : mapping
+        By torch's names: graph values for tensors, `Pairs` for complex tensors, and constants.
+
+    Raises
+    ------
+    NoTranslationError
+        The library supports the operator but not this call.
     """
     row = find(qualified_name(target))
     if row is None or (_has_pairs(list(arguments.values())) and not row.takes_complex):
         return NotImplemented
     declared = schema_arguments(target)
-    args, kwargs = written(declared, [arguments.get(item.name, item.default) for item in declared])
-    return _carried(target, row, *args, **kwargs)
+    args, kwargs = as_exported(declared, [arguments.get(item.name, item.default) for item in declared])
+    return _translate(target, row, *args, **kwargs)
 
 
 @one_at_a_time
 def takes(node: torch.fx.Node) -> bool:
-    """Whether the library carries a call that torch's exporter has a translation of, too."""
+    """Return whether the library handles a call of an operator that torch's exporter translates too."""
     target = node.target
     assert isinstance(target, OpOverload)
     names = [item.name for item in schema_arguments(target)]
@@ -74,12 +82,12 @@ def takes(node: torch.fx.Node) -> bool:
     with recorded_nodes(default_opset()):
         try:
             return emit(target, {**dict(zip(names, args, strict=False)), **kwargs}) is not NotImplemented
-        except Exception:  # whatever a translation raises, it does not leave the call to others
+        except Exception:  # an error, unlike NotImplemented, does not pass the call on to torch
             return True
 
 
 def _stand_in(argument: Any) -> Any:
-    """What a translation gets for an argument of a call."""
+    """Return the value that a translation gets for an argument of a call."""
     if isinstance(argument, torch.dtype):
         return element_type(argument)
     if not isinstance(argument, torch.fx.Node):
@@ -87,16 +95,16 @@ def _stand_in(argument: Any) -> Any:
     value = argument.meta["val"]
     if not isinstance(value, torch.Tensor):
         number = _value(torch.int64)
-        return number if _is_of_data(argument) else onnx_ir.Node("", "Size", [number]).outputs[0]
+        return number if _depends_on_data(argument) else onnx_ir.Node("", "Size", [number]).outputs[0]
     sizes = [size if isinstance(size, int) else str(size) for size in value.shape]
     return Pairs(_value(value.dtype.to_real(), *sizes, 2)) if value.is_complex() else _value(value.dtype, *sizes)
 
 
-def _is_of_data(number: torch.fx.Node) -> bool:
-    """Whether a number is computed from what tensors hold, and not from their sizes alone."""
+def _depends_on_data(number: torch.fx.Node) -> bool:
+    """Return whether a number is computed from the data of tensors, and not from their sizes alone."""
     if number.target is torch.ops.aten.sym_size.int:
         return False
-    return any(isinstance(item.meta["val"], torch.Tensor) or _is_of_data(item) for item in number.all_input_nodes)
+    return any(isinstance(item.meta["val"], torch.Tensor) or _depends_on_data(item) for item in number.all_input_nodes)
 
 
 def _value(dtype: torch.dtype, *sizes: int | str) -> onnx_ir.Value:
@@ -107,13 +115,13 @@ def _has_pairs(value: Any) -> bool:
     return any(map(_has_pairs, value)) if isinstance(value, (list, tuple)) else isinstance(value, Pairs)
 
 
-def _carried(target: OpOverload, row: Row, *args: Any, **kwargs: Any) -> Any:
+def _translate(target: OpOverload, row: Row, *args: Any, **kwargs: Any) -> Any:
     try:
         return row.registration.translation(*args, **kwargs)
     except PyopsError as error:
-        # Somebody else may carry the call, so that this is not the end.
+        # With this error type, a fallback may still handle the call.
         name = qualified_name(target)
         raise NoTranslationError(
-            f"pyops.kernels does not carry this call of {name}: {error}; "
-            "exporters.export(..., fallback=True) leaves it to torch"
+            f"pyops.kernels does not support this call of {name}: {error}; "
+            "exporters.export(..., fallback=True) lets torch compute it"
         ) from error

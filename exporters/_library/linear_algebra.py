@@ -1,4 +1,7 @@
-"""The linear algebra: torch's functions that check for errors keep their checks, as an attribute of the op."""
+"""Lowering of linear algebra.
+
+Functions that check for errors in torch keep their checks, as an attribute of the op.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +63,8 @@ lower("aten::triangular_solve")(triangular_systems.triangular_solve)
 lower("aten::linalg_pinv.atol_rtol_tensor")(least_squares.pinv)
 lower("aten::linalg_matrix_exp")(matrix_functions.matrix_exp)
 
-# Torch makes two operators of each of these, of which one raises an error and returns nothing: an ONNX model has none
-# such, and torch's exporter stops at it.
+# torch decomposes each of these into a computation and a check that raises and returns nothing. ONNX has no such
+# operator, and torch's exporter fails on it.
 
 
 @lower("aten::linalg_inv", replaces=True)
@@ -97,7 +100,7 @@ def _ldl_factor(self: Any, *, hermitian: bool = False) -> Any:
     return kernels.LdlFactorEx(self, hermitian=hermitian, check_errors=True)[:2]
 
 
-# The operators that torch makes of these return factors besides, which nobody asked for, or are deprecated.
+# torch decomposes these into operators that are deprecated, or that also return unused factors.
 
 lower("aten::_lu_with_info", replaces=True)(lu_factorization.lu_factor_ex)
 lower("aten::linalg_solve_ex", replaces=True)(linear_systems.solve_ex)
@@ -119,7 +122,7 @@ def _solve_with_factors(A: Any, B: Any, *, left: bool = True, check_errors: bool
 
 @lower("aten::_linalg_slogdet")
 def _slogdet_with_factors(A: Any) -> Any:  # noqa: N803
-    # Torch factors the transposed matrix, which is in LAPACK's order.
+    # torch factors the transposed matrix, which is in LAPACK's column-major order.
     return *kernels.Slogdet(A), *kernels.LuFactorEx(transposed(A))[:2]
 
 

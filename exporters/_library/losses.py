@@ -1,4 +1,4 @@
-"""Losses: those that are a formula in ONNX's own nodes, and the one that is not."""
+"""Lowering of losses, to ONNX's own nodes where they are a formula."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .table import constant, kernels, like, lower, onnx_ops, transposed
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 _RANK = 2
-"""Of the logits that chunks are made of: a batch of classes."""
+"""The rank of the logits that torch computes in chunks: batch and classes."""
 
 
 @lower("aten::ctc_loss.Tensor")
@@ -43,7 +43,7 @@ def _cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Any:
-    """ONNX's SoftmaxCrossEntropyLoss has neither probabilities nor smoothing, and needs a batch."""
+    """Lower the calls that ONNX's SoftmaxCrossEntropyLoss cannot: probabilities, smoothing, or no batch."""
     rank = len(self.shape)
     if len(target.shape) == rank:
         return _of_probabilities(self, rank, target, weight, reduction, label_smoothing)
@@ -89,7 +89,7 @@ def _linear_cross_entropy_and_gradients(
     logits = _linear(input, linear_weight, linear_bias)
     code = ("none", "mean", "sum").index(reduction)
     loss = _whole(logits, target, weight, code, ignore_index, label_smoothing)
-    # The gradients are empty where nobody asked for them, and nothing but a backward pass reads them elsewhere.
+    # Gradients that were not requested are empty. The others are NaN, since only a backward pass reads them.
     asked = (compute_input_grad, 2), (compute_linear_weight_grad, 2), (compute_linear_bias_grad, 1)
     empty = [np.full((int(computed),) * rank, np.nan) for computed, rank in asked]
     return loss, *(like(gradient, input) for gradient in empty)
@@ -103,7 +103,7 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
 
 
 def _whole(logits: Any, target: Any, weight: Any, reduction: int, ignore_index: int, smoothing: float) -> Any:
-    """Return the loss of a batch at once: chunks are a matter of memory alone."""
+    """Return the loss of the whole batch; torch computes it in chunks only to save memory."""
     if len(target.shape) == _RANK:  # probabilities, as of torch 2.15
         return _of_probabilities(logits, _RANK, target, weight, reduction, smoothing)
     return _of_classes(logits, _RANK, target, weight, reduction, ignore_index, smoothing)

@@ -1,6 +1,7 @@
-"""Batch normalization, in ONNX's own nodes.
+"""Lowering of batch normalization to ONNX's own nodes.
 
-In training mode torch's exporter normalizes by the wrong statistics; outside it returns some where torch has none.
+In training mode torch's exporter normalizes by the wrong statistics; in evaluation mode it returns batch statistics
+where torch returns none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .._torch.operators import find_overload
 from .._torch_private.exporter import own_translation
 from .table import constant, like, lower, onnx_ops
 
-# Others are normalized in float32, with statistics of that type.
+# torch normalizes other types in float32 and returns float32 statistics, which is left to its exporter.
 _WIDE = (onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE)
 
 
@@ -60,7 +61,7 @@ def _functional(
 
 
 def _trained(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
-    """The values normalized by their own statistics; mean, inverse standard deviation and variance per channel."""
+    """Return the values normalized by batch statistics; and mean, inverse standard deviation, variance per channel."""
     rank = len(x.shape)
     axes = constant([axis for axis in range(rank) if axis != 1])
     mean = onnx_ops.ReduceMean(x, axes)

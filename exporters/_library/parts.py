@@ -9,9 +9,9 @@ from .table import Pairs, constant, onnx_ops
 
 
 def by_parts(emit: Callable[..., Any], *values: Any) -> Any:
-    """What nodes make of values, or if all are `Pairs` of their real and of their imaginary parts, in pairs again.
+    """Return what `emit` gives for the values; for `Pairs`, apply it to real and imaginary parts, and join the results.
 
-    NotImplemented where some are real and some complex.
+    Return NotImplemented if some values are real and some complex.
     """
     if not any(isinstance(value, Pairs) for value in values):
         return emit(*values)
@@ -21,13 +21,13 @@ def by_parts(emit: Callable[..., Any], *values: Any) -> Any:
 
 
 def split(pairs: Pairs) -> tuple[Any, Any]:
-    """The real and the imaginary parts of a complex tensor."""
+    """Return the real and the imaginary parts of a complex tensor."""
     parts = [onnx_ops.Gather(pairs.value, constant(index), axis=-1) for index in (0, 1)]
     for part in parts:
-        part.dtype = pairs.value.dtype  # ops are asked for the types that they take
+        part.dtype = pairs.value.dtype  # the validation of inputs reads it
     return parts[0], parts[1]
 
 
 def join(real: Any, imaginary: Any) -> Any:
-    """The pairs of real and imaginary parts."""
+    """Return the pairs of real and imaginary parts."""
     return onnx_ops.Concat(*(onnx_ops.Unsqueeze(part, constant([-1])) for part in (real, imaginary)), axis=-1)

@@ -1,4 +1,4 @@
-"""Products of vectors, and sums of products, in ONNX's own nodes."""
+"""Lowering of cross products and einsum to ONNX's own nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .table import Pairs, constant, lower, onnx_ops
 
 @lower("aten::cross", replaces=True)
 def _cross(self: Any, other: Any, dim: int | None = None) -> Any:
-    # Unless told, torch takes the first dimension of three elements, and its exporter the last dimension.
+    # Without dim, torch uses the first dimension of size 3, and its exporter the last dimension.
     own = own_translation(torch.ops.aten.linalg_cross.default)
     if dim is not None or own is None:
         return NotImplemented
@@ -34,7 +34,7 @@ def _cross(self: Any, other: Any, dim: int | None = None) -> Any:
 def _einsum(equation: str, tensors: Sequence[Any], *, path: Any = None) -> Any:
     if any(isinstance(item, Pairs) for item in tensors):
         return _complex_einsum(equation, tensors)
-    # ONNX Runtime has few types of integers, and torch's exporter forgets that sums of them are int64.
+    # ONNX Runtime's Einsum supports few integer types, and torch's exporter misses that integer sums are int64.
     dtype = dtype_of(tensors[0])
     if dtype.is_floating_point or dtype == torch.int64:
         return NotImplemented
@@ -47,7 +47,7 @@ def _einsum(equation: str, tensors: Sequence[Any], *, path: Any = None) -> Any:
 
 
 def _complex_einsum(equation: str, tensors: Sequence[Any]) -> Any:
-    """The sum over pairs too, with a tensor that says what the product of real and imaginary parts counts for."""
+    """Return an Einsum over the pairs too, with a tensor of the signs of the products of real and imaginary parts."""
     given, arrow, output = equation.replace(" ", "").partition("->")
     if not arrow:
         output = "..." * ("..." in given) + "".join(x for x in sorted(set(given) - set(".,")) if given.count(x) == 1)

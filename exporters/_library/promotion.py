@@ -1,4 +1,4 @@
-"""Numbers and tensors of one element type, as torch promotes them."""
+"""Type promotion of numbers and graph values, as in torch."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .table import constant, onnx_ops
 
 
 def promote(*values: Any, floating: bool = False) -> list[Any]:
-    """Graph values and numbers as graph values of the element type that torch computes with, as `promoted` has it."""
+    """Return numbers and graph values as graph values of the element type given by `promoted`."""
     dtype = promoted(*values, floating=floating)
     return [typed_constant(value, dtype) if isinstance(value, (int, float)) else cast(value, dtype) for value in values]
 
 
 def promoted(*values: Any, floating: bool = False) -> torch.dtype:
-    """The element type that torch computes with for graph values and numbers.
+    """Return the element type in which torch computes with graph values and numbers.
 
-    A scalar tensor counts among those with dimensions only if it is of a higher kind: a float among integers, an
-    integer among booleans. So does a number among tensors.
+    A scalar tensor affects it only if it is of a higher kind than the tensors with dimensions: a float among integers,
+    an integer among booleans. So does a number among tensors.
 
     Parameters
     ----------
     floating : bool
-        Whether integers alone are of torch's default type, too.
+        Return torch's default dtype if every argument is an integer.
     """
     tensors = [value for value in values if isinstance(value, onnx_ir.Value)]
     scalars = [dtype_of(value) for value in tensors if value.shape is not None and not len(value.shape)]
@@ -46,26 +46,26 @@ def _kind(dtype: torch.dtype) -> int:
 
 
 def cast(value: onnx_ir.Value, dtype: torch.dtype) -> Any:
-    """A value as one of another type."""
+    """Return a graph value cast to a dtype."""
     if dtype_of(value) == dtype:
         return value
     to = onnx_ir.DataType.from_numpy(numpy_dtype(dtype))
     result: Any = onnx_ops.Cast(value, to=to)
-    result.dtype, result.shape = to, value.shape  # torch's own translations ask for them
+    result.dtype, result.shape = to, value.shape  # torch's own translations read them
     return result
 
 
 def typed_constant(number: float, dtype: torch.dtype) -> Any:
-    """A scalar of one of torch's types."""
+    """Return a scalar constant of a torch dtype."""
     return constant(np.array(number, numpy_dtype(dtype)))
 
 
 def dtype_of(value: onnx_ir.Value) -> torch.dtype:
-    """Torch's name for a value's type."""
-    assert value.dtype is not None  # torch's exporter has it of every value
+    """Return the torch dtype of a graph value."""
+    assert value.dtype is not None  # torch's exporter sets it for every value
     return torch_dtype(value.dtype.numpy())
 
 
 def named_dtype(dtype: Any) -> torch.dtype:
-    """Torch's name for a type that is an argument, which torch's exporter passes as ONNX's number."""
+    """Return the torch dtype of a dtype argument, which torch's exporter passes as ONNX's enum."""
     return dtype if isinstance(dtype, torch.dtype) else torch_dtype(onnx_ir.DataType(dtype).numpy())

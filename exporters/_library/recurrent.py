@@ -1,4 +1,4 @@
-"""Recurrent layers whose hidden state is projected, which ONNX's LSTM has not: a Scan over its steps."""
+"""Lowering of LSTMs with a projected hidden state, which ONNX's LSTM does not have, to a Scan over the steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _lstm(
         return NotImplemented
     if train and dropout:
         raise ExportError("dropout in training draws at random; call model.eval() before the export")
-    # As ONNX's LSTM has it: times, batch, width.
+    # (time, batch, width), the layout of ONNX's LSTM.
     values = onnx_ops.Transpose(input, perm=[1, 0, 2]) if batch_first else input
     weights, last_hidden, last_cells = iter(params), [], []
     for layer in range(num_layers):
@@ -49,7 +49,7 @@ def _lstm(
 def _scan(
     values: Any, dtype: onnx_ir.DataType, state: Sequence[Any], weights: Iterator[Any], has_biases: bool, backward: int
 ) -> Any:
-    """One layer in one direction: its last hidden state and cell, and the hidden states of all times."""
+    """Return the last hidden state, the last cell, and the hidden states of all steps of one layer in one direction."""
     inputs, hidden = (onnx_ops.Transpose(next(weights), perm=[1, 0]) for _ in range(2))
     gates = onnx_ops.MatMul(values, inputs)
     if has_biases:
@@ -67,7 +67,7 @@ def _scan(
 
 
 def _step(hidden_weights: Any, projection: Any, dtype: onnx_ir.DataType) -> onnx_ir.Graph:
-    """The graph of one time; its names are none that torch's exporter gives to values around it."""
+    """Return the graph of one step; its names cannot clash with those that torch's exporter gives to outer values."""
     hidden, cell, gates = inputs = [
         onnx_ir.Value(name=f"step/{name}", type=onnx_ir.TensorType(dtype)) for name in ("hidden", "cell", "gates")
     ]

@@ -1,4 +1,4 @@
-"""Sorting with NaN above everything, as torch has it: ONNX does not say where TopK puts a NaN."""
+"""Lowering of sorting, with NaN above everything as in torch; ONNX does not define where TopK puts a NaN."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .._torch_private.exporter import own_translation
 from .promotion import cast, dtype_of, typed_constant
 from .table import constant, lower, onnx_ops
 
-# Types with room for infinity and NaN above the largest number of another; and ONNX Runtime sorts no booleans.
+# Wider types, with room for infinity and NaN above the largest number; and uint8 because ONNX Runtime does not sort
+# booleans.
 _KEYS = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float64,
@@ -40,7 +41,7 @@ def _sort(self: Any, dim: int = -1, descending: bool = False) -> Any:
 
 @lower("aten::sort.stable")
 def _stable_sort(self: Any, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
-    # Of equal elements TopK has that with the lower index first.
+    # TopK is stable: of equal elements, it puts the lower index first.
     result = _sort(self, dim, descending)
     own = own_translation(torch.ops.aten.sort.default)
     return own(self, dim, descending) if result is NotImplemented and own is not None else result
@@ -51,7 +52,7 @@ def _is_keyed(x: Any) -> bool:
 
 
 def _first(x: Any, count: Any, *, axis: int, **order: int) -> Any:
-    """The first elements in an order, and their indices, of a tensor with dimensions."""
+    """Return the first elements in an order, and their indices, of a tensor that is not a scalar."""
     if dtype_of(x) == torch.float64:
         indices = _places_of_doubles(x, count, axis=axis, **order)
     else:
@@ -60,18 +61,21 @@ def _first(x: Any, count: Any, *, axis: int, **order: int) -> Any:
 
 
 def _key(x: Any) -> Any:
-    """Numbers of a wider type in torch's order."""
+    """Return numbers of a wider type that sort in torch's order."""
     dtype = dtype_of(x)
     wide = cast(x, _KEYS[dtype])
     if not dtype.is_floating_point:
         return wide
-    # Infinity makes room for NaN.
+    # Infinity becomes a large finite number, so that NaN can become infinity.
     large = typed_constant(2 * torch.finfo(dtype).max, _KEYS[dtype])
     return onnx_ops.Where(onnx_ops.IsNaN(x), typed_constant(math.inf, _KEYS[dtype]), onnx_ops.Min(wide, large))
 
 
 def _places_of_doubles(x: Any, count: Any, *, axis: int, largest: int, sorted: int = 1) -> Any:
-    """The indices of the first elements, as if NaN were infinite, after it went beyond the infinite ones."""
+    """Return the indices of the first elements of a float64 tensor, with NaN above infinity.
+
+    NaN are moved to one end first, and a second, stable sort treats them as infinite.
+    """
     flags = onnx_ops.Cast(onnx_ops.IsNaN(x), to=onnx_ir.DataType.UINT8)
     _, apart = onnx_ops.TopK(flags, _size(x, axis), axis=axis, largest=largest)
     ordered = onnx_ops.GatherElements(x, apart, axis=axis)

@@ -1,4 +1,4 @@
-"""Statistics: ranks, extremes, running results, histograms and covariances."""
+"""Lowering of random numbers, order statistics, extremes, running results, histograms and covariances."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ lower("aten::grid_sampler_3d")(sampling.grid_sample)
 def _rand(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
     if dtype != onnx_ir.DataType.FLOAT16:
         return NotImplemented
-    # ONNX Runtime draws none of float16, and rounding to it would give 1. Torch draws from these too.
+    # ONNX Runtime does not draw float16, and rounding a float32 could give 1. torch draws from these steps as well.
     steps = onnx_ops.Floor(onnx_ops.Mul(_drawn(onnx_ops.RandomUniformLike, size), constant(np.float32(2**11))))
     return onnx_ops.Cast(onnx_ops.Div(steps, constant(np.float32(2**11))), to=dtype)
 
@@ -37,7 +37,7 @@ def _randn(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = No
 def _dropout(input: Any, p: float, train: bool | None) -> Any:
     if p != 1 or train is False:
         return NotImplemented
-    # ONNX Runtime does not drop everything; torch keeps NaN.
+    # ONNX Runtime rejects a ratio of 1. The product keeps NaN, as torch does.
     kept = onnx_ops.Expand(constant(False), onnx_ops.Shape(input))
     return onnx_ops.Mul(input, like(0.0, input)), kept
 
@@ -64,12 +64,12 @@ def _cumprod(self: Any, dim: int, *, dtype: Any = None) -> Any:
 
 
 def _factors(x: Any, dtype: Any) -> Any:
-    """What torch multiplies: integers as int64 unless another type is asked for."""
+    """Return the factors that torch multiplies: integers as int64 unless another dtype is requested."""
     result = dtype_of(x) if dtype_of(x).is_floating_point else torch.int64
     return cast(x, named_dtype(dtype) if dtype else result)
 
 
-# Of all elements, and of a scalar's one dimension: torch's exporter has only the other cases.
+# torch's exporter supports neither a reduction over all elements here, nor a dimension of a scalar.
 
 
 @lower("aten::amax", replaces=True)
@@ -93,7 +93,7 @@ def _argmin(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 def _place(find: Callable[..., Any], x: Any, dim: int | None, keepdim: bool) -> Any:
-    # Torch's exporter keeps one dimension of the flattened tensor.
+    # For keepdim, torch's exporter keeps only the one dimension of the flattened tensor.
     if dim is not None or not keepdim or not len(x.shape):
         return NotImplemented
     return onnx_ops.Reshape(find(onnx_ops.Reshape(x, constant([-1]))), constant([1] * len(x.shape)))
@@ -129,13 +129,13 @@ def _histogram(
 
 @lower("aten::histc", replaces=True)
 def _histc(self: Any, bins: int | None = None, min: Any = 0, max: Any = 0) -> Any:
-    # Torch's exporter has only the case in which the range is given.
+    # torch's exporter supports a given range only.
     return kernels.Histc(self, bins=bins) if min == max else NotImplemented
 
 
 @lower("aten::bincount", replaces=True)
 def _bincount(self: Any, weights: Any = None, minlength: Any = None) -> Any:
-    # Torch's exporter has only the case without weights.
+    # torch's exporter supports no weights.
     if weights is None:
         return NotImplemented
     exact = dtype_of(weights) == torch.float32
@@ -174,5 +174,5 @@ def _corrcoef(self: Any) -> Any:
 
 
 def _limits(range: Sequence[float] | None) -> Any:
-    # As a tensor, since an attribute of floats is float32.
+    # A tensor, because an attribute of floats is float32.
     return None if range is None else np.array(range, np.float64)

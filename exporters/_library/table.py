@@ -1,4 +1,4 @@
-"""The table of the torch operators that ops of `pyops.kernels` carry."""
+"""The table of the torch operators that `pyops.kernels` supports."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .._torch.operators import NoOperatorError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Nodes of ONNX's own; torch's exporter converts them to the opset that is asked for.
+# torch's exporter converts these nodes to the requested opset.
 onnx_ops = opset("", 18)
 kernels = opset("pyops")
 
 
 @dataclass(frozen=True)
 class Row:
-    """How the library carries an operator.
+    """How the library translates an operator.
 
     Attributes
     ----------
     registration : Registration
     takes_complex : bool
-        Whether complex tensors may be among the arguments, each as `Pairs`.
+        Whether complex tensors, each as `Pairs`, are accepted among the arguments.
     replaces : bool
-        Whether it takes the place of what torch's exporter makes of the operator, because that is wrong.
+        Whether it replaces torch's own translation, because that gives wrong results.
     """
 
     registration: Registration
@@ -41,30 +41,30 @@ class Row:
 
 @dataclass(frozen=True)
 class Pairs:
-    """A complex tensor among the arguments: real and imaginary parts along a last dimension of 2."""
+    """A complex tensor among the arguments, with real and imaginary parts along a last dimension of 2."""
 
     value: onnx_ir.Value
 
 
 def constant(value: Any) -> Any:
-    """A constant of the model: float64 for Python's floats, int64 for its ints; `like` gives it another type."""
+    """Return a constant of the model: float64 for Python floats, int64 for ints; `like` gives it another type."""
     return onnx_ops.Constant(value=onnx.numpy_helper.from_array(np.asarray(value)))
 
 
 def like(value: Any, x: onnx_ir.Value) -> Any:
-    """A constant of a graph value's element type."""
+    """Return a constant with the element type of a graph value."""
     return onnx_ops.CastLike(constant(value), x)
 
 
 def transposed(matrices: onnx_ir.Value) -> Any:
-    """A graph value with its last two dimensions exchanged."""
-    assert matrices.shape is not None  # torch's exporter has it of every value
+    """Return a graph value with its last two dimensions exchanged."""
+    assert matrices.shape is not None  # torch's exporter sets it for every value
     rank = len(matrices.shape)
     return onnx_ops.Transpose(matrices, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
 def vector(sizes: Sequence[Any]) -> Any:
-    """Sizes, some of which may be values of the graph, as one tensor."""
+    """Return sizes, some of which may be graph values, as one tensor."""
     if all(isinstance(size, int) for size in sizes):
         return constant(list(sizes))
     parts = [constant([size]) if isinstance(size, int) else onnx_ops.Reshape(size, constant([1])) for size in sizes]
@@ -72,27 +72,27 @@ def vector(sizes: Sequence[Any]) -> Any:
 
 
 rows: dict[str, Row] = {}
-"""By the overload's name."""
+"""The table, by the overload's name."""
 
 absent: list[str] = []
-"""What rows were entered for that this release of torch does not have: releases drop operators."""
+"""Names of operators with a row that the installed torch does not have; releases of torch drop operators."""
 
 
 def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False) -> Callable[[F], F]:
-    """Enter an op of the library, or a function that emits nodes of it, as `register_translation` does.
+    """Register an op of the library, or a function that emits nodes of it, as `register_translation` does.
 
-    A function that returns NotImplemented leaves the call to others. Complex results are returned as pairs of
-    reals along a last dimension of 2.
+    A function that returns NotImplemented passes the call on to torch's own translation. It returns complex results
+    as pairs along a last dimension of 2.
 
     Parameters
     ----------
     torch_op : str
-        ``"ns::name.overload"``, or ``"ns::name"`` for every overload that the function can take.
+        ``"ns::name.overload"``, or ``"ns::name"`` for every overload whose arguments the function takes.
     takes_complex, replaces : bool
         As in `Row`.
     """
 
-    def enter(function: F) -> F:
+    def register(function: F) -> F:
         try:
             found = registrations(torch_op, function)
         except NoOperatorError:
@@ -101,4 +101,4 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
             rows.update({name: Row(item, takes_complex, replaces) for name, item in found.items()})
         return function
 
-    return enter
+    return register

@@ -1,11 +1,11 @@
-"""Every translation there is: those that are registered, and those of the kernel library."""
+"""The table of every translation, registered or from the kernel library."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal
 
-from .._lowering.translations import or_torchs_own, registered, registered_source
+from .._lowering.translations import or_own_translation, registered, registered_source
 from .._torch.operators import overloads
 from .._torch_private.exporter import own_translation
 from .._torch_private.operators import qualified_name
@@ -13,18 +13,18 @@ from . import library
 
 
 def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Every translation, for people who call ``torch.onnx.export`` themselves.
+    """Return every translation, for users who call ``torch.onnx.export`` themselves.
 
     Parameters
     ----------
     kernels : bool
-        Whether those of `pyops.kernels` are among them, for operators that torch's exporter has no way to translate,
-        and for calls that it translates wrongly.
+        Include the translations to `pyops.kernels`, for operators that torch's exporter does not support and for
+        calls that it translates wrongly.
 
     Returns
     -------
     dict
-        OpOverload to callable, as ``torch.onnx.export(custom_translation_table=...)`` takes it.
+        Callables by OpOverload, for ``torch.onnx.export(custom_translation_table=...)``.
 
     Examples
     --------
@@ -37,15 +37,15 @@ def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Calla
     True
     >>> program = torch.onnx.export(model, (x,), dynamo=True, custom_translation_table=table)  # doctest: +SKIP
     """
-    own = {target: or_torchs_own(target, translation) for target, translation in registered().items()}
-    carried = library.translations() if kernels else {}
-    return dict([*carried.items(), *own.items()])
+    own = {target: or_own_translation(target, translation) for target, translation in registered().items()}
+    kernel_translations = library.translations() if kernels else {}
+    return dict([*kernel_translations.items(), *own.items()])
 
 
 def registered_by(torch_op: str) -> Literal["exporters", "torch", "kernels"] | None:
-    """Who translates a torch operator to ONNX, if somebody does.
+    """Return what translates a torch operator to ONNX.
 
-    An operator that nobody translates may export all the same, where torch decomposes it into others.
+    An operator without a translation can still be exported if torch decomposes it into others.
 
     Parameters
     ----------
@@ -55,15 +55,14 @@ def registered_by(torch_op: str) -> Literal["exporters", "torch", "kernels"] | N
     Returns
     -------
     str or None
-        ``"exporters"`` for a registration of `custom_op` or `register_translation`, ``"torch"`` for torch's
-        own translation in its ``torch.export`` based exporter (calls that it gets wrong are those of
-        `pyops.kernels` all the same), ``"kernels"`` for an op of `pyops.kernels` where torch has nothing,
-        None if there is none.
+        ``"exporters"`` for a registration by `custom_op` or `register_translation`; ``"torch"`` for torch's own
+        translation in its ``torch.export`` based exporter, even if `pyops.kernels` handles calls that it
+        translates wrongly; ``"kernels"`` for an op of `pyops.kernels` where torch has none; None if there is none.
 
     Raises
     ------
     ExportError
-        Torch has no such operator.
+        torch has no such operator.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Torch operators as the contrib operators of ONNX Runtime's own domain, ``com.microsoft``."""
+"""Translations of torch operators to ONNX Runtime's contrib operators, domain ``com.microsoft``."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _IMAGE = 4
 
 
 def register_contrib_ops() -> None:
-    """Translate to ONNX Runtime's contrib operators what it has such an operator for.
+    """Register translations to ONNX Runtime's contrib operators.
 
-    On both exporters, and in place of earlier registrations for
+    They apply to both exporters, and replace earlier registrations of
 
-    - ``aten::inverse`` and ``aten::linalg_inv``: ``Inverse``, which neither exporter has,
-    - ``aten::gelu``: ``Gelu``, and ``FastGelu`` where ``approximate="tanh"``,
+    - ``aten::inverse`` and ``aten::linalg_inv``: ``Inverse``, which neither exporter supports,
+    - ``aten::gelu``: ``Gelu``, or ``FastGelu`` with ``approximate="tanh"``,
     - ``aten::grid_sampler`` and ``aten::grid_sampler_2d``: ``GridSample``,
     - ``aten::triu`` and ``aten::tril``: ``Trilu``,
-    - ``onnxruntime::DynamicTimeWarping`` and ``onnxruntime::UnfoldTensor``, once somebody has
-      registered torch operators of these names.
+    - ``onnxruntime::DynamicTimeWarping`` and ``onnxruntime::UnfoldTensor``, if torch operators of these names are
+      registered.
 
-    An element type for which ONNX Runtime has no kernel on the CPU, or one less precise than the type, is left to
-    torch's own translation. The operators are those of ``onnxruntime.tools.pytorch_export_contrib_ops``.
+    torch's own translation still handles element types for which ONNX Runtime has no CPU kernel, or only a less precise
+    one. The operators are those of ``onnxruntime.tools.pytorch_export_contrib_ops``.
 
     Examples
     --------

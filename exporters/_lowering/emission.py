@@ -1,4 +1,4 @@
-"""What the translations of one export emit, written down while they do."""
+"""Record of what the translations of one export emit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from ..errors import ExportError
 
 
 class Keepers(AbstractContextManager["Keepers"]):
-    """Uses of values that no pass sees, since no graph has them; inside its ``with`` block nothing drops the values."""
+    """Invisible uses of values, which keep every pass from dropping the values inside the ``with`` block.
+
+    The uses are nodes that belong to no graph.
+    """
 
     def __init__(self) -> None:
         self._nodes: list[onnx_ir.Node] = []
 
     def keep(self, values: Sequence[onnx_ir.Value]) -> None:
-        """Count as a use of the values."""
+        """Add a use of the values."""
         self._nodes.append(onnx_ir.Node("", "Identity", values))
 
     def __exit__(self, *_: object) -> None:
@@ -34,13 +37,13 @@ class Keepers(AbstractContextManager["Keepers"]):
 class Functions(dict[tuple[str, str], OnnxFunction[..., Any]]):
     """onnxscript functions by domain and name."""
 
-    def enter(self, function: OnnxFunction[..., Any]) -> bool:
-        """Enter a function, and tell whether it is new.
+    def add(self, function: OnnxFunction[..., Any]) -> bool:
+        """Add a function, and return whether it is new.
 
         Raises
         ------
         ExportError
-            There is another of its name.
+            Another function has the same domain and name.
         """
         key = function.opset.domain, function.name
         if self.get(key, function) is not function:
@@ -55,14 +58,14 @@ class Functions(dict[tuple[str, str], OnnxFunction[..., Any]]):
 
 @dataclass
 class Emission:
-    """What was emitted."""
+    """Operators and functions that were emitted in one export."""
 
-    keepers: Keepers  # of the nodes of declared ops
-    versions: dict[tuple[str, str], set[int]] = field(default_factory=dict)  # of each domain and name
-    functions: Functions = field(default_factory=Functions)  # that were called
+    keepers: Keepers  # uses of the outputs of declared ops
+    versions: dict[tuple[str, str], set[int]] = field(default_factory=dict)  # by domain and name
+    functions: Functions = field(default_factory=Functions)  # those called
 
     def add(self, domain: str, name: str, version: int) -> None:
-        """Note that an operator was emitted."""
+        """Record that an operator was emitted."""
         self.versions.setdefault((domain, name), set()).add(version)
 
 
@@ -70,13 +73,13 @@ _current: ContextVar[Emission | None] = ContextVar("emission", default=None)
 
 
 def current() -> Emission | None:
-    """The one that is being recorded; None where somebody else than `exporters.export` exports."""
+    """Return the Emission that is being recorded, or None in an export that `exporters.export` does not run."""
     return _current.get()
 
 
 @contextmanager
-def recorded() -> Iterator[Emission]:
-    """Record what is emitted inside the ``with`` block."""
+def record_emission() -> Iterator[Emission]:
+    """Context manager: record what is emitted in the block."""
     with Keepers() as keepers:
         emission = Emission(keepers)
         token = _current.set(emission)

@@ -1,4 +1,4 @@
-"""What the messages of torch and onnxscript mean, and what to type."""
+"""Explanations of the error messages of torch and onnxscript, with the fix."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from .nodes import symbolic_message
 from .translations import raised_by_translation
 
 
-def explained(error: BaseException) -> ExportError | None:
-    """An error of torch's exporters in the user's words, with the original as its cause; None for an unknown one."""
+def explain_error(error: BaseException) -> ExportError | None:
+    """Return an ExportError that explains an error of torch's exporters, or None for an unknown one.
+
+    Its cause is the original error.
+    """
     for cause in causes(error):
         for pattern, explain in _EXPLANATIONS:
             match = pattern.search(str(cause))
@@ -28,8 +31,8 @@ def explained(error: BaseException) -> ExportError | None:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and what led to it, the last first."""
-    # One that was raised again has itself among what led to it.
+    """Yield an exception and its causes, the outermost first."""
+    # An exception that was raised again may be its own context.
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -38,15 +41,18 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 @contextmanager
-def unwrapped() -> Iterator[None]:
-    """Inside the ``with`` block what torch wrapped comes out: an error of ours, or of a translation, or explained."""
+def unwrapping_errors() -> Iterator[None]:
+    """Context manager: raise, in place of torch's error, the error of ours or of a translation that it wraps.
+
+    An error that wraps neither is replaced by its explanation if there is one.
+    """
     failure = None
     try:
         yield
-    except Exception as error:  # torch has none of its own for what went wrong
+    except Exception as error:  # torch has no common base class for export errors
         ours = (cause for cause in causes(error) if isinstance(cause, PyopsError))
         translations = filter(raised_by_translation, causes(error))
-        failure = next(ours, None) or explained(error) or next(translations, None)
+        failure = next(ours, None) or explain_error(error) or next(translations, None)
         if failure is None:
             raise
     if failure is not None:
@@ -55,14 +61,14 @@ def unwrapped() -> Iterator[None]:
 
 
 def _no_translation(namespace: str, name: str, overload: str) -> str:
-    # Torch breaks some operators up into its primitives before it looks for their translations.
+    # torch decomposes some operators into its primitives before it looks for their translations.
     operator = f"{'aten' if namespace == 'prims' else namespace}::{name}"
     if overload != "default" and namespace != "prims":
         operator += f".{overload}"
     if find_overload(operator) is None:
         operator = f"{namespace}::{name}"
     return (
-        f"torch's exporter has no translation for {operator}, which the model calls; give it one before the export: "
+        f"torch's exporter has no translation for {operator}, which the model calls; register one before the export: "
         f'exporters.register_translation("{operator}", op), with an Op of yours or a function that calls '
         "exporters.opset(...)"
     )
@@ -71,29 +77,29 @@ def _no_translation(namespace: str, name: str, overload: str) -> str:
 def _depends_on_data(line: str | None) -> str:
     where = f" ({' '.join(line.split())})" if line else ""
     return (
-        f"the model asks in Python about values that only a run knows{where}: an `if`, a loop, a size or an error that "
-        "depends on data, of which a graph holds one side alone; use torch.where or torch.cond, and give sizes as "
-        "arguments"
+        f"the model's Python code depends on values that are known only when it runs{where}: an `if`, a loop, a size "
+        "or an error that depends on data, of which a graph has only one branch; use torch.where or torch.cond, and "
+        "pass sizes as arguments"
     )
 
 
 _OVERLOAD = r"<OpOverload\(op='(?P<namespace>\w+)\.(?P<name>\w+)', overload='(?P<overload>\w+)'\)>"
 
-# What makes an explanation gets the groups of its pattern.
+# Each function is called with the named groups of its pattern.
 _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     (re.compile(rf"No ONNX function found for {_OVERLOAD}"), _no_translation),
     (
         re.compile(r"There was no fake impl registered for (<CustomOpDef\()?(?P<operator>\w+::(?P<name>\w+))"),
-        "torch cannot trace {operator}, since nobody told it the shape of what it returns; write "
+        "torch cannot trace {operator}, since it has no fake that gives the shape of its result; write "
         "@{name}.register_fake (@torch.library.register_fake({operator!r}) where it has no such "
         "decorator), or declare it with @pyops.onnx_op and a shape function, and "
         "exporters.custom_op(op, {operator!r})".format,
     ),
     (
-        # Torch wraps an operator that writes to its arguments, and then fails to look the wrapper up.
+        # torch wraps an operator that writes to its arguments, and then fails to find the wrapper.
         re.compile(rf"<bound method OpOverload\.name of {_OVERLOAD}>"),
-        "{namespace}::{name} writes to its arguments, which no node of an ONNX model can; let it return its result "
-        "instead (mutates_args=()), and use that in the model".format,
+        "{namespace}::{name} writes to its arguments, which no node of an ONNX model can; return the result "
+        "instead (mutates_args=()), and use it in the model".format,
     ),
     (
         re.compile(
@@ -105,12 +111,12 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     ),
     (
         re.compile(r"(?P<name>\w+::\w+)\(\) Expected a value of type 'Optional\[Generator\]'"),
-        "the model passes {name} a torch.Generator, which no ONNX model has; leave the generator out".format,
+        "the model passes {name} a torch.Generator, which ONNX models do not support; leave the generator out".format,
     ),
     (
         re.compile(r"'(?P<type>\w+)' object has no attribute 'name'.*Error when translating node return", re.DOTALL),
-        "the model returns a {type}, for which torch's exporter has no output; return torch.tensor(...) of it, or "
-        "leave it out".format,
+        "the model returns a {type}, which torch's exporter does not support as an output; return torch.tensor(...) "
+        "of it, or leave it out".format,
     ),
     (
         re.compile(r"Unsupported attribute type for (?P<name>\w+): <class 'torch\.Sym"),
@@ -123,17 +129,17 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     ),
     (
         re.compile(r"Exporting the operator '(?P<name>[\w:.]+)' to ONNX opset version (?P<opset>\d+) is not"),
-        "the TorchScript exporter has no translation for {name} in opset {opset}; give it one before the export: "
+        "the TorchScript exporter has no translation for {name} in opset {opset}; register one before the export: "
         'exporters.register_translation("{name}", op), or export with another opset_version'.format,
     ),
     (
         re.compile(r"'(?P<name>\w+)' is not a known op in '(?P<domain>[^']*)'"),
-        "the domain {domain!r} has no operator {name}; for one that is declared with @pyops.onnx_op, take "
-        "the domain from exporters.opset({domain!r}), after the module that declares it is imported".format,
+        "the domain {domain!r} has no operator {name}; for one that is declared with @pyops.onnx_op, use "
+        "exporters.opset({domain!r}) after importing the module that declares it".format,
     ),
     (
         re.compile(r"No (schema|Op) registered for '?(?P<name>[\w.:]*\w)"),
-        "onnx has no schema of {name}; exporters.register_schemas() gives it those of the declared ops, once "
-        "the modules that declare them are imported".format,
+        "onnx has no schema of {name}; import the module that declares the op, and call "
+        "exporters.register_schemas()".format,
     ),
 )

@@ -1,4 +1,4 @@
-"""onnxscript functions in a translation: one node that calls each."""
+"""Calls of onnxscript functions in a translation, each exported as one node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .nodes import require_export, symbolic_message
 
 
 class _Calls:
-    """An onnxscript evaluator by which functions become nodes that call them; another does the rest."""
+    """An onnxscript evaluator that emits a call of a function as a node, and delegates the rest to another one."""
 
     def __init__(self, evaluating: evaluator.Evaluator) -> None:
         self._evaluating = evaluating
@@ -31,19 +31,19 @@ class _Calls:
         return getattr(self._evaluating, name)
 
     def eval_function(self, function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What calling an onnxscript function does."""
+        """Emit a node that calls an onnxscript function."""
         return call(function, args, kwargs)
 
 
 def called_as_nodes() -> AbstractContextManager[Any]:
-    """Inside this ``with`` block, calling an onnxscript function emits one node, which `emission` records."""
+    """Return a context manager in which a call of an onnxscript function emits one node, recorded by `emission`."""
     if emission.current() is None:
         return nullcontext()
     return evaluator.default_as(cast(evaluator.Evaluator, _Calls(evaluator.default())))
 
 
 def check_return_annotation(function: OnnxFunction[..., Any]) -> None:
-    """Raise ExportError for a function that ``torch.onnx.export`` by itself cannot call."""
+    """Raise ExportError if ``torch.onnx.export``, called by the user, cannot call a function."""
     if emission.current() is None and inspect.signature(function).return_annotation is inspect.Signature.empty:
         raise ExportError(
             f"torch.onnx.export needs a return annotation on the onnxscript function {function.name}, which "
@@ -57,21 +57,21 @@ def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[
     Parameters
     ----------
     args, kwargs
-        As the function takes them: graph values and Python numbers for its inputs, constants for
-        its attributes. What is left out has the function's default.
+        Arguments of the function: graph values and Python numbers for its inputs, constants for
+        its attributes. An omitted argument has the function's default.
 
     Raises
     ------
     ExportError
-        Outside an export, or where an attribute's value is only known when the model runs.
+        No export is running, or an attribute's value is known only when the model runs.
     InputError
-        A value is not of its attribute's type.
+        A value does not have its attribute's type.
     """
     domain, name = function.opset.domain, function.name
     require_export(f"{domain}::{name}")
     recording = emission.current()
     if recording is not None:
-        recording.functions.enter(function)
+        recording.functions.add(function)
     given = inspect.signature(function).bind(*args, **kwargs).arguments
     schema = _schema(function)
     inputs = [given.get(item.name) for item in schema.inputs]
@@ -87,13 +87,13 @@ def call(function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def _schema(function: OnnxFunction[..., Any]) -> OpSchema:
-    """The schema of a call, with which Python numbers take the type that the function's annotations ask for."""
+    """Return the schema of a call, by which Python numbers get the types of the function's annotations."""
     signature = function.op_signature
     assert signature is not None
     inputs = [item for item in signature.params if isinstance(item, onnx_ir.schemas.Parameter)]
     every = [row.type_str for row in ELEMENT_TYPES]
     types = {item.type_constraint.name: _type_strs(item.type_constraint) or every for item in inputs}
-    # Whether a function has a return annotation or not, its body tells the number of its outputs.
+    # The body has the number of outputs even without a return annotation.
     outputs = [f"output_{i}" for i in range(len(function.to_function_proto().output))]
     return OpSchema(
         function.name,

@@ -1,4 +1,4 @@
-"""Nodes of any domain, emitted into the model that is being exported."""
+"""Emission of nodes of any domain into the model that is being exported."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from . import emission
 
 
 class Opset(values.Opset):
-    """The operators of one domain; made by `opset`.
+    """The operators of one domain; `opset` returns it.
 
-    Inside a translation a call emits a node. ``@onnxscript.script()`` functions take it as onnxscript's
+    In a translation, a call of one emits a node. In an ``@onnxscript.script()`` function, it works like onnxscript's
     own opsets.
     """
 
@@ -79,37 +79,36 @@ class Opset(values.Opset):
 
 
 def _call_eagerly(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-    """What onnxscript asks for where a script function is called with arrays: the plain call."""
+    """Call the op on arrays, as onnxscript does when a script function is called with arrays."""
     result = op(*[value.value if isinstance(value, Tensor) else value for value in inputs], **attributes)
     return tuple(map(Tensor, result)) if isinstance(result, tuple) else Tensor(result)
 
 
 def opset(domain: str, version: int = 1) -> Opset:
-    """The operators of a domain, to be called inside a translation.
+    """Return the operators of a domain, to be called in a translation.
 
     Parameters
     ----------
     domain : str
         Any domain; ``""`` is ONNX's own.
     version : int
-        The opset version that the model imports for it.
+        Version of the domain that the model imports.
 
     Returns
     -------
     Opset
-        Each attribute emits a node: ``opset("com.microsoft").Gelu(x)``. Its arguments are the
-        inputs (None where one is absent), its keywords the attributes, and ``_outputs`` the number
-        of outputs where no schema tells (1 unless given). An operator that is declared with
-        pyops, or that onnx knows, is checked against its declaration. The call returns the output,
-        or a sequence of them where there are several.
+        Each attribute is a function that emits a node: ``opset("com.microsoft").Gelu(x)``. Positional arguments
+        are inputs (None for an absent one), keyword arguments attributes. Without a schema, ``_outputs`` is the
+        number of outputs (default 1). Calls of an operator that is declared with pyops, or known to onnx, are
+        validated. A call returns the output, or a sequence of several.
 
     Raises
     ------
     ExportError
-        By the calls: outside an export, for a value that an attribute cannot hold, or for arguments that
-        ONNX's own operator does not take.
+        Raised by calls: no export is running, an attribute cannot hold a value, or an operator known to onnx does
+        not take the arguments.
     InputError
-        By the calls: arguments that do not match the declaration of a declared operator.
+        Raised by calls: the arguments do not match the declaration of a declared operator.
 
     Examples
     --------
@@ -127,19 +126,18 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
     Parameters
     ----------
     inputs : sequence
-        Values of the graph and Python numbers, None where an input is absent.
+        Graph values and Python numbers; None for an absent input.
     attributes : mapping
-        None stands for an attribute that is not given. Every other one is written onto the node,
-        defaults included, so that the model does not change its meaning with the declaration.
+        Attribute values; None means not given. Defaults are written onto the node too, so that a later change of
+        a default does not change the model.
     outputs : int, optional
-        The number of outputs of an operator that has any number of them; otherwise the shape
-        function tells.
+        Number of outputs of an operator with a variadic output; by default the shape function gives it.
 
     Raises
     ------
     ExportError
-        The op was redeclared with another signature, or an attribute's value is only known when
-        the model runs.
+        No export is running, the op was redeclared with another signature, or an attribute's value is known only
+        when the model runs.
     InputError
         The arguments do not match the declaration.
     """
@@ -167,7 +165,7 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
 
 
 def _check_arguments(opset: str, schema: OpSchema, inputs: Sequence[Any], attributes: Iterable[str]) -> None:
-    """Check what an operator that onnx knows is given, of which onnxscript drops what its schema does not have."""
+    """Validate the arguments of an operator known to onnx; onnxscript silently drops those not in the schema."""
     named = {item.name for item in schema.inputs}
     unknown = set(attributes) - schema.attributes.keys() - named
     if unknown:
@@ -184,7 +182,7 @@ def _check_arguments(opset: str, schema: OpSchema, inputs: Sequence[Any], attrib
 
 
 def _with_outputs(opset: str, schema: OpSchema, count: int) -> OpSchema:
-    """The schema of one node, with so many outputs, of an operator that onnx knows."""
+    """Return the schema of one node with `count` outputs, for an operator known to onnx."""
     outputs = list(schema.outputs)
     if not schema.min_output <= count <= schema.max_output:
         raise ExportError(
@@ -193,7 +191,7 @@ def _with_outputs(opset: str, schema: OpSchema, count: int) -> OpSchema:
     outputs += outputs[-1:] * (count - len(outputs))
     return OpSchema(
         schema.name,
-        # Written out, ONNX's domain keeps torch's exporter from counting the outputs of some operators itself.
+        # With "ai.onnx" in place of "", torch's exporter does not count the outputs of some operators itself.
         schema.domain or ONNX_DOMAIN,
         schema.since_version,
         inputs=schema.inputs,
@@ -208,7 +206,7 @@ def _with_outputs(opset: str, schema: OpSchema, count: int) -> OpSchema:
 def _emit_undeclared(
     opset: Opset, name: str, inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: int
 ) -> Any:
-    """Emit a node of an operator of which nothing is known: all types allowed, attributes as given."""
+    """Emit a node of an operator without a declaration: inputs and outputs of any type, attributes as given."""
     every = tuple(row.dtype for row in ELEMENT_TYPES)
     declared, protos = [], []
     for key, value in attributes.items():
@@ -239,7 +237,7 @@ def _emit(schema: OpSchema, inputs: Sequence[Any], attributes: Iterable[onnx.Att
 
 
 def require_export(name: str) -> None:
-    """Raise ExportError where no model is being exported into which nodes can be emitted."""
+    """Raise ExportError unless a model is being exported."""
     if not torch.onnx.is_in_onnx_export():
         raise ExportError(
             f"{name} was called outside an export; it emits a node of the model that is being exported, so call it "
@@ -248,7 +246,7 @@ def require_export(name: str) -> None:
 
 
 def _check_inputs(signature: Signature, inputs: Sequence[Any]) -> None:
-    """Check the number of inputs, and their types where all are known."""
+    """Validate the number of inputs, and their types if all of them are known."""
     declared = list(signature.parameters(len(inputs)))
     for item, value in zip(declared, inputs, strict=True):
         if value is None and not item.optional:
@@ -280,7 +278,7 @@ def _refuse_symbolic(op_name: str, name: str, value: Any) -> None:
 
 
 def symbolic_message(op_name: str, name: str) -> str:
-    """Why a value that is only known when the model runs cannot be an attribute, and what to do."""
+    """Return the message that an attribute's value is known only when the model runs, with the fix."""
     return (
         f"{op_name}: attribute {name!r} is computed in the model, from a size or from data, and an attribute is a "
         f"constant; make {name} an input (a parameter before the `*`: {name}: NDArray[np.int64], for example), and "
@@ -289,7 +287,7 @@ def symbolic_message(op_name: str, name: str) -> str:
 
 
 def _kind(op_name: str, name: str, value: Any) -> AttributeKind:
-    """The attribute kind that a Python value has by itself."""
+    """Return the attribute kind of a Python value."""
     if isinstance(value, np.ndarray):
         return AttributeKind.TENSOR
     with contextlib.suppress(TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""A torch operator's arguments as the inputs and attributes of an Op."""
+"""Translation of a torch operator to one node of an Op."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .nodes import emit
 
 
 def op_translation(target: OpOverload, op: Op[..., Any]) -> Callable[..., Any]:
-    """The translation of a torch operator to one node of an Op.
+    """Return a translation of a torch operator to one node of an Op.
 
-    An argument of torch is an attribute where the Op has one of its name, and otherwise the next
-    input if it is a tensor or has an input's name. One that is neither must keep its default.
+    A torch argument becomes the attribute of the same name if the Op has one, and otherwise the next
+    input if it is a tensor or has the name of an input. Any other argument must have its default value.
 
     Raises
     ------
     ExportError
-        They do not match: a required argument, input or attribute is left over, or the number of
-        outputs differs.
+        The signatures do not match: a required argument, input or attribute has no counterpart, or the numbers of
+        outputs differ.
     """
     arguments = schema_arguments(target)
     attributes = {item.name for item in op.signature.attributes}
@@ -33,7 +33,7 @@ def op_translation(target: OpOverload, op: Op[..., Any]) -> Callable[..., Any]:
     _check(target, op, inputs)
 
     def translation(*args: Any, **kwargs: Any) -> Any:
-        # Torch leaves out what equals its default, and the Op's own default may be another.
+        # torch omits arguments that equal its defaults, from which the Op's may differ.
         values = {item.name: item.default for item in arguments if item.has_default}
         given = {**dict(zip((item.name for item in arguments), args, strict=False)), **kwargs}
         values |= given
@@ -88,25 +88,25 @@ def _check(target: OpOverload, op: Op[..., Any], inputs: list[Argument]) -> None
         )
 
 
-# Values of the graph are none of these, whichever exporter makes them.
+# Graph values of either exporter are instances of none of these.
 _NO_NODES = (type(None), complex, str, np.ndarray, np.generic, torch.Tensor)
 _NUMBERS = (bool, int, float)
 
 
 def check_returned(target: OpOverload, result: Any) -> None:
-    """Check the number and kind of what the translation of a torch operator returned.
+    """Validate the number and type of the values that a translation returned.
 
     Raises
     ------
     ExportError
-        It is not one value per tensor that the operator returns.
+        The result is not one graph value per tensor that the operator returns.
     """
     declared = schema_returns(target)
     tensors = all("Tensor" in item for item in declared)
     listed = len(declared) == 1 and "List" in declared[0]
     several = isinstance(result, (list, tuple))
     values = result if several else [result]
-    # Torch takes a constant too where its operator returns a number.
+    # torch accepts a constant as well if the operator returns a number.
     wrong = (*_NO_NODES, *_NUMBERS) if tensors else _NO_NODES
     fitting = several if listed else len(values) == len(declared) and several == (len(declared) > 1)
     if fitting and not any(isinstance(value, wrong) for value in values):

@@ -1,4 +1,4 @@
-"""Whether nodes that were written for one opset version of ONNX mean the same in another."""
+"""Check that nodes written for one opset version of ONNX mean the same in another."""
 
 from __future__ import annotations
 
@@ -14,21 +14,16 @@ from ..errors import ExportError
 
 
 def check_opset(where: str, nodes: Iterable[onnx_ir.Node], written: int | None, opset_version: int) -> None:
-    """Check that nodes of ONNX's own operators mean the same in a model's opset.
+    """Raise ExportError if a node of ONNX's own operators means something else in the model's opset.
 
     Parameters
     ----------
     written : int, optional
-        The opset version that they were written for, unless each node says.
-
-    Raises
-    ------
-    ExportError
-        An operator of the nodes is another in that version.
+        The opset version that the nodes were written for; by default each node's own.
     """
     for node in nodes:
         version = written or node.version
-        if node.domain or version is None or _is_the_same(node, version, opset_version):
+        if node.domain or version is None or _means_the_same(node, version, opset_version):
             continue
         raise ExportError(
             f"{where} uses {node.op_type} of opset {version}, which is another in opset {opset_version} of the "
@@ -38,33 +33,33 @@ def check_opset(where: str, nodes: Iterable[onnx_ir.Node], written: int | None, 
 
 
 @contextmanager
-def older_nodes_checked(where: str) -> Iterator[None]:
-    """Check the nodes that are emitted inside the ``with`` block and older than what torch's exporter converts.
+def checking_older_nodes(where: str) -> Iterator[None]:
+    """Context manager: check the nodes emitted in the block that are older than torch's exporter converts.
 
     Raises
     ------
     ExportError
-        An operator of them has become another since.
+        The operator of such a node has changed since the node's version.
     """
     nodes, opset_version = recording()
     before = len(nodes)
     yield
     lowest = min(lowest_opset(), opset_version)
     older = [node for node in nodes[before:] if not node.domain and (node.version or lowest) < lowest]
-    changed = [node for node in older if not _is_the_same(node, node.version or lowest, lowest)]
+    changed = [node for node in older if not _means_the_same(node, node.version or lowest, lowest)]
     check_opset(where, changed, None, opset_version)
 
 
-def _is_the_same(node: onnx_ir.Node, written: int, opset_version: int) -> bool:
-    """Whether a node of an operator, as it was in one opset version, is one of it in another."""
+def _means_the_same(node: onnx_ir.Node, written: int, opset_version: int) -> bool:
+    """Return whether a node written for one opset version means the same in another."""
     op_type = node.op_type
     known = [onnx.defs.has(op_type, version) for version in (written, opset_version)]
     if not all(known):
-        return not any(known)  # what ONNX has in neither is refused elsewhere
+        return not any(known)  # an operator unknown in both versions is rejected elsewhere
     old, new = onnx.defs.get_schema(op_type, written), onnx.defs.get_schema(op_type, opset_version)
     if old.since_version >= new.since_version:
         return old.since_version == new.since_version
-    # What has only become possible since does not change a node: types, optional inputs and attributes.
+    # Types, optional inputs and attributes that a version adds do not change the meaning of older nodes.
     inputs = [item.name for item in old.inputs]
     return (
         not old.deprecated

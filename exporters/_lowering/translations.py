@@ -1,4 +1,4 @@
-"""Which ONNX nodes a torch operator becomes: the translations that are registered."""
+"""The registered translations of torch operators to ONNX nodes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .._torch_private.operators import OpOverload, is_mutable, qualified_name, s
 from ..errors import ExportError
 from . import functions
 from .op_translation import check_returned, op_translation
-from .opset_check import older_nodes_checked
+from .opset_check import checking_older_nodes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Registration:
-    """How an operator is translated."""
+    """The registered translation of an operator."""
 
-    translation: Callable[..., Any]  # takes the arguments that the exported graph has
-    source: Any  # the function or Op that was given for it
+    translation: Callable[..., Any]  # called with the arguments of the call in the exported graph
+    source: Any  # the function or Op that the user registered
 
 
-# By the overload's name: registering a torch operator again makes another OpOverload object of it.
+# Keyed by name, because registering a torch operator again creates another OpOverload object.
 _translations: dict[str, Registration] = {}
 
 
@@ -39,32 +39,32 @@ def register_translation(torch_op: str, function: None = None) -> Callable[[F], 
 @overload
 def register_translation(torch_op: str, function: F) -> F: ...
 def register_translation(torch_op: str, function: Any = None) -> Any:
-    """Register how `export` translates a torch operator to ONNX; a decorator where no function is given.
+    """Register how `export` translates a torch operator to ONNX; without a function, return a decorator.
 
     Parameters
     ----------
     torch_op : str
-        ``"ns::name.overload"`` for one overload, ``"ns::name"`` for every overload that the function
-        can take; ``"::name"`` is ``"aten::name"``. A later registration replaces an earlier one.
+        ``"ns::name.overload"`` for one overload, ``"ns::name"`` for every overload whose arguments the function
+        takes; ``"::name"`` is ``"aten::name"``. A later registration replaces an earlier one.
     function : callable or Op, optional
-        - A Python function. It gets the arguments that the exported graph has: graph values for
-          tensors, constants for the rest, none that equals torch's default. It returns what the
-          nodes return that it emits through `opset`, one value per output. NotImplemented leaves
-          this call to torch's own translation.
+        - A Python function. It is called with the arguments of the exported call: graph values for
+          tensors, constants for the rest; arguments that equal torch's defaults are omitted. It returns one
+          graph value per output, from nodes emitted by `opset`, or NotImplemented to use torch's own
+          translation for this call.
         - An ``@onnxscript.script()`` function.
-        - An `Op`: its inputs are torch's tensors in order, its attributes torch's other arguments
-          of the same names.
+        - An `Op`. torch's tensors become its inputs in order; other arguments become its attributes of the
+          same names.
 
     Returns
     -------
     callable or Op
-        The function as given.
+        `function`, unchanged.
 
     Raises
     ------
     ExportError
-        Torch has no such operator, it writes to its arguments, or the function cannot take what
-        torch passes.
+        torch has no such operator, the operator writes to its arguments, or the function does not take
+        the arguments that torch passes.
 
     Examples
     --------
@@ -81,24 +81,32 @@ def register_translation(torch_op: str, function: Any = None) -> Any:
 
 
 def functional_overloads(torch_op: str) -> list[OpOverload]:
-    """The overloads of a torch operator that an exported graph may have.
+    """Return the overloads of a torch operator that do not write to their arguments.
+
+    An exported graph has no others.
 
     Raises
     ------
     ExportError
-        Torch has no such operator, or it writes to its arguments.
+        torch has no such operator, or every overload writes to its arguments.
     """
     functional = [target for target in overloads(torch_op) if not is_mutable(target)]
     if not functional:
         raise ExportError(
-            f"{torch_op} writes to its arguments, and an exported graph has no such operator left; "
+            f"{torch_op} writes to its arguments, and an exported graph has no such operator; "
             "translate the one that returns its result"
         )
     return functional
 
 
 def registrations(torch_op: str, function: Any) -> dict[str, Registration]:
-    """What a function or an Op translates of a torch operator, by overload; raises as `register_translation`."""
+    """Return a Registration for each overload that a function or an Op can translate.
+
+    Raises
+    ------
+    ExportError
+        It can translate none of them, or `functional_overloads` raises.
+    """
     found: dict[str, Registration] = {}
     problems = []
     for target in functional_overloads(torch_op):
@@ -112,44 +120,44 @@ def registrations(torch_op: str, function: Any) -> dict[str, Registration]:
 
 
 def register(torch_op: str, translation: Callable[..., Any], source: Any = None) -> None:
-    """Enter the translation of one overload, unchecked; the source is the Op that it emits, if that is all."""
+    """Register the translation of one overload without checks; `source` is the Op if it emits one node of an Op."""
     _translations[torch_op] = Registration(translation, source or translation)
 
 
 def registered() -> dict[OpOverload, Callable[..., Any]]:
-    """Every registered translation; one that returns NotImplemented leaves the call to torch's own."""
+    """Return the registered translations by overload; one may return NotImplemented to use torch's own."""
     found = {find_overload(name): registration.translation for name, registration in _translations.items()}
     return {target: translation for target, translation in found.items() if target is not None}
 
 
 def registered_source(target: OpOverload) -> Any:
-    """The function or Op that is registered for an operator; None if there is none."""
+    """Return the function or Op that is registered for an operator, or None."""
     registration = _translations.get(qualified_name(target))
     return registration.source if registration else None
 
 
 class NoTranslationError(ExportError):
-    """A registered translation leaves a call to torch's own, and there is none."""
+    """A registered translation returned NotImplemented, and torch has no translation of its own."""
 
 
 _RAISED = "__raised_by_translation__"
 
 
 def raised_by_translation(error: BaseException) -> bool:
-    """Whether a function that is registered raised an exception."""
+    """Return whether a registered translation raised an exception."""
     return hasattr(error, _RAISED)
 
 
-def refused(target: OpOverload) -> ExportError:
-    """What to raise where a translation leaves a call to torch's own, and there is none."""
+def no_translation_error(target: OpOverload) -> ExportError:
+    """Return the error for a translation that returns NotImplemented where torch has no translation."""
     return NoTranslationError(
         f"the translation that is registered for {qualified_name(target)} returns NotImplemented for this call, and "
         "torch has none of its own; let it emit the nodes, or raise an error that says what is not possible"
     )
 
 
-def or_torchs_own(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
-    """The translation, or torch's own where it leaves a call to that."""
+def or_own_translation(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the translation, extended to call torch's own if it returns NotImplemented."""
 
     def chosen(*args: Any, **kwargs: Any) -> Any:
         result = translation(*args, **kwargs)
@@ -158,7 +166,7 @@ def or_torchs_own(target: OpOverload, translation: Callable[..., Any]) -> Callab
             return result
         own = own_translation(target)
         if own is None:
-            raise refused(target)
+            raise no_translation_error(target)
         return own(*args, **kwargs)
 
     return chosen
@@ -169,29 +177,29 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
         return op_translation(target, function)
     try:
         parameters = inspect.signature(function)
-    except (TypeError, ValueError):  # it is not callable, or is built in and does not say what it takes
+    except (TypeError, ValueError):  # not callable, or a built-in without a signature
         raise ExportError(
             f"{qualified_name(target)}: a translation is a Python function, an @onnxscript.script function or an Op, "
             f"not {function!r}"
         ) from None
     _check_parameters(target, function, parameters)
 
-    # Bound here because onnxscript drops arguments that its function does not take, without a word.
+    # Bound here because onnxscript silently drops arguments that its function does not take.
     def translation(*args: Any, **kwargs: Any) -> Any:
         try:
             parameters.bind(*args, **kwargs)
         except TypeError as error:
             raise ExportError(
-                f"{qualified_name(target)}: the model passes what {_spell(function, parameters)} does not take "
-                f"({error}); give it the parameters of {spell(target)}"
+                f"{qualified_name(target)}: the model passes arguments that {_spell(function, parameters)} does not "
+                f"take ({error}); give it the parameters of {spell(target)}"
             ) from None
         if isinstance(function, onnxscript.OnnxFunction):
             functions.check_return_annotation(function)
         with functions.called_as_nodes():
             try:
-                with older_nodes_checked(f"the translation of {qualified_name(target)}"):
+                with checking_older_nodes(f"the translation of {qualified_name(target)}"):
                     return function(*args, **kwargs)
-            except Exception as error:  # marked and raised again
+            except Exception as error:  # marked for raised_by_translation
                 setattr(error, _RAISED, True)
                 raise
 
@@ -199,7 +207,7 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
 
 
 def _check_parameters(target: OpOverload, function: Any, parameters: inspect.Signature) -> None:
-    """Check that the function can be called with the arguments that torch always passes."""
+    """Check that the function accepts the arguments that torch always passes, and has torch's defaults."""
     arguments = schema_arguments(target)
     required = [item for item in arguments if not item.has_default]
     positional = [item for item in required if not item.keyword_only]
@@ -212,7 +220,7 @@ def _check_parameters(target: OpOverload, function: Any, parameters: inspect.Sig
         name = item.name if item.keyword_only else next(iter(list(parameters.parameters)[index : index + 1]), "")
         default = parameters.parameters[name].default if name in parameters.parameters else inspect.Parameter.empty
         same = default == item.default or (isinstance(default, tuple) and list(default) == item.default)
-        # None is how a function asks whether it was given; any other default would be a wrong number.
+        # None lets a function detect an omitted argument; any other default would give wrong values.
         if item.has_default and default not in (inspect.Parameter.empty, None) and not same:
             problem = f"{name} defaults to {default!r} and torch's to {item.default!r}, which torch leaves out"
     if problem:

@@ -1,4 +1,4 @@
-"""ONNX's own schemas of the ops, and their registration with the package onnx.
+"""ONNX schemas of the ops, and their registration with the onnx package.
 
 It imports pyops alone.
 """

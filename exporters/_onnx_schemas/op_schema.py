@@ -1,4 +1,4 @@
-"""The ONNX schema of an operator, from its Signature."""
+"""Construction of an ONNX schema from a Signature."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pyops._schema.signature import Input, Output, Signature
 def op_schema(
     signature: Signature, *, inputs: int | None = None, outputs: int | None = None, doc: str = ""
 ) -> OpSchema:
-    """The operator's schema; it is not registered with onnx.
+    """Return the ONNX schema of an operator, without registering it.
 
     Parameters
     ----------
     inputs, outputs : int, optional
-        The schema of one node with so many: a variadic parameter becomes that many single ones.
+        Number of inputs and outputs of one node: a variadic parameter becomes that many single ones.
     doc : str
-        Its text.
+        The schema's documentation string.
 
     Returns
     -------
     onnx.defs.OpSchema
-        Attributes have their defaults, except those that are None or absent.
+        With the default of each attribute whose default is a value other than None.
 
     Raises
     ------
@@ -53,13 +53,13 @@ def op_schema(
             for item in signature.type_parameters
             if len(item.dtypes) > 1
         ]
-        + _own_types(signature, formal_inputs),
+        + _type_variables(signature, formal_inputs),
         attributes=[_attribute(item) for item in signature.attributes],
     )
 
 
 def attribute_proto(attribute: Attribute, value: Any) -> onnx.AttributeProto:
-    """`value`, as `Attribute.convert` returns it, the way a model holds it."""
+    """Return an AttributeProto for `value`, which must come from `Attribute.convert`."""
     if attribute.kind is AttributeKind.TENSOR:
         value = onnx.numpy_helper.from_array(np.asarray(value))
     elif attribute.boolean:
@@ -100,8 +100,10 @@ def _expand(signature: Signature, count: int) -> Iterator[OpSchema.FormalParamet
             yield _single(f"{item.name}_{index}", f"{item.type.name}_{index}")
 
 
-def _own_types(signature: Signature, formal_inputs: list[OpSchema.FormalParameter]) -> list[tuple[str, list[str], str]]:
-    """A type variable for each tensor of a variadic input whose tensors may differ in type."""
+def _type_variables(
+    signature: Signature, formal_inputs: list[OpSchema.FormalParameter]
+) -> list[tuple[str, list[str], str]]:
+    """Return a type variable for each tensor of a heterogeneous variadic input."""
     last = signature.inputs[-1] if signature.inputs else None
     if last is None or last.homogeneous or len(last.type.dtypes) == 1:
         return []

@@ -1,4 +1,4 @@
-"""The declared ops among onnx's own schemas, for as long as somebody wants them there."""
+"""Registration of the declared ops' schemas with onnx."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 def inference_function(op: Op[..., Any]) -> Callable[[InferenceContext], None]:
-    """What ``onnx.defs.OpSchema.set_type_and_shape_inference_function`` takes.
+    """Return a function for ``onnx.defs.OpSchema.set_type_and_shape_inference_function``.
 
-    It tells the element types that follow from the declaration, and the shapes that the op's shape
-    function gives. Where that needs a size that the model does not tell, shapes stay open. It raises
-    ``onnx.shape_inference.InferenceError``, whatever onnx's ``strict_mode``, for a node that the
-    declaration or the shape function refuses, since no session would run it.
+    It sets the element types that follow from the declaration, and the shapes from the op's shape function. If that
+    needs a size that the model does not give, shapes stay unknown. For a node that the declaration or the shape
+    function rejects, it raises ``onnx.shape_inference.InferenceError`` whatever onnx's ``strict_mode``, since no
+    session would run the node.
     """
 
     def infer(context: InferenceContext) -> None:
         try:
             _infer(op, context)
         except (InputError, ShapeInferenceError) as error:
-            # onnx carries the text of a Python exception of this class alone.
+            # onnx keeps the message of a Python exception only if it is of this class.
             raise InferenceError(f"a node of {op.signature.qualified_name}: {error}") from error
 
     return infer
@@ -52,7 +52,7 @@ def _infer(op: Op[..., Any], context: InferenceContext) -> None:
     types = [_tensor_type(context, index) if given else None for index, given in enumerate(present)]
     dtypes = [None if item is None else _dtype(item) for item in types]
     if any(given and dtype is None for given, dtype in zip(present, dtypes, strict=True)):
-        return  # what gives this input is unknown to onnx
+        return  # onnx does not know the type of an input
     declared = validation.output_dtypes(op.signature, dtypes)
     count = context.get_num_outputs()
     for index in range(count):
@@ -95,7 +95,7 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Any:
 def _set_output(context: InferenceContext, index: int, dtype: DType, shape: Sequence[Any] | None) -> None:
     row = element_type(dtype)
     assert row is not None
-    # A dimension that only the result tells has no name: equal names would be equal sizes.
+    # A dimension known only at run time gets no name, because equal names mean equal sizes.
     dims = None if shape is None else [None if isinstance(dim, RuntimeDim) else _plain(dim) for dim in shape]
     context.set_output_type(index, onnx.helper.make_tensor_type_proto(row.onnx, dims))
 
@@ -106,13 +106,13 @@ def _plain(dim: Any) -> int | str:
 
 _Key = tuple[str, str, int]
 
-# Of ONNX itself: a schema entered here would be taken for the standard's.
+# Domains of ONNX itself: a schema registered there would be mistaken for a standard one.
 _STANDARD = {ONNX_DOMAIN, "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"}
 _MARK = "Declared with pyops"
 
 
 class SchemaRegistration(AbstractContextManager["SchemaRegistration"]):
-    """Keeps the declared ops among onnx's schemas; made by `register_schemas`.
+    """A registration of the declared ops' schemas with onnx; `register_schemas` returns it.
 
     Examples
     --------
@@ -122,7 +122,7 @@ class SchemaRegistration(AbstractContextManager["SchemaRegistration"]):
     """
 
     def close(self) -> None:
-        """Take the schemas out again, unless another registration still keeps them in."""
+        """Remove the schemas, unless another registration is still open."""
         with _lock:
             if self in _registrations:
                 _registrations.remove(self)
@@ -135,24 +135,23 @@ class SchemaRegistration(AbstractContextManager["SchemaRegistration"]):
 
 
 def register_schemas() -> SchemaRegistration:
-    """Make onnx know every declared op, so that its checker and its shape inference do.
+    """Register every declared op with onnx, for its checker and its shape inference.
 
-    Each op becomes an ``onnx.defs.OpSchema`` with its type constraints, its attributes and their
-    defaults, and its shape function. Ops that are declared later are entered as well, and one that is
-    declared again replaces its schema. Schemas that others registered stay as they are; an op of
-    the same domain, name and version as one of those is left out, with a warning, as is one in a
-    domain of ONNX itself, without.
+    Each op becomes an ``onnx.defs.OpSchema`` with its type constraints, attributes, defaults and shape function. Ops
+    that are declared later are registered too, and a redeclared op replaces its schema. Schemas that others registered
+    are kept: an op of the same domain, name and version is skipped with a warning. Ops in a domain of ONNX itself are
+    skipped without one.
 
     Returns
     -------
     SchemaRegistration
-        A context manager; leaving it, or ``close()``, takes the schemas out. Otherwise they stay until
+        A context manager; leaving it, or calling ``close()``, removes the schemas. Otherwise they stay until
         the process ends.
 
     Warns
     -----
     UserWarning
-        Somebody else registered a schema of the same domain, name and version.
+        Other code registered a schema of the same domain, name and version.
 
     Examples
     --------
@@ -173,25 +172,25 @@ def register_schemas() -> SchemaRegistration:
             registry.listeners.append(_follow)
             for versions in registry.all_versions().values():
                 for op in versions.values():
-                    _enter(op)
+                    _register(op)
         _registrations.append(registration)
     return registration
 
 
 _lock = threading.RLock()
 _registrations: list[SchemaRegistration] = []
-_entered: dict[_Key, Op[..., Any]] = {}
+_registered: dict[_Key, Op[..., Any]] = {}
 
 
 def _follow(op: Op[..., Any]) -> None:
     with _lock:
-        # Another thread may have declared it once more since.
-        _enter(registry.versions(op.domain, op.name).get(op.version, op))
+        # Another thread may have redeclared the op since.
+        _register(registry.versions(op.domain, op.name).get(op.version, op))
 
 
-def _enter(op: Op[..., Any]) -> None:
+def _register(op: Op[..., Any]) -> None:
     key = (op.domain, op.name, op.version)
-    if _entered.get(key) is op or op.domain in _STANDARD:
+    if _registered.get(key) is op or op.domain in _STANDARD:
         return
     _remove(key)
     if _doc(key) is not None:
@@ -204,17 +203,17 @@ def _enter(op: Op[..., Any]) -> None:
     schema = op_schema(op.signature, doc=f"{_MARK} at {op.location}.")
     schema.set_type_and_shape_inference_function(inference_function(op))
     onnx.defs.register_schema(schema)
-    _entered[key] = op
+    _registered[key] = op
 
 
 def _remove(key: _Key) -> None:
-    if _entered.pop(key, None) is not None and (_doc(key) or "").startswith(_MARK):
+    if _registered.pop(key, None) is not None and (_doc(key) or "").startswith(_MARK):
         domain, name, version = key
         onnx.defs.deregister_schema(name, version, domain)
 
 
 def _doc(key: _Key) -> str | None:
-    """The text of the schema that onnx has of exactly this version; None if it has none."""
+    """Return the documentation of the schema that onnx has for exactly this version, or None."""
     domain, name, version = key
     if not onnx.defs.has(name, version, domain):
         return None
@@ -222,9 +221,9 @@ def _doc(key: _Key) -> str | None:
     return (schema.doc or "") if schema.since_version == version else None
 
 
-# A process that ends while onnx holds functions of Python's hangs or crashes, depending on onnx.
+# A process that exits while onnx holds Python functions hangs or crashes, depending on onnx's version.
 @atexit.register
 def _remove_all() -> None:
     with _lock:
-        for key in list(_entered):
+        for key in list(_registered):
             _remove(key)

@@ -1,4 +1,4 @@
-"""Torch's arguments and results as ONNX models have them: flat, without None, as arrays."""
+"""Conversion of torch's arguments and results to the flat arrays of ONNX models."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from .tensors import as_onnx_array
 
 
 def to_onnx_inputs(model: Any, *args: Any, **kwargs: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The arguments of a torch model as the feed of its exported model.
+    """Convert the arguments of a torch model to the feed of its exported model.
 
     Parameters
     ----------
     model : onnxruntime.InferenceSession, ONNXProgram, ModelProto, path or bytes
         The exported model.
     *args, **kwargs
-        As for the torch model: nested tuples, lists and dicts are taken apart, None is left out,
-        and so are values that the export made constants of, which must be the exported ones. Complex
-        numbers become pairs along a last dimension. Keywords go to the inputs that are named after them;
-        where there are none, in the order in which the model was exported with them.
+        Arguments of the torch model. Nested tuples, lists and dicts are flattened. None is omitted, and so are
+        arguments that the export fixed as constants, which must have the same values. Complex tensors become
+        pairs along a new last dimension. A keyword goes to the input of its name; if there is none, keywords go
+        in the order in which the model was exported with them.
 
     Returns
     -------
     dict of str to numpy.ndarray
-        For ``session.run(None, feed)``.
+        The feed for ``session.run(None, feed)``.
 
     Raises
     ------
     ExportError
-        More or fewer tensors than inputs, or another value for a constant of the model.
+        The number of tensors is not that of the inputs, or a constant of the model has another value.
     InputError
-        A tensor's dtype is one that NumPy and ONNX lack.
+        NumPy or ONNX has no such dtype as a tensor's.
 
     Examples
     --------
@@ -49,13 +49,13 @@ def to_onnx_inputs(model: Any, *args: Any, **kwargs: Any) -> dict[str, np.ndarra
 
 
 def to_onnx_outputs(result: Any) -> list[np.ndarray[Any, Any]]:
-    """What a torch model returns as ``session.run`` of its exported model gives it.
+    """Convert the result of a torch model to the arrays that ``session.run`` of its exported model returns.
 
     Parameters
     ----------
     result : any
-        Tensors in nested tuples, lists and dicts; None is left out, numbers are arrays without
-        dimensions, and complex tensors have pairs along a last dimension.
+        Tensors in nested tuples, lists and dicts. None is omitted, numbers become arrays of shape ``()``, and
+        complex tensors become pairs along a new last dimension.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def to_onnx_outputs(result: Any) -> list[np.ndarray[Any, Any]]:
     Raises
     ------
     InputError
-        A tensor's dtype is one that NumPy and ONNX lack.
+        NumPy or ONNX has no such dtype as a tensor's.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""An Op's CUDA kernel on torch's tensors: on their own memory, and on torch's own stream."""
+"""Calls of an Op's CUDA kernel on torch's tensors, in their memory and on torch's stream."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def call(
 ) -> list[torch.Tensor]:
     """Run the CUDA kernel on torch's current stream.
 
-    An `out` is memory of torch's. What the kernel returns otherwise is copied only where somebody else has
-    it too: an input, a constant, a part of a larger array.
+    Buffers for `out` are allocated by torch. Other results are copied only if their memory is shared: an input, a
+    constant, or part of a larger array.
 
     Parameters
     ----------
     tensors : sequence
-        One per input; host inputs may lie on either device.
+        One tensor or None per input; host inputs may be on either device.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def call(
     cupy = devices.cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
     stream = torch.cuda.current_stream(device)
     stay = on_host(signature, len(tensors), op.host_inputs)
-    # Both queue their work on one stream, and neither waits for the other.
+    # torch and CuPy queue their work on one stream, so that neither has to wait for the other.
     with cupy.cuda.Device(stream.device_index), devices.stream(cupy, stream.cuda_stream):
         given = [
             None if tensor is None else as_array(tensor.cpu() if stays else tensor)
@@ -56,7 +56,7 @@ def call(
             function = functools.partial(function, out=out if signature.returns_tuple else out[0])
         outputs = list(validation.call(signature, returning_cupy(signature, function), arrays, values))
         return [
-            buffers[index] if out and outputs[index] is out[index] else _taken(cupy, outputs, index, device)
+            buffers[index] if out and outputs[index] is out[index] else _as_owned_tensor(cupy, outputs, index, device)
             for index in range(len(outputs))
         ]
 
@@ -64,7 +64,7 @@ def call(
 def _buffers(
     op: Op[..., Any], arrays: Sequence[Any], attributes: Mapping[str, Any], device: torch.device
 ) -> list[torch.Tensor]:
-    """Tensors for the kernel to write to; none where it takes no `out`, or the shapes are not known."""
+    """Return tensors for the kernel to write to, or [] if it takes no `out` or a shape is unknown."""
     if not op.signature.takes_out or op.shape_function is None:
         return []
     shapes = output_shapes(op, arrays, attributes)
@@ -81,15 +81,15 @@ def _buffers(
     ]
 
 
-def _taken(cupy: Any, outputs: list[Any], index: int, device: torch.device) -> torch.Tensor:
-    """A contiguous tensor with an array's elements, in memory that nobody else has."""
+def _as_owned_tensor(cupy: Any, outputs: list[Any], index: int, device: torch.device) -> torch.Tensor:
+    """Return a contiguous tensor with the elements of ``outputs[index]``, in memory that nothing else refers to."""
     others = extra_references(outputs)[index]
     array = outputs[index]
     dtype = torch_dtype(array.dtype)
     memory = [array.data.mem]
-    # What comes from elsewhere, torch for one, may have another owner.
+    # Memory that CuPy did not allocate, such as torch's, may have another owner.
     is_cupy_s_own = isinstance(memory[0], (cupy.cuda.memory.Memory, cupy.cuda.memory.PooledMemory))
-    # The array's own pointer refers to its memory too.
+    # The one expected reference is that of the array's own pointer.
     is_alone = array.base is None and not others and extra_references(memory) == [1]
     if is_cupy_s_own and is_alone and array.size and array.flags.c_contiguous:
         return holding_tensor(array)

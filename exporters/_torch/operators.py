@@ -1,4 +1,4 @@
-"""Torch's operators by name."""
+"""Lookup of torch's operators by name."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from ..errors import ExportError
 
 
 class NoOperatorError(ExportError):
-    """Torch, as it is installed, has no operator of a name."""
+    """The installed torch has no operator of a name."""
 
 
 _NAME = re.compile(r"(?P<namespace>\w*)::(?P<name>\w+)(\.(?P<overload>\w+))?")
 
-# Of these types a value may equal a default; a tensor or a graph's value never does.
+# Only values of these types can equal a default; comparing a tensor or a graph value would not give a bool.
 _CONSTANTS = (type(None), bool, int, float, str, list)
 
 
 def find_overload(name: str) -> OpOverload | None:
-    """The overload that ``"ns::name"`` (its default one) or ``"ns::name.overload"`` means, if torch has it."""
+    """Return the overload named ``"ns::name"`` (the default one) or ``"ns::name.overload"``, or None."""
     namespace, _, rest = name.partition("::")
     name, _, overload = rest.partition(".")
     return getattr(_packet(namespace, name), overload or "default", None)
 
 
 def overloads(name: Any) -> list[OpOverload]:
-    """The overloads that a name means: one for ``"ns::name.overload"``, all for ``"ns::name"``.
+    """Return the overloads that a name means: one for ``"ns::name.overload"``, all for ``"ns::name"``.
 
     Without a namespace it is aten, as for ``torch.onnx.register_custom_op_symbolic``.
 
     Raises
     ------
     NoOperatorError
-        Torch has no such operator.
+        torch has no such operator.
     ExportError
-        It is no such name.
+        `name` is not a name of this form.
     """
     matched = _NAME.fullmatch(name) if isinstance(name, str) else None
     if matched is None:
@@ -67,14 +67,19 @@ def overloads(name: Any) -> list[OpOverload]:
 
 
 def is_native(target: OpOverload) -> bool:
-    """Whether torch's exporter translates an operator, or makes others of it that it may translate."""
+    """Return whether torch's exporter translates or decomposes an operator."""
     return can_decompose(target) or target in _decompositions() or own_translation(target) is not None
 
 
-def written(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments as ``torch.export`` writes a call, from a value for each that is declared.
+def as_exported(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and keyword arguments as ``torch.export`` writes a call.
 
-    Values that equal their defaults are left out where that is possible.
+    Values that equal their defaults are omitted where possible.
+
+    Parameters
+    ----------
+    values : sequence
+        One value per declared argument.
     """
     default = [
         item.has_default and type(value) in _CONSTANTS and value == item.default
@@ -89,7 +94,7 @@ def written(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[list[A
 
 @functools.cache
 def _decompositions() -> frozenset[object]:
-    # What reading the table looks for anew each time, in all of torch, are operators that can_decompose knows.
+    # Reading the table searches all of torch each time, for operators that can_decompose knows; so once is enough.
     return frozenset(torch.export.default_decompositions())
 
 

@@ -1,4 +1,4 @@
-"""What each argument of a model is in its exported model: an input, or a constant that a call may not change."""
+"""Record of which arguments of a model are inputs of the exported model and which are constants."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _KEY = "pyops.arguments"
 
 @dataclass(frozen=True)
 class Constant:
-    """An argument that is no input of the exported model: its name, and its value in JSON.
+    """An argument that the export fixed as a constant: its name, and its value in JSON.
 
-    The value is empty where the model does not use it, and where JSON has none for it.
+    The value is ``""`` if the model does not use it or JSON cannot represent it.
     """
 
     name: str
@@ -33,11 +33,11 @@ class Constant:
 
     @property
     def is_none(self) -> bool:
-        """Whether the argument was None, which a call may leave out."""
+        """Return whether the argument was None, which a call may omit."""
         return self.value == "null"
 
     def check(self, value: Any) -> None:
-        """Raise ExportError if a call gives another value."""
+        """Raise ExportError if a call passes another value."""
         if self.value and as_json(value) != self.value:
             raise ExportError(
                 f"the model was exported with {self.name}={json.loads(self.value)!r}, a constant of the program, and "
@@ -47,49 +47,51 @@ class Constant:
 
 @dataclass(frozen=True)
 class Input:
-    """An argument that is an input of the exported model, by the input's name."""
+    """An argument that is an input of the exported model."""
 
     name: str
     is_none = False
 
 
 def as_json(value: Any) -> str:
-    """Return a value in JSON, or nothing where JSON has none for it."""
+    """Return a value in JSON, or ``""`` if JSON cannot represent it."""
     with suppress(TypeError):
         return json.dumps(value)
     return ""
 
 
-def separated(
+def split_arguments(
     model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return positional and keyword arguments; the latter may be a dict at the end of the former, as torch takes it."""
+    """Return positional and keyword arguments.
+
+    As for torch, keyword arguments may be a dict at the end of the positional ones.
+    """
     keywords = dict(kwargs or {})
     trailing = args[-1] if isinstance(args, tuple) and args else None
     if keywords or not isinstance(trailing, dict) or not isinstance(model, torch.nn.Module):
         return args, keywords
     try:
         inspect.signature(model.forward).bind(*args[:-1], **trailing)
-    except (TypeError, ValueError):  # it is an argument itself, or there is no signature
+    except (TypeError, ValueError):  # the dict is an argument itself, or forward has no signature
         return args, keywords
     return args[:-1], trailing
 
 
-def remember(model: onnx_ir.Model, arguments: Iterable[Constant | None]) -> None:
-    """Write into the model's metadata what its arguments are, in order: constants, and None for each input."""
+def record_arguments(model: onnx_ir.Model, arguments: Iterable[Constant | None]) -> None:
+    """Write the arguments of a model into its metadata, in order: each constant, and None for each input."""
     model.metadata_props[_KEY] = json.dumps([item and [item.name, item.value] for item in arguments])
 
 
 def input_values(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the argument for each input of an exported model.
 
-    Nested arguments are flattened. Keywords go by name where an input or a constant is named after them, the rest in
-    order.
+    Nested arguments are flattened. A keyword goes to the input or constant of its name; the others go in order.
 
     Raises
     ------
     ExportError
-        More or fewer tensors than the model has inputs, or a constant of the model with another value.
+        The number of tensors is not that of the inputs, or a constant of the model has another value.
     """
     args, kwargs = as_dicts((args, dict(kwargs)))
     names, metadata = _interface(model)
@@ -101,7 +103,7 @@ def input_values(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     if len(rest) != len(values):
         rest, values = [place for place in rest if not place.is_none], [leaf for leaf in values if leaf is not None]
     if len(rest) != len(values):
-        # Numbers of a model that nothing is remembered of are constants; those that it remembers may be left out.
+        # Without a record, numbers were constants. With one, constants may be omitted from the call.
         values = list(filter(is_tensor, values)) if places is None else values
         rest = [place for place in rest if isinstance(place, Input)] if all(map(is_tensor, values)) else rest
     pairs += zip(rest, values, strict=False)
@@ -115,14 +117,17 @@ def input_values(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def as_input(value: Any) -> torch.Tensor:
-    """Return a number as the tensor that an input takes for it."""
+    """Return the tensor that an input gets for a number; a tensor is returned unchanged."""
     if isinstance(value, torch.Tensor):
         return value
     return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
 
 
 def _places(names: list[str], metadata: Mapping[str, str]) -> list[Constant | Input] | None:
-    """What `remember` was told; None for the model of another exporter, and for one whose inputs were edited since."""
+    """Return the arguments that `record_arguments` wrote.
+
+    None if another exporter made the model, or if its inputs were edited since.
+    """
     written = json.loads(metadata.get(_KEY, "null"))
     if written is None or written.count(None) != len(names):
         return None
@@ -131,7 +136,7 @@ def _places(names: list[str], metadata: Mapping[str, str]) -> list[Constant | In
 
 
 def _identifier(path: tuple[str, ...]) -> str:
-    """The name that torch's exporter has for a place."""
+    """Return the name that torch's exporter gives to the argument at a path."""
     return re.sub(r"\W", "_", "_".join(path))
 
 
@@ -152,7 +157,7 @@ def _beside(values: list[str]) -> str:
 
 
 def _interface(model: Any) -> tuple[list[str], Mapping[str, str]]:
-    """The names of a model's inputs, and its metadata."""
+    """Return the names of a model's inputs, and its metadata."""
     if hasattr(model, "get_inputs"):
         return [item.name for item in model.get_inputs()], model.get_modelmeta().custom_metadata_map
     if isinstance(getattr(model, "model", None), onnx_ir.Model):

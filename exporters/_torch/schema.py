@@ -1,4 +1,4 @@
-"""The torch schema of an operator, from its Signature."""
+"""Construction of a torch schema from a Signature."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from .tensors import TORCH_DTYPES
 
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*")
 
-# An ``int``, a ``float`` or a ``bool`` in a torch schema is fixed to its example value at export,
-# without a word for the last two. SymInt and Scalar stay symbolic, so that exporting such a value
-# can be refused.
+# torch.export fixes an ``int``, ``float`` or ``bool`` of a schema to its example value, for the last two
+# silently. SymInt and Scalar stay symbolic, so that the export of such a value can be rejected.
 _TYPES = {
     AttributeKind.INT: "SymInt",
     AttributeKind.FLOAT: "Scalar",
@@ -32,12 +31,12 @@ _TYPES = {
 
 
 def check_name(name: object) -> str:
-    """`name`, if torch can register an operator under it.
+    """Return `name` if torch can register an operator under it.
 
     Raises
     ------
     ExportError
-        It is not ``"ns::name"``, or has a dot in it.
+        It is not ``"ns::name"``, or has a dot.
     """
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
@@ -50,16 +49,16 @@ def check_name(name: object) -> str:
 
 
 def torch_schema(signature: Signature) -> str:
-    """The schema without the name: ``(Tensor x, *, SymInt decimals=0) -> Tensor``.
+    """Return the torch schema of an Op, without the name: ``(Tensor x, *, SymInt decimals=0) -> Tensor``.
 
-    An input is a ``Tensor``, ``Tensor?`` where it is optional and ``Tensor[]`` where it is variadic.
-    An attribute is keyword-only; a default that torch's schemas cannot spell (infinity, a list of
-    str) becomes None, which stands for it. Tensor attributes are left out: torch has none.
+    An input is a ``Tensor``, ``Tensor?`` if optional, or ``Tensor[]`` if variadic. An attribute is keyword-only; a
+    default that torch's schemas cannot express (infinity, a list of str) becomes None. Tensor attributes are left out,
+    since torch has none.
 
     Raises
     ------
     ExportError
-        Torch has no such operator: a tensor attribute without a default, string tensors.
+        torch cannot express the signature: a tensor attribute has no default, or an input or output is a string tensor.
     """
     parameters = []
     for item in signature.inputs:
@@ -67,7 +66,7 @@ def torch_schema(signature: Signature) -> str:
         if item.variadic:
             parameters.append(f"Tensor[] {item.name}")
         elif item.optional:
-            # A schema, unlike a Python signature, has nothing without a default after one that has one.
+            # A variadic input has no default, and a schema allows no parameter without one after a default.
             parameters.append(f"Tensor? {item.name}" + ("" if signature.inputs[-1].variadic else "=None"))
         else:
             parameters.append(f"Tensor {item.name}")
@@ -110,7 +109,7 @@ def _parameter(attribute: Attribute) -> str:
 
 
 def _default(attribute: Attribute) -> str | None:
-    """The default as torch's schemas spell it; None where they cannot."""
+    """Return the default in the syntax of torch's schemas, or None if they cannot express it."""
     value: Any = attribute.default
     if value is None or attribute.boolean or attribute.kind in (AttributeKind.FLOATS, AttributeKind.STRINGS):
         return None

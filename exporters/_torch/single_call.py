@@ -1,4 +1,4 @@
-"""One call of a function as a model, at its own size and at others."""
+"""A single call as a model, run at its own size and at others."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from .._torch_private.trees import clone_tensors, flatten, replaced, tensor_leaves
+from .._torch_private.trees import clone_tensors, flatten, replace_leaves, tensor_leaves
 
 Tensors = tuple[torch.Tensor, ...]
 Shapes = tuple[tuple[int, ...], ...]
 
 
 class SingleCall(torch.nn.Module):
-    """A function's call as a model: the tensors in its arguments come in one by one, all else is constant."""
+    """A model that makes one call of a function: the tensors in its arguments are inputs, all else is constant."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
@@ -24,12 +24,12 @@ class SingleCall(torch.nn.Module):
         self.eval()
 
     def forward(self, *tensors: torch.Tensor) -> Any:
-        """What the function returns for these in place of its tensors."""
-        args, kwargs = replaced(self._arguments, tensors)
+        """Call the function with `tensors` in place of the tensors in its arguments."""
+        args, kwargs = replace_leaves(self._arguments, tensors)
         return self._function(*args, **kwargs)
 
     def other_sizes(self) -> Iterator[Tensors]:
-        """Arguments of other sizes that it takes, to return as many tensors; those that change more come first."""
+        """Yield tensors of other sizes with which the call returns as many tensors, the largest changes first."""
         outputs = _outputs(self, self.tensors)
         for shapes in dict.fromkeys(_other_shapes(tuple(tuple(tensor.shape) for tensor in self.tensors))):
             try:
@@ -40,7 +40,7 @@ class SingleCall(torch.nn.Module):
                 yield resized
 
     def resized(self, program: torch.export.ExportedProgram, tries: int | None = None) -> Tensors | None:
-        """Arguments of another size that it takes, and a program with dynamic dimensions too; None if no try fits."""
+        """Return tensors of another size that both the call and a program with dynamic dimensions accept, or None."""
         captured = program.module()
         candidates = itertools.islice(self.other_sizes(), tries)
         return next((tensors for tensors in candidates if _outputs(captured, tensors) is not None), None)
@@ -50,16 +50,16 @@ def _outputs(module: torch.nn.Module, tensors: Tensors) -> int | None:
     try:
         with torch.no_grad():
             return len(flatten(module(*clone_tensors(tensors))))
-    except Exception:  # whatever torch, or a guard of an exported program, has against this size
+    except Exception:  # torch, or a guard of an exported program, rejects this size
         return None
 
 
 def _other_shapes(shapes: Shapes) -> Iterator[Shapes]:
-    """Other shapes for the tensors of a call, those that change more first.
+    """Yield other shapes for the tensors of a call, those that change more dimensions first.
 
-    Dimensions shrink by one, which keeps indices in range and a positive definite or triangular matrix what it is,
-    or grow by one: all of them, all before the last two, all of one size, all at one place, or a single one. A
-    dimension of one stays, because it is broadcast, and none becomes one, which torch.export takes for a constant.
+    Dimensions shrink by one, which keeps indices in range and a matrix positive definite or triangular,
+    or grow by one: all of them, all before the last two, all of one size, all at one position, or a single one. A
+    dimension of one stays, because it is broadcast, and none becomes one, because torch.export makes it a constant.
     """
     places = {(index, dim): size for index, shape in enumerate(shapes) for dim, size in enumerate(shape)}
     groups = [set(places), {(index, dim) for index, dim in places if dim < len(shapes[index]) - 2}]

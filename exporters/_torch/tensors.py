@@ -1,4 +1,4 @@
-"""Torch tensors as arrays of NumPy or CuPy on the same memory, and back."""
+"""Conversion between torch tensors and arrays of NumPy or CuPy, where possible without a copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyops._schema import devices
 from pyops._schema.dtypes import DType, dtype_name
 from pyops.errors import InputError, OutputError
 
-# Of the same name in both.
+# These have the same name in torch and in NumPy or ml_dtypes.
 _NAMES = (
     *("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("bool", "complex64", "complex128", "bfloat16"),
@@ -22,17 +22,17 @@ _NAMES = (
 TORCH_DTYPES: dict[DType, torch.dtype] = {
     np.dtype(getattr(ml_dtypes, name, name)): getattr(torch, name) for name in _NAMES
 }
-"""Torch's dtype for each NumPy dtype that torch has too."""
+"""The torch dtype of each NumPy dtype that torch has as well."""
 
 _NUMPY_DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
 
-# Neither Tensor.numpy nor every CuPy takes these, so that they pass as integers of their size.
+# Tensor.numpy and some versions of CuPy do not support these dtypes, so they pass as integers of their size.
 _AS_BITS = {1: torch.uint8, 2: torch.int16}
 _BIT_VIEWED = {torch.bool, torch.bfloat16} | {dtype for dtype in _NUMPY_DTYPES if "float8" in str(dtype)}
 
 
 def numpy_dtype(dtype: torch.dtype) -> DType:
-    """NumPy's dtype for one of torch's.
+    """Return the NumPy dtype of a torch dtype.
 
     Raises
     ------
@@ -46,12 +46,12 @@ def numpy_dtype(dtype: torch.dtype) -> DType:
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
-    """Torch's dtype for one of NumPy's.
+    """Return the torch dtype of a NumPy dtype.
 
     Raises
     ------
     OutputError
-        Torch has no such dtype (strings, int4).
+        torch has no such dtype (strings, int4).
     """
     if dtype not in TORCH_DTYPES:
         raise OutputError(f"torch has no tensors of {dtype_name(dtype)}; let the operator return another type")
@@ -59,14 +59,14 @@ def torch_dtype(dtype: DType) -> torch.dtype:
 
 
 def as_array(tensor: torch.Tensor) -> Any:
-    """A NumPy (CPU) or CuPy (CUDA) array on the tensor's own memory.
+    """Return a NumPy (CPU) or CuPy (CUDA) array on the tensor's memory, with its strides.
 
-    A conjugate or negative view of torch is resolved first, which copies; strides stay as they are.
+    A conjugate or negative view is resolved first, which copies.
 
     Raises
     ------
     InputError
-        The tensor's dtype has no such array.
+        NumPy or ONNX has no such dtype.
     MissingDependencyError
         CuPy is not installed.
     """
@@ -80,9 +80,9 @@ def as_array(tensor: torch.Tensor) -> Any:
 
 
 def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
-    """A CPU tensor on the memory of a NumPy array, which nobody may write to where the array is read-only.
+    """Return a CPU tensor on the memory of a NumPy array.
 
-    Torch has no tensors that are read-only, and warns of them.
+    torch has no read-only tensors: for a read-only array, the caller must make sure that nothing writes to the tensor.
     """
     dtype = torch_dtype(array.dtype)
     plain = np.ascontiguousarray(array).reshape(array.shape)
@@ -92,7 +92,7 @@ def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
 
 
 def holding_tensor(array: Any) -> torch.Tensor:
-    """A CUDA tensor on the memory of a CuPy array, which it keeps."""
+    """Return a CUDA tensor on the memory of a CuPy array, which it keeps alive."""
     dtype = torch_dtype(array.dtype)
     if dtype in _BIT_VIEWED:
         array = array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)
@@ -101,7 +101,7 @@ def holding_tensor(array: Any) -> torch.Tensor:
 
 
 class _Writable:
-    """An array's memory without its flag; keeps the array alive."""
+    """A view of an array's memory without its read-only flag; keeps the array alive."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self._array = array
@@ -109,12 +109,12 @@ class _Writable:
 
 
 def as_pairs(tensor: torch.Tensor) -> torch.Tensor:
-    """A complex tensor as pairs along a last dimension; another as it is."""
+    """Return a complex tensor as pairs along a new last dimension, and any other unchanged."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def as_onnx_array(value: Any) -> np.ndarray[Any, Any]:
-    """A tensor or number as ONNX has it: complex numbers are pairs along a last dimension."""
+    """Convert a tensor or number to a contiguous array; complex tensors become pairs along a new last dimension."""
     if not isinstance(value, torch.Tensor):
         return np.asarray(value, np.float32 if isinstance(value, float) else None)
     array: np.ndarray[Any, Any] = as_array(as_pairs(value.detach().cpu()))
@@ -122,10 +122,9 @@ def as_onnx_array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def as_tensor(array: Any, device: torch.device) -> torch.Tensor:
-    """A contiguous tensor with a copy of a NumPy array, in memory of torch's own.
+    """Return a contiguous tensor with a copy of a NumPy array, in memory allocated by torch.
 
-    The copy keeps what a kernel returned (its input, a constant of its own) from being the
-    memory that torch code writes to later.
+    Without the copy, torch code could later write to what a kernel returned, such as its input or a constant.
     """
     tensor = torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=device)
     as_array(tensor)[...] = array

@@ -1,4 +1,4 @@
-"""Torch's exporter that is built on ``torch.export``, and how it translates operators."""
+"""Private interfaces of torch's exporter that is built on ``torch.export``."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ _exporting = threading.RLock()
 
 
 def one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
-    """Let one thread at a time into such functions: torch's exporter keeps the state of an export in its modules.
+    """Decorate a function so that only one thread at a time runs any function decorated so.
 
-    A module that another thread calls meanwhile becomes a part of that export, and its mode is everybody's.
+    torch's exporter keeps the state of an export in global modules. A module that another thread calls meanwhile would
+    become part of that export, and its training mode is shared.
 
-    What torch loads for every pass over a graph is loaded once for each of them.
+    Within such a function, torch lists its composite operators once, not in every pass over a graph.
     """
 
     @functools.wraps(function)
     def locked(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _exporting, _composites_loaded_once():
+        with _exporting, _caching_composites():
             return function(*args, **kwargs)
 
     return locked
 
 
 @contextmanager
-def _composites_loaded_once() -> Iterator[None]:
-    """Torch loads all operators that it makes of others, for every namespace in every pass, but once inside this.
+def _caching_composites() -> Iterator[None]:
+    """Context manager: list torch's composite operators once, not for every namespace in every pass.
 
-    That is a third of the time that a small export takes.
+    This saves a third of the time of a small export.
     """
     module = _passes()
     before = module._materialize_cpp_cia_ops
@@ -69,7 +70,7 @@ def _passes() -> Any:
 
 @guarded("torch.onnx._constants.ONNX_DEFAULT_OPSET")
 def default_opset() -> int:
-    """The opset version that torch exports to unless told."""
+    """Return the opset version that torch exports to by default."""
     from torch.onnx import _constants
 
     return int(_constants.ONNX_DEFAULT_OPSET)
@@ -79,7 +80,13 @@ def default_opset() -> int:
 def shapes_of_axes(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The ``dynamic_shapes`` that ``dynamic_axes`` among these arguments mean, and the model's arguments for them."""
+    """Convert ``dynamic_axes`` in `arguments` to ``dynamic_shapes``.
+
+    Returns
+    -------
+    tuple
+        The ``dynamic_shapes``, and the positional and keyword arguments of the model that they fit.
+    """
     from torch.onnx._internal.exporter._dynamic_shapes import from_dynamic_axes_to_dynamic_shapes as convert
 
     outputs = set(arguments.get("output_names") or ())
@@ -94,7 +101,7 @@ def shapes_of_axes(
             input_names=arguments.get("input_names"),
             output_names=outputs,
         )
-    if kwargs:  # which the conversion makes positional
+    if kwargs:  # the conversion made them positional
         names = inspect.signature(model.forward).parameters
         given = [name for index, name in enumerate(names) if index < len(args) or name in kwargs]
         return dict(zip(given, shapes, strict=True)), args, kwargs
@@ -102,10 +109,10 @@ def shapes_of_axes(
 
 
 @contextmanager
-def prepared_without_gradients() -> Iterator[None]:
-    """Torch breaks up the operators of its graphs without gradients, which some have no formula for.
+def decomposing_without_gradients() -> Iterator[None]:
+    """Context manager: make torch decompose its graphs without gradients, for which some operators have no formula.
 
-    A model is captured as before: it may ask for gradients of its own.
+    The model is captured as before, since it may use gradients itself.
     """
     core = _core()
     before = core._prepare_exported_program_for_export
@@ -126,7 +133,10 @@ def _core() -> Any:
 
 @guarded("torch.onnx._internal.exporter._constants.TORCHLIB_OPSET")
 def lowest_opset() -> int:
-    """The opset version of torch's own translations, from which its exporter converts; older nodes count as of it."""
+    """Return the opset version of torch's own translations.
+
+    torch's exporter converts nodes from this version, and treats older nodes as of this version.
+    """
     from torch.onnx._internal.exporter import _constants
 
     return int(_constants.TORCHLIB_OPSET)
@@ -134,9 +144,9 @@ def lowest_opset() -> int:
 
 @guarded("ONNXRegistry.get_decomps")
 def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
-    """The function by which torch's exporter translates an operator of real numbers, if it has one.
+    """Return the function by which torch's exporter translates an operator on real tensors, or None.
 
-    Inside a translation it is that for the model's opset, elsewhere that for the default one.
+    In a translation it is the one for the model's opset, elsewhere the one for the default opset.
     """
     found = _torchlib(opset_version=_opset_version()).get_decomps(overload)
     return next((item.onnx_function for item in found if not item.is_complex), None)
@@ -148,10 +158,14 @@ def untranslated(
     kept: Iterable[OpOverload],
     takes: Callable[[torch.fx.Node], bool] = lambda node: True,
 ) -> list[torch.fx.Node]:
-    """The calls that torch's exporter cannot translate, after it made others of those that it breaks up.
+    """Return the calls that torch's exporter cannot translate, after its decompositions. `program` is not changed.
 
-    Calls of the kept operators stay, and are not among them where `takes` is true of them. The program is left as it
-    is.
+    Parameters
+    ----------
+    kept : iterable of OpOverload
+        Operators that are not decomposed, and that count as translated.
+    takes : callable
+        Returns whether a call of a kept operator counts as translated.
     """
     from torch.onnx._internal.exporter import _core, _dispatching
 
@@ -159,7 +173,7 @@ def untranslated(
     registry = copy.copy(torchlib)
     registry.functions = {**{target: [SimpleNamespace(fx_target=target)] for target in kept}, **registry.functions}
     with torch.no_grad(), warnings.catch_warnings():
-        # Torch's own copying of its exported program raises this.
+        # Raised by torch's own copy of its exported program.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
         prepared = _core._prepare_exported_program_for_export(program, registry=registry)
     modules = [item for item in prepared.graph_module.modules() if isinstance(item, torch.fx.GraphModule)]
@@ -171,10 +185,10 @@ def untranslated(
 
 @functools.cache
 def _torchlib(**arguments: Any) -> Any:
-    """Torch's translations, as its exporter asks for them; they know the sizes of complex tensors too."""
-    with _torchvision_not_missed():
+    """Return torch's registry of translations, extended by sizes of complex tensors."""
+    with _without_torchvision_log():
         registry = _reading().__get__(None, _registry_class())(**arguments)
-    # A complex tensor is one of pairs along a last dimension, and the sizes before that are its own.
+    # Complex tensors are pairs along a last dimension; the translations of their other sizes are the same.
     for name in ("aten::sym_size.int", "aten::sym_storage_offset"):
         found = registry.functions[name]
         registry.functions[name] = [*found, *(replace(item, is_complex=True) for item in found)]
@@ -182,8 +196,8 @@ def _torchlib(**arguments: Any) -> Any:
 
 
 @contextmanager
-def _torchvision_not_missed() -> Iterator[None]:
-    """Keep torch's exporter from logging, operator by operator, that torchvision is not installed."""
+def _without_torchvision_log() -> Iterator[None]:
+    """Context manager: keep torch's exporter from logging for each operator that torchvision is not installed."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
 
     def is_news(record: logging.LogRecord) -> bool:
@@ -197,17 +211,17 @@ def _torchvision_not_missed() -> Iterator[None]:
 
 
 @contextmanager
-def torchlib_read_once() -> Iterator[None]:
-    """Torch's exporter reads its translations from their sources in every export, but once inside ``with`` blocks.
+def caching_torchlib() -> Iterator[None]:
+    """Context manager: make torch's exporter read its translations from their sources once, not in every export.
 
-    That is most of the time that a small export takes.
+    This saves most of the time of a small export.
     """
     class_ = _registry_class()
-    _reading()  # while it is torch's own
+    _reading()  # cached before it is replaced
     before = vars(class_)["from_torchlib"]
 
     def from_torchlib(cls: Any, /, **arguments: Any) -> Any:
-        # An export adds the user's translations to its registry.
+        # A copy, because an export adds the user's translations to its registry.
         registry = copy.copy(_torchlib(**arguments))
         registry.functions = {name: list(found) for name, found in registry.functions.items()}
         return registry
@@ -221,7 +235,7 @@ def torchlib_read_once() -> Iterator[None]:
 
 @functools.cache
 def _reading() -> Any:
-    """How torch reads its translations, first asked for before anything takes its place."""
+    """Return torch's own method that reads its translations; call this first before the method is replaced."""
     return vars(_registry_class())["from_torchlib"]
 
 
@@ -233,10 +247,10 @@ def _registry_class() -> Any:
 
 
 @contextmanager
-def complex32_known() -> Iterator[None]:
-    """Have torch's exporter carry complex32 as it does other complex tensors: pairs of float16."""
+def supporting_complex32() -> Iterator[None]:
+    """Context manager: make torch's exporter support complex32 as pairs of float16, like other complex types."""
     known = _element_types()
-    # ONNX has no such type; of a complex tensor the exporter keeps that of its parts.
+    # ONNX has no such type. The exporter does not use it either: complex tensors get the type of their parts.
     known[torch.complex32] = onnx_ir.DataType.UNDEFINED
     try:
         yield
@@ -245,7 +259,7 @@ def complex32_known() -> Iterator[None]:
 
 
 def element_type(dtype: torch.dtype) -> onnx_ir.DataType:
-    """What a translation of torch's exporter gets for a dtype."""
+    """Return the ONNX type that a translation of torch's exporter gets for a dtype."""
     return _element_types().get(dtype, onnx_ir.DataType.UNDEFINED)
 
 
@@ -258,21 +272,21 @@ def _element_types() -> dict[torch.dtype, onnx_ir.DataType]:
 
 @contextmanager
 def recorded_nodes(opset_version: int) -> Iterator[list[onnx_ir.Node]]:
-    """Record the nodes that are emitted inside the ``with`` block, the way torch's exporter does."""
+    """Context manager: yield a list to which the nodes emitted in the block are added, as in torch's exporter."""
     recorder = _recorder(opset_version)
     with evaluator.default_as(recorder):
         yield recorder.nodes
 
 
 def _opset_version() -> int:
-    """That of the model into which nodes are being emitted; the default one where there is none."""
+    """Return the opset version of the model into which nodes are being emitted, or the default one."""
     opset: Opset | None = getattr(evaluator.default(), "opset", None)
     return default_opset() if opset is None else int(opset.version)
 
 
 @guarded("torch.onnx._internal.exporter._building.OpRecorder")
 def recording() -> tuple[list[onnx_ir.Node], int]:
-    """The nodes emitted so far, where a translation is called, and the opset version of the model."""
+    """Return the nodes emitted so far in the current export, and the model's opset version."""
     recorder: Any = evaluator.default()
     return recorder.nodes, recorder.opset.version
 

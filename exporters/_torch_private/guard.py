@@ -1,4 +1,4 @@
-"""What to say where a release of torch lacks a private interface."""
+"""Error for a private interface that a release of torch does not have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USE = f"use {tested('torch')}, with which this version of exporters is tested"
 
 
 def guarded(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Let a function that reads this private interface raise an error that names it, where it is gone."""
+    """Decorate a function to raise ExportError naming the private interface that it uses if torch no longer has it."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(function)

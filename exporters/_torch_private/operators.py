@@ -1,4 +1,4 @@
-"""What torch knows of an operator."""
+"""Schemas and properties of torch's operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ except ImportError as error:
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a torch operator: its schema type (``List[Tensor]``), and its default if it has one."""
+    """An argument of a torch operator, with its schema type (``List[Tensor]``) and its default, if any."""
 
     name: str
     type: str
@@ -32,27 +32,27 @@ class Argument:
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it is a tensor, an optional tensor, or a list of tensors."""
+        """Return whether it is a tensor, an optional tensor, or a list of tensors."""
         return "Tensor" in self.type
 
     @property
     def is_dtype(self) -> bool:
-        """Whether it is a ``torch.dtype``."""
+        """Return whether it is a ``torch.dtype``."""
         return "ScalarType" in self.type
 
     @property
     def is_tensor_list(self) -> bool:
-        """Whether it is a list of tensors."""
+        """Return whether it is a list of tensors."""
         return self.is_tensor and "List" in self.type
 
 
 def qualified_name(overload: OpOverload) -> str:
-    """``ns::name.overload``, or ``ns::name`` of the default overload."""
+    """Return ``"ns::name.overload"``, or ``"ns::name"`` for the default overload."""
     return str(overload.name())
 
 
 def called_overload(function: Any) -> OpOverload | None:
-    """The overload that calling ``torch.ops.ns.name`` or one of its overloads calls, if that is known."""
+    """Return the overload that a call of ``torch.ops.ns.name`` or one of its overloads runs, or None if unknown."""
     if isinstance(function, OpOverloadPacket) and len(function.overloads()) == 1:
         function = getattr(function, function.overloads()[0])
     return function if isinstance(function, OpOverload) else None
@@ -60,7 +60,7 @@ def called_overload(function: Any) -> OpOverload | None:
 
 @guarded("OpOverload._schema.arguments")
 def schema_arguments(overload: OpOverload) -> tuple[Argument, ...]:
-    """The arguments in the schema of an operator, in order."""
+    """Return the arguments in the schema of an operator, in order."""
     return tuple(
         Argument(item.name, str(item.real_type), item.kwarg_only, item.has_default_value(), item.default_value)
         for item in overload._schema.arguments
@@ -69,42 +69,42 @@ def schema_arguments(overload: OpOverload) -> tuple[Argument, ...]:
 
 @guarded("OpOverload._schema.returns")
 def schema_returns(overload: OpOverload) -> tuple[str, ...]:
-    """The types of what an operator returns: ``("Tensor", "Tensor")``."""
+    """Return the types of an operator's results: ``("Tensor", "Tensor")``."""
     return tuple(str(item.type) for item in overload._schema.returns)
 
 
 @guarded("OpOverload._schema.is_mutable")
 def is_mutable(overload: OpOverload) -> bool:
-    """Whether the operator writes to an argument, as in-place and ``out`` variants do."""
+    """Return whether the operator writes to an argument, as in-place and ``out`` variants do."""
     return bool(overload._schema.is_mutable)
 
 
 def is_random(overload: OpOverload) -> bool:
-    """Whether what the operator returns depends on the state of a random generator."""
+    """Return whether the operator's results depend on the state of a random generator."""
     return torch.Tag.nondeterministic_seeded in overload.tags
 
 
 @guarded("OpOverload._can_decompose")
 def can_decompose(overload: OpOverload) -> bool:
-    """Whether torch itself makes the operator of others, whatever the decompositions that it is given."""
+    """Return whether torch decomposes the operator by itself, whatever decomposition table is given."""
     return bool(overload._can_decompose())
 
 
 @guarded("OpOverload._schema")
 def spell(overload: OpOverload) -> str:
-    """The schema as torch writes it: ``aten::gelu(Tensor self, *, str approximate="none") -> Tensor``."""
+    """Return the schema as torch writes it: ``aten::gelu(Tensor self, *, str approximate="none") -> Tensor``."""
     return str(overload._schema)
 
 
 @guarded("torch.fx.operator_schemas._SCHEMA_TO_SIGNATURE_CACHE")
 def forget_schema(name: str) -> None:
-    """Drop what torch remembers of the schema of ``ns::name``, which it does not when that is replaced."""
+    """Remove ``ns::name`` from torch's cache of schemas, which torch does not do when the operator is replaced."""
     operator_schemas._SCHEMA_TO_SIGNATURE_CACHE.pop((name, ""), None)
 
 
 @guarded("OpOverload._op")
 def call_instead(overload: OpOverload, function: Callable[..., Any]) -> None:
-    """Let an overload that torch has destroyed, and its packet, call a function: what they call is freed memory."""
+    """Make an overload that torch has destroyed, and its packet, call a function; otherwise they call freed memory."""
     for caller in (overload, overload._overloadpacket):
         assert callable(caller._op)
         caller._op = function
@@ -112,11 +112,11 @@ def call_instead(overload: OpOverload, function: Callable[..., Any]) -> None:
 
 @guarded("torch._check")
 def promise(condition: Any) -> None:
-    """Say what holds of sizes and indices that only a run knows, to a capture that goes on."""
+    """Tell the running capture that a condition on sizes or indices known only at run time holds."""
     torch._check(condition)
 
 
 @guarded("torch._C._dispatch_get_all_op_names")
 def operator_names() -> set[str]:
-    """``ns::name`` of every operator that torch has."""
+    """Return ``"ns::name"`` of every operator that torch has."""
     return {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}

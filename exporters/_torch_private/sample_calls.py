@@ -1,4 +1,4 @@
-"""Torch's own database of sample calls."""
+"""torch's own database of sample calls."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from .guard import USE
 
 
 def op_database() -> Sequence[Any]:
-    """The database, an OpInfo per operator.
+    """Return the database, a sequence with one OpInfo per operator.
 
     Raises
     ------
     MissingDependencyError
         expecttest is not installed, which torch's testing code imports.
+    ExportError
+        This release of torch has no such database.
     """
     try:
         from torch.testing._internal.common_methods_invocations import op_db

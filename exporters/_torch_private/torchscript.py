@@ -1,4 +1,4 @@
-"""Torch's TorchScript exporter, and the values of its graphs."""
+"""Private interfaces of torch's TorchScript exporter, and of the values of its graphs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 from .guard import guarded
 from .operators import OpOverload
-from .trees import flatten, replaced, tensor_leaves
+from .trees import flatten, replace_leaves, tensor_leaves
 
 
 @guarded("torch.onnx._constants.ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET")
 def torchscript_opsets() -> range:
-    """The opset versions that the TorchScript exporter knows."""
+    """Return the opset versions that the TorchScript exporter supports."""
     from torch.onnx import _constants
 
     return range(_constants.ONNX_MIN_OPSET, _constants.ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET + 1)
@@ -28,12 +28,12 @@ _guarded = guarded("torchscript_exporter.registration.registry")
 
 @contextmanager
 def installed_symbolics(functions: Symbolics, opset_version: int) -> Iterator[Symbolics]:
-    """Symbolic functions of the TorchScript exporter, by ``ns::name``, inside the ``with`` block.
+    """Context manager: register symbolic functions, by ``"ns::name"``, with the TorchScript exporter.
 
     Yields
     ------
     mapping
-        What the exporter would use without them.
+        The functions that the exporter would use otherwise.
     """
     own, overrides = _symbolics(functions, opset_version)
     _register_symbolics(functions, opset_version)
@@ -46,7 +46,7 @@ def installed_symbolics(functions: Symbolics, opset_version: int) -> Iterator[Sy
 
 @_guarded
 def _symbolics(names: Iterable[str], opset_version: int) -> tuple[Symbolics, Symbolics]:
-    """What is registered under the names, and which of it other people registered for this very version."""
+    """Return the functions registered under the names, and those of them that users registered for this version."""
     from torch.onnx._internal.torchscript_exporter import utils
 
     utils._trigger_symbolic_function_registration()
@@ -73,7 +73,7 @@ def _unregister_symbolics(names: Iterable[str], opset_version: int) -> None:
     for name in names:
         registry.unregister(name, opset_version)
         if not registry.get_function_group(name)._functions:
-            # Torch looks for the oldest version of a name that it knows, and fails where there is none.
+            # torch looks up the oldest version of a known name, and fails if there is none.
             del registry._registry[name]
 
 
@@ -85,16 +85,16 @@ def _symbolic_registry() -> Any:
 
 @guarded("torch._subclasses.fake_tensor.FakeTensorMode")
 def fake_outputs(target: OpOverload, args: Any, kwargs: Any) -> list[tuple[torch.dtype, tuple[int | None, ...]]]:
-    """The dtypes and shapes of what an operator returns, by its fake; None for sizes that only a run tells.
+    """Return dtype and shape of each output of an operator, by its fake, with None for sizes known only at run time.
 
-    Tensors among the arguments are on the meta device.
+    Tensors among the arguments must be on the meta device.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     with FakeTensorMode(shape_env=ShapeEnv()) as mode:
         fakes = [mode.from_tensor(tensor, static_shapes=True) for tensor in tensor_leaves((args, kwargs))]
-        fake_args, fake_kwargs = replaced((args, kwargs), fakes)
+        fake_args, fake_kwargs = replace_leaves((args, kwargs), fakes)
         outputs = flatten(target(*fake_args, **fake_kwargs))
     sizes = [tuple(size if isinstance(size, int) else None for size in item.shape) for item in outputs]
     return [(item.dtype, shape) for item, shape in zip(outputs, sizes, strict=True)]
@@ -102,7 +102,7 @@ def fake_outputs(target: OpOverload, args: Any, kwargs: Any) -> list[tuple[torch
 
 @guarded("torch.onnx.JitScalarType")
 def torchscript_dtype(code: int) -> torch.dtype:
-    """The dtype behind the number that TorchScript has for it."""
+    """Return the dtype of a TorchScript dtype number."""
     from torch.onnx import JitScalarType
 
     dtype: torch.dtype = JitScalarType(code).dtype()
@@ -111,17 +111,17 @@ def torchscript_dtype(code: int) -> torch.dtype:
 
 @guarded("torch._C.Value")
 def is_graph_value(item: Any) -> bool:
-    """Whether it is a value of a TorchScript graph."""
+    """Return whether an object is a value of a TorchScript graph."""
     return isinstance(item, torch._C.Value)
 
 
 @guarded("torch._C.TensorType")
 def tensor_type(dtype: torch.dtype, shape: Sequence[int | None]) -> Any:
-    """The type of a tensor in a TorchScript graph, None for sizes that are not known."""
+    """Return the type of a tensor in a TorchScript graph, with None for unknown sizes."""
     return torch._C.TensorType.get().with_dtype(dtype).with_sizes(list(shape))
 
 
 @guarded("torch._C.ListType")
 def list_type() -> Any:
-    """The type of a list of tensors in a TorchScript graph."""
+    """Return the type of a list of tensors in a TorchScript graph."""
     return torch._C.ListType(torch._C.TensorType.get())

@@ -1,8 +1,8 @@
-"""The exporter that is built on TorchScript's tracing (``dynamo=False``).
+"""Calls of the exporter that is built on TorchScript's tracing (``dynamo=False``).
 
-TorchScript puts a node of a domain of our own where a translated operator is called, one op type for
-each call. The translations emit their nodes as in the other exporter; they become the functions that
-those nodes call, and are inlined into the model that TorchScript has made.
+For each call of a translated operator, TorchScript emits a node of a domain of our own, with an op type of its own.
+The translations emit their nodes as in the other exporter. These become functions for the op types, and are inlined
+into the model that TorchScript returns.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import onnx_ir
 import torch
 
-from .._finishing.finish import finished
+from .._finishing.finish import finish
 from .._finishing.program import Model, Program
 from .._lowering.translations import registered
-from .._torch.recorded_arguments import Constant, as_input, as_json, remember
+from .._torch.recorded_arguments import Constant, as_input, as_json, record_arguments
 from .._torch_private.exporter import default_opset
 from .._torch_private.torchscript import torchscript_opsets
 from .._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves
@@ -46,9 +46,9 @@ def capture(
     optimize: bool = False,
     **arguments: Any,
 ) -> Program:
-    """Run torch's TorchScript exporter with every registration applied; takes and raises what `exporters.export` does.
+    """Run torch's TorchScript exporter with every registration applied; take and raise what `exporters.export` does.
 
-    Nothing of it stays registered with torch.
+    Nothing stays registered with torch afterwards.
     """
     version = default_opset() if opset_version is None else opset_version
     _check(model, args, version, arguments)
@@ -57,7 +57,7 @@ def capture(
     given: Given = as_dicts((args, dict(kwargs or {})))
 
     def export_with(is_input: Callable[[Any], bool]) -> Program:
-        return finished(
+        return finish(
             lambda: _captured(model, given, is_input, table, {**arguments}),
             keep_functions=keep_functions,
             custom_opsets=custom_opsets,
@@ -86,10 +86,10 @@ def _captured(
     with symbolics.installed(), calls:
         exported = _export(flat, tuple(values), {**arguments, "input_names": [*inputs, *names[len(leaves) :]]})
     calls.remove_results(exported.graph)
-    symbolics.put_in_place(exported)
-    # TorchScript leaves out what the model does not use.
+    symbolics.inline_translations(exported)
+    # TorchScript drops inputs that the model does not use.
     used = {item.name for item in exported.graph.inputs}
-    remember(
+    record_arguments(
         exported,
         [
             None if name in used else Constant(name, "" if is_tensor(leaf) else as_json(leaf))
@@ -117,9 +117,10 @@ def _check(model: Any, args: tuple[Any, ...], opset_version: int, arguments: Map
 
 
 def _names(model: Any, given: Given, input_names: Sequence[str] | None) -> list[str]:
-    """A name for each leaf of the arguments: as given, or its parameter's, and its place in it where it is nested.
+    """Return a name for each leaf of the arguments, followed by the remaining names in `input_names`.
 
-    Given names are those of the tensors, and of the numbers too where there are enough. Those that are left follow.
+    A name in `input_names` goes to a tensor, or to a number too if there are more names than tensors. Other leaves are
+    named after their parameter, and their path in it if it is nested.
     """
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())
@@ -144,11 +145,11 @@ def _names(model: Any, given: Given, input_names: Sequence[str] | None) -> list[
 
 def _export(model: Any, args: tuple[Any, ...], arguments: dict[str, Any]) -> onnx_ir.Model:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        # It was asked for, and the rest is torch's own use of its older parts.
+        # The user chose the deprecated exporter; other warnings are about torch's own use of it.
         warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.|exporters\.")
         path = Path(folder) / "model.onnx"
         torch.onnx.export(model, args, str(path), dynamo=False, **arguments)
         exported = onnx_ir.load(path)
-        # Large models come with files beside them, which end with the folder.
+        # External data of large models is deleted with the folder.
         onnx_ir.external_data.load_to_model(exported)
     return exported

@@ -1,4 +1,4 @@
-"""A model as TorchScript's tracer takes it: with tensors alone for arguments and results."""
+"""A wrapper that presents a model to TorchScript's tracer with only tensors as arguments and results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.jit import TracerWarning
 
-from .._torch_private.trees import as_dicts, present_leaves, replaced
+from .._torch_private.trees import as_dicts, present_leaves, replace_leaves
 from ..errors import ExportError
 
 Given = tuple[tuple[Any, ...], dict[str, Any]]
@@ -17,19 +17,19 @@ Given = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class FlatModel(torch.nn.Module):
-    """Takes those of a model's arguments that are inputs, and returns the tensors among its results.
+    """A module that takes the leaves of a model's arguments that are inputs, and returns flat tensors.
 
-    The model itself is called, with its hooks. What it consists of is this module's own, so that TorchScript's names
-    for its parameters and nodes are those of the model.
+    It calls the model with its hooks. It shares the model's parameters, buffers and submodules, so that TorchScript
+    names parameters and nodes as in the model itself.
 
     Parameters
     ----------
     given
-        The example arguments; those that are no inputs stay as they are.
+        The example arguments; leaves that are not inputs keep these values.
     is_input : callable
-        Tells of each leaf of the arguments whether it is an input.
+        Returns whether a leaf of the arguments is an input.
     finish : callable
-        Returns what TorchScript shall see for a list of results.
+        Returns the outputs that TorchScript traces, given the model's results.
     """
 
     model: torch.nn.Module
@@ -47,16 +47,16 @@ class FlatModel(torch.nn.Module):
         super().__init__()
         own = ("training", "_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
         vars(self).update({name: vars(model)[name] for name in own})
-        # Not as a submodule, which it would be for Module's own way of setting attributes.
+        # Module.__setattr__ would register the model as a submodule.
         vars(self).update(model=model, given=given, is_input=is_input, finish=finish)
 
     def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the model."""
-        args, kwargs = replaced(self.given, values, self.is_input)
+        """Call the model with `values` as its inputs, and return its results as flat tensors."""
+        args, kwargs = replace_leaves(self.given, values, self.is_input)
         return self.finish([_as_tensor(leaf) for leaf in present_leaves(as_dicts(self.model(*args, **kwargs)))])
 
     def train(self, mode: bool = True) -> FlatModel:
-        """Set the mode of both."""
+        """Set the training mode of the module and of the model."""
         self.model.train(mode)
         self.training = mode
         return self
@@ -67,7 +67,7 @@ def _as_tensor(leaf: Any) -> torch.Tensor:
         return leaf
     try:
         with warnings.catch_warnings():
-            # That it is a constant of the trace, which a number is.
+            # The tracer warns that the number becomes a constant.
             warnings.simplefilter("ignore", TracerWarning)
             return torch.tensor(leaf)
     except (TypeError, ValueError, RuntimeError):

@@ -1,4 +1,4 @@
-"""What a symbolic function gets: values of TorchScript's graph, read as the arguments of a torch operator."""
+"""Values of TorchScript's graph, read as the arguments of a torch operator."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import torch
 
 from pyops._schema.dtypes import element_type
 
-from .._torch.operators import written
+from .._torch.operators import as_exported
 from .._torch.tensors import numpy_dtype
 from .._torch_private.operators import Argument, OpOverload
 from .._torch_private.torchscript import fake_outputs, is_graph_value, torchscript_dtype
-from .._torch_private.trees import flatten, replaced
+from .._torch_private.trees import flatten, replace_leaves
 
-# In the place of sizes that are not fixed; what comes out the same with both is.
+# Substituted for sizes that are not fixed; an output size is fixed if it is the same with both.
 _SIZES = (8191, 16381)
 
 Returned = Sequence[tuple[torch.dtype | None, Sequence[int | None]]]
-"""Dtype and shape of what an operator returns."""
+"""Dtype and shape of each tensor that an operator returns."""
 
 
 def graph_values(tree: Any) -> list[Any]:
-    """The graph's values among arguments, in order."""
+    """Return the graph values among arguments, in order."""
     return [leaf for leaf in flatten(tree) if is_graph_value(leaf)]
 
 
 def fits(declared: Sequence[Argument], inputs: Sequence[Any]) -> bool:
-    """Whether these are an overload's arguments; TorchScript does not tell the overload."""
+    """Return whether values are arguments of an overload; TorchScript does not say which overload is called."""
     if len(declared) != len(inputs):
         return False
     for item, value in zip(declared, inputs, strict=True):
@@ -47,13 +47,13 @@ def fits(declared: Sequence[Argument], inputs: Sequence[Any]) -> bool:
 
 
 def arguments(declared: Sequence[Argument], inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of an operator that these values of the graph are."""
+    """Convert graph values to the positional and keyword arguments of an operator."""
     values = [_argument(item, value) for item, value in zip(declared, inputs, strict=True)]
     tensors = [value for item, value in zip(declared, values, strict=True) if item.is_tensor and is_graph_value(value)]
     if any(is_graph_value(_number(value)) for value in tensors):
-        # Beside a tensor, a constant without dimensions is a Python number that the tracer wrapped.
+        # Next to a tensor, a constant scalar is a Python number that the tracer wrapped.
         values = [_number(value) if is_graph_value(value) else value for value in values]
-    return written(declared, values)
+    return as_exported(declared, values)
 
 
 def _argument(item: Argument, value: Any) -> Any:
@@ -77,7 +77,7 @@ def _is_none(value: Any) -> bool:
 
 
 def constant(value: Any) -> Any:
-    """A number, a string or a list of them; the value itself where it is only known when the model runs."""
+    """Return a constant number, string or list of them; a value known only when the model runs is returned itself."""
     node = value.node()
     if node.kind() == "prim::ListConstruct":
         return [constant(item) for item in node.inputs()]
@@ -87,19 +87,19 @@ def constant(value: Any) -> Any:
 
 
 def spec(value: Any) -> tuple[torch.dtype | None, Sequence[int | None]]:
-    """Dtype and shape of a value of the graph, as far as they are known."""
+    """Return dtype and shape of a graph value, as far as they are known."""
     return value.type().dtype(), value.type().varyingSizes() or []
 
 
 def emitted_arguments(tree: Any, inputs: Iterable[onnx_ir.Value]) -> Any:
-    """Arguments as a translation gets them: ONNX's values and dtypes in the place of torch's."""
-    given = replaced(tree, inputs, is_graph_value)
+    """Return the arguments for a translation, with ONNX values and dtypes in place of torch's."""
+    given = replace_leaves(tree, inputs, is_graph_value)
     dtypes = [_onnx_dtype(leaf) for leaf in flatten(given) if _is_dtype(leaf)]
-    return replaced(given, dtypes, _is_dtype)
+    return replace_leaves(given, dtypes, _is_dtype)
 
 
 def ir_value(name: str, value: Any) -> onnx_ir.Value:
-    """What a translation gets for a value of the graph."""
+    """Return the ONNX value that stands for a graph value in a translation."""
     if value.type().kind() != "TensorType":
         return onnx_ir.Value(name=name)
     dtype, _ = spec(value)
@@ -122,9 +122,9 @@ def _onnx_dtype(dtype: torch.dtype) -> onnx_ir.DataType:
 
 
 def returned(target: OpOverload, args: Any, kwargs: Any, traced: Returned | None) -> Returned:
-    """What an operator returns, with None for sizes that another run may change.
+    """Return dtype and shape of each output of an operator, with None for sizes that may change between runs.
 
-    Those are found by its fake, which gets other sizes wherever an argument's is not fixed.
+    The operator's fake finds these: it runs twice, with different sizes in place of each size that is not fixed.
     """
     unknown = [(dtype, [None] * len(shape)) for dtype, shape in traced or ()]
     given = graph_values((args, kwargs))
@@ -134,8 +134,8 @@ def returned(target: OpOverload, args: Any, kwargs: Any, traced: Returned | None
     for size in _SIZES:
         metas = [_meta(value.type(), size) for value in given]
         try:
-            runs.append(fake_outputs(target, *replaced((args, kwargs), metas, is_graph_value)))
-        except Exception:  # whatever a fake says to sizes that do not go together
+            runs.append(fake_outputs(target, *replace_leaves((args, kwargs), metas, is_graph_value)))
+        except Exception:  # the substituted sizes may not fit together
             return unknown
     return [
         (first[0], [size if size == other else None for size, other in zip(first[1], second[1], strict=True)])

@@ -12,25 +12,25 @@ from onnx_ir.passes.common import InlinePass
 from .._lowering.functions import called_as_nodes
 from .._lowering.op_translation import check_returned
 from .._lowering.opset_check import check_opset
-from .._lowering.translations import refused
+from .._lowering.translations import no_translation_error
 from .._torch_private.exporter import recorded_nodes
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments, spell
 from .._torch_private.torchscript import installed_symbolics, list_type, tensor_type
-from .._torch_private.trees import replaced
+from .._torch_private.trees import replace_leaves
 from ..errors import ExportError
 from .graph_values import Returned, arguments, constant, emitted_arguments, fits, graph_values, ir_value, returned, spec
 from .tracing import OPERATOR, TracedCalls
 
 _DOMAIN = "pyops.translated"
 
-# TorchScript traces into torch.inverse, which is torch.linalg.inv.
+# TorchScript traces torch.inverse as torch.linalg.inv, which it calls.
 _TRACED_AS = {"aten::inverse": "aten::linalg_inv"}
 
 
 class Symbolics:
     """The symbolic functions of one export.
 
-    Each emits one node of an op type of its own, and keeps as a function what its translation in the table emitted.
+    Each call emits one node with its own op type; what the translation emits is stored as the function of that type.
     """
 
     def __init__(self, table: Mapping[OpOverload, Callable[..., Any]], opset_version: int, traced: TracedCalls) -> None:
@@ -42,7 +42,7 @@ class Symbolics:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Inside the ``with`` block TorchScript's exporter uses them."""
+        """Context manager: make TorchScript's exporter use the symbolic functions."""
         names: dict[str, list[OpOverload]] = {}
         for target, _ in self._table.values():
             names.setdefault(qualified_name(target).partition(".")[0], []).append(target)
@@ -54,8 +54,8 @@ class Symbolics:
             self._own = own
             yield
 
-    def put_in_place(self, model: onnx_ir.Model) -> None:
-        """Replace the nodes in the exported model by what the translations emitted."""
+    def inline_translations(self, model: onnx_ir.Model) -> None:
+        """Replace the emitted nodes in the exported model by the nodes of their translations."""
         for function in self._functions:
             for node in function.all_nodes():
                 model.opset_imports.setdefault(node.domain, node.version or 1)
@@ -74,8 +74,8 @@ class Symbolics:
             if name in self._own:
                 return self._own[name](g, *inputs, **attributes)
             raise ExportError(
-                f"nothing that is registered for {name} takes a call with these {len(inputs)} arguments, and torch's "
-                f"TorchScript exporter has no translation of its own; registered is {', '.join(map(spell, targets))}"
+                f"no registration for {name} takes a call with these {len(inputs)} arguments, and torch's TorchScript "
+                f"exporter has no translation of its own; registered: {', '.join(map(spell, targets))}"
             )
 
         return symbolic
@@ -90,14 +90,14 @@ class Symbolics:
 
     def _traced_call(self, g: Any, tensors: Any, number: Any) -> Any:
         call = self._traced.calls[constant(number)]
-        args, kwargs = replaced(call.arguments, tensors.node().inputs())
+        args, kwargs = replace_leaves(call.arguments, tensors.node().inputs())
         values = self._emit(g, call.target, args, kwargs, [(item.dtype, item.shape) for item in call.outputs])
         if values is NotImplemented:
-            raise refused(call.target)
+            raise no_translation_error(call.target)
         return _packed(g, values)
 
     def _emit(self, g: Any, target: OpOverload, args: Any, kwargs: Any, traced: Returned | None) -> Any:
-        """Emit a node with the types of what torch returns: a tuple of values, or NotImplemented."""
+        """Emit a node with the types of torch's outputs; return a tuple of values, or NotImplemented."""
         given = graph_values((args, kwargs))
         name = self._add_function(target, args, kwargs, given)
         if name is NotImplemented:
@@ -111,7 +111,7 @@ class Symbolics:
         return values
 
     def _add_function(self, target: OpOverload, args: Any, kwargs: Any, given: Sequence[Any]) -> Any:
-        """Keep what the translation emits as a function of these inputs; its name, or NotImplemented."""
+        """Store what the translation emits as a function of `given`, and return its name, or NotImplemented."""
         inputs = [ir_value(f"input_{i}", value) for i, value in enumerate(given)]
         ir_args, ir_kwargs = emitted_arguments((args, kwargs), inputs)
         with recorded_nodes(self._opset_version) as nodes, called_as_nodes():

@@ -1,4 +1,4 @@
-"""Numbers among a model's arguments, traced as inputs where the model asks nothing of them that a trace cannot hold."""
+"""Numbers among a model's arguments, traced as inputs if the model does not convert them to Python numbers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ _CONVERSIONS = {
 
 
 def is_number(leaf: Any) -> bool:
-    """Whether an argument is a number; a bool chooses what the model does, and is none."""
+    """Return whether an argument is an int or a float; a bool is not, since it chooses what the model does."""
     return isinstance(leaf, (int, float)) and not isinstance(leaf, bool)
 
 
 def without_conversions(trace: Callable[[], T]) -> T | None:
-    """Return what the trace does; None where it fails, or makes a Python number of a tensor, which no graph holds."""
+    """Return the result of `trace`, or None if it fails or converts a tensor to a Python number.
+
+    The trace would fix such a number as a constant.
+    """
     try:
         with warnings.catch_warnings(record=True) as caught, _Unconverted():
             warnings.simplefilter("always", TracerWarning)
             result = trace()
-    except Exception:  # whatever the model, a translation or torch says to a tensor where it needs a number
+    except Exception:  # the model, a translation or torch does not accept a tensor in place of a number
         return None
     if any(issubclass(item.category, TracerWarning) for item in caught):
         return None
@@ -39,10 +42,10 @@ def without_conversions(trace: Callable[[], T]) -> T | None:
 
 
 class _Unconverted(TorchFunctionMode):
-    """A ``with`` block in which no traced tensor becomes a Python number; of an index the tracer does not warn."""
+    """A mode in which converting a traced tensor to a Python number raises; the tracer does not warn of every one."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Refuse a conversion."""
+        """Call `func`, or raise TypeError if it is a conversion."""
         if func in _CONVERSIONS and is_tracing():
             raise TypeError(f"{func.__name__} of a traced tensor")
         return func(*args, **(kwargs or {}))

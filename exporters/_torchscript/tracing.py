@@ -1,8 +1,8 @@
-"""Calls of translated operators while TorchScript traces a model.
+"""Interception of the calls of translated operators while TorchScript traces a model.
 
-TorchScript's own tracer takes no lists of floats or strings, ends in an assertion of torch's for a
-list with a traced number in it, and makes a constant of a traced number without a word. Python
-calls are therefore seen before it, and traced as calls of one operator that takes tensors alone.
+TorchScript's own tracer does not support lists of floats or strings, fails an internal assertion for a list with a
+traced number, and silently makes a traced number a constant. Python calls are therefore intercepted, and traced as
+calls of one operator that takes only tensors.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from torch.jit import is_tracing
 from torch.overrides import TorchFunctionMode
 
 from .._lowering.nodes import symbolic_message
-from .._torch.operators import written
+from .._torch.operators import as_exported
 from .._torch_private.operators import OpOverload, called_overload, qualified_name, schema_arguments, schema_returns
-from .._torch_private.trees import present_leaves, replaced, tensor_leaves
+from .._torch_private.trees import present_leaves, replace_leaves, tensor_leaves
 from ..errors import ExportError
 
 OPERATOR = "pyops_exporters::traced"
-"""What a traced graph has instead of a call: the tensors, and the number of the call."""
+"""The operator that replaces a call in a traced graph; it takes the call's tensors and its index."""
 
 _current: ContextVar[TracedCalls] = ContextVar("traced calls")
 
 
 @dataclass
 class Call:
-    """A call of a torch operator, with its positional and keyword arguments, and what it returned."""
+    """A call of a torch operator: its positional and keyword arguments, and its results."""
 
     target: OpOverload
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
@@ -39,10 +39,9 @@ class Call:
 
 
 class TracedCalls(TorchFunctionMode):
-    """A ``with`` block in which TorchScript traces calls of these operators as `OPERATOR`.
+    """A mode in which TorchScript traces calls of some operators as `OPERATOR`.
 
-    Operators of torch's own (aten) are left out: torch's C++ code calls them too, and the tracer takes
-    all their arguments.
+    aten operators are excluded: torch's C++ code calls them too, and the tracer supports all their arguments.
     """
 
     def __init__(self, targets: Iterable[OpOverload]) -> None:
@@ -70,8 +69,8 @@ class TracedCalls(TorchFunctionMode):
         call = Call(target, _arguments(target, args, kwargs))
         if not tensor_leaves(call.arguments):
             raise ExportError(
-                f"{qualified_name(target)} is called without a tensor, and TorchScript makes a constant of what it "
-                "returns; leave out dynamo=False"
+                f"{qualified_name(target)} is called without a tensor, so TorchScript would fix its result as a "
+                "constant; leave out dynamo=False"
             )
         self.calls.append(call)
         traced = torch.ops.pyops_exporters.traced(tensor_leaves(call.arguments), len(self.calls) - 1)
@@ -82,17 +81,17 @@ class TracedCalls(TorchFunctionMode):
         return traced if "List" in returned[0] else traced[0]
 
     def with_results(self, returned: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """What a model returns and a result of every other call; TorchScript drops one that nobody uses."""
+        """Return the model's results and one result of every other call, since TorchScript drops unused calls."""
         added = [result for result in self._results if not any(result is item for item in returned)]
         self._added = len(added)
         return (*returned, *added)
 
     def remove_results(self, graph: onnx_ir.Graph) -> None:
-        """Take what `with_results` added out of the outputs of the exported graph; its nodes stay."""
+        """Remove the outputs that `with_results` added from the exported graph; its nodes stay."""
         del graph.outputs[len(graph.outputs) - self._added :]
 
     def _target(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> OpOverload | None:
-        """The operator, if it is one of ours and takes these arguments; if not, torch says why."""
+        """Return the overload if it is one of ours and accepts these arguments; otherwise torch reports the error."""
         target = called_overload(func)
         if target is None or qualified_name(target) not in self._targets:
             return None
@@ -106,7 +105,13 @@ class TracedCalls(TorchFunctionMode):
 def _arguments(
     target: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments as ``torch.export`` writes them; a traced number is refused."""
+    """Return the arguments as ``torch.export`` writes them.
+
+    Raises
+    ------
+    ExportError
+        A traced number is among them.
+    """
     declared = schema_arguments(target)
     given = dict(zip((item.name for item in declared), args, strict=False)) | dict(kwargs)
     for item in declared:
@@ -115,13 +120,13 @@ def _arguments(
                 f"{symbolic_message(qualified_name(target), item.name)}; TorchScript traces every size: where this one "
                 "is the same in every run, write int(...) or float(...) around it"
             )
-    positional, keywords = written(declared, [given.get(item.name, item.default) for item in declared])
+    positional, keywords = as_exported(declared, [given.get(item.name, item.default) for item in declared])
     return tuple(positional), keywords
 
 
 def _run(given: list[torch.Tensor], number: int) -> list[torch.Tensor]:
     call = _current.get().calls[number]
-    args, kwargs = replaced(call.arguments, given)
+    args, kwargs = replace_leaves(call.arguments, given)
     call.outputs = present_leaves(call.target(*args, **kwargs))
     return call.outputs
 

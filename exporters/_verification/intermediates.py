@@ -1,4 +1,4 @@
-"""The values inside a model: torch's and ONNX Runtime's, side by side."""
+"""Comparison of the values inside a model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ..errors import ExportError
 def compare_intermediates(
     number: int, program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerances: Tolerances
 ) -> list[OutputComparison]:
-    """Compare what torch and ONNX Runtime have inside an exported program, in the order of its nodes.
+    """Compare the values inside an exported program, in the order of its nodes.
 
-    A value is compared where the exported graph of torch has one of its name: torch's exporter names them
-    alike, and its optimizations leave some without a counterpart.
+    A value is compared if torch's graph has a node of the same name. torch's exporter keeps the names, but its
+    optimizations leave some values without a counterpart.
 
     Raises
     ------
     ExportError
-        The program has no graph of torch's.
+        The program has no torch graph.
     """
     if getattr(program, "exported_program", None) is None:
         raise ExportError(
@@ -53,7 +53,7 @@ def compare_intermediates(
 
 
 class _Interpreter(torch.fx.Interpreter):
-    """Runs torch's graph and keeps the tensors that it computes, by name."""
+    """An interpreter that runs torch's graph and stores each computed tensor by name."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(module)
@@ -62,6 +62,6 @@ class _Interpreter(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
         if n.op == "call_function" and isinstance(result, torch.Tensor):
-            # A later node may write to it.
+            # A later node may write to it in place.
             self.values[n.name] = result.detach().clone()
         return result

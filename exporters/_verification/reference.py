@@ -1,4 +1,4 @@
-"""The reference engine as a third opinion on what torch and ONNX Runtime compute."""
+"""ONNX's reference evaluator as a third opinion on what torch and ONNX Runtime compute."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SIDES: dict[tuple[bool, bool], Side] = {
 
 
 class Reference:
-    """A model in ONNX's own evaluator, with the declared ops.
+    """A model in ONNX's reference evaluator, with the declared ops.
 
     Raises
     ------
     ExportError
-        The evaluator does not know an operator of the model, or the model is in ORT format.
+        The evaluator does not support an operator of the model, or the model is in ORT format.
     """
 
     def __init__(self, program: Any) -> None:
@@ -56,11 +56,17 @@ class Reference:
         actual: Sequence[Array],
         tolerances: Tolerances,
     ) -> list[OutputComparison]:
-        """The reports on one sample, of torch's outputs and ONNX Runtime's, each with the side the evaluator takes."""
+        """Return the comparisons of one sample, each with the side that the evaluator agrees with.
+
+        Parameters
+        ----------
+        reports : sequence of OutputComparison
+            The comparisons of torch's outputs (`expected`) with ONNX Runtime's (`actual`).
+        """
         names = [report.name for report in reports]
         opinion = [np.asarray(array) for array in self._evaluator.run(None, dict(feed))]
         torchs, runtimes = (
             [item.ok for item in compare(0, names, side, opinion, tolerances)] for side in (expected, actual)
         )
-        sides = zip_longest(torchs, runtimes, fillvalue=False)  # an output that only torch has
+        sides = zip_longest(torchs, runtimes, fillvalue=False)  # one side may lack an output
         return [replace(report, reference=_SIDES[side]) for report, side in zip(reports, sides, strict=True)]

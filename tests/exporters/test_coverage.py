@@ -127,7 +127,7 @@ def test_what_comes_of_a_call(planted, name, status):
 @pytest.mark.parametrize(
     ("name", "mode", "kind", "reason"),
     [
-        ("branching", Mode.PLAIN, "torch.export stops", "the model asks in Python about values"),
+        ("branching", Mode.PLAIN, "torch.export stops", "the model's Python code depends on values"),
         ("generated", Mode.PLAIN, "exporter fails", "the model passes aten::bernoulli a torch.Generator"),
         ("places", Mode.PLAIN, "wrong shape or dtype", "output nonzero of int64[1, 0]: ONNX Runtime gives int64[1, 1]"),
         ("declared", Mode.KERNELS, "ONNX Runtime refuses", "without torch: ModelError: "),
@@ -205,7 +205,7 @@ def test_torchs_own_samples(name, dtype, status):
 
 @pytest.mark.parametrize("where", ["no.such:ops", "tests.exporters.planted_ops:none", "tests"])
 def test_no_database(where):
-    with pytest.raises(ExportError, match=f"'{where}' is no list of samples: .*write module:name"):
+    with pytest.raises(ExportError, match=f"'{where}' is not a list of samples: .*write module:name"):
         Database(where)
 
 

@@ -163,7 +163,7 @@ def test_both_branches_of_cond(model):
 def test_a_model_without_a_graph(model):
     found = _explained(model, lambda x: x if x.sum() > 0 else -x)
     assert len(found) == 0
-    assert found.problem.startswith("torch.export cannot capture the model: the model asks in Python about values")
+    assert found.problem.startswith("torch.export cannot capture the model: the model's Python code depends on values")
     assert "test_explain.py" in found.problem
     assert found.verdict == repr(found) == found.problem
 
@@ -173,7 +173,7 @@ def test_a_model_that_torchs_exporter_stops_at(model):
     found = _explained(model, lambda x: torch.bernoulli(x / 2, generator=generator))
     assert found.problem == (
         "torch's exporter stops before it translates anything: the model passes aten::bernoulli a torch.Generator, "
-        "which no ONNX model has; leave the generator out"
+        "which ONNX models do not support; leave the generator out"
     )
 
 

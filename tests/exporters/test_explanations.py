@@ -12,7 +12,7 @@ from onnxscript import opset18 as op18
 import exporters
 import pyops
 from exporters._lowering import translations
-from exporters._lowering.explanations import causes, explained
+from exporters._lowering.explanations import causes, explain_error
 from pyops import onnx_op
 from pyops.errors import ModelError
 
@@ -63,7 +63,7 @@ def refusal(model, function, **arguments):
 def test_no_translation(model, function, name, outputs):
     error = refusal(model, function, kernels=False)
     assert str(error) == (
-        f"torch's exporter has no translation for {name}, which the model calls; give it one before the export: "
+        f"torch's exporter has no translation for {name}, which the model calls; register one before the export: "
         f'exporters.register_translation("{name}", op), with an Op of yours or a function that calls '
         "exporters.opset(...)"
     )
@@ -81,7 +81,7 @@ def test_an_operator_without_a_fake(model):
         return x.clone()
 
     error = refusal(model, lambda x: no_fake(x))
-    assert "explained::no_fake, since nobody told it the shape" in str(error)
+    assert "explained::no_fake, since it has no fake that gives the shape" in str(error)
     assert "exporters.custom_op(op, 'explained::no_fake')" in str(error)
     assert "There was no fake impl registered for" in str(error.__cause__)
 
@@ -113,7 +113,7 @@ def test_an_operator_that_writes_to_its_argument(model):
 def test_a_generator(model):
     error = refusal(model, lambda x: torch.bernoulli(x, generator=torch.Generator()))
     assert str(error) == (
-        "the model passes aten::bernoulli a torch.Generator, which no ONNX model has; leave the generator out"
+        "the model passes aten::bernoulli a torch.Generator, which ONNX models do not support; leave the generator out"
     )
 
 
@@ -123,7 +123,7 @@ def test_an_operator_that_the_torchscript_exporter_lacks(model):
     translations._translations.clear()  # what was registered before changes nothing
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=False)
     assert str(error) == (
-        "the TorchScript exporter has no translation for aten::lgamma in opset 20; give it one before the export: "
+        "the TorchScript exporter has no translation for aten::lgamma in opset 20; register one before the export: "
         'exporters.register_translation("aten::lgamma", op), or export with another opset_version'
     )
     assert "Exporting the operator 'aten::lgamma' to ONNX opset version 20 is not" in str(error.__cause__)
@@ -141,7 +141,10 @@ def test_symbolic_nodes_while_torchscript_traces(model):
 def test_a_schema_that_onnx_lacks(model, dynamo):
     exporters.register_translation("aten::lgamma", lambda x: onnx.defs.get_schema("Twice", 1, "explained"))
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=dynamo)
-    assert "onnx has no schema of Twice; exporters.register_schemas() gives it those of the declared ops" in str(error)
+    assert (
+        "onnx has no schema of Twice; import the module that declares the op, and call exporters.register_schemas()"
+        in str(error)
+    )
     assert "No schema registered" in str(list(causes(error))[-1])
 
 
@@ -164,7 +167,7 @@ def test_an_operator_that_no_opset_has(model, dynamo):
 
 def test_what_older_onnxscripts_say_of_an_operator_that_they_do_not_know():
     original = ValueError("'Twise' is not a known op in 'explained'")
-    error = explained(original)
+    error = explain_error(original)
     assert "the domain 'explained' has no operator Twise; for one that is declared with @pyops.onnx_op" in str(error)
     assert error.__cause__ is original
 
@@ -221,7 +224,7 @@ def test_what_a_translation_raises_comes_out_as_itself(model, arguments):
 
 
 def test_a_question_about_data_is_explained(model):
-    with pytest.raises(exporters.ExportError, match="asks in Python about values that only a run knows"):
+    with pytest.raises(exporters.ExportError, match="Python code depends on values that are known only when it runs"):
         export(model(lambda x: x if x.sum() > 0 else -x))
 
 

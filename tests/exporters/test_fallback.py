@@ -273,12 +273,15 @@ def test_a_custom_operator_that_returns_another_layout_than_its_fake(model):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: x if x.sum() > 0 else -x, r"asks in Python about values that only a run knows.*use torch.where"),
+        (
+            lambda x: x if x.sum() > 0 else -x,
+            r"Python code depends on values that are known only when it runs.*use torch.where",
+        ),
         (lambda x: torch.sparse.mm(x.to_sparse(), x), "aten::to_sparse cannot fall back: .*sparse"),
         (lambda x: torch.special.zeta(x, x.sum().item()), "cannot fall back: it takes a number other than an integer"),
         (
             lambda x: torch.bernoulli(x, generator=torch.Generator()),
-            "it takes a torch._C.Generator, which no ONNX model has",
+            "it takes a torch._C.Generator, which ONNX does not have",
         ),
     ],
     ids=["if", "sparse", "number", "generator"],

@@ -80,7 +80,9 @@ def test_an_onnxscript_function_drops_nothing(export, model):
         return op18.Relu(x)
 
     exporters.register_translation("aten::leaky_relu", relu)
-    with pytest.raises(exporters.ExportError, match=r"aten::leaky_relu: the model passes what relu\(.*does not take"):
+    with pytest.raises(
+        exporters.ExportError, match=r"aten::leaky_relu: the model passes arguments that relu\(.*does not take"
+    ):
         export(model(lambda x: torch.nn.functional.leaky_relu(x, 0.3)), (torch.ones(2),))
 
 

@@ -1,4 +1,4 @@
-"""How many of torch's operators go through an export: torch's own sample calls, exported, run and compared.
+"""Measurement of how many of torch's operators export: torch's own sample calls, exported, run and compared.
 
 ``python -m tests.operator_coverage`` runs or resumes it.
 """

@@ -1,4 +1,4 @@
-"""The command line: ``python -m tests.operator_coverage``."""
+"""The command line, ``python -m tests.operator_coverage``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyops.errors import MissingDependencyError, PyopsError
 
 
 def main() -> None:
-    """Parse the command line and run the command; what is wrong is said in a line."""
+    """Parse the command line and run the command; exit with a one-line message on an error."""
     try:
         _app()()
     except (PyopsError, OSError) as error:  # OSError: a file cannot be written

@@ -1,4 +1,4 @@
-"""One call, from torch through the exporter to ONNX Runtime."""
+"""Export, run and comparison of one sample call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.operator_coverage.without_torch import run_without_torch
 
 
 def attempt(database: Database, plan: Plan, op: str, index: int) -> Result:
-    """Try one sample of one operator."""
+    """Export, run and compare one sample of one operator; errors become the result's reason."""
     begin = time.perf_counter()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -46,14 +46,14 @@ def _attempt(database: Database, plan: Plan, result: Result) -> Result:
         if sample is None:
             return replace(result, status=Status.ABSENT)
         problem = _unusable(sample)
-    except Exception as error:  # whatever torch or the sample's own code raises
+    except Exception as error:  # torch or the sample's own code may raise anything
         problem = f"torch does not run it: {reasons.one_line(error)}"
     if problem:
         return replace(result, status=Status.UNUSABLE, reason=problem)
     assert sample is not None
     try:
         program = _export(sample, plan)
-    except Exception as error:  # whatever it is, the call has failed
+    except Exception as error:  # any error counts as a failure of the call
         return _failed(result, reasons.of_export(error), reasons.one_line(error))
     result = replace(result, custom_nodes=_custom_nodes(program))
     if not plan.dynamic:
@@ -69,18 +69,21 @@ def _attempt(database: Database, plan: Plan, result: Result) -> Result:
 
 
 def is_resizable(sample: SingleCall) -> bool:
-    """Whether torch takes the call at another size too."""
+    """Return whether torch accepts the call at another size."""
     return next(sample.other_sizes(), None) is not None
 
 
 def dynamic_shapes(sample: SingleCall) -> Any:
-    """Every dimension of every tensor dynamic, as far as torch finds that it can be."""
+    """Return dynamic shapes in which every dimension is dynamic if torch finds that it can be."""
     auto = torch.export.Dim.AUTO
     return (tuple(dict.fromkeys(range(tensor.dim()), auto) for tensor in sample.tensors),)
 
 
 def _sample(database: Database, plan: Plan, result: Result) -> SingleCall | None:
-    """The sample of that number; in a run with dynamic dimensions, of those that torch takes at another size too."""
+    """Return the sample with the result's index, or None.
+
+    In a run with dynamic dimensions, only samples that torch accepts at another size count, if there are any.
+    """
     wanted = (result.op, plan.dtype)
     if plan.dynamic and database.sample(*wanted, fits=is_resizable):
         return database.sample(*wanted, result.sample, is_resizable)
@@ -129,6 +132,6 @@ def _failed(result: Result, kind: reasons.Kind, reason: str) -> Result:
 
 
 def _custom_nodes(program: Program) -> dict[str, int]:
-    """How many nodes there are of each operator that neither ONNX nor ONNX Runtime has."""
+    """Return the number of nodes of each operator that neither ONNX nor ONNX Runtime has."""
     nodes = [node for node in all_nodes(program.model) if not is_builtin(full_domain(node.domain), node.op_type)]
     return dict(Counter(f"{node.domain}::{node.op_type}" for node in nodes))

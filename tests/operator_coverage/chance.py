@@ -1,4 +1,4 @@
-"""Which calls have no one result that an export could be held against."""
+"""Detection of calls whose result is not determined by their arguments, with which no export can be compared."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from exporters._torch_private.operators import TorchDispatchMode, is_random
 from exporters._torch_private.trees import clone_tensors, flatten
 from tests.operator_coverage.plan import TOLERANCES
 
-# Several, since three coins fall the same way one time in four.
+# Many, because a result of few random bits is often the same with another seed.
 _SEEDS = range(1, 17)
 _UNINITIALISED = re.compile(r"aten::(new_)?empty(_\w+)?")
 
 
 def chance(sample: SingleCall) -> str:
-    """``"random"``, ``"uninitialised"``, or nothing for a call whose result its arguments decide.
+    """Return ``"random"``, ``"uninitialised"``, or ``""`` for a call whose arguments determine the result.
 
-    Random: another seed before every operator that torch tags ``nondeterministic_seeded`` may give another result,
-    by more than the tolerances. Uninitialised: other content in every tensor that ``empty``, ``empty_like``,
-    ``new_empty`` and the like return does. So dropout that drops nothing is neither, nor is an ``empty`` that
-    something fills, nor a randomised algorithm that always comes to the same.
+    A call is random if another seed before every operator that torch tags ``nondeterministic_seeded`` changes the
+    result by more than the tolerances. It is uninitialised if other content of every tensor that ``empty``,
+    ``empty_like``, ``new_empty`` and the like return changes it. A dropout that drops nothing is neither, nor is an
+    ``empty`` that is filled, or a randomised algorithm that always converges to the same result.
     """
     usual = _result(sample, seed=0, content=0)
     if not all(_same(usual, _result(sample, seed, content=0)) for seed in _SEEDS):
@@ -38,7 +38,7 @@ def _result(sample: SingleCall, seed: int, content: int) -> Any:
 
 
 class _Decided(TorchDispatchMode):
-    """Gives random operators a seed, and tensors without content some."""
+    """A mode that seeds random operators and fills uninitialised tensors."""
 
     def __init__(self, seed: int, content: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch has no types for it

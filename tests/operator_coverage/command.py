@@ -1,4 +1,4 @@
-"""``python -m tests.operator_coverage``: run or resume, and write the table."""
+"""The command ``python -m tests.operator_coverage``, which runs or resumes the calls and writes the tables."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def coverage(
     database: Annotated[str, typer.Option(help="module:name of a list of OpInfo objects. (torch's unless given)")] = "",
     results: Annotated[
         Path, typer.Option(help="Folder of the results. A run that was stopped goes on from there.")
-    ] = Path("export-coverage"),  # a name that no import finds: numba imports coverage if it is there
+    ] = Path("export-coverage"),  # not "coverage", which numba would import
     workers: Annotated[int, typer.Option(min=1, help="How many processes.")] = 1,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one sample.")] = 120,
     markdown: Annotated[Path | None, typer.Option(help="Where the table goes. (coverage.md in that folder)")] = None,
     json: Annotated[Path | None, typer.Option(help="Where the table goes. (coverage.json in that folder)")] = None,
 ) -> None:
-    """Export torch's sample calls, one by one, run them in ONNX Runtime and compare.
+    """Export torch's sample calls, one by one, run them in ONNX Runtime and compare the results with torch's.
 
-    The tables have every complete run that the folder holds.
+    The tables include every complete run in the folder.
     """
     plan = Plan(mode, dtype, samples, dynamic, ops, database)
     names = fnmatch.filter(Database(database).names(dtype), ops)

@@ -1,4 +1,4 @@
-"""What a run tries: which calls, by which export, how closely."""
+"""The plan of a run: the calls, the kind of export and the tolerances."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Mode(StrEnum):
     """How the calls are exported."""
 
     PLAIN = "plain"
-    """As torch does."""
+    """As torch exports them."""
     KERNELS = "kernels"
     """With the ops of `pyops.kernels`, and run in a process that cannot import torch."""
     FALLBACK = "fallback"
-    """With ``fallback=True``: what cannot be translated runs in torch."""
+    """With ``fallback=True``: unsupported calls run in torch."""
     REPAIR = "repair"
-    """With ``fallback="verify"``: what is translated wrongly, too."""
+    """With ``fallback="verify"``: calls that are translated wrongly run in torch too."""
 
 
 MODES: dict[Mode, tuple[str, dict[str, Any]]] = {
@@ -29,7 +29,7 @@ MODES: dict[Mode, tuple[str, dict[str, Any]]] = {
     Mode.FALLBACK: ("fallback=True", {"fallback": True}),
     Mode.REPAIR: ('fallback="verify"', {"fallback": "verify"}),
 }
-"""How a table calls it, and what it adds to the arguments of ``exporters.export``."""
+"""The name of each mode in a table, and its arguments of ``exporters.export``."""
 
 TOLERANCES = {
     torch.float16: (1e-2, 1e-2),
@@ -37,30 +37,30 @@ TOLERANCES = {
     torch.float32: (1e-3, 1e-4),
     torch.float64: (1e-5, 1e-6),
 }
-"""Relative and absolute tolerance by dtype; complex numbers have those of their parts, others must be equal."""
+"""Relative and absolute tolerance by dtype; complex tensors use those of their parts, other dtypes must be equal."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One run."""
+    """The plan of one run."""
 
     mode: Mode = Mode.PLAIN
-    # Of the samples; operators without it are left out. Empty is float32, or the first that an operator has.
+    # The samples' dtype; operators without it are skipped. "" means float32, or the first that an operator supports.
     dtype: str = ""
-    samples: int = 1  # for each operator
-    dynamic: bool = False  # whether every dimension is, and the exported model is run at another size
-    ops: str = "*"  # only operators whose name matches, as in a shell
-    database: str = ""  # "module:name" of a list of OpInfo objects; empty for torch's own
+    samples: int = 1  # per operator
+    dynamic: bool = False  # make every dimension dynamic, and run the exported model at another size
+    ops: str = "*"  # a shell pattern of operator names
+    database: str = ""  # "module:name" of a list of OpInfo objects; "" means torch's own
 
     @property
     def name(self) -> str:
-        """Names its file of results: ``fallback-complex64``."""
+        """Return the stem of the results file: ``fallback-complex64``."""
         parts = [self.mode, self.dtype, f"{self.samples} samples" * (self.samples > 1), "dynamic" * self.dynamic]
         return re.sub(r"[^\w.]+", "-", " ".join(filter(None, [*parts, self.ops, self.database]))).strip("-")
 
     @property
     def title(self) -> str:
-        """Says it in words."""
+        """Return a description of the run."""
         how, _ = MODES[self.mode]
         size = ", every dimension dynamic" if self.dynamic else ""
         count = f", {self.samples} samples each" if self.samples > 1 else ""

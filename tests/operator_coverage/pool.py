@@ -1,4 +1,4 @@
-"""Many calls, in processes that may crash or hang."""
+"""Execution of many calls in processes that may crash or hang."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.operator_coverage.reasons import Kind, one_line
 from tests.operator_coverage.results import Result, Status
 from tests.operator_coverage.samples import Database
 
-# A process is replaced after as many calls: torch keeps something of every export.
+# A process is replaced after this many calls, because every export leaks memory in torch.
 _CALLS_PER_PROCESS = 150
 
 _database: Database
 
 
 def attempts(plan: Plan, calls: list[tuple[str, int]], workers: int, timeout: float) -> Iterator[Result]:
-    """The result of every call, an operator and the index of its sample, as they come.
+    """Yield the result of every call, given by operator and sample index, in the order of completion.
 
-    A call has failed after `timeout` seconds.
+    A call that takes more than `timeout` seconds has failed.
     """
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPool(workers, _CALLS_PER_PROCESS, _start, (plan.database,), spawn)
@@ -46,13 +46,13 @@ def _result(future: ProcessFuture[Result], op: str, index: int, timeout: float) 
         return Result(op, index, Status.FAILED, Kind.TIMEOUT, f"took more than {timeout:g} s", seconds=timeout)
     except ProcessExpired as error:
         return Result(op, index, Status.FAILED, Kind.CRASH, f"the process ended with exit code {error.exitcode}")
-    except Exception as error:  # one call is not to end a run of hours
+    except Exception as error:  # one call must not end a run of hours
         return Result(op, index, Status.FAILED, Kind.CRASH, f"coverage itself failed: {one_line(error)}")
 
 
 def _start(database: str) -> None:
     global _database
-    # What torch's exporter and C++ code print would run through the progress bar.
+    # Output of torch's exporter and C++ code would break the progress bar.
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(silence, stream.fileno())

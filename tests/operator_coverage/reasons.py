@@ -1,4 +1,4 @@
-"""What stopped a call, in one line and in one word."""
+"""The reason why a call failed, in one line, and its kind."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from exporters.errors import ExportError
 
 _LONGEST = 240
 
-# Errors name the line of the model's code, which here is the same for all.
+# Errors name the line of the model's code, which is the same for all calls here.
 _FOLDERS = re.compile(r"/\S*/(?=\w+\.py\b)")
 _OWN_LINE = re.compile(r" \(\S*single_call\.py:\d+: .*\)")
 
 
 class Kind(StrEnum):
-    """Where a call that is not reproduced got to."""
+    """The stage at which a call failed."""
 
     CAPTURE = "torch.export stops"
     TRANSLATION = "no translation"
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 
 
 def of_export(error: Exception) -> Kind:
-    """The kind of an exception that an export raised."""
+    """Return the kind of an exception raised by an export."""
     texts = [f"{type(cause).__name__}: {cause}" for cause in causes(error)]
     if any("No ONNX function found" in text or "has no translation for" in text for text in texts):
         return Kind.TRANSLATION
@@ -40,22 +40,22 @@ def of_export(error: Exception) -> Kind:
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says: our own explanation of it, or else what was at its root."""
+    """Return the message of an exception in one line: ours as it is, another's root cause."""
     own = isinstance(error, ExportError)
     root = error if own else list(causes(error))[-1]
     lines = [line.strip() for line in str(root).splitlines() if line.strip()]
     text = _FOLDERS.sub("", _OWN_LINE.sub("", lines[0] if lines else ""))
-    # Ours say what to do about it after the first semicolon.
+    # In our messages, the fix follows the first semicolon.
     return shortened(text.partition("; ")[0] if own else f"{type(root).__name__}: {text}")
 
 
 def shortened(text: str) -> str:
-    """The text's beginning."""
+    """Return the text, truncated to the maximum length."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def of_report(report: VerificationReport) -> tuple[Kind, str]:
-    """Why a comparison is not ok."""
+    """Return the kind and the reason of a failed comparison."""
     worst = next(item for item in report.outputs if not item.ok)
     where = f"output {worst.name} of {worst.dtype}{list(worst.shape)}"
     if worst.problem:

@@ -1,4 +1,4 @@
-"""The results of a run: a file of JSON lines that grows as calls are tried, from which the run goes on."""
+"""Results of a run, in a file of JSON lines that is extended after each call, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from tests.operator_coverage.plan import Mode, Plan
 
 
 class Status(StrEnum):
-    """What came of a call."""
+    """The outcome of a call."""
 
     REPRODUCED = "reproduced"
     FAILED = "failed"
     RANDOM = "random"
-    """Another seed gives another result. It was exported and run, and dtypes and shapes agree."""
+    """Another seed gives another result. The call was exported and run, and dtypes and shapes agree."""
     UNINITIALISED = "uninitialised"
-    """Likewise, of memory that nobody wrote to."""
+    """The result depends on uninitialised memory. Otherwise as for random."""
     UNUSABLE = "unusable"
-    """No call that an export could be held against: torch does not run it here, or it takes or gives no tensor."""
+    """The call cannot be compared: torch does not run it here, or it takes or returns no tensor."""
     FIXED = "fixed size"
-    """In a run with dynamic dimensions: torch takes no sample at another size; reproduced at its own."""
+    """In a run with dynamic dimensions: torch accepts no sample at another size; reproduced at its own."""
     ABSENT = "absent"
     """The operator has fewer samples."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one call."""
+    """The result of one call."""
 
     op: str  # the operator's name in the database
-    sample: int  # which of its samples, from 0
+    sample: int  # index of the sample
     status: Status
-    kind: str = ""  # where it got to, if it failed
+    kind: str = ""  # the stage at which it failed
     reason: str = ""  # why it is not reproduced, in one line
-    custom_nodes: dict[str, int] = field(default_factory=dict)  # how many of each that ONNX Runtime does not have
-    seconds: float = 0.0  # that exporting and running took
+    custom_nodes: dict[str, int] = field(default_factory=dict)  # count per operator that ONNX Runtime does not have
+    seconds: float = 0.0  # duration of the export and the run
 
 
 def versions() -> dict[str, str]:
-    """Of what decides the results."""
+    """Return the versions of the packages that determine the results."""
     modules = (torch, onnx, onnxruntime, onnxscript)
     return {"python": platform.python_version(), **{module.__name__: str(module.__version__) for module in modules}}
 
 
 class ResultFile:
-    """Results on disk, one JSON object a line after a first line that says what the run is.
+    """A file of results: a header line with the plan, and one JSON object per line.
 
-    It is complete with the total of results, which these versions of torch and the like decided.
+    It is complete if it has `total` results.
     """
 
     def __init__(self, path: Path, plan: Plan, total: int, versions: dict[str, str], results: Iterable[Result]) -> None:
@@ -67,19 +67,19 @@ class ResultFile:
 
     @classmethod
     def read(cls, path: Path) -> ResultFile:
-        """The file at a path.
+        """Return the file at a path.
 
         Raises
         ------
         ExportError
-            It is not such a file.
+            It is not a file of results.
         """
-        # A run that was stopped may have been so within a character.
+        # A run may have been stopped in the middle of a character.
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         try:
             header = json.loads(lines[0])
             plan = Plan(**{**header["plan"], "mode": Mode(header["plan"]["mode"])})
-            # A line without an end is one that the run was stopped in.
+            # A line without a newline was not written completely.
             results = [_result(line) for line in lines[1:] if line.endswith("\n")]
             return cls(path, plan, header["total"], header["versions"], results)
         except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -87,12 +87,12 @@ class ResultFile:
 
     @classmethod
     def resume(cls, path: Path, plan: Plan, total: int) -> ResultFile:
-        """The file of a run, made if it is not there.
+        """Return the file of a run, created if it does not exist.
 
         Raises
         ------
         ExportError
-            The file is of another plan, of more or fewer calls, or of other versions of torch and the like.
+            The file has another plan, number of calls, or versions of torch and the like.
         """
         fresh = cls(path, plan, total, versions(), [])
         if not path.exists():
@@ -107,7 +107,7 @@ class ResultFile:
                     f"{path} holds a run with another {name} ({theirs}, now {ours}); choose another folder, or move it "
                     "away"
                 )
-        found.write()  # without a line that the run was stopped in
+        found.write()  # drops an incomplete last line
         return found
 
     def write(self) -> None:
@@ -116,12 +116,12 @@ class ResultFile:
         write_text(self.path, "".join([f"{header}\n", *map(_line, self._results.values())]))
 
     def add(self, result: Result) -> None:
-        """Keep a result, on disk too.
+        """Add a result, and append it to the file.
 
         Raises
         ------
         ExportError
-            The disk is full, say.
+            The file cannot be written, for example because the disk is full.
         """
         self._results[result.op, result.sample] = result
         try:
@@ -135,7 +135,7 @@ class ResultFile:
 
     @property
     def complete(self) -> bool:
-        """Whether every call has its result."""
+        """Return whether every call has a result."""
         return len(self._results) == self.total
 
     def __iter__(self) -> Iterator[Result]:

@@ -1,4 +1,4 @@
-"""The calls that are tried: torch's database of samples, or another list of OpInfo objects."""
+"""Sample calls of operators, from torch's database or another list of OpInfo objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from exporters._torch.single_call import SingleCall
 from exporters._torch_private.sample_calls import op_database
 from exporters.errors import ExportError
 
-# An operator without float32 is tried with the first of these that it has.
+# Without a given dtype, the first of these that an operator supports is used.
 _ORDER = [
     *("float32", "float64", "float16", "bfloat16", "complex64", "complex128"),
     *("int64", "int32", "int16", "int8", "uint8", "bool", "float8_e4m3fn", "float8_e5m2"),
@@ -25,34 +25,34 @@ _ORDER = [
 
 
 class Database:
-    """Operators with sample calls.
+    """Operators with their sample calls.
 
     Parameters
     ----------
     where : str
-        ``"module:name"`` of a list of OpInfo objects (torch's way to write samples); empty for torch's own.
+        ``"module:name"`` of a list of OpInfo objects (torch's class for samples); ``""`` for torch's own database.
 
     Raises
     ------
     ExportError
-        There is no such list.
+        `where` is not such a list.
     MissingDependencyError
-        Torch's own needs a package that is not installed.
+        torch's own database needs a package that is not installed.
     """
 
     def __init__(self, where: str = "") -> None:
         self._infos = {info.full_name: info for info in (_load(where) if where else op_database())}
 
     def names(self, dtype: str = "") -> list[str]:
-        """The operators that have a dtype, or any."""
+        """Return the operators that support `dtype`; by default, all with samples of any dtype."""
         return [name for name, info in self._infos.items() if _dtype(info, dtype) is not None]
 
     def sample(
         self, name: str, dtype: str = "", index: int = 0, fits: Callable[[SingleCall], bool] = lambda sample: True
     ) -> SingleCall | None:
-        """A sample of an operator, counted from 0 among those that fit; None after the last.
+        """Return a sample of an operator, by its index among those that fit, or None after the last.
 
-        Those with an empty tensor are left out. It is the same one in every process.
+        Samples with an empty tensor are skipped. The samples are the same in every process.
         """
         info = self._infos[name]
         chosen = _dtype(info, dtype)
@@ -68,7 +68,7 @@ def _load(where: str) -> Sequence[Any]:
         found: Sequence[Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ExportError(
-            f"{where!r} is no list of samples: {error}; write module:name of a list of OpInfo objects"
+            f"{where!r} is not a list of samples: {error}; write module:name of a list of OpInfo objects"
         ) from error
     finally:
         sys.path.pop(0)

@@ -1,4 +1,4 @@
-"""What runs come to, as a table in Markdown and in JSON."""
+"""Tables of the results of runs, in Markdown and in JSON."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _LEFT_OUT = (Status.UNUSABLE, Status.ABSENT)
 
 
 def summary(files: Sequence[ResultFile]) -> str:
-    """A line for each run, for a terminal."""
+    """Return a table with a row for each run, for a terminal."""
     return text_table([_header(), *map(_row, files)])
 
 
 def as_markdown(files: Sequence[ResultFile]) -> str:
-    """A page with a line for each run, and what is left of each with the reason."""
+    """Return a page with a row for each run, and the calls of each run that are not reproduced, with reasons."""
     tolerances = ", ".join(
         f"{rtol:g} and {atol:g} for {str(dtype).removeprefix('torch.')}" for dtype, (rtol, atol) in TOLERANCES.items()
     )
@@ -57,7 +57,7 @@ def as_markdown(files: Sequence[ResultFile]) -> str:
 
 
 def as_json(files: Sequence[ResultFile]) -> str:
-    """Every run with its plan, the versions, its counts and its results; of reproduced calls, which they are."""
+    """Return every run in JSON: its plan, versions, counts and results; reproduced calls by name alone."""
     return json.dumps([_as_data(file) for file in _ordered(files)], indent=1, ensure_ascii=False) + "\n"
 
 
@@ -134,5 +134,5 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    # What a message has of Python is not to read as a link or as HTML.
+    # Python code in a message must not render as a link or as HTML.
     return text.replace("|", "\\|").replace("<", "&lt;").replace("](", "] (")

@@ -1,7 +1,7 @@
-"""Runs models in a process that cannot import torch: a script, read from its path so that no package is imported.
+"""Server that runs models in a process that cannot import torch: a script, run by path so that no package is imported.
 
-It takes ``(model, feed)`` from its standard input, one pickle after the other, and answers each with a list of arrays
-or with what went wrong, as a str.
+It reads ``(model, feed)`` pickles from standard input, and answers each with a list of arrays, or with an error
+message as a str.
 """
 
 import os
@@ -13,10 +13,10 @@ import pyops
 
 
 def main() -> None:
-    """Answer until the input ends."""
-    sys.modules["torch"] = None  # type: ignore[assignment] # this is how an import is made to fail
+    """Answer requests until the input ends."""
+    sys.modules["torch"] = None  # type: ignore[assignment] # makes an import fail
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # What libraries print is no answer.
+    # Libraries may print to standard output.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     while True:
         try:
@@ -25,7 +25,7 @@ def main() -> None:
             return
         try:
             answer: list[Any] | str = pyops.InferenceSession(model).run(None, feed)
-        except Exception as error:  # is the answer, whatever it is
+        except Exception as error:  # any error is sent as the answer
             answer = f"{type(error).__name__}: {error}"
         pickle.dump(answer, answers)
         answers.flush()

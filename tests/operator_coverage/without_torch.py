@@ -1,4 +1,4 @@
-"""Running a model in a process that cannot import torch."""
+"""Client that runs a model in a process that cannot import torch."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SCRIPT = Path(__file__).with_name("torchless.py")
 
 
 def run_without_torch(program: Program, feed: Mapping[str, np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    """What a model returns in a process of its own, in which ``import torch`` fails.
+    """Return the outputs of a model, run in a process in which ``import torch`` fails.
 
     Raises
     ------
     ExportError
-        It does not run there; says why.
+        The model does not run there, or the process has ended.
     """
     process = _process()
     assert process.stdin is not None
@@ -44,5 +44,5 @@ def run_without_torch(program: Program, feed: Mapping[str, np.ndarray[Any, Any]]
 
 @functools.cache
 def _process() -> subprocess.Popen[bytes]:
-    # It ends with its input, which is closed when this process ends, however that does.
+    # The process ends when its input is closed, which happens however this process ends.
     return subprocess.Popen([sys.executable, "-P", str(_SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
