@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError
 
-from ._axes import differ
+from ._arguments import differ
+from ._scipy import scipy
 
 Array = NDArray[Any]
 """An array in the middle of a computation, of the dtype of its inputs."""
@@ -73,12 +76,36 @@ def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim,
         raise ShapeInferenceError(f"{op}: the batch dimensions of shapes {shapes} do not broadcast") from error
 
 
-def first_zero(a: Array) -> NDArray[np.int32]:
-    """The first diagonal element that is zero of each matrix, counted from 1; 0 if there is none."""
-    zero = np.diagonal(a, axis1=-2, axis2=-1) == 0
-    # One more behind the diagonal is the first where no other is.
-    found = np.concatenate([zero, np.ones((*zero.shape[:-1], 1), bool)], -1).argmax(-1) + 1
-    return np.where(found > zero.shape[-1], 0, found).astype(np.int32)
+def lapack(routine: str, a: Array) -> Callable[..., Any]:
+    """Return SciPy's binding of a routine of LAPACK, such as ``"getrf"``, for the dtype of a NumPy array."""
+    return scipy("linalg.lapack", a).get_lapack_funcs(routine, dtype=a.dtype)
+
+
+def over_batch(function: Callable[..., Array], x: Array, *others: Array) -> Array:
+    """Call a function for each matrix of a batch, to which all arguments broadcast; it returns one shaped like `x`.
+
+    Where a matrix has no elements, LAPACK is not called, and the result is `x`.
+    """
+    xp = array_namespace(x)
+    batch = np.broadcast_shapes(*(array.shape[:-2] for array in (x, *others)))
+    result: Array = xp.asarray(xp.broadcast_to(x, (*batch, *x.shape[-2:])), copy=True)
+    if result.size and all(array.size for array in others):
+        factors = [xp.broadcast_to(array, (*batch, *array.shape[-2:])) for array in others]
+        for index in np.ndindex(batch):
+            result[index] = function(result[index], *(array[index] for array in factors))
+    return result
+
+
+def first_true(conditions: Array) -> NDArray[np.int32]:
+    """Return the place of the first true element along the last dimension, counted from 1; 0 if there is none."""
+    if not conditions.shape[-1]:
+        return np.zeros(conditions.shape[:-1], np.int32)
+    return np.where(conditions.any(-1), conditions.argmax(-1) + 1, 0).astype(np.int32)
+
+
+def diagonal(a: Array) -> Array:
+    """Return the diagonal of each matrix."""
+    return np.diagonal(a, axis1=-2, axis2=-1)
 
 
 def raise_failed(info: NDArray[np.int32], message: str) -> None:

@@ -13,7 +13,6 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, new_dim
 
 from ._element_types import Float, widened
-from ._windows import adaptive_bounds, check_spatial
 
 N = TypeVar("N", np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int64)
 
@@ -138,6 +137,23 @@ def adaptive_avg_pool(x: NDArray[Float], *, output_size: list[int]) -> NDArray[F
 @adaptive_avg_pool.register_shape_inference
 def _(x: TensorSpec, *, output_size: list[int]) -> TensorSpec:
     return x.like(shape=(*x.shape[: x.ndim - len(output_size)], *output_size))
+
+
+def check_spatial(x: NDArray[Any], sizes: list[int], name: str) -> None:
+    """Raise a ValueError unless an input has a spatial dimension, not an empty one, for each of the sizes so named."""
+    rank = len(sizes)
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"{name} is {sizes}; sizes are not negative")
+    if not 0 < rank <= x.ndim or 0 in x.shape[x.ndim - rank :]:
+        raise ValueError(
+            f"x has shape {x.shape}; by its {name} it has {rank} spatial dimensions at the end, none of them empty"
+        )
+
+
+def adaptive_bounds(size: int, windows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where each of the windows that cover a dimension begins and ends."""
+    numbers = np.arange(windows)
+    return numbers * size // windows, -(-(numbers + 1) * size // windows)
 
 
 def _grid(

@@ -11,8 +11,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
 from ._element_types import Wide
-from ._matrices import Array, check_system, first_zero, raise_failed, square
-from ._substitution import solve_triangular
+from ._matrices import Array, check_system, diagonal, first_true, lapack, raise_failed, square
+from .triangular_systems import solve
 
 
 class CholeskyEx(NamedTuple, Generic[Wide]):
@@ -53,7 +53,7 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
     try:
         with np.errstate(all="ignore"):
             factor: Array = np.linalg.cholesky(lower)
-        failed = bool(np.isnan(np.diagonal(factor, axis1=-2, axis2=-1)).any())
+        failed = bool(np.isnan(diagonal(factor)).any())
     except np.linalg.LinAlgError:
         failed = True
     # NumPy does not tell which of them failed, and leaves the others without a result.
@@ -75,20 +75,12 @@ def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec]:
 
 
 def _factor(a: Array) -> tuple[Array, NDArray[np.int32]]:
-    """The factors column by column, and where each matrix stops being positive-definite."""
-    factor = np.tril(a)
-    info = np.zeros(a.shape[:-2], np.int32)
-    for j in range(a.shape[-1]):
-        with np.errstate(all="ignore"):
-            column = factor[..., j:, j] - (factor[..., j:, :j] @ factor[..., j, :j, None])[..., 0]
-            diagonal = column[..., 0].copy()
-            info[(info == 0) & ~(diagonal > 0)] = j + 1
-            column = column / np.sqrt(diagonal)[..., None]
-        # What LAPACK leaves behind where it stops.
-        column[..., 0] = np.where(info == j + 1, diagonal, column[..., 0])
-        unknown = (info > 0)[..., None] & ((info <= j)[..., None] | (np.arange(column.shape[-1]) > 0))
-        factor[..., j:, j] = np.where(unknown, factor[..., j:, j], column)
-    return factor, info
+    """Return the factors, and where each matrix stops being positive-definite."""
+    factors, potrf = np.tril(a), lapack("potrf", a)
+    for index in np.ndindex(a.shape[:-2]):
+        factors[index], _ = potrf(a[index], lower=1)
+    # LAPACK stops at a diagonal element that is not positive and leaves it there, but does not always stop at NaN.
+    return factors, first_true(~(diagonal(factors) > 0))
 
 
 @onnx_op("pyops::CholeskyInverse")
@@ -114,12 +106,12 @@ def cholesky_inverse(factor: NDArray[Wide], *, upper: bool = False) -> NDArray[W
     """
     _, n = square("CholeskyInverse", factor)
     raise_failed(
-        first_zero(factor),
+        first_true(diagonal(factor) == 0),
         "CholeskyInverse:{where} the diagonal element {k} is zero, the inversion could not be completed because the "
         "input matrix is singular; use torch.linalg.pinv for a pseudo-inverse of the matrix that was factored",
     )
     lower = factor.mT if upper else factor
-    inverse = solve_triangular(lower, np.eye(n, dtype=factor.dtype), upper=False)
+    inverse = solve(lower, np.eye(n, dtype=factor.dtype), upper=False)
     return np.asarray(inverse.mT @ inverse)
 
 
@@ -150,7 +142,7 @@ def cholesky_solve(b: NDArray[Wide], factor: NDArray[Wide], *, upper: bool = Fal
     """
     check_system("CholeskySolve", factor, b)
     lower = factor.mT if upper else factor
-    return solve_triangular(lower.mT, solve_triangular(lower, b, upper=False), upper=True)
+    return solve(lower.mT, solve(lower, b, upper=False), upper=True)
 
 
 @cholesky_solve.register_shape_inference

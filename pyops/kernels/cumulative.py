@@ -11,9 +11,9 @@ from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
 
-from ._axes import axis_of
+from ._arguments import axis_of
+from ._declarations import variant
 from ._element_types import Real, RealOrBool
-from ._variants import variant
 
 
 class Running(NamedTuple, Generic[RealOrBool]):

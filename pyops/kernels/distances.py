@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, broadcast, new_dim
 
+from ._arguments import scalar
 from ._element_types import Wide
-from ._scalars import scalar
 
 _AS_PRODUCT_IF_LARGE, _AS_PRODUCT = 0, 1
 _LARGE = 25

@@ -13,9 +13,9 @@ from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
 
-from ._axes import axes_of, reduced_shape
+from ._arguments import axes_of, reduced_shape
+from ._declarations import variant
 from ._element_types import RealOrBool
-from ._variants import variant
 
 
 def _extreme(name: str, function: str, which: str) -> Op[..., NDArray[Any]]:

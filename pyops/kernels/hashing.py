@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._axes import axes_of, reduced_shape
+from ._arguments import axes_of, reduced_shape
 from ._element_types import RealOrBool
 
 

@@ -11,8 +11,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._bins import check_edges, checked_weight, count_points, even_edges
 from ._element_types import Wide
+from .histograms import check_edges, checked_weight, count_points, even_edges
 
 
 @onnx_op("pyops::HistogramddBinEdges")

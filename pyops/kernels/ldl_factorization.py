@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -11,10 +12,10 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
 from ._element_types import Wide
-from ._matrices import Array, check_pivots, check_system, raise_failed, square
+from ._matrices import Array, check_pivots, check_system, lapack, over_batch, raise_failed, square
 
-# Bunch and Kaufman's bound on the growth of elements is smallest with this number.
-_ALPHA = (1 + 17**0.5) / 8
+# How many columns LAPACK factors at a time.
+_BLOCK = 64
 
 
 class LdlFactorEx(NamedTuple, Generic[Wide]):
@@ -55,12 +56,14 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
         A block is zero, and `check_errors` is set.
     """
     square("LdlFactorEx", a)
-    factors = np.tril(a)
+    factors = np.array(a)
     pivots = np.zeros(a.shape[:-1], np.int32)
     info = np.zeros(a.shape[:-2], np.int32)
-    for index in np.ndindex(info.shape):
-        with np.errstate(all="ignore"):
-            info[index] = _factor(factors[index], pivots[index])
+    if a.size:
+        sytrf = lapack("sytrf", a)
+        for index in np.ndindex(info.shape):
+            factors[index], pivots[index], info[index] = sytrf(a[index], lower=1, lwork=_BLOCK * a.shape[-1])
+    factors = np.tril(factors)
     if check_errors:
         raise_failed(
             info,
@@ -74,66 +77,6 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
 def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     batch, n = square("LdlFactorEx", a)
     return a.like(shape=(*batch, n, n)), a.like(shape=(*batch, n), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
-
-
-def _factor(a: Array, pivots: NDArray[np.int32]) -> int:
-    """Factor the lower triangle of one matrix in place; the first zero block, from 1 on."""
-    n, k, info = len(a), 0, 0
-    while k < n:
-        row, size = _pivot(a, k)
-        if size == 0:
-            info = info or k + 1
-            pivots[k] = k + 1
-            k += 1
-            continue
-        last = k + size - 1
-        _exchange(a, k, last, row)
-        block = a[k : last + 1, k : last + 1]
-        column = a[last + 1 :, k : last + 1].copy()
-        multiples = column / block if size == 1 else _solve_block(block, column.T).T
-        trailing = a[last + 1 :, last + 1 :]
-        trailing -= np.tril(multiples @ column.T)
-        a[last + 1 :, k : last + 1] = multiples
-        pivots[k : last + 1] = row + 1 if size == 1 else -(row + 1)
-        k += size
-    return info
-
-
-def _pivot(a: Array, k: int) -> tuple[int, int]:
-    """The row to exchange, and the size of the block; 0 where the column is zero."""
-    diagonal = abs(a[k, k])
-    below = np.abs(a[k + 1 :, k])
-    largest = below.max(initial=0)
-    if max(diagonal, largest) == 0 or np.isnan(diagonal):
-        return k, 0
-    if diagonal >= _ALPHA * largest:
-        return k, 1
-    row = k + 1 + int(below.argmax())
-    others = max(np.abs(a[row, k:row]).max(), np.abs(a[row + 1 :, row]).max(initial=0))
-    if diagonal >= _ALPHA * largest * (largest / others):
-        return k, 1
-    return row, 1 if abs(a[row, row]) >= _ALPHA * others else 2
-
-
-def _exchange(a: Array, k: int, last: int, row: int) -> None:
-    """Exchange two rows and columns, `last` and `row`, of a symmetric matrix of which the lower triangle is kept."""
-    if row == last:
-        return
-    a[row + 1 :, [last, row]] = a[row + 1 :, [row, last]]
-    middle = a[last + 1 : row, last].copy()
-    a[last + 1 : row, last] = a[row, last + 1 : row]
-    a[row, last + 1 : row] = middle
-    a[[last, row], [last, row]] = a[[row, last], [row, last]]
-    if last > k:
-        a[[last, row], k] = a[[row, last], k]
-
-
-def _solve_block(block: Array, b: Array) -> Array:
-    """X of ``D X = B`` for a symmetric block of two, scaled by its element off the diagonal as LAPACK does."""
-    off = block[1, 0]
-    first, second = block[1, 1] / off, block[0, 0] / off
-    factor = 1 / (first * second - 1) / off
-    return np.stack([factor * (first * b[0] - b[1]), factor * (second * b[1] - b[0])])
 
 
 @onnx_op("pyops::LdlSolve")
@@ -165,18 +108,9 @@ def ldl_solve(
     """
     check_pivots("LdlSolve", factors, pivots)
     check_system("LdlSolve", factors, b)
-    n = b.shape[-2]
-    rows = np.abs(pivots)
-    if pivots.size and (rows.min() < 1 or rows.max() > n):
-        raise ValueError(f"LdlSolve: pivots are rows counted from 1, here to {n}, or their negatives")
-    batch: tuple[int, ...] = np.broadcast_shapes(factors.shape[:-2], b.shape[:-2])
-    x = np.array(np.broadcast_to(b, (*batch, *b.shape[-2:])))
-    factors = np.broadcast_to(factors, (*batch, n, n))
-    pivots = np.broadcast_to(pivots, (*batch, n))
-    for index in np.ndindex(batch):
-        with np.errstate(all="ignore"):
-            _solve(factors[index], pivots[index], x[index])
-    return x
+    _check_rows(pivots, b.shape[-2])
+    sytrs = lapack("sytrs", factors)
+    return over_batch(lambda x, ld, rows: sytrs(ld, rows[:, 0], x, lower=1)[0], b, factors, pivots[..., None])
 
 
 @ldl_solve.register_shape_inference
@@ -185,26 +119,9 @@ def _(factors: TensorSpec, pivots: TensorSpec, b: TensorSpec, **hermitian: Any) 
     return b.like(shape=(*check_system("LdlSolve", factors, b), *b.shape[-2:]))
 
 
-def _solve(factors: Array, pivots: Array, x: Array) -> None:
-    """Solve one system in place: L, then D, block by block, and back through L^T."""
-    blocks = _blocks(pivots)
-    for first, last, row in blocks:
-        x[[last, row]] = x[[row, last]]
-        x[last + 1 :] -= factors[last + 1 :, first : last + 1] @ x[first : last + 1]
-        if first == last:
-            x[first] /= factors[first, first]
-        else:
-            x[first : last + 1] = _solve_block(factors[first : last + 1, first : last + 1], x[first : last + 1])
-    for first, last, row in reversed(blocks):
-        x[first : last + 1] -= factors[last + 1 :, first : last + 1].T @ x[last + 1 :]
-        x[[last, row]] = x[[row, last]]
-
-
-def _blocks(pivots: Array) -> list[tuple[int, int, int]]:
-    """The blocks of D: the first and the last row, and the one that the last was exchanged with."""
-    blocks, k = [], 0
-    while k < len(pivots):
-        last = k if pivots[k] > 0 else min(k + 1, len(pivots) - 1)
-        blocks.append((k, last, abs(int(pivots[k])) - 1))
-        k = last + 1
-    return blocks
+def _check_rows(pivots: Array, n: int) -> None:
+    # LAPACK reads and writes wherever they point, and takes two rows at a negative one.
+    runs = (itertools.groupby((row < 0).tolist()) for row in pivots.reshape(-1, max(n, 1)))
+    paired = all(not negative or len(list(run)) % 2 == 0 for row in runs for negative, run in row)
+    if pivots.size and not (paired and 1 <= np.abs(pivots).min() <= np.abs(pivots).max() <= n):
+        raise ValueError(f"LdlSolve: pivots are rows counted from 1, here to {n}, or pairs of their negatives")

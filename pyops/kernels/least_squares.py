@@ -12,10 +12,9 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
-from ._axes import differ
+from ._arguments import differ, scalar
 from ._element_types import Wide
 from ._matrices import Array, Shaped, matrices, smaller, square
-from ._scalars import scalar
 from .spectral import decompose, decompose_symmetric
 
 A = TypeVar("A", np.float32, np.float64)

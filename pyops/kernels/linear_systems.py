@@ -12,8 +12,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
-from . import _elimination
-from ._axes import differ
+from . import lu_factorization
+from ._arguments import differ
 from ._element_types import Wide
 from ._matrices import Array, Shaped, check_system, raise_failed, square
 
@@ -146,9 +146,9 @@ def _solved(a: Array, b: Array | None = None, transposed: bool = False) -> tuple
             x: Array = np.linalg.inv(a) if b is None else np.linalg.solve(a.mT if transposed else a, b)
         info = np.zeros(a.shape[:-2], np.int32)
     except np.linalg.LinAlgError:  # which does not tell whose fault it was, and leaves the others without a result
-        lu, pivots, info = _elimination.factor(a)
+        lu, pivots, info = lu_factorization.factor(a)
         identity: Array = np.eye(a.shape[-1], dtype=a.dtype)
-        x = _elimination.solve(lu, pivots, identity if b is None else b, adjoint=transposed)
+        x = lu_factorization.solve(lu, pivots, identity if b is None else b, adjoint=transposed)
     # Some BLAS skip products with zero, and with them the NaN.
     missing = np.asarray(np.isnan(a).any((-2, -1)))
     return np.where(missing[..., None, None], x.dtype.type(np.nan), x) if missing.any() else x, info

@@ -17,7 +17,7 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
 from ._element_types import Float
-from ._windows import adaptive_bounds, check_spatial
+from .average_pooling import adaptive_bounds, check_spatial
 
 # Per dimension, the positions in each window: shape (planes or 1, windows, positions). Windows of fewer positions
 # repeat their last, which changes no maximum.

@@ -16,10 +16,9 @@ from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
 
-from ._axes import axis_of, reduced_shape
+from ._arguments import axis_of, reduced_shape, scalar
+from ._declarations import variant
 from ._element_types import Real, RealOrBool
-from ._scalars import scalar
-from ._variants import variant
 
 
 class Selected(NamedTuple, Generic[RealOrBool]):

@@ -12,9 +12,12 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import Dim, TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._axes import differ
+from ._arguments import differ
 from ._element_types import Wide
-from ._matrices import Array, Shaped, matrices, smaller
+from ._matrices import Array, Shaped, lapack, matrices, over_batch, smaller
+
+# How many reflectors LAPACK applies at a time.
+_BLOCK = 64
 
 
 class Qr(NamedTuple, Generic[Wide]):
@@ -160,14 +163,14 @@ def _(a: TensorSpec, tau: TensorSpec, other: TensorSpec, *, left: bool = True, *
 
 
 def _apply(a: Array, tau: Array, c: Array, transpose: bool) -> Array:
-    """``Q C`` or ``Q^T C``, one reflector after the other."""
-    c = np.array(c)
-    k = tau.shape[-1]
-    for i in range(k) if transpose else reversed(range(k)):
-        v = a[..., i:, i, None].copy()
-        v[..., 0, :] = 1
-        c[..., i:, :] -= (tau[..., i, None, None] * v) @ (v.mT @ c[..., i:, :])
-    return c
+    """Return ``Q C`` or ``Q^T C``."""
+    ormqr, size = lapack("ormqr", a), _BLOCK * max(c.shape[-2:])
+    return over_batch(
+        lambda x, v, factors: ormqr("L", "T" if transpose else "N", v, factors[:, 0], x, size)[0],
+        c,
+        a[..., : tau.shape[-1]],
+        tau[..., None],
+    )
 
 
 def _check(op: str, a: Shaped, tau: Shaped) -> None:

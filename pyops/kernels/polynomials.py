@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from pyops._ops.op import Op
 
+from ._declarations import elementwise, variant
 from ._element_types import Wide
-from ._elementwise import elementwise
-from ._variants import variant
 
 Function = Callable[[Any, Any], Any]
 Polynomial = Op[[Any, Any], NDArray[Any]]

@@ -12,7 +12,7 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._axes import axis_of
+from ._arguments import axis_of
 from ._element_types import Float, Index, Real, RealOrBool
 
 _UFUNCS = {

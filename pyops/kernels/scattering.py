@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import Dim, TensorSpec
 
-from ._axes import axis_of
+from ._arguments import axis_of
 from ._element_types import RealOrBool
 
 

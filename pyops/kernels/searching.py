@@ -16,7 +16,7 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._axes import differ
+from ._arguments import differ
 from ._element_types import Real
 
 

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._element_types import Wide
+from ._element_types import Wide, as_pairs
 from ._matrices import Array, matrices, smaller, square
-from ._pairs import as_pairs
 
 
 class Svd(NamedTuple, Generic[Wide]):

@@ -8,11 +8,12 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
+from pyops._schema.devices import is_cupy
 from pyops._schema.specs import TensorSpec
 
-from . import _substitution
 from ._element_types import Wide
-from ._matrices import Array, check_system
+from ._matrices import Array, check_system, over_batch
+from ._scipy import scipy
 
 
 @onnx_op("pyops::SolveTriangular", device_types=("cpu", "cuda"))
@@ -41,8 +42,8 @@ def solve_triangular(
     """
     check_system("SolveTriangular", a, b, left)
     if left:
-        return _substitution.solve_triangular(a, b, upper=upper, unit=unitriangular)
-    return _substitution.solve_triangular(a.mT, b.mT, upper=not upper, unit=unitriangular).mT
+        return solve(a, b, upper=upper, unit=unitriangular)
+    return solve(a.mT, b.mT, upper=not upper, unit=unitriangular).mT
 
 
 @solve_triangular.register_shape_inference
@@ -85,7 +86,7 @@ def triangular_solve(
     """
     check_system("TriangularSolve", a, b)
     matrix = a.mT if transpose else a
-    solution: Array = _substitution.solve_triangular(matrix, b, upper=upper != transpose, unit=unitriangular)
+    solution: Array = solve(matrix, b, upper=upper != transpose, unit=unitriangular)
     return TriangularSolve(solution, array_namespace(a).broadcast_to(a, (*solution.shape[:-2], *a.shape[-2:])))
 
 
@@ -93,3 +94,13 @@ def triangular_solve(
 def _(b: TensorSpec, a: TensorSpec, **triangle: Any) -> tuple[TensorSpec, TensorSpec]:
     batch = check_system("TriangularSolve", a, b)
     return b.like(shape=(*batch, *b.shape[-2:])), a.like(shape=(*batch, *a.shape[-2:]))
+
+
+def solve(a: Array, b: Array, *, upper: bool, unit: bool = False) -> Array:
+    """Return X of ``A X = B`` for triangular matrices A, of which only that triangle is read; the batches broadcast."""
+    if is_cupy(a):
+        of_one = scipy("linalg", a).solve_triangular
+        return over_batch(lambda x, matrix: of_one(matrix, x, lower=not upper, unit_diagonal=unit), b, a)
+    # scipy.linalg.solve_triangular refuses a zero on the diagonal.
+    trsm = scipy("linalg.blas", a).get_blas_funcs("trsm", dtype=a.dtype)
+    return over_batch(lambda x, matrix: trsm(1, matrix, x, lower=not upper, diag=unit), b, a)

@@ -1,8 +1,9 @@
-"""Dimensions as torch counts them: negative ones from the end, and a scalar reduced as if it had one."""
+"""Arguments as torch takes them: dimensions counted from the end, of scalars too, and numbers that come as tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyops._schema.specs import Dim
 from pyops.errors import ShapeInferenceError
@@ -35,3 +36,10 @@ def reduced_shape(shape: Sequence[Dim], dims: Sequence[int], keepdim: bool) -> t
 def differ(one: Dim, other: Dim) -> bool:
     """Whether two sizes are known to be different."""
     return isinstance(one, int) and isinstance(other, int) and one != other
+
+
+def scalar(name: str, x: Any) -> Any:
+    """The one number of an array, as a number of Python's; a ValueError that names it if there are none or several."""
+    if x.size != 1:
+        raise ValueError(f"{name} is {list(x.shape)}; it is one number")
+    return x.reshape(()).item()

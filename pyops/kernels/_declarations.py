@@ -1,11 +1,11 @@
-"""Ops that compute each element of the result from one element of each input, broadcast: what they share."""
+"""Decorators that declare ops which are alike: functions of single elements, and ops that differ in a few words."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -19,7 +19,7 @@ from pyops._schema.specs import TensorSpec, broadcast
 from ._element_types import widened
 
 P = ParamSpec("P")
-
+F = TypeVar("F", bound=Callable[..., Any])
 
 EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
 
@@ -95,3 +95,14 @@ def in_float32(function: Callable[..., Any], *arrays: Any, returns: Any = None) 
     wide = [widened(array) for array in arrays]
     with np.errstate(all="ignore"):
         return array_namespace(wide[0]).asarray(function(*wide)).astype(returns or dtype, copy=False)
+
+
+def variant(name: str, /, **words: str) -> Callable[[F], F]:
+    """Decorator: give a function the name of one of the ops that it makes, and its docstring the words of that one."""
+
+    def named(function: F) -> F:
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = str(function.__doc__).format(**words)
+        return function
+
+    return named
