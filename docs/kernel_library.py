@@ -30,7 +30,7 @@ SciPy, `pip install "onnx-pyops[kernels]"`.
 
 ```python
 import numpy as np
-from pyops.kernels.cholesky_factorization import cholesky_ex
+from pyops.kernels.symmetric_factorization import cholesky_ex
 
 factor, info = cholesky_ex(np.array([[4.0, 2.0], [2.0, 5.0]]))
 print(factor)
