@@ -47,12 +47,12 @@ OPS = {op.name: op for op in _declared}
 
 
 def provide(name: str) -> AnyOp | None:
-    """The op of this name, not declared; None if there is none."""
+    """Return the op of this name without declaring it, or None if there is none."""
     return OPS.get(name)
 
 
 def refusal(name: str) -> str:
-    """Why there is none of this name."""
+    """Say that there is no op of this name, and which one may be meant."""
     near = difflib.get_close_matches(name, OPS, n=1)
     return f"pyops.kernels has no op {name}" + (f"; did you mean pyops::{near[0]}?" if near else "")
 

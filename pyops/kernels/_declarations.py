@@ -27,7 +27,7 @@ EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
 def elementwise(
     types: Any, source: str | None = None, *, returns: Any = None, device_types: tuple[DeviceType, ...] = EVERYWHERE
 ) -> Callable[[Callable[P, Any]], Op[P, NDArray[Any]]]:
-    """Decorator: declare a function of arrays, which are all its parameters, as an op of the domain ``pyops``.
+    """Declare a function of arrays, which are all its parameters, as an op of the domain ``pyops``; a decorator.
 
     Its name in CamelCase is the op type, its docstring says what it computes; inputs and output are described here.
     It gets floating-point numbers as float32 at least, as torch computes with narrower ones, and warns of nothing.
@@ -85,12 +85,12 @@ array of {returns.__name__.strip("_") if returns else "the same dtype"}
 
 
 def broadcast_spec(*specs: TensorSpec) -> TensorSpec:
-    """The shape function of an op whose output has the dtype of its inputs, and the shape that they broadcast to."""
+    """Infer the dtype of the inputs, and the shape that they broadcast to."""
     return specs[0].like(shape=broadcast(*specs))
 
 
 def in_float32(function: Callable[..., Any], *arrays: Any, returns: Any = None) -> Any:
-    """What a function computes of `widened` arrays, in the dtype of the first array or in `returns`."""
+    """Call a function with `widened` arrays, and cast its result to the dtype of the first array or to `returns`."""
     dtype = arrays[0].dtype
     wide = [widened(array) for array in arrays]
     with np.errstate(all="ignore"):
@@ -98,7 +98,7 @@ def in_float32(function: Callable[..., Any], *arrays: Any, returns: Any = None) 
 
 
 def variant(name: str, /, **words: str) -> Callable[[F], F]:
-    """Decorator: give a function the name of one of the ops that it makes, and its docstring the words of that one."""
+    """Name a function after one of the ops that it makes, and put that one's words into its docstring; a decorator."""
 
     def named(function: F) -> F:
         function.__name__ = function.__qualname__ = name

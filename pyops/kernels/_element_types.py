@@ -43,12 +43,12 @@ Index = TypeVar("Index", np.int32, np.int64)
 
 
 def widened(x: Any) -> Any:
-    """Floating-point numbers as float32 at least: half precision has too few digits to compute with."""
+    """Cast float16 and bfloat16 to float32, since half precision has too few digits to compute with."""
     return x.astype(np.float32) if x.dtype.itemsize < 4 and x.dtype.kind in "fV" else x
 
 
 def as_complex(pairs: Any) -> Any:
-    """The complex values (...) that pairs of reals (..., 2) stand for, a view where each pair lies in one piece."""
+    """View pairs of reals (..., 2) as complex values (...); copy them if the reals of a pair are not adjacent."""
     if pairs.ndim == 0 or pairs.shape[-1] != 2:
         raise ValueError(
             f"complex values are pairs of reals along a last dimension of 2, and this array has shape {pairs.shape}"
@@ -59,5 +59,5 @@ def as_complex(pairs: Any) -> Any:
 
 
 def as_pairs(values: Any) -> Any:
-    """The pairs of reals (..., 2) that complex values (...) are, as a view."""
+    """View complex values (...) as pairs of reals (..., 2)."""
     return values[..., None].view(values.real.dtype)

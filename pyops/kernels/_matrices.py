@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 class Shaped(Protocol):
-    """An array, or its spec."""
+    """An array or its spec."""
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -28,7 +28,7 @@ class Shaped(Protocol):
 
 
 def matrices(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim, Dim]:
-    """The batch dimensions, the rows and the columns of an input; a ShapeInferenceError if it is no matrix."""
+    """Return the batch dimensions, the rows and the columns; a ShapeInferenceError if the input is no matrix."""
     if len(x.shape) < 2:
         raise ShapeInferenceError(
             f"{op}: an input has shape {list(x.shape)}; it takes matrices, of two or more dimensions"
@@ -38,7 +38,7 @@ def matrices(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim, Dim]:
 
 
 def square(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim]:
-    """The batch dimensions and the size of an input; a ShapeInferenceError if its matrices are known not square."""
+    """Return the batch dimensions and the size; a ShapeInferenceError if the matrices are known not to be square."""
     batch, rows, columns = matrices(op, x)
     if differ(rows, columns):
         raise ShapeInferenceError(f"{op}: an input has shape {list(x.shape)}; its matrices must be square")
@@ -46,14 +46,14 @@ def square(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim]:
 
 
 def smaller(one: Dim, other: Dim) -> Dim:
-    """The smaller of two sizes, if it is known which one that is."""
+    """Return the smaller of two sizes, or a new dimension if it is not known which one that is."""
     if isinstance(one, int) and isinstance(other, int):
         return min(one, other)
     return one if one == other else new_dim()
 
 
 def check_pivots(op: str, factors: Shaped, pivots: Shaped) -> None:
-    """Raise a ShapeInferenceError unless each matrix of factors has a pivot per row, or column if those are fewer."""
+    """Raise a ShapeInferenceError unless each matrix of factors has min(rows, columns) pivots."""
     batch, m, n = matrices(op, factors)
     expected = (*batch, smaller(m, n))
     if len(pivots.shape) != len(expected) or any(map(differ, pivots.shape, expected)):
@@ -63,7 +63,7 @@ def check_pivots(op: str, factors: Shaped, pivots: Shaped) -> None:
 
 
 def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim, ...]:
-    """The batch dimensions of X in ``A X = B``, or without `left` ``X A = B``; a ShapeInferenceError if none fits."""
+    """Return the batch dimensions of X in ``A X = B`` or ``X A = B``; a ShapeInferenceError if the shapes do not fit."""
     _, n = square(op, a)
     _, rows, columns = matrices(op, b)
     if differ(n, rows if left else columns):

@@ -35,7 +35,7 @@ def histogram_bin_ct(
     range: np.ndarray | None = None,
     density: bool = False,
 ) -> Histogram[Wide]:
-    """How many elements are in each of several bins of one width.
+    """Count the elements in each of several bins of equal width.
 
     As ``torch.histogram(input, bins, range=range, weight=weight, density=density)``.
 
@@ -74,7 +74,7 @@ def histogram_bin_ct(
 def histogram_bins_tensor(
     input: NDArray[Wide], bins: NDArray[Wide], weight: NDArray[Wide] | None = None, *, density: bool = False
 ) -> Histogram[Wide]:
-    """How many elements are between each two given edges.
+    """Count the elements between neighbouring edges.
 
     As ``torch.histogram(input, bins, weight=weight, density=density)``.
 
@@ -109,7 +109,7 @@ def histogram_bins_tensor(
 
 @onnx_op("pyops::Histc")
 def histc(input: NDArray[Float], *, bins: int = 100) -> NDArray[Float]:
-    """How many elements are in each of several bins of one width between the smallest and the largest.
+    """Count the elements in each of several bins of equal width between the smallest and the largest element.
 
     As ``torch.histc(input, bins)``, without the edges.
 
@@ -137,7 +137,7 @@ def histc(input: NDArray[Float], *, bins: int = 100) -> NDArray[Float]:
 
 @onnx_op("pyops::Bincount")
 def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int = 0) -> NDArray[Wide]:
-    """The sum of the weights of each number.
+    """Sum the weights of each number.
 
     As ``torch.bincount(input, weights, minlength)``.
 
@@ -193,7 +193,7 @@ def _(input: TensorSpec, weights: TensorSpec, *, minlength: int = 0) -> TensorSp
 
 
 def even_edges(points: Any, bins: Sequence[int], limits: Any, op: str, margin: float = 0.5) -> list[Any]:
-    """The edges along each coordinate of (n, d) points; the margin parts those that are equal."""
+    """Return the edges of equal bins along each coordinate of (n, d) points; the margin separates equal limits."""
     if limits is not None and limits.size != 2 * len(bins):
         raise ValueError(f"{op}: range has {limits.size} numbers; it has the lowest and the highest of {len(bins)}")
     if limits is not None:
@@ -216,7 +216,7 @@ def even_edges(points: Any, bins: Sequence[int], limits: Any, op: str, margin: f
 
 
 def _linspace(begin: Any, end: Any, count: int) -> Any:
-    """As torch computes it, from both ends, so that elements on an edge fall into torch's bin."""
+    """Compute edges as torch does, from both ends, so that elements on an edge fall into torch's bin."""
     steps = np.arange(count, dtype=begin.dtype)
     with np.errstate(all="ignore"):
         step = (end - begin) / begin.dtype.type(count - 1)
@@ -224,7 +224,7 @@ def _linspace(begin: Any, end: Any, count: int) -> Any:
 
 
 def count_points(points: Any, edges: Sequence[Any], weight: Any, density: bool) -> Any:
-    """What (n, d) points count in each bin of a grid, or how densely."""
+    """Count (n, d) points in each bin of a grid, or compute their density."""
     # By numpy.histogramdd's method, which refuses edges that do not ascend; torch does not.
     shape = [len(item) - 1 for item in edges]
     places = np.zeros(len(points), np.int64)
@@ -241,11 +241,13 @@ def count_points(points: Any, edges: Sequence[Any], weight: Any, density: bool) 
 
 
 def checked_weight(shape: tuple[int, ...], weight: Any) -> Any:
+    """Return the weights; a ValueError unless there is one for each element."""
     if weight is not None and weight.shape != shape:
         raise ValueError(f"Histogram: weight is {list(weight.shape)}; one for each element is {list(shape)}")
     return weight
 
 
 def check_edges(shape: tuple[Any, ...]) -> None:
+    """Raise a ShapeInferenceError unless the edges are one-dimensional and at least two."""
     if len(shape) != 1 or (isinstance(shape[0], int) and shape[0] < 2):
         raise ShapeInferenceError(f"Histogram: the edges are {list(shape)}; they are (n,), and n is at least 2")

@@ -26,7 +26,7 @@ from ._matrices import (
 
 
 class LuFactorEx(NamedTuple, Generic[Wide]):
-    """What `lu_factor_ex` returns."""
+    """Outputs of `lu_factor_ex`."""
 
     LU: NDArray[Wide]
     pivots: NDArray[np.int32]
@@ -35,7 +35,7 @@ class LuFactorEx(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::LuFactorEx")
 def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = False) -> LuFactorEx[Wide]:
-    """The packed factors of each matrix, as ``torch.linalg.lu_factor_ex`` and ``torch.linalg.lu_factor``.
+    """Factor each matrix into the packed form, as ``torch.linalg.lu_factor_ex`` and ``torch.linalg.lu_factor``.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
 
 
 def factor(a: Array, pivot: bool = True) -> tuple[Array, NDArray[np.int32], NDArray[np.int32]]:
-    """Return what `lu_factor_ex` does, for matrices of any shape."""
+    """Factor matrices of any shape as `lu_factor_ex` does."""
     lu, info = np.array(a), np.zeros(a.shape[:-2], np.int32)
     pivots = np.broadcast_to(np.arange(1, min(a.shape[-2:]) + 1, dtype=np.int32), (*info.shape, min(a.shape[-2:])))
     if not pivot:
@@ -104,7 +104,7 @@ def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec, TensorS
 
 
 class Factors(NamedTuple, Generic[Wide]):
-    """What `lu` and `lu_unpack` return."""
+    """Outputs of `lu` and `lu_unpack`."""
 
     P: NDArray[Wide]
     L: NDArray[Wide]
@@ -113,7 +113,7 @@ class Factors(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::Lu")
 def lu(a: NDArray[Wide], *, pivot: bool = True) -> Factors[Wide]:
-    """The factors of each matrix, as ``torch.linalg.lu``.
+    """Factor each matrix, as ``torch.linalg.lu``.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def _(a: TensorSpec, *, pivot: bool = True) -> tuple[TensorSpec, ...]:
 def lu_unpack(
     lu: NDArray[Wide], pivots: NDArray[np.int32], *, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Factors[Wide]:
-    """The factors from their packed form, as ``torch.lu_unpack``.
+    """Unpack the factors, as ``torch.lu_unpack``.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def _unpacked(lu: Array, pivots: Array, permutation: bool, triangles: bool) -> F
 def lu_solve(
     lu: NDArray[Wide], pivots: NDArray[np.int32], b: NDArray[Wide], *, left: bool = True, adjoint: bool = False
 ) -> NDArray[Wide]:
-    """The solution of linear systems whose matrices are factored, as ``torch.linalg.lu_solve``.
+    """Solve linear systems from the factors of their matrices, as ``torch.linalg.lu_solve``.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def _(lu: TensorSpec, pivots: TensorSpec, b: TensorSpec, *, left: bool = True, *
 
 
 def solve(lu: Array, pivots: Array, b: Array, *, adjoint: bool = False) -> Array:
-    """Return X of ``A X = B``, or of ``A^T X = B``, from what `factor` gives of square matrices."""
+    """Solve ``A X = B``, or ``A^T X = B``, with what `factor` returns for square matrices A."""
     _check_rows(pivots, lu.shape[-1])
     getrs = lapack("getrs", lu)
     return over_batch(

@@ -30,10 +30,11 @@ _HERMITE_DEGREE = {4: 128, 8: 512}
 
 
 def _polynomial(function: Function) -> Polynomial:
-    """Decorator: declare a polynomial that is given for whole degrees from 0 on, in arrays of one shape."""
+    """Declare a polynomial that is computed for whole degrees from 0 on, in arrays of one shape; a decorator."""
 
     @functools.wraps(function)
     def kernel(x: Any, n: Any) -> Any:
+        """Evaluate the Chebyshev polynomial of the {kind} kind at 2 * x - 1, as `{plain}`."""
         xp = array_namespace(x, n)
         x, n = xp.broadcast_arrays(x, xp.trunc(n))
         known = (n >= 0) & (n < 2.0**63)
@@ -44,7 +45,7 @@ def _polynomial(function: Function) -> Polynomial:
 
 
 def _recurrence(x: Any, n: Any, first: Any, following: Callable[[int, Any, Any, Any], Any]) -> Any:
-    """The polynomial of degree n: `first` has degree 1, and `following` gives k + 1 of k, x and degrees k and k - 1."""
+    """Compute the polynomial of degree n: `first` is degree 1, `following` gives k + 1 from k, x and the two before."""
     xp = array_namespace(x)
     result = xp.where(n == 0, xp.ones_like(x), first).ravel()
     (left,) = xp.nonzero(n.ravel() > 1)
@@ -64,7 +65,7 @@ def _recurrence(x: Any, n: Any, first: Any, following: Callable[[int, Any, Any, 
 
 
 def _chebyshev(x: Any, n: Any, first: Any, at_ends: tuple[Any, Any], inside: Function) -> Any:
-    """A Chebyshev polynomial of any kind.
+    """Compute a Chebyshev polynomial of any kind.
 
     Parameters
     ----------
@@ -84,12 +85,12 @@ def _chebyshev(x: Any, n: Any, first: Any, at_ends: tuple[Any, Any], inside: Fun
 
 
 def _sign(n: Any) -> Any:
-    """1 for even and -1 for odd numbers."""
+    """Return 1 for even and -1 for odd numbers."""
     return 1 - 2 * (n % 2)
 
 
 def _ratio_of_sines(x: Any, factor: Any, divisor: float) -> Any:
-    """sin(factor * angle) / sin(angle / divisor), where cos(angle) is x."""
+    """Compute sin(factor * angle) / sin(angle / divisor), where cos(angle) is x."""
     xp = array_namespace(x)
     angle = xp.arccos(x)
     return xp.sin(factor * angle) / xp.sin(angle / divisor)
@@ -97,7 +98,9 @@ def _ratio_of_sines(x: Any, factor: Any, divisor: float) -> Any:
 
 @_polynomial
 def chebyshev_polynomial_t(x: Any, n: Any) -> Any:
-    """The Chebyshev polynomial of the first kind: T(k + 1) = 2 * x * T(k) - T(k - 1); T(0) = 1, T(1) = x.
+    """Evaluate the Chebyshev polynomial of the first kind.
+
+    T(k + 1) = 2 * x * T(k) - T(k - 1); T(0) = 1, T(1) = x.
 
     At x = cos(t) it is cos(n * t), by which it is computed between -1 and 1 where n is above 8.
     """
@@ -108,7 +111,9 @@ def chebyshev_polynomial_t(x: Any, n: Any) -> Any:
 
 @_polynomial
 def chebyshev_polynomial_u(x: Any, n: Any) -> Any:
-    """The Chebyshev polynomial of the second kind: U(k + 1) = 2 * x * U(k) - U(k - 1); U(0) = 1, U(1) = 2 * x.
+    """Evaluate the Chebyshev polynomial of the second kind.
+
+    U(k + 1) = 2 * x * U(k) - U(k - 1); U(0) = 1, U(1) = 2 * x.
 
     At x = cos(t) it is sin((n + 1) * t) / sin(t), by which it is computed between -1 and 1 where n is above 8.
     """
@@ -125,7 +130,9 @@ def chebyshev_polynomial_u(x: Any, n: Any) -> Any:
 
 @_polynomial
 def chebyshev_polynomial_v(x: Any, n: Any) -> Any:
-    """The Chebyshev polynomial of the third kind: V(k + 1) = 2 * x * V(k) - V(k - 1); V(0) = 1, V(1) = 2 * x - 1.
+    """Evaluate the Chebyshev polynomial of the third kind.
+
+    V(k + 1) = 2 * x * V(k) - V(k - 1); V(0) = 1, V(1) = 2 * x - 1.
 
     At x = cos(t) it is cos((n + 1/2) * t) / cos(t / 2), by which it is computed between -1 and 1 where n is above 8.
     """
@@ -136,7 +143,9 @@ def chebyshev_polynomial_v(x: Any, n: Any) -> Any:
 
 @_polynomial
 def chebyshev_polynomial_w(x: Any, n: Any) -> Any:
-    """The Chebyshev polynomial of the fourth kind: W(k + 1) = 2 * x * W(k) - W(k - 1); W(0) = 1, W(1) = 2 * x + 1.
+    """Evaluate the Chebyshev polynomial of the fourth kind.
+
+    W(k + 1) = 2 * x * W(k) - W(k - 1); W(0) = 1, W(1) = 2 * x + 1.
 
     At x = cos(t) it is sin((n + 1/2) * t) / sin(t / 2), by which it is computed between -1 and 1 where n is above 8.
     """
@@ -151,7 +160,7 @@ def _shifted(polynomial: Polynomial, kind: str) -> Polynomial:
     @_polynomial
     @variant(f"shifted_{polynomial.__name__}", kind=kind, plain=polynomial.__name__)
     def kernel(x: Any, n: Any) -> Any:
-        """The Chebyshev polynomial of the {kind} kind of 2 * x - 1, as `{plain}`."""
+        """Evaluate the Chebyshev polynomial of the {kind} kind at 2 * x - 1, as `{plain}`."""
         return plain(x + x - 1, n)
 
     return kernel
@@ -172,7 +181,9 @@ def _hermite(x: Any, n: Any, first: Any, following: Callable[[int, Any, Any, Any
 
 @_polynomial
 def hermite_polynomial_h(x: Any, n: Any) -> Any:
-    """The Hermite polynomial of the physicists: H(k + 1) = 2 * x * H(k) - 2 * k * H(k - 1); H(0) = 1, H(1) = 2 * x.
+    """Evaluate the physicists' Hermite polynomial.
+
+    H(k + 1) = 2 * x * H(k) - 2 * k * H(k - 1); H(0) = 1, H(1) = 2 * x.
 
     NaN where n is above 128 in float32, and above 512 in float64.
     """
@@ -181,7 +192,9 @@ def hermite_polynomial_h(x: Any, n: Any) -> Any:
 
 @_polynomial
 def hermite_polynomial_he(x: Any, n: Any) -> Any:
-    """The Hermite polynomial of the probabilists: He(k + 1) = x * He(k) - k * He(k - 1); He(0) = 1, He(1) = x.
+    """Evaluate the probabilists' Hermite polynomial.
+
+    He(k + 1) = x * He(k) - k * He(k - 1); He(0) = 1, He(1) = x.
 
     NaN where n is above 128 in float32, and above 512 in float64.
     """
@@ -190,7 +203,10 @@ def hermite_polynomial_he(x: Any, n: Any) -> Any:
 
 @_polynomial
 def laguerre_polynomial_l(x: Any, n: Any) -> Any:
-    """The Laguerre polynomial: (k + 1) * L(k + 1) = (2 * k + 1 - x) * L(k) - k * L(k - 1); L(0) = 1, L(1) = 1 - x."""
+    """Evaluate the Laguerre polynomial.
+
+    (k + 1) * L(k + 1) = (2 * k + 1 - x) * L(k) - k * L(k - 1); L(0) = 1, L(1) = 1 - x.
+    """
     xp = array_namespace(x)
     return _recurrence(
         x,
@@ -202,7 +218,10 @@ def laguerre_polynomial_l(x: Any, n: Any) -> Any:
 
 @_polynomial
 def legendre_polynomial_p(x: Any, n: Any) -> Any:
-    """The Legendre polynomial: (k + 1) * P(k + 1) = (2 * k + 1) * x * P(k) - k * P(k - 1); P(0) = 1, P(1) = x."""
+    """Evaluate the Legendre polynomial.
+
+    (k + 1) * P(k + 1) = (2 * k + 1) * x * P(k) - k * P(k - 1); P(0) = 1, P(1) = x.
+    """
     xp = array_namespace(x)
     end = abs(x) == 1
     result = _recurrence(

@@ -22,7 +22,7 @@ def _extreme(name: str, function: str, which: str) -> Op[..., NDArray[Any]]:
     @onnx_op(f"pyops::{name.capitalize()}", device_types=("cpu", "cuda"))
     @variant(name, name=name, which=which)
     def kernel(input: NDArray[RealOrBool], *, dim: Sequence[int] = (), keepdim: bool = False) -> NDArray[RealOrBool]:
-        """The {which} element of dimensions.
+        """Return the {which} element along dimensions.
 
         As ``torch.{name}(input, dim, keepdim)``.
 
@@ -73,7 +73,7 @@ def _(input: TensorSpec, *, dim: Sequence[int] = (), keepdim: bool = False) -> T
 def hash_tensor(
     input: NDArray[RealOrBool], *, dim: Sequence[int] = (), keepdim: bool = False, mode: int = 0
 ) -> NDArray[np.uint64]:
-    """The bits of all elements of dimensions, combined by exclusive or.
+    """Combine the bits of all elements along dimensions by exclusive or.
 
     As ``torch.hash_tensor(input, dim, keepdim=keepdim)``: floating-point elements as float64, others as int64.
 

@@ -19,7 +19,7 @@ from ._element_types import RealOrBool
 
 @onnx_op("pyops::MaskedSelect", device_types=("cpu", "cuda"))
 def masked_select(input: NDArray[RealOrBool], mask: NDArray[np.bool_]) -> NDArray[RealOrBool]:
-    """The elements at which a mask is true.
+    """Select the elements at which a mask is true.
 
     As ``torch.masked_select(input, mask)``.
 
@@ -41,7 +41,7 @@ def masked_select(input: NDArray[RealOrBool], mask: NDArray[np.bool_]) -> NDArra
 
 @onnx_op("pyops::NonzeroStatic", device_types=("cpu", "cuda"))
 def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -1) -> NDArray[np.int64]:
-    """The indices of the first elements that are not zero, as many as are asked for.
+    """Return the indices of the first elements that are not zero, a fixed number of them.
 
     As ``torch.nonzero_static(input, size=size, fill_value=fill_value)``.
 
@@ -73,7 +73,7 @@ def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -
 
 @onnx_op("pyops::OneHot", device_types=("cpu", "cuda"))
 def one_hot(input: NDArray[np.int64], *, num_classes: int = -1) -> NDArray[np.int64]:
-    """1 at the place of each class and 0 elsewhere.
+    """Return 1 at the place of each class, and 0 elsewhere.
 
     As ``torch.nn.functional.one_hot(tensor, num_classes)``.
 
@@ -135,7 +135,7 @@ class Unique(NamedTuple, Generic[RealOrBool]):
 def unique_consecutive(
     input: NDArray[RealOrBool], *, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Unique[RealOrBool]:
-    """The first of each run of equal elements that follow each other.
+    """Keep the first of each run of equal elements that follow each other.
 
     As ``torch.unique_consecutive(input, return_inverse, return_counts, dim)``.
 
@@ -175,7 +175,7 @@ def unique_consecutive(
 
 
 def _runs(rows: Any) -> tuple[Any, Any, Any]:
-    """Which rows differ from the one before, the number of such rows up to each, and the lengths of the runs."""
+    """Return which rows differ from the one before, the number of such rows up to each, and the runs' lengths."""
     kept = np.ones(len(rows), bool)
     kept[1:] = (rows[1:] != rows[:-1]).any(axis=1)
     counts = np.diff(np.flatnonzero(kept), append=len(rows))

@@ -21,7 +21,7 @@ from ._scipy import scipy
 
 
 class InvEx(NamedTuple, Generic[Wide]):
-    """What `inv_ex` returns."""
+    """Outputs of `inv_ex`."""
 
     inverse: NDArray[Wide]
     info: NDArray[np.int32]
@@ -29,7 +29,7 @@ class InvEx(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::InvEx")
 def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
-    """The inverse of each matrix, as ``torch.linalg.inv_ex``, and with `check_errors` as ``torch.linalg.inv``.
+    """Invert each matrix, as ``torch.linalg.inv_ex``, and with `check_errors` as ``torch.linalg.inv``.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def _(a: TensorSpec, **check_errors: Any) -> tuple[TensorSpec, TensorSpec]:
 
 
 class SolveEx(NamedTuple, Generic[Wide]):
-    """What `solve_ex` returns."""
+    """Outputs of `solve_ex`."""
 
     result: NDArray[Wide]
     info: NDArray[np.int32]
@@ -77,7 +77,7 @@ class SolveEx(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::SolveEx")
 def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_errors: bool = False) -> SolveEx[Wide]:
-    """The solution of linear systems, as ``torch.linalg.solve_ex``, and with `check_errors` as ``torch.linalg.solve``.
+    """Solve linear systems, as ``torch.linalg.solve_ex``, and with `check_errors` as ``torch.linalg.solve``.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _(a: TensorSpec, b: TensorSpec, *, left: bool = True, **check_errors: Any) -
 
 
 def _are_vectors(a: Shaped, b: Shaped, left: bool) -> bool:
-    """Whether the right sides are vectors, which they may not be where `left` is not set."""
+    """Return whether the right sides are vectors, which they must not be unless `left` is set."""
     square("SolveEx", a)
     expected = tuple(a.shape[:-1])
     vectors = len(b.shape) == 1 or (len(b.shape) == len(expected) and tuple(b.shape) == expected)
@@ -142,7 +142,7 @@ def _are_vectors(a: Shaped, b: Shaped, left: bool) -> bool:
 
 
 def _solved(a: Array, b: Array | None = None, transposed: bool = False) -> tuple[Array, NDArray[np.int32]]:
-    """X of ``A X = B``, or of ``A^T X = B``, and which matrices are singular; B is the identity if it is absent."""
+    """Solve ``A X = B``, or ``A^T X = B``, and tell which matrices are singular; B is the identity if absent."""
     try:
         with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
             x: Array = np.linalg.inv(a) if b is None else np.linalg.solve(a.mT if transposed else a, b)
@@ -157,7 +157,7 @@ def _solved(a: Array, b: Array | None = None, transposed: bool = False) -> tuple
 
 
 class Slogdet(NamedTuple, Generic[Wide]):
-    """What `slogdet` returns."""
+    """Outputs of `slogdet`."""
 
     sign: NDArray[Wide]
     logabsdet: NDArray[Wide]
@@ -165,7 +165,7 @@ class Slogdet(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::Slogdet", device_types=("cpu", "cuda"))
 def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
-    """The sign of the determinant of each matrix, and the logarithm of its absolute value: ``torch.linalg.slogdet``.
+    """Compute sign and logarithm of the absolute value of each determinant, as ``torch.linalg.slogdet``.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def _(a: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
 def solve_triangular(
     a: NDArray[Wide], b: NDArray[Wide], *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> NDArray[Wide]:
-    """The solution of triangular systems, as ``torch.linalg.solve_triangular``.
+    """Solve triangular systems, as ``torch.linalg.solve_triangular``.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def _(a: TensorSpec, b: TensorSpec, *, left: bool = True, **triangle: Any) -> Te
 
 
 class TriangularSolve(NamedTuple, Generic[Wide]):
-    """What `triangular_solve` returns."""
+    """Outputs of `triangular_solve`."""
 
     solution: NDArray[Wide]
     cloned_coefficient: NDArray[Wide]
@@ -238,7 +238,7 @@ class TriangularSolve(NamedTuple, Generic[Wide]):
 def triangular_solve(
     b: NDArray[Wide], a: NDArray[Wide], *, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolve[Wide]:
-    """The solution of triangular systems, as the older ``torch.triangular_solve``.
+    """Solve triangular systems, as the older ``torch.triangular_solve``.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def _(b: TensorSpec, a: TensorSpec, **triangle: Any) -> tuple[TensorSpec, Tensor
 
 
 def solve_triangles(a: Array, b: Array, *, upper: bool, unit: bool = False) -> Array:
-    """Return X of ``A X = B`` for triangular matrices A, of which only that triangle is read; the batches broadcast."""
+    """Solve ``A X = B`` for triangular matrices A, of which only that triangle is read; the batches broadcast."""
     if is_cupy(a):
         of_one = scipy("linalg", a).solve_triangular
         return over_batch(lambda x, matrix: of_one(matrix, x, lower=not upper, unit_diagonal=unit), b, a)
@@ -284,7 +284,7 @@ def solve_triangles(a: Array, b: Array, *, upper: bool, unit: bool = False) -> A
 
 @onnx_op("pyops::MatrixExp")
 def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
-    """The exponential of each matrix, as ``torch.linalg.matrix_exp``.
+    """Compute the exponential of each matrix, as ``torch.linalg.matrix_exp``.
 
     It is computed in float64. Torch's float16 and bfloat16 lose most digits on the way; this does not.
 

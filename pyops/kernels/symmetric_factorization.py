@@ -17,7 +17,7 @@ from .square_matrices import solve_triangles
 
 
 class CholeskyEx(NamedTuple, Generic[Wide]):
-    """What `cholesky_ex` returns."""
+    """Outputs of `cholesky_ex`."""
 
     L: NDArray[Wide]
     info: NDArray[np.int32]
@@ -25,7 +25,7 @@ class CholeskyEx(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::CholeskyEx")
 def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = False) -> CholeskyEx[Wide]:
-    """The Cholesky factor, as ``torch.linalg.cholesky_ex``, and with `check_errors` as ``torch.linalg.cholesky``.
+    """Compute the Cholesky factor, as ``torch.linalg.cholesky_ex``, or with `check_errors` ``torch.linalg.cholesky``.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def _factor(a: Array) -> tuple[Array, NDArray[np.int32]]:
 
 @onnx_op("pyops::CholeskyInverse")
 def cholesky_inverse(factor: NDArray[Wide], *, upper: bool = False) -> NDArray[Wide]:
-    """The inverse of each matrix whose Cholesky factor is given, as ``torch.cholesky_inverse``.
+    """Invert each matrix whose Cholesky factor is given, as ``torch.cholesky_inverse``.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _(factor: TensorSpec, **upper: Any) -> TensorSpec:
 
 @onnx_op("pyops::CholeskySolve", device_types=("cpu", "cuda"))
 def cholesky_solve(b: NDArray[Wide], factor: NDArray[Wide], *, upper: bool = False) -> NDArray[Wide]:
-    """The solution of linear systems from the Cholesky factor of their matrices, as ``torch.cholesky_solve``.
+    """Solve linear systems from the Cholesky factor of their matrices, as ``torch.cholesky_solve``.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ _BLOCK = 64
 
 
 class LdlFactorEx(NamedTuple, Generic[Wide]):
-    """What `ldl_factor_ex` returns."""
+    """Outputs of `ldl_factor_ex`."""
 
     LD: NDArray[Wide]
     pivots: NDArray[np.int32]
@@ -165,7 +165,7 @@ class LdlFactorEx(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::LdlFactorEx")
 def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bool = False) -> LdlFactorEx[Wide]:
-    """The packed factors of each matrix, as ``torch.linalg.ldl_factor_ex`` and ``torch.linalg.ldl_factor``.
+    """Factor each matrix into the packed form, as ``torch.linalg.ldl_factor_ex`` and ``torch.linalg.ldl_factor``.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec, TensorS
 def ldl_solve(
     factors: NDArray[Wide], pivots: NDArray[np.int32], b: NDArray[Wide], *, hermitian: bool = False
 ) -> NDArray[Wide]:
-    """The solution of linear systems whose matrices are factored, as ``torch.linalg.ldl_solve``.
+    """Solve linear systems from the factors of their matrices, as ``torch.linalg.ldl_solve``.
 
     Parameters
     ----------
