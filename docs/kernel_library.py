@@ -25,9 +25,8 @@ INTRODUCTION = """# The kernel library
 
 What people miss most in torch's exporter exists as operators of the domain `pyops`, in NumPy, with torch's semantics.
 `exporters.export` uses them [where torch's exporter has nothing](export.md#operators-that-torchs-exporter-lacks), and
-a model that has them runs where torch is not installed: `pyops.InferenceSession` knows them. Special functions and most
-of the linear algebra need
-SciPy, `pip install "onnx-pyops[kernels]"`.
+a model that has them runs where torch is not installed: `pyops.InferenceSession` knows them. Special functions and
+matrix factorizations need SciPy, `pip install "onnx-pyops[kernels]"`.
 
 ```python
 import numpy as np

@@ -63,7 +63,7 @@ def check_pivots(op: str, factors: Shaped, pivots: Shaped) -> None:
 
 
 def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim, ...]:
-    """Return the batch dimensions of X in ``A X = B`` or ``X A = B``; a ShapeInferenceError if the shapes do not fit."""
+    """Return the batch dimensions of X in ``A X = B`` or ``X A = B``; a ShapeInferenceError if shapes do not fit."""
     _, n = square(op, a)
     _, rows, columns = matrices(op, b)
     if differ(n, rows if left else columns):
