@@ -9,6 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
+from pyops._schema.devices import is_cupy
 from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError
 
@@ -94,6 +95,16 @@ def over_batch(function: Callable[..., Array], x: Array, *others: Array) -> Arra
         for index in np.ndindex(batch):
             result[index] = function(result[index], *(array[index] for array in factors))
     return result
+
+
+def solve_triangles(a: Array, b: Array, *, upper: bool, unit: bool = False) -> Array:
+    """Solve ``A X = B`` for triangular matrices A, of which only that triangle is read; the batches broadcast."""
+    if is_cupy(a):
+        of_one = scipy("linalg", a).solve_triangular
+        return over_batch(lambda x, matrix: of_one(matrix, x, lower=not upper, unit_diagonal=unit), b, a)
+    # scipy.linalg.solve_triangular refuses a zero on the diagonal.
+    trsm = scipy("linalg.blas", a).get_blas_funcs("trsm", dtype=a.dtype)
+    return over_batch(lambda x, matrix: trsm(1, matrix, x, lower=not upper, diag=unit), b, a)
 
 
 def first_true(conditions: Array) -> NDArray[np.int32]:

@@ -9,14 +9,13 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.devices import is_cupy
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
 from . import lu_factorization
 from ._arguments import differ
 from ._element_types import Float, Wide
-from ._matrices import Array, Shaped, check_system, over_batch, raise_failed, square
+from ._matrices import Array, Shaped, check_system, raise_failed, solve_triangles, square
 from ._scipy import scipy
 
 
@@ -217,9 +216,9 @@ def solve_triangular(
         X, of the broadcast shape of `b`; infinite or NaN where a diagonal element is zero.
     """
     check_system("SolveTriangular", a, b, left)
-    if left:
-        return solve_triangles(a, b, upper=upper, unit=unitriangular)
-    return solve_triangles(a.mT, b.mT, upper=not upper, unit=unitriangular).mT
+    if not left:
+        return solve_triangles(a.mT, b.mT, upper=not upper, unit=unitriangular).mT
+    return solve_triangles(a, b, upper=upper, unit=unitriangular)
 
 
 @solve_triangular.register_shape_inference
@@ -272,21 +271,11 @@ def _(b: TensorSpec, a: TensorSpec, **triangle: Any) -> tuple[TensorSpec, Tensor
     return b.like(shape=(*batch, *b.shape[-2:])), a.like(shape=(*batch, *a.shape[-2:]))
 
 
-def solve_triangles(a: Array, b: Array, *, upper: bool, unit: bool = False) -> Array:
-    """Solve ``A X = B`` for triangular matrices A, of which only that triangle is read; the batches broadcast."""
-    if is_cupy(a):
-        of_one = scipy("linalg", a).solve_triangular
-        return over_batch(lambda x, matrix: of_one(matrix, x, lower=not upper, unit_diagonal=unit), b, a)
-    # scipy.linalg.solve_triangular refuses a zero on the diagonal.
-    trsm = scipy("linalg.blas", a).get_blas_funcs("trsm", dtype=a.dtype)
-    return over_batch(lambda x, matrix: trsm(1, matrix, x, lower=not upper, diag=unit), b, a)
-
-
 @onnx_op("pyops::MatrixExp")
 def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
-    """Compute the exponential of each matrix, as ``torch.linalg.matrix_exp``.
+    """Compute the exponential of each matrix in float64, as ``torch.linalg.matrix_exp``.
 
-    It is computed in float64. Torch's float16 and bfloat16 lose most digits on the way; this does not.
+    Torch's float16 and bfloat16 lose most digits on the way; this does not.
 
     Parameters
     ----------
@@ -299,11 +288,10 @@ def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
         (..., n, n): ``I + A + A^2 / 2! + A^3 / 3! + ...``; NaN for a matrix that is not finite.
     """
     square("MatrixExp", a)
-    x: Array = a.astype(np.float64)
-    finite = np.isfinite(x).all((-2, -1), keepdims=True)
+    finite = np.isfinite(a).all((-2, -1), keepdims=True)
     with np.errstate(over="ignore", invalid="ignore"):
-        exponential = scipy("linalg", x).expm(np.where(finite, x, 0))
-        return np.where(finite, exponential, np.nan).astype(a.dtype)
+        result = scipy("linalg", a).expm(np.where(finite, a.astype(np.float64), 0))
+        return np.where(finite, result, np.nan).astype(a.dtype)
 
 
 @matrix_exp.register_shape_inference

@@ -12,8 +12,18 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
 from ._element_types import Wide
-from ._matrices import Array, check_pivots, check_system, diagonal, first_true, lapack, over_batch, raise_failed, square
-from .square_matrices import solve_triangles
+from ._matrices import (
+    Array,
+    check_pivots,
+    check_system,
+    diagonal,
+    first_true,
+    lapack,
+    over_batch,
+    raise_failed,
+    solve_triangles,
+    square,
+)
 
 
 class CholeskyEx(NamedTuple, Generic[Wide]):
