@@ -25,12 +25,12 @@ INTRODUCTION = """# The kernel library
 
 What people miss most in torch's exporter exists as operators of the domain `pyops`, in NumPy, with torch's semantics.
 `exporters.export` uses them [where torch's exporter has nothing](export.md#operators-that-torchs-exporter-lacks), and
-a model that has them runs where torch is not installed: `pyops.InferenceSession` knows them. Special functions need
-SciPy, `pip install "onnx-pyops[kernels]"`.
+a model that has them runs where torch is not installed: `pyops.InferenceSession` knows them. Special functions and
+matrix factorizations need SciPy, `pip install "onnx-pyops[kernels]"`.
 
 ```python
 import numpy as np
-from pyops.kernels.cholesky_factorization import cholesky_ex
+from pyops.kernels.symmetric_factorization import cholesky_ex
 
 factor, info = cholesky_ex(np.array([[4.0, 2.0], [2.0, 5.0]]))
 print(factor)

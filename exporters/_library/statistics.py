@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir
 import torch
 
-from pyops.kernels import cumulative, hashing, histograms, order_statistics, sampling
+from pyops.kernels import cumulative, histograms, order_statistics, reductions, sampling
 
 from .promotion import cast, dtype_of, named_dtype, promote
 from .table import constant, kernels, like, lower, onnx_ops, vector
@@ -54,7 +54,7 @@ lower("aten::kthvalue")(order_statistics.kthvalue)
 lower("aten::mode")(order_statistics.mode)
 lower("aten::cummax")(cumulative.cummax)
 lower("aten::cummin")(cumulative.cummin)
-lower("aten::hash_tensor")(hashing.hash_tensor)
+lower("aten::hash_tensor")(reductions.hash_tensor)
 lower("aten::histogram.bins_tensor")(histograms.histogram_bins_tensor)
 
 

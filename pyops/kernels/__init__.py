@@ -15,26 +15,21 @@ from .._ops.op import AnyOp
 with registry.collecting() as _declared:
     from . import (  # noqa: F401
         average_pooling,
-        cholesky_factorization,
         covariance,
         cumulative,
         distances,
-        extremes,
         fft,
-        hashing,
         histograms,
         histograms_of_points,
-        ldl_factorization,
         least_squares,
-        linear_systems,
         losses,
         lu_factorization,
-        matrix_functions,
         max_pooling,
         order_statistics,
         orthogonal_factorization,
         pointwise,
         polynomials,
+        reductions,
         reductions_at,
         sampling,
         scattering,
@@ -42,9 +37,9 @@ with registry.collecting() as _declared:
         selection,
         special,
         spectral,
+        square_matrices,
         stft,
-        triangular_systems,
-        uniqueness,
+        symmetric_factorization,
     )
 
 OPS = {op.name: op for op in _declared}
@@ -52,7 +47,7 @@ OPS = {op.name: op for op in _declared}
 
 
 def provide(name: str) -> AnyOp | None:
-    """The op of this name, not declared; None if there is none."""
+    """Return the op of this name without declaring it, or None if there is none."""
     return OPS.get(name)
 
 

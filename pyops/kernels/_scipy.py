@@ -11,7 +11,7 @@ from pyops.errors import MissingDependencyError
 
 
 def scipy(submodule: str, array: Any) -> Any:
-    """A part of SciPy, such as ``"special"``, for a NumPy array, or of CuPy's counterpart for a CuPy array."""
+    """Import a part of SciPy, such as ``"special"``, for a NumPy array, or its counterpart in CuPy for a CuPy array."""
     return _submodule(f"cupyx.scipy.{submodule}" if is_cupy(array) else f"scipy.{submodule}")
 
 

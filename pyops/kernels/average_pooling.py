@@ -13,7 +13,6 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, new_dim
 
 from ._element_types import Float, widened
-from ._windows import adaptive_bounds, check_spatial
 
 N = TypeVar("N", np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int64)
 
@@ -29,7 +28,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> NDArray[N]:
-    """The mean of each window of a regular grid of them.
+    """Average each window of a regular grid of windows.
 
     As ``torch.nn.functional.avg_pool1d``, ``avg_pool2d`` and ``avg_pool3d``.
 
@@ -100,7 +99,7 @@ def _(
 
 @onnx_op("pyops::AdaptiveAvgPool")
 def adaptive_avg_pool(x: NDArray[Float], *, output_size: list[int]) -> NDArray[Float]:
-    """The mean of each window, where windows of about equal sizes cover the whole image.
+    """Average each of a number of windows of about equal size that cover the whole image.
 
     Window i of m along a dimension of size n holds the positions from floor(i n / m) up to, without it,
     ceil((i + 1) n / m).
@@ -140,6 +139,23 @@ def _(x: TensorSpec, *, output_size: list[int]) -> TensorSpec:
     return x.like(shape=(*x.shape[: x.ndim - len(output_size)], *output_size))
 
 
+def check_spatial(x: NDArray[Any], sizes: list[int], name: str) -> None:
+    """Raise a ValueError unless the input has a spatial dimension that is not empty for each of the sizes."""
+    rank = len(sizes)
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"{name} is {sizes}; sizes are not negative")
+    if not 0 < rank <= x.ndim or 0 in x.shape[x.ndim - rank :]:
+        raise ValueError(
+            f"x has shape {x.shape}; by its {name} it has {rank} spatial dimensions at the end, none of them empty"
+        )
+
+
+def adaptive_bounds(size: int, windows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return where each of the windows that cover a dimension begins and ends."""
+    numbers = np.arange(windows)
+    return numbers * size // windows, -(-(numbers + 1) * size // windows)
+
+
 def _grid(
     x: NDArray[Any], kernel_size: list[int], stride: list[int] | None, padding: list[int] | None
 ) -> tuple[list[int], list[int]]:
@@ -170,7 +186,7 @@ def _window_count(size: int, kernel: int, step: int, pad: int, ceil_mode: bool) 
 
 
 def _window_sums(x: NDArray[Any], axis: int, starts: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[Any]:
-    """The sum of each window along one axis."""
+    """Sum each window along one axis."""
     if not len(starts):
         return np.take(x, starts, axis)
     # Windows may overlap, and many large ones have more positions together than fit into memory.

@@ -26,7 +26,7 @@ def cov(
     *,
     correction: int = 1,
 ) -> NDArray[Float]:
-    """The covariance matrix of variables.
+    """Compute the covariance matrix of variables.
 
     As ``torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)``: with weights w
     (the product of both, 1 where absent) and means m under these weights,
@@ -63,7 +63,7 @@ def cov(
 
 @onnx_op("pyops::Corrcoef", device_types=("cpu", "cuda"))
 def corrcoef(input: NDArray[Float]) -> NDArray[Float]:
-    """Pearson's correlation coefficients of variables.
+    """Compute Pearson's correlation coefficients of variables.
 
     As ``torch.corrcoef(input)``: of the covariances C, ``C[i, j] / sqrt(C[i, i] * C[j, j])``, from -1 to 1.
 
@@ -93,7 +93,7 @@ def corrcoef(input: NDArray[Float]) -> NDArray[Float]:
 
 
 def _covariance(x: Any, fweights: Any, aweights: Any, correction: int) -> Any:
-    """The matrix, in float32 at least."""
+    """Compute the matrix in float32 at least."""
     xp = array_namespace(x)
     rows = widened(x.reshape(1, -1) if x.ndim < 2 else x)
     count = rows.shape[1]
@@ -114,6 +114,7 @@ def _covariance(x: Any, fweights: Any, aweights: Any, correction: int) -> Any:
 
 
 def _checked(weights: Any, count: int) -> Any:
+    """Check the arguments, and return the numbers of frequencies and of frames."""
     if weights.shape != (count,):
         raise ValueError(f"Cov: weights are {list(weights.shape)}; there are {count} observations, each with one")
     if weights.size and float(weights.min()) < 0:

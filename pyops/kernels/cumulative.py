@@ -11,9 +11,9 @@ from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
 
-from ._axes import axis_of
+from ._arguments import axis_of
+from ._declarations import variant
 from ._element_types import Real, RealOrBool
-from ._variants import variant
 
 
 class Running(NamedTuple, Generic[RealOrBool]):
@@ -27,7 +27,7 @@ def _running(name: str, extreme: np.ufunc, which: str) -> Op[..., Running[Any]]:
     @onnx_op(f"pyops::{name.capitalize()}")
     @variant(name, name=name, which=which)
     def kernel(input: NDArray[RealOrBool], *, dim: int) -> Running[RealOrBool]:
-        """The {which} element so far along a dimension, and its index.
+        """Return the {which} element so far along a dimension, and its index.
 
         As ``torch.{name}(input, dim)``.
 
@@ -65,7 +65,7 @@ cummin = _running("cummin", np.minimum, "smallest")
 
 @onnx_op("pyops::Cumprod")
 def cumprod(input: NDArray[Real], *, dim: int) -> NDArray[Real]:
-    """The product of all elements so far along a dimension.
+    """Multiply all elements so far along a dimension.
 
     As ``torch.cumprod(input, dim)``, but for its dtypes: torch's result of integers is int64, so that
     they are int64 before they come here.

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, broadcast, new_dim
 
+from ._arguments import scalar
 from ._element_types import Wide
-from ._scalars import scalar
 
 _AS_PRODUCT_IF_LARGE, _AS_PRODUCT = 0, 1
 _LARGE = 25
@@ -29,7 +29,7 @@ def cdist(
     p: np.ndarray = np.array(2.0),  # noqa: B008 # a default that nobody writes to
     compute_mode: int = 0,
 ) -> NDArray[Wide]:
-    r"""The distances between each row of one matrix and each row of another.
+    r"""Compute the distances between each row of one matrix and each row of another.
 
     :math:`d_{ij} = (\sum_k |a_{ik} - b_{jk}|^p)^{1/p}`. For p = 0 it is the number of differences that are not 0, and
     for an infinite p the largest.
@@ -81,7 +81,7 @@ def _(x1: TensorSpec, x2: TensorSpec, **attributes: Any) -> TensorSpec:
 
 @onnx_op("pyops::Pdist")
 def pdist(x: NDArray[Wide], *, p: np.ndarray = np.array(2.0)) -> NDArray[Wide]:  # noqa: B008
-    r"""The distances between each two rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
+    r"""Compute the distances between each two rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
 
     As ``torch.nn.functional.pdist``.
 
@@ -126,7 +126,7 @@ def _power(p: np.ndarray) -> float:
 
 
 def _parts(count: int, size: int) -> Iterator[slice]:
-    """Slices of `count` items, each of `size` values, that are not too large together."""
+    """Split `count` items, each of `size` values, into slices that fit into memory."""
     step = max(1, _BLOCK // max(size, 1))
     return (slice(start, start + step) for start in range(0, count, step))
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, new_dim
 
-from ._element_types import Wide
-from ._pairs import as_complex, as_pairs
+from ._element_types import Wide, as_complex, as_pairs
 
 NORMS = {True: ("backward", "ortho", "forward"), False: ("forward", "ortho", "backward")}
 """What NumPy and torch call the factors 1, 1/sqrt(n) and 1/n, by whether it is the forward transform."""
@@ -31,7 +30,7 @@ def fft_c2c(
     normalization: int = 0,
     forward: bool = True,
 ) -> NDArray[Wide]:
-    r"""The Fourier transform of complex values over some dimensions.
+    r"""Compute the Fourier transform of complex values over some dimensions.
 
     Along each of them :math:`X_k = \sum_{j=0}^{n-1} x_j e^{\mp 2\pi ijk/n}`, with the minus sign forward.
 
@@ -85,7 +84,7 @@ def fft_r2c(
     onesided: bool = True,
     forward: bool = True,
 ) -> NDArray[Wide]:
-    r"""The Fourier transform of real values over some dimensions.
+    r"""Compute the Fourier transform of real values over some dimensions.
 
     As ``torch.fft.rfft``, ``rfft2`` and ``rfftn``; not onesided ``fft``, ``fft2`` and ``fftn`` of a real tensor; not
     forward ``ihfft``, ``ihfft2``, ``ihfftn`` and, not onesided, ``ifft``, ``ifft2`` and ``ifftn``.
@@ -149,7 +148,7 @@ def fft_c2r(
     normalization: int = 0,
     forward: bool = False,
 ) -> NDArray[Wide]:
-    r"""The Fourier transform of complex values whose result is real: half of them stand for all.
+    r"""Compute the Fourier transform of complex values whose result is real, from half of them.
 
     As ``torch.fft.irfft``, ``irfft2`` and ``irfftn``; forward ``hfft``, ``hfft2`` and ``hfftn``.
 
@@ -204,7 +203,7 @@ def _resized(shape: tuple[Any, ...], s: TensorSpec | None, dim: list[int]) -> tu
 
 
 def _sizes(shape: tuple[int, ...], dim: list[int], s: NDArray[np.int64] | None, half: bool = False) -> list[int]:
-    """The transformed sizes along `dim`, which is checked."""
+    """Check `dim` and `s`, and return the sizes to transform."""
     rank = len(shape)
     if not all(-rank <= axis < rank for axis in dim):
         raise ValueError(f"dim is {dim}, and the tensor has {rank} dimensions")

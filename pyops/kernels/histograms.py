@@ -5,6 +5,8 @@ The last bin has its upper edge, too. NaNs, and what is outside, count nowhere.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -12,8 +14,8 @@ from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, new_dim
+from pyops.errors import ShapeInferenceError
 
-from ._bins import check_edges, checked_weight, count_points, even_edges
 from ._element_types import Float, Wide, widened
 
 
@@ -33,7 +35,7 @@ def histogram_bin_ct(
     range: np.ndarray | None = None,
     density: bool = False,
 ) -> Histogram[Wide]:
-    """How many elements are in each of several bins of one width.
+    """Count the elements in each of several bins of equal width.
 
     As ``torch.histogram(input, bins, range=range, weight=weight, density=density)``.
 
@@ -72,7 +74,7 @@ def histogram_bin_ct(
 def histogram_bins_tensor(
     input: NDArray[Wide], bins: NDArray[Wide], weight: NDArray[Wide] | None = None, *, density: bool = False
 ) -> Histogram[Wide]:
-    """How many elements are between each two given edges.
+    """Count the elements between neighbouring edges.
 
     As ``torch.histogram(input, bins, weight=weight, density=density)``.
 
@@ -107,7 +109,7 @@ def histogram_bins_tensor(
 
 @onnx_op("pyops::Histc")
 def histc(input: NDArray[Float], *, bins: int = 100) -> NDArray[Float]:
-    """How many elements are in each of several bins of one width between the smallest and the largest.
+    """Count the elements in each of several bins of equal width between the smallest and the largest element.
 
     As ``torch.histc(input, bins)``, without the edges.
 
@@ -135,7 +137,7 @@ def histc(input: NDArray[Float], *, bins: int = 100) -> NDArray[Float]:
 
 @onnx_op("pyops::Bincount")
 def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int = 0) -> NDArray[Wide]:
-    """The sum of the weights of each number.
+    """Sum the weights of each number.
 
     As ``torch.bincount(input, weights, minlength)``.
 
@@ -188,3 +190,64 @@ def _(input: TensorSpec, *, bins: int = 100) -> TensorSpec:
 @bincount.register_shape_inference
 def _(input: TensorSpec, weights: TensorSpec, *, minlength: int = 0) -> TensorSpec:
     return weights.like(shape=(new_dim(),))
+
+
+def even_edges(points: Any, bins: Sequence[int], limits: Any, op: str, margin: float = 0.5) -> list[Any]:
+    """Return the edges of equal bins along each coordinate of (n, d) points; the margin separates equal limits."""
+    if limits is not None and limits.size != 2 * len(bins):
+        raise ValueError(f"{op}: range has {limits.size} numbers; it has the lowest and the highest of {len(bins)}")
+    if limits is not None:
+        low, high = limits.reshape(-1, 2).T
+    elif len(points):
+        low, high = points.min(axis=0), points.max(axis=0)
+    else:
+        low, high = np.zeros(len(bins)), np.ones(len(bins))
+    low, high = low.astype(points.dtype), high.astype(points.dtype)
+    for begin, end, count in zip(low, high, bins, strict=True):
+        if not np.isfinite([begin, end]).all() or begin > end:
+            raise ValueError(f"{op}: the range from {begin} to {end} is not finite or reversed; pass another as range")
+        if count < 1:
+            raise ValueError(f"{op}: bins is {count}; there is at least one")
+    same = low == high
+    low, high = np.where(same, low - margin, low), np.where(same, high + margin, high)
+    return [
+        _linspace(begin, end, count + 1).astype(points.dtype) for begin, end, count in zip(low, high, bins, strict=True)
+    ]
+
+
+def _linspace(begin: Any, end: Any, count: int) -> Any:
+    """Compute edges as torch does, from both ends, so that elements on an edge fall into torch's bin."""
+    steps = np.arange(count, dtype=begin.dtype)
+    with np.errstate(all="ignore"):
+        step = (end - begin) / begin.dtype.type(count - 1)
+        return np.where(steps < count // 2, begin + step * steps, end - step * (count - 1 - steps))
+
+
+def count_points(points: Any, edges: Sequence[Any], weight: Any, density: bool) -> Any:
+    """Count (n, d) points in each bin of a grid, or compute their density."""
+    # By numpy.histogramdd's method, which refuses edges that do not ascend; torch does not.
+    shape = [len(item) - 1 for item in edges]
+    places = np.zeros(len(points), np.int64)
+    inside = np.ones(len(points), bool)
+    for column, item, size in zip(points.T, edges, shape, strict=True):
+        inside &= (column >= item[0]) & (column <= item[-1])
+        places = places * size + np.clip(np.searchsorted(item, column, "right") - 1, 0, size - 1)
+    weights = None if weight is None else weight.reshape(-1)[inside]
+    hist = np.bincount(places[inside], weights, minlength=math.prod(shape)).astype(points.dtype).reshape(shape)
+    if density:
+        with np.errstate(all="ignore"):
+            hist = hist / hist.sum() / math.prod(np.ix_(*map(np.diff, edges)))
+    return hist
+
+
+def checked_weight(shape: tuple[int, ...], weight: Any) -> Any:
+    """Return the weights; a ValueError unless there is one for each element."""
+    if weight is not None and weight.shape != shape:
+        raise ValueError(f"Histogram: weight is {list(weight.shape)}; one for each element is {list(shape)}")
+    return weight
+
+
+def check_edges(shape: tuple[Any, ...]) -> None:
+    """Raise a ShapeInferenceError unless the edges are one-dimensional and at least two."""
+    if len(shape) != 1 or (isinstance(shape[0], int) and shape[0] < 2):
+        raise ShapeInferenceError(f"Histogram: the edges are {list(shape)}; they are (n,), and n is at least 2")

@@ -11,15 +11,15 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._bins import check_edges, checked_weight, count_points, even_edges
 from ._element_types import Wide
+from .histograms import check_edges, checked_weight, count_points, even_edges
 
 
 @onnx_op("pyops::HistogramddBinEdges")
 def histogramdd_bin_edges(
     input: NDArray[Wide], *, bins: list[int], range: np.ndarray | None = None
 ) -> tuple[NDArray[Wide], ...]:
-    """The edges of bins of one width for each coordinate of points.
+    """Return the edges of equal bins for each coordinate of points.
 
     As the second result of ``torch.histogramdd(input, bins, range=range)``.
 
@@ -56,7 +56,7 @@ def histogramdd_from_bin_cts(
     range: np.ndarray | None = None,
     density: bool = False,
 ) -> NDArray[Wide]:
-    """How many points are in each bin of a grid, whose bins are of one width for each coordinate.
+    """Count the points in each bin of a grid whose bins have equal widths along each coordinate.
 
     As the first result of ``torch.histogramdd(input, bins, range=range, weight=weight, density=density)``.
 
@@ -94,7 +94,7 @@ def histogramdd_from_bin_cts(
 def histogramdd_from_bin_tensors(
     input: NDArray[Wide], weight: NDArray[Wide] | None = None, *bins: NDArray[Wide], density: bool = False
 ) -> NDArray[Wide]:
-    """How many points are in each bin of a grid between given edges.
+    """Count the points in each bin of a grid with given edges.
 
     As the first result of ``torch.histogramdd(input, bins, weight=weight, density=density)``.
 

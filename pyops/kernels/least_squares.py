@@ -12,10 +12,9 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
-from ._axes import differ
+from ._arguments import differ, scalar
 from ._element_types import Wide
 from ._matrices import Array, Shaped, matrices, smaller, square
-from ._scalars import scalar
 from .spectral import decompose, decompose_symmetric
 
 A = TypeVar("A", np.float32, np.float64)
@@ -26,7 +25,7 @@ R = TypeVar("R", np.float32, np.float64)
 def pinv(
     a: NDArray[Wide], atol: NDArray[A] | None = None, rtol: NDArray[R] | None = None, *, hermitian: bool = False
 ) -> NDArray[Wide]:
-    """The pseudo-inverse of each matrix (Moore-Penrose), as ``torch.linalg.pinv``.
+    """Compute the Moore-Penrose pseudo-inverse of each matrix, as ``torch.linalg.pinv``.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ def _(
 
 
 class Lstsq(NamedTuple, Generic[Wide]):
-    """What `lstsq` returns."""
+    """Outputs of `lstsq`."""
 
     solution: NDArray[Wide]
     residuals: NDArray[Wide]
@@ -101,7 +100,7 @@ def lstsq(
     *,
     driver: Literal["gelsy", "gels", "gelsd", "gelss"] = "gelsy",
 ) -> Lstsq[Wide]:
-    """The solution of least squares ``min |A X - B|`` that is smallest itself, as ``torch.linalg.lstsq``.
+    """Solve the least-squares problem ``min |A X - B|`` with the smallest X, as ``torch.linalg.lstsq``.
 
     Whatever the driver, the solution is computed by singular values; the driver says which of the other outputs there
     are, as in torch. So a matrix that is not of full rank is none of the errors that torch's ``gels`` may raise.
@@ -188,7 +187,7 @@ def _residuals(batch: tuple[Dim, ...], m: Dim, n: Dim, right: tuple[Dim, ...], d
 
 
 def _are_vectors(a: Shaped, b: Shaped) -> bool:
-    """Whether the right sides are vectors; a ShapeInferenceError if the shapes do not fit each other."""
+    """Return whether the right sides are vectors; a ShapeInferenceError if the shapes do not fit."""
     batch, m, _ = matrices("Lstsq", a)
     rows = len(a.shape) - 1
     if len(b.shape) not in (rows, rows + 1) or any(map(differ, (*batch, m), b.shape)):

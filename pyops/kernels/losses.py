@@ -26,7 +26,7 @@ def ctc_loss(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> NDArray[Wide]:
-    r"""The connectionist temporal classification loss, minus the logarithm of the probability of the target.
+    r"""Compute the connectionist temporal classification loss: minus the logarithm of the target's probability.
 
     That probability is the sum over all paths which become the target once repetitions are merged and blanks removed
     (A. Graves et al., "Connectionist Temporal Classification", ICML 2006, equations 5 to 8).
@@ -103,7 +103,7 @@ def _(log_probs: TensorSpec, *others: TensorSpec, reduction: int = 1, **attribut
 
 
 def _padded(targets: NDArray[Index], sizes: NDArray[np.int64], blank: int) -> NDArray[np.int64]:
-    """One row of classes for each item, the longest's length; blanks fill it up."""
+    """Return one row of classes for each item, as long as the longest and filled with blanks."""
     longest = int(sizes.max(initial=0))
     total = sum(sizes.tolist())
     if targets.ndim == 1 and len(targets) != total:
@@ -123,7 +123,7 @@ def _padded(targets: NDArray[Index], sizes: NDArray[np.int64], blank: int) -> ND
 def _losses(
     steps: NDArray[Any], labels: NDArray[np.int64], ends: NDArray[np.int64], sizes: NDArray[np.int64], blank: int
 ) -> NDArray[Any]:
-    """The loss of each item, by the forward variables of all of them at once."""
+    """Compute the loss of each item by the forward variables of all items at once."""
     items, longest = labels.shape
     # The classes with a blank before, between and after them.
     states = np.full((items, 2 * longest + 1), blank, np.int64)

@@ -10,13 +10,23 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from . import _elimination
 from ._element_types import Wide
-from ._matrices import Array, check_pivots, check_system, matrices, raise_failed, smaller
+from ._matrices import (
+    Array,
+    check_pivots,
+    check_system,
+    diagonal,
+    first_true,
+    lapack,
+    matrices,
+    over_batch,
+    raise_failed,
+    smaller,
+)
 
 
 class LuFactorEx(NamedTuple, Generic[Wide]):
-    """What `lu_factor_ex` returns."""
+    """Outputs of `lu_factor_ex`."""
 
     LU: NDArray[Wide]
     pivots: NDArray[np.int32]
@@ -25,7 +35,7 @@ class LuFactorEx(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::LuFactorEx")
 def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = False) -> LuFactorEx[Wide]:
-    """The packed factors of each matrix, as ``torch.linalg.lu_factor_ex`` and ``torch.linalg.lu_factor``.
+    """Factor each matrix into the packed form, as ``torch.linalg.lu_factor_ex`` and ``torch.linalg.lu_factor``.
 
     Parameters
     ----------
@@ -52,7 +62,7 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
         A diagonal element is zero, and `check_errors` is set.
     """
     matrices("LuFactorEx", a)
-    lu, pivots, info = _elimination.factor(a, pivot)
+    lu, pivots, info = factor(a, pivot)
     if check_errors:
         raise_failed(
             info,
@@ -62,6 +72,31 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
     return LuFactorEx(lu, pivots, info)
 
 
+def factor(a: Array, pivot: bool = True) -> tuple[Array, NDArray[np.int32], NDArray[np.int32]]:
+    """Factor matrices of any shape as `lu_factor_ex` does."""
+    lu, info = np.array(a), np.zeros(a.shape[:-2], np.int32)
+    pivots = np.broadcast_to(np.arange(1, min(a.shape[-2:]) + 1, dtype=np.int32), (*info.shape, min(a.shape[-2:])))
+    if not pivot:
+        _eliminate(lu)
+        return lu, pivots.copy(), first_true(diagonal(lu) == 0)
+    pivots = pivots.copy()
+    if lu.size:
+        getrf = lapack("getrf", a)
+        for index in np.ndindex(info.shape):
+            lu[index], pivots[index], info[index] = getrf(a[index])
+        pivots += 1  # which SciPy counts from 0
+    return lu, pivots, info
+
+
+def _eliminate(lu: Array) -> None:
+    """Factor matrices in place without exchanging rows, which LAPACK always does."""
+    with np.errstate(all="ignore"):
+        for j in range(min(lu.shape[-2:])):
+            pivot = lu[..., j, j, None]
+            lu[..., j + 1 :, j] /= np.where(pivot == 0, 1, pivot)
+            lu[..., j + 1 :, j + 1 :] -= lu[..., j + 1 :, j, None] * lu[..., j, None, j + 1 :]
+
+
 @lu_factor_ex.register_shape_inference
 def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     batch, m, n = matrices("LuFactorEx", a)
@@ -69,7 +104,7 @@ def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec, TensorS
 
 
 class Factors(NamedTuple, Generic[Wide]):
-    """What `lu` and `lu_unpack` return."""
+    """Outputs of `lu` and `lu_unpack`."""
 
     P: NDArray[Wide]
     L: NDArray[Wide]
@@ -78,7 +113,7 @@ class Factors(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::Lu")
 def lu(a: NDArray[Wide], *, pivot: bool = True) -> Factors[Wide]:
-    """The factors of each matrix, as ``torch.linalg.lu``.
+    """Factor each matrix, as ``torch.linalg.lu``.
 
     Parameters
     ----------
@@ -97,7 +132,7 @@ def lu(a: NDArray[Wide], *, pivot: bool = True) -> Factors[Wide]:
         (..., k, n), upper triangular.
     """
     matrices("Lu", a)
-    packed, pivots, _ = _elimination.factor(a, pivot)
+    packed, pivots, _ = factor(a, pivot)
     return _unpacked(packed, pivots, pivot, True)
 
 
@@ -110,7 +145,7 @@ def _(a: TensorSpec, *, pivot: bool = True) -> tuple[TensorSpec, ...]:
 def lu_unpack(
     lu: NDArray[Wide], pivots: NDArray[np.int32], *, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Factors[Wide]:
-    """The factors from their packed form, as ``torch.lu_unpack``.
+    """Unpack the factors, as ``torch.lu_unpack``.
 
     Parameters
     ----------
@@ -160,7 +195,9 @@ def _unpacked(lu: Array, pivots: Array, permutation: bool, triangles: bool) -> F
     m, k = lu.shape[-2], min(lu.shape[-2:])
     p, lower, upper = (np.empty(0, lu.dtype) for _ in range(3))
     if permutation:
-        p = np.asarray(np.arange(m)[:, None] == _elimination.permutation(pivots, m)[..., None, :], lu.dtype)
+        _check_rows(pivots, m)
+        laswp = lapack("laswp", lu)
+        p = over_batch(lambda unit, rows: laswp(unit, rows[:, 0] - 1).T, np.eye(m, dtype=lu.dtype), pivots[..., None])
     if triangles:
         # Written as torch does: a NaN above the diagonal is no part of L.
         lower, upper = np.tril(lu[..., :, :k], -1) + np.eye(m, k, dtype=lu.dtype), np.triu(lu[..., :k, :])
@@ -171,7 +208,7 @@ def _unpacked(lu: Array, pivots: Array, permutation: bool, triangles: bool) -> F
 def lu_solve(
     lu: NDArray[Wide], pivots: NDArray[np.int32], b: NDArray[Wide], *, left: bool = True, adjoint: bool = False
 ) -> NDArray[Wide]:
-    """The solution of linear systems whose matrices are factored, as ``torch.linalg.lu_solve``.
+    """Solve linear systems from the factors of their matrices, as ``torch.linalg.lu_solve``.
 
     Parameters
     ----------
@@ -199,11 +236,26 @@ def lu_solve(
     check_pivots("LuSolve", lu, pivots)
     check_system("LuSolve", lu, b, left)
     if left:
-        return _elimination.solve(lu, pivots, b, adjoint=adjoint)
-    return _elimination.solve(lu, pivots, b.mT, adjoint=not adjoint).mT
+        return solve(lu, pivots, b, adjoint=adjoint)
+    return solve(lu, pivots, b.mT, adjoint=not adjoint).mT
 
 
 @lu_solve.register_shape_inference
 def _(lu: TensorSpec, pivots: TensorSpec, b: TensorSpec, *, left: bool = True, **adjoint: Any) -> TensorSpec:
     check_pivots("LuSolve", lu, pivots)
     return b.like(shape=(*check_system("LuSolve", lu, b, left), *b.shape[-2:]))
+
+
+def solve(lu: Array, pivots: Array, b: Array, *, adjoint: bool = False) -> Array:
+    """Solve ``A X = B``, or ``A^T X = B``, with what `factor` returns for square matrices A."""
+    _check_rows(pivots, lu.shape[-1])
+    getrs = lapack("getrs", lu)
+    return over_batch(
+        lambda x, factors, rows: getrs(factors, rows[:, 0] - 1, x, trans=int(adjoint))[0], b, lu, pivots[..., None]
+    )
+
+
+def _check_rows(pivots: Array, m: int) -> None:
+    # LAPACK reads and writes wherever they point.
+    if pivots.size and (pivots.min() < 1 or pivots.max() > m):
+        raise ValueError(f"pivots are rows counted from 1, here to {m}, and go from {pivots.min()} to {pivots.max()}")

@@ -17,7 +17,7 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
 from ._element_types import Float
-from ._windows import adaptive_bounds, check_spatial
+from .average_pooling import adaptive_bounds, check_spatial
 
 # Per dimension, the positions in each window: shape (planes or 1, windows, positions). Windows of fewer positions
 # repeat their last, which changes no maximum.
@@ -26,7 +26,7 @@ Positions = NDArray[np.intp]
 
 @onnx_op("pyops::AdaptiveMaxPool")
 def adaptive_max_pool(x: NDArray[Float], *, output_size: list[int]) -> tuple[NDArray[Float], NDArray[np.int64]]:
-    """The largest value of each window, and where it is; the windows are those of `average_pooling.adaptive_avg_pool`.
+    """Return the largest value of each window of `average_pooling.adaptive_avg_pool`, and its place.
 
     As ``torch.nn.functional.adaptive_max_pool1d``, ``adaptive_max_pool2d`` and ``adaptive_max_pool3d``.
 
@@ -59,7 +59,7 @@ def adaptive_max_pool(x: NDArray[Float], *, output_size: list[int]) -> tuple[NDA
 def fractional_max_pool(
     x: NDArray[Float], random_samples: NDArray[Float], *, kernel_size: list[int], output_size: list[int]
 ) -> tuple[NDArray[Float], NDArray[np.int64]]:
-    r"""The largest value of each window, and where it is; the windows begin at pseudo-random distances.
+    r"""Return the largest value of each window, and its place; the windows begin at pseudo-random distances.
 
     Along a dimension of size n, window i of m begins at
     :math:`\lfloor \alpha (i + u) \rfloor - \lfloor \alpha u \rfloor`,
@@ -127,7 +127,7 @@ def _(
 
 
 def _fractional_starts(sample: NDArray[Any], size: int, kernel: int, windows: int) -> NDArray[np.intp]:
-    """The first position of each window, shape (planes, windows), in the precision of the samples, as torch has it."""
+    """Return where each window begins, shape (planes, windows), computed in the samples' precision as in torch."""
     starts = np.full((len(sample), windows), size - kernel, np.intp)
     if windows > 1:
         sample = sample[:, None]
@@ -159,7 +159,7 @@ def _largest(x: NDArray[Any], positions: Sequence[Positions]) -> tuple[NDArray[A
 
 
 def _flat(positions: Sequence[Positions], spatial: Sequence[int]) -> NDArray[np.intp]:
-    """The flattened positions in each window of several dimensions: (planes or 1, windows, positions)."""
+    """Return the flattened positions in each window of several dimensions: (planes or 1, windows, positions)."""
     rank = len(positions)
     flat: Any = 0
     for axis, (item, size) in enumerate(zip(positions, spatial, strict=True)):
@@ -171,7 +171,7 @@ def _flat(positions: Sequence[Positions], spatial: Sequence[int]) -> NDArray[np.
 
 
 def _first_largest(values: NDArray[Any]) -> NDArray[np.intp]:
-    """The index of the first largest value along the last axis, or of the last NaN."""
+    """Return the index of the first largest value along the last axis, or of the last NaN."""
     missing = np.isnan(values)
     last_missing = values.shape[-1] - 1 - missing[..., ::-1].argmax(-1)
     return np.asarray(np.where(missing.any(-1), last_missing, values.argmax(-1)))

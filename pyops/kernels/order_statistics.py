@@ -16,10 +16,9 @@ from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
 
-from ._axes import axis_of, reduced_shape
+from ._arguments import axis_of, reduced_shape, scalar
+from ._declarations import variant
 from ._element_types import Real, RealOrBool
-from ._scalars import scalar
-from ._variants import variant
 
 
 class Selected(NamedTuple, Generic[RealOrBool]):
@@ -36,7 +35,7 @@ def _medians(name: str, skip_nan: bool, **words: str) -> tuple[Op[..., NDArray[A
     @onnx_op(f"pyops::{op_type}", device_types=("cpu", "cuda"))
     @variant(name, name=name, **words)
     def of_all(input: NDArray[Real]) -> NDArray[Real]:
-        """The median of all elements{but}; of an even number the lower of the middle two.
+        """Return the median of all elements{but}; of an even number the lower of the middle two.
 
         As ``torch.{name}(input)``.
 
@@ -59,7 +58,7 @@ def _medians(name: str, skip_nan: bool, **words: str) -> tuple[Op[..., NDArray[A
     @onnx_op(f"pyops::{op_type}Dim", device_types=("cpu", "cuda"))
     @variant(f"{name}_dim", name=name, **words)
     def along_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Selected[Real]:
-        """The median of the elements{but} along a dimension, of an even number the lower of two, and its index.
+        """Return the median of the elements{but} along a dimension, of an even number the lower, and its index.
 
         As ``torch.{name}(input, dim, keepdim)``.
 
@@ -99,7 +98,7 @@ nanmedian, nanmedian_dim = _medians(
 
 @onnx_op("pyops::Kthvalue", device_types=("cpu", "cuda"))
 def kthvalue(input: NDArray[Real], k: NDArray[np.int64], *, dim: int = -1, keepdim: bool = False) -> Selected[Real]:
-    """The k-th smallest element along a dimension, and its index.
+    """Return the k-th smallest element along a dimension, and its index.
 
     As ``torch.kthvalue(input, k, dim, keepdim)``.
 
@@ -137,7 +136,7 @@ def kthvalue(input: NDArray[Real], k: NDArray[np.int64], *, dim: int = -1, keepd
 
 @onnx_op("pyops::Mode")
 def mode(input: NDArray[RealOrBool], *, dim: int = -1, keepdim: bool = False) -> Selected[RealOrBool]:
-    """The most frequent element along a dimension, the least of several, and its index.
+    """Return the most frequent element along a dimension, the smallest of several, and its index.
 
     As ``torch.mode(input, dim, keepdim)``.
 
@@ -188,7 +187,7 @@ def _select_median(x: Any, dim: int, keepdim: bool, op: str, skip_nan: bool) -> 
 
 
 def _selectable(x: Any, dim: int, op: str) -> tuple[Any, int]:
-    """The elements, a scalar as one of them, and the axis along which one is selected."""
+    """Return the elements, a scalar as one of them, and the axis along which one is selected."""
     whole, axis = x.reshape(x.shape or (1,)), axis_of(dim, x.ndim)
     if not whole.shape[axis]:
         raise ValueError(f"{op}: dimension {dim} of {list(x.shape)} has no elements to select from; pass at least one")
@@ -196,14 +195,14 @@ def _selectable(x: Any, dim: int, op: str) -> tuple[Any, int]:
 
 
 def _selected(x: Any, whole: Any, axis: int, position: Any, keepdim: bool) -> Selected[Any]:
-    """The elements at positions along the axis, which they have with size 1, in the shape that the op returns."""
+    """Take the elements at positions along the axis, where these have size 1, in the shape that the op returns."""
     values = array_namespace(whole).take_along_axis(whole, position, axis=axis)
     shape = reduced_shape(x.shape, [axis], keepdim)
     return Selected(values.reshape(shape), position.astype(np.int64).reshape(shape))
 
 
 def _sortable(x: Any) -> Any:
-    """The same elements as a type that NumPy sorts: of bfloat16 it does not put NaNs last."""
+    """Cast bfloat16, whose NaNs NumPy does not sort last, to float32."""
     return x.astype(np.float32) if x.dtype.kind == "V" else x
 
 

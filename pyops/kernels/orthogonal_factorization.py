@@ -12,13 +12,16 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import Dim, TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._axes import differ
+from ._arguments import differ
 from ._element_types import Wide
-from ._matrices import Array, Shaped, matrices, smaller
+from ._matrices import Array, Shaped, lapack, matrices, over_batch, smaller
+
+# How many reflectors LAPACK applies at a time.
+_BLOCK = 64
 
 
 class Qr(NamedTuple, Generic[Wide]):
-    """What `qr` returns."""
+    """Outputs of `qr`."""
 
     Q: NDArray[Wide]
     R: NDArray[Wide]
@@ -26,7 +29,7 @@ class Qr(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::Qr", device_types=("cpu", "cuda"))
 def qr(a: NDArray[Wide], *, mode: Literal["reduced", "complete", "r"] = "reduced") -> Qr[Wide]:
-    """The QR factors of each matrix, as ``torch.linalg.qr``.
+    """Factor each matrix into Q and R, as ``torch.linalg.qr``.
 
     Parameters
     ----------
@@ -57,7 +60,7 @@ def _(a: TensorSpec, *, mode: str = "reduced") -> tuple[TensorSpec, TensorSpec]:
 
 
 class Geqrf(NamedTuple, Generic[Wide]):
-    """What `geqrf` returns."""
+    """Outputs of `geqrf`."""
 
     a: NDArray[Wide]
     tau: NDArray[Wide]
@@ -65,7 +68,7 @@ class Geqrf(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::Geqrf")
 def geqrf(a: NDArray[Wide]) -> Geqrf[Wide]:
-    """The QR factorization of each matrix as LAPACK's geqrf gives it: ``torch.geqrf``.
+    """Factor each matrix into R and Householder reflectors as LAPACK's geqrf does, as ``torch.geqrf``.
 
     Parameters
     ----------
@@ -94,7 +97,7 @@ def _(a: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
 
 @onnx_op("pyops::HouseholderProduct")
 def householder_product(a: NDArray[Wide], tau: NDArray[Wide]) -> NDArray[Wide]:
-    """The first columns of a product of Householder reflectors, as ``torch.linalg.householder_product``.
+    """Compute the first columns of a product of reflectors, as ``torch.linalg.householder_product``.
 
     Parameters
     ----------
@@ -125,7 +128,7 @@ def _(a: TensorSpec, tau: TensorSpec) -> TensorSpec:
 def ormqr(
     a: NDArray[Wide], tau: NDArray[Wide], other: NDArray[Wide], *, left: bool = True, transpose: bool = False
 ) -> NDArray[Wide]:
-    """Matrices multiplied by a product of Householder reflectors, as ``torch.ormqr``.
+    """Multiply matrices by a product of Householder reflectors, as ``torch.ormqr``.
 
     Parameters
     ----------
@@ -160,14 +163,14 @@ def _(a: TensorSpec, tau: TensorSpec, other: TensorSpec, *, left: bool = True, *
 
 
 def _apply(a: Array, tau: Array, c: Array, transpose: bool) -> Array:
-    """``Q C`` or ``Q^T C``, one reflector after the other."""
-    c = np.array(c)
-    k = tau.shape[-1]
-    for i in range(k) if transpose else reversed(range(k)):
-        v = a[..., i:, i, None].copy()
-        v[..., 0, :] = 1
-        c[..., i:, :] -= (tau[..., i, None, None] * v) @ (v.mT @ c[..., i:, :])
-    return c
+    """Compute ``Q C`` or ``Q^T C``."""
+    ormqr, size = lapack("ormqr", a), _BLOCK * max(c.shape[-2:])
+    return over_batch(
+        lambda x, v, factors: ormqr("L", "T" if transpose else "N", v, factors[:, 0], x, size)[0],
+        c,
+        a[..., : tau.shape[-1]],
+        tau[..., None],
+    )
 
 
 def _check(op: str, a: Shaped, tau: Shaped) -> None:

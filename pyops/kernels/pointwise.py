@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
+from ._declarations import broadcast_spec, elementwise
 from ._element_types import Float, RealOrBool, widened
-from ._elementwise import broadcast_spec, elementwise
 
 INTEGERS = TypeVar("INTEGERS", np.uint8, np.int8, np.int16, np.int32, np.int64)
 ALL_NUMBERS = TypeVar(
@@ -36,7 +36,7 @@ ALL_NUMBERS = TypeVar(
 
 @elementwise(INTEGERS)
 def gcd(x: Any, y: Any) -> Any:
-    """The greatest common divisor; it is not negative, and 0 where both are 0.
+    """Compute the greatest common divisor; it is not negative, and 0 where both are 0.
 
     The lowest number of a signed type has no opposite: of it and itself or 0 the result is that number. Torch's is
     negative in more such cases.
@@ -46,43 +46,43 @@ def gcd(x: Any, y: Any) -> Any:
 
 @elementwise(INTEGERS)
 def lcm(x: Any, y: Any) -> Any:
-    """The least common multiple; it is not negative, 0 where either is 0, and wraps around where it overflows."""
+    """Compute the least common multiple; it is not negative, 0 where either is 0, and wraps around on overflow."""
     return array_namespace(x).lcm(x, y)
 
 
 @elementwise(RealOrBool)
 def fmax(x: Any, y: Any) -> Any:
-    """The greater of two numbers; where one is NaN, the other."""
+    """Return the greater of two numbers; where one is NaN, the other."""
     return array_namespace(x).fmax(x, y)
 
 
 @elementwise(RealOrBool)
 def fmin(x: Any, y: Any) -> Any:
-    """The lesser of two numbers; where one is NaN, the other."""
+    """Return the lesser of two numbers; where one is NaN, the other."""
     return array_namespace(x).fmin(x, y)
 
 
 @elementwise(Float)
 def hypot(x: Any, y: Any) -> Any:
-    """The square root of x**2 + y**2, also where the squares overflow; inf where either is infinite."""
+    """Compute the square root of x**2 + y**2, even where the squares overflow; inf where either is infinite."""
     return array_namespace(x).hypot(x, y)
 
 
 @elementwise(Float)
 def copysign(x: Any, y: Any) -> Any:
-    """The magnitude of x with the sign of y, of zeros and NaN too."""
+    """Return the magnitude of x with the sign of y, also of zeros and NaN."""
     return array_namespace(x).copysign(x, y)
 
 
 @elementwise(ALL_NUMBERS, returns=np.bool_)
 def signbit(x: Any) -> Any:
-    """Whether the sign is negative, which that of -0 is."""
+    """Return whether the sign is negative, as that of -0 is."""
     return array_namespace(x).signbit(x)
 
 
 @onnx_op("pyops::Nextafter", device_types=("cpu", "cuda"))
 def nextafter(x: NDArray[Float], y: NDArray[Float]) -> NDArray[Float]:
-    """The number after x in the direction of y among those that the dtype has; y where they are equal.
+    """Return the next number of the dtype after x in the direction of y; y where they are equal.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ nextafter.register_shape_inference(broadcast_spec)
 
 
 class Frexp(NamedTuple, Generic[Float]):
-    """What `frexp` returns."""
+    """Outputs of `frexp`."""
 
     mantissa: NDArray[Float]
     exponent: NDArray[np.int32]
@@ -111,7 +111,7 @@ class Frexp(NamedTuple, Generic[Float]):
 
 @onnx_op("pyops::Frexp", device_types=("cpu", "cuda"))
 def frexp(x: NDArray[Float]) -> Frexp[Float]:
-    """The mantissa and the exponent of a number: x = mantissa * 2**exponent, with abs(mantissa) in [0.5, 1).
+    """Split a number into mantissa and exponent: x = mantissa * 2**exponent, with abs(mantissa) in [0.5, 1).
 
     The mantissas of zeros, infinities and NaN are these themselves, and the exponent of zeros is 0.
 

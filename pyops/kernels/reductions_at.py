@@ -12,7 +12,7 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._axes import axis_of
+from ._arguments import axis_of
 from ._element_types import Float, Index, Real, RealOrBool
 
 _UFUNCS = {
@@ -34,7 +34,7 @@ def index_reduce(
     reduce: Literal["prod", "mean", "amax", "amin"],
     include_self: bool = True,
 ) -> NDArray[Real]:
-    """The input with slices of a source reduced into those of its own that an index names.
+    """Reduce slices of a source into those slices of the input that an index names.
 
     As ``torch.index_reduce(input, dim, index, source, reduce, include_self=include_self)``.
 
@@ -89,7 +89,7 @@ def scatter_reduce(
     reduce: Literal["sum", "prod", "mean", "amax", "amin"],
     include_self: bool = True,
 ) -> NDArray[RealOrBool]:
-    """The input with elements of a source reduced into those of its places that an index names.
+    """Reduce elements of a source into those places of the input that an index names.
 
     As ``torch.scatter_reduce(input, dim, index, src, reduce, include_self=include_self)``.
 
@@ -153,7 +153,7 @@ def segment_reduce(
     axis: int = 0,
     unsafe: bool = False,
 ) -> NDArray[Float]:
-    """Each segment of a dimension, reduced.
+    """Reduce each segment of a dimension.
 
     As ``torch.segment_reduce(data, reduce, lengths=lengths, offsets=offsets, axis=axis, initial=initial)``.
 
@@ -249,7 +249,7 @@ def _segmented(shape: tuple[Any, ...], axis: int) -> int:
 
 
 def _segments(data: Any, lengths: Any, offsets: Any, axis: int, unsafe: bool) -> tuple[Any, Any]:
-    """The length and the beginning of each segment, in one row for each place of the dimensions before."""
+    """Return each segment's length and beginning, in one row for each place of the dimensions before."""
     given = lengths if offsets is None else offsets
     if given is None or (lengths is not None and offsets is not None):
         raise ValueError("SegmentReduce: give either lengths or offsets")

@@ -31,7 +31,7 @@ def grid_sample(
     padding_mode: int = 0,
     align_corners: bool = False,
 ) -> NDArray[Float]:
-    """The values of an image or a volume at the places that a grid gives.
+    """Sample an image or a volume at the places that a grid gives.
 
     As ``torch.nn.functional.grid_sample``, with its numbers for the modes. A coordinate of NaN counts as -1 where there
     is padding other than zeros, and so does an infinite one under reflection; torch is not of one mind there.
@@ -98,13 +98,13 @@ def _check(x: NDArray[Any], grid: NDArray[Any], rank: int, interpolation_mode: i
 
 
 def _unnormalized(places: NDArray[Any], size: int, align_corners: bool) -> NDArray[Any]:
-    """Places from -1 to 1 as positions from 0 to size - 1."""
+    """Map places from -1 to 1 to positions from 0 to size - 1."""
     one = places.dtype.type(1)
     return np.asarray((places + one) / 2 * (size - 1) if align_corners else ((places + one) * size - one) / 2)
 
 
 def _padding(size: int, mode: int, align_corners: bool) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """What moves positions outside to those inside whose values they have."""
+    """Return the function that moves positions outside to those inside whose values they have."""
 
     def padded(position: NDArray[Any]) -> NDArray[Any]:
         if mode == _ZEROS:
@@ -150,7 +150,7 @@ _NEIGHBOURS = {_LINEAR: _linear, _NEAREST: _nearest, _CUBIC: _cubic}
 
 
 def _weighted_sum(values: NDArray[Any], sides: list[list[tuple[NDArray[Any], NDArray[Any]]]]) -> NDArray[Any]:
-    """The sum over all neighbours, a choice of one per dimension, of weight times value; 0 outside."""
+    """Sum weight times value over all neighbours, one per dimension; values outside are 0."""
     batch, channels, *spatial = values.shape
     places = sides[0][0][0].shape[1:]
     rows = values.reshape(batch, channels, math.prod(spatial))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import Dim, TensorSpec
 
-from ._axes import axis_of
+from ._arguments import axis_of
 from ._element_types import RealOrBool
 
 
@@ -25,7 +25,7 @@ def put(
     *,
     accumulate: bool = False,
 ) -> NDArray[RealOrBool]:
-    """The input with other elements at places of it, as if it had one dimension.
+    """Replace elements of the input at flat indices.
 
     As ``torch.put(input, index, source, accumulate)``.
 
@@ -69,7 +69,7 @@ def put(
 def diagonal_scatter(
     input: NDArray[RealOrBool], src: NDArray[RealOrBool], *, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> NDArray[RealOrBool]:
-    """The input with another diagonal of two dimensions.
+    """Replace a diagonal of two dimensions of the input.
 
     As ``torch.diagonal_scatter(input, src, offset, dim1, dim2)``.
 
@@ -114,7 +114,7 @@ def as_strided_scatter(
     stride: list[int],
     storage_offset: int | None = None,
 ) -> NDArray[RealOrBool]:
-    """The input with other elements at places of its memory, which is contiguous here.
+    """Replace elements of the input at strided places of its memory, which is contiguous here.
 
     As ``torch.as_strided_scatter(input, src, size, stride, storage_offset)``.
 
@@ -167,7 +167,7 @@ def as_strided_scatter(
 
 @onnx_op("pyops::Resize", device_types=("cpu", "cuda"))
 def resize(input: NDArray[RealOrBool], *, size: list[int]) -> NDArray[RealOrBool]:
-    """The first elements, row by row, in another shape; unlike a reshape's it may have more or fewer.
+    """Return the first elements, row by row, in another shape, which may have more or fewer elements.
 
     As ``torch.Tensor.resize_(*size)``.
 

@@ -16,7 +16,7 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._axes import differ
+from ._arguments import differ
 from ._element_types import Real
 
 
@@ -29,7 +29,7 @@ def searchsorted(
     right: bool = False,
     side: Literal["left", "right"] | None = None,
 ) -> NDArray[np.int64]:
-    """The index in a sorted sequence before which each value can stand.
+    """Find the index in a sorted sequence before which each value can stand.
 
     As ``torch.searchsorted(sorted_sequence, input, right=right, side=side, sorter=sorter)``; with
     ``out_int32`` the result is cast.
@@ -82,7 +82,7 @@ def searchsorted(
 
 @onnx_op("pyops::Bucketize", device_types=("cpu", "cuda"))
 def bucketize(input: NDArray[Real], boundaries: NDArray[Real], *, right: bool = False) -> NDArray[np.int64]:
-    """The index of the bucket that each value falls into.
+    """Find the bucket that each value falls into.
 
     As ``torch.bucketize(input, boundaries, right=right)``; with ``out_int32`` the result is cast.
 
@@ -110,7 +110,7 @@ def bucketize(input: NDArray[Real], boundaries: NDArray[Real], *, right: bool = 
 
 
 def _search(rows: Any, values: Any, right: bool) -> Any:
-    """The places of (..., m) values in (..., n) rows, or of any values in one row (n,)."""
+    """Search (..., n) rows for (..., m) values, or one row (n,) for any values."""
     if rows.ndim == 1:
         return _search(rows[None], values.reshape(1, -1), right).reshape(values.shape)
     xp = array_namespace(rows)

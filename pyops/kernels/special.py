@@ -12,14 +12,14 @@ from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
 
+from ._declarations import elementwise, in_float32
 from ._element_types import Float, Wide
-from ._elementwise import elementwise, in_float32
 from ._scipy import scipy
 
 
 @elementwise(Float, "5.2.1")
 def lgamma(x: Any) -> Any:
-    """The natural logarithm of the absolute value of the gamma function; inf at its poles."""
+    """Compute the natural logarithm of the absolute value of the gamma function; inf at its poles."""
     xp = array_namespace(x)
     magnitude = xp.abs(x)
     # SciPy overflows where 1 / x does, and has another sign at -inf.
@@ -30,31 +30,31 @@ def lgamma(x: Any) -> Any:
 
 @elementwise(Float, "5.2.2")
 def digamma(x: Any) -> Any:
-    """The derivative of `lgamma`; NaN at its poles below 0, and at -0 and 0 inf and -inf."""
+    """Compute the derivative of `lgamma`; NaN at its poles below 0, and inf and -inf at -0 and 0."""
     return scipy("special", x).psi(x)
 
 
 @elementwise(Float, "7.17.1")
 def erfinv(x: Any) -> Any:
-    """The inverse of the error function; NaN beyond -1 and 1."""
+    """Compute the inverse of the error function; NaN beyond -1 and 1."""
     return array_namespace(x).copysign(scipy("special", x).erfinv(x), x)  # SciPy loses the sign of -0
 
 
 @elementwise(Wide, "7.2.2")
 def erfcx(x: Any) -> Any:
-    """The scaled complementary error function, exp(x**2) * erfc(x)."""
+    """Compute the scaled complementary error function, exp(x**2) * erfc(x)."""
     return scipy("special", x).erfcx(x)
 
 
 @elementwise(Wide)
 def ndtri(x: Any) -> Any:
-    """The standard normal distribution's quantile: the y that has the probability x below it; NaN beyond 0 and 1."""
+    """Compute the quantile of the standard normal distribution for a probability x; NaN beyond 0 and 1."""
     return scipy("special", x).ndtri(x)
 
 
 @elementwise(Wide)
 def log_ndtr(x: Any) -> Any:
-    """The natural logarithm of the probability that the standard normal distribution has below x."""
+    """Compute the natural logarithm of the standard normal distribution function."""
     return scipy("special", x).log_ndtr(x)
 
 
@@ -74,42 +74,52 @@ def _orders(names: str, functions: str, types: Any, source: str, text: str) -> l
     return [of_order(0), of_order(1)]
 
 
-i0, i1 = _orders("i{n}", "i{n}", Float, "10.25.2", "The modified Bessel function of the first kind, of order {n}.")
+i0, i1 = _orders(
+    "i{n}", "i{n}", Float, "10.25.2", "Compute the modified Bessel function of the first kind, of order {n}."
+)
 i0e, i1e = _orders(
-    "i{n}e", "i{n}e", Float, "10.25.2", "The exponentially scaled modified Bessel function exp(-abs(x)) * i{n}(x)."
+    "i{n}e",
+    "i{n}e",
+    Float,
+    "10.25.2",
+    "Compute the exponentially scaled modified Bessel function exp(-abs(x)) * i{n}(x).",
 )
 bessel_j0, bessel_j1 = _orders(
-    "bessel_j{n}", "j{n}", Wide, "10.2.2", "The Bessel function of the first kind, of order {n}."
+    "bessel_j{n}", "j{n}", Wide, "10.2.2", "Compute the Bessel function of the first kind, of order {n}."
 )
 bessel_y0, bessel_y1 = _orders(
-    "bessel_y{n}", "y{n}", Wide, "10.2.3", "The Bessel function of the second kind, of order {n}; -inf at 0, NaN below."
+    "bessel_y{n}",
+    "y{n}",
+    Wide,
+    "10.2.3",
+    "Compute the Bessel function of the second kind, of order {n}; -inf at 0, NaN below.",
 )
 modified_bessel_i0, modified_bessel_i1 = _orders(
     "modified_bessel_i{n}",
     "i{n}",
     Wide,
     "10.25.2",
-    "The modified Bessel function of the first kind, of order {n}: `i{n}`.",
+    "Compute the modified Bessel function of the first kind, of order {n}: `i{n}`.",
 )
 modified_bessel_k0, modified_bessel_k1 = _orders(
     "modified_bessel_k{n}",
     "k{n}",
     Wide,
     "10.27.4",
-    "The modified Bessel function of the second kind, of order {n}; inf at 0, NaN below.",
+    "Compute the modified Bessel function of the second kind, of order {n}; inf at 0, NaN below.",
 )
 scaled_modified_bessel_k0, scaled_modified_bessel_k1 = _orders(
     "scaled_modified_bessel_k{n}",
     "k{n}e",
     Wide,
     "10.27.4",
-    "The exponentially scaled modified Bessel function exp(x) * modified_bessel_k{n}(x).",
+    "Compute the exponentially scaled modified Bessel function exp(x) * modified_bessel_k{n}(x).",
 )
 
 
 @elementwise(Wide, "10.49.3")
 def spherical_bessel_j0(x: Any) -> Any:
-    """The spherical Bessel function of the first kind, of order 0: sin(x) / x; 1 at 0."""
+    """Compute the spherical Bessel function of the first kind, of order 0: sin(x) / x; 1 at 0."""
     xp = array_namespace(x)
     return xp.where(x == 0, xp.ones_like(x), xp.where(xp.isinf(x), xp.zeros_like(x), xp.sin(x) / x))
 
@@ -117,7 +127,7 @@ def spherical_bessel_j0(x: Any) -> Any:
 # CuPy has no Airy functions.
 @elementwise(Wide, "9.2.2", device_types=("cpu",))
 def airy_ai(x: Any) -> Any:
-    """The Airy function Ai; NaN at -inf and inf."""
+    """Compute the Airy function Ai; NaN at -inf and inf."""
     result = scipy("special", x).airy(x)[0]
     # Where SciPy gives up, the first term of the asymptotic expansion is all that counts: DLMF 9.7.9.
     magnitude = np.abs(x)
@@ -128,19 +138,19 @@ def airy_ai(x: Any) -> Any:
 
 @elementwise(Float, "8.2.4")
 def igamma(a: Any, x: Any) -> Any:
-    """The regularized lower incomplete gamma function P(a, x); NaN where a or x is below 0."""
+    """Compute the regularized lower incomplete gamma function P(a, x); NaN where a or x is below 0."""
     return scipy("special", x).gammainc(a, x)
 
 
 @elementwise(Float, "8.2.4")
 def igammac(a: Any, x: Any) -> Any:
-    """The regularized upper incomplete gamma function Q(a, x); NaN where a or x is below 0."""
+    """Compute the regularized upper incomplete gamma function Q(a, x); NaN where a or x is below 0."""
     return scipy("special", x).gammaincc(a, x)
 
 
 @elementwise(Wide, "25.11.1")
 def zeta(s: Any, q: Any) -> Any:
-    """The Hurwitz zeta function: the sum of (k + q)**-s over k from 0 on; NaN where s is below 1.
+    """Compute the Hurwitz zeta function: the sum of (k + q)**-s over k from 0 on; NaN where s is below 1.
 
     Unlike torch's, which is NaN there, it is 0 where q is inf.
     """
@@ -149,7 +159,7 @@ def zeta(s: Any, q: Any) -> Any:
 
 @onnx_op("pyops::Polygamma", device_types=("cpu", "cuda"))
 def polygamma(x: NDArray[Float], *, n: int) -> NDArray[Float]:
-    """The derivative of order n of `digamma`.
+    """Compute the derivative of order n of `digamma`.
 
     Defined in DLMF 5.15.1, https://dlmf.nist.gov/5.15.E1. Unlike torch's, of which some are huge or NaN there, the
     values are inf at the poles, and 0 at inf.

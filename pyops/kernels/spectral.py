@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._element_types import Wide
+from ._element_types import Wide, as_pairs
 from ._matrices import Array, matrices, smaller, square
-from ._pairs import as_pairs
 
 
 class Svd(NamedTuple, Generic[Wide]):
-    """What `svd` returns."""
+    """Outputs of `svd`."""
 
     U: NDArray[Wide]
     S: NDArray[Wide]
@@ -28,7 +27,7 @@ class Svd(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::Svd", device_types=("cpu", "cuda"))
 def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = True) -> Svd[Wide]:
-    """The singular value decomposition ``A = U diag(S) Vh``, as ``torch.linalg.svd`` and ``torch.linalg.svdvals``.
+    """Decompose each matrix into singular values: ``A = U diag(S) Vh``, as ``torch.linalg.svd`` and ``svdvals``.
 
     Vectors are determined up to a sign each, and up to a rotation where singular values are equal: the product is
     torch's, and each factor what LAPACK's gesdd gives.
@@ -61,7 +60,7 @@ def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = Tru
 
 
 def decompose(op: str, a: Array, full_matrices: bool, compute_uv: bool = True) -> tuple[Array, Array, Array]:
-    """U, S and Vh, with an error that names the op."""
+    """Return U, S and Vh; an error names the op."""
     matrices(op, a)
     xp = array_namespace(a)
     with _iterating(op, a):
@@ -72,7 +71,7 @@ def decompose(op: str, a: Array, full_matrices: bool, compute_uv: bool = True) -
 
 @contextmanager
 def _iterating(op: str, a: Array) -> Iterator[None]:
-    """Where LAPACK approaches singular values or eigenvalues: LinAlgErrors of that name the op."""
+    """Raise a LinAlgError that names the op where LAPACK does not find singular values or eigenvalues."""
     # What LAPACK makes of such matrices depends on their size.
     if not array_namespace(a).isfinite(a).all():
         raise np.linalg.LinAlgError(
@@ -105,7 +104,7 @@ def _(
 
 
 class Eigh(NamedTuple, Generic[Wide]):
-    """What `eigh` returns."""
+    """Outputs of `eigh`."""
 
     eigenvalues: NDArray[Wide]
     eigenvectors: NDArray[Wide]
@@ -113,7 +112,7 @@ class Eigh(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::Eigh", device_types=("cpu", "cuda"))
 def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v: bool = True) -> Eigh[Wide]:  # noqa: N803
-    """Eigenvalues and eigenvectors of symmetric matrices, as ``torch.linalg.eigh`` and ``torch.linalg.eigvalsh``.
+    """Compute eigenvalues and eigenvectors of symmetric matrices, as ``torch.linalg.eigh`` and ``eigvalsh``.
 
     Eigenvectors are determined up to a sign each, and up to a rotation where eigenvalues are equal; they are what
     LAPACK's syevd gives.
@@ -143,7 +142,7 @@ def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v
 
 
 def decompose_symmetric(op: str, a: Array, triangle: Literal["L", "U"], compute_v: bool = True) -> tuple[Array, Array]:
-    """Eigenvalues and eigenvectors, with an error that names the op."""
+    """Return eigenvalues and eigenvectors; an error names the op."""
     square(op, a)
     xp = array_namespace(a)
     with _iterating(op, xp.tril(a) if triangle == "L" else xp.triu(a)):
@@ -159,7 +158,7 @@ def _(a: TensorSpec, *, compute_v: bool = True, **triangle: Any) -> tuple[Tensor
 
 
 class Eig(NamedTuple, Generic[Wide]):
-    """What `eig` returns."""
+    """Outputs of `eig`."""
 
     eigenvalues: NDArray[Wide]
     eigenvectors: NDArray[Wide]
@@ -167,7 +166,7 @@ class Eig(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::Eig")
 def eig(a: NDArray[Wide]) -> Eig[Wide]:
-    """Eigenvalues and eigenvectors of square matrices, as ``torch.linalg.eig``.
+    """Compute eigenvalues and eigenvectors of square matrices, as ``torch.linalg.eig``.
 
     The eigenvalues are in no particular order. An eigenvector has norm 1, and a phase that LAPACK's geev chooses: its
     largest element is real.
@@ -203,7 +202,7 @@ def _(a: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
 
 @onnx_op("pyops::Eigvals")
 def eigvals(a: NDArray[Wide]) -> NDArray[Wide]:
-    """Eigenvalues of square matrices, as ``torch.linalg.eigvals``.
+    """Compute eigenvalues of square matrices, as ``torch.linalg.eigvals``.
 
     Parameters
     ----------

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._element_types import Wide
-from ._pairs import as_complex, as_pairs
+from ._element_types import Wide, as_complex, as_pairs
 
 # Below this the sum of the squared windows cannot be divided by; torch has the same bound.
 _SMALLEST_ENVELOPE = 1e-11
@@ -31,7 +30,7 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> NDArray[Wide]:
-    r"""The signal whose short-time Fourier transform this is, by weighted overlap-add.
+    r"""Invert a short-time Fourier transform by weighted overlap-add.
 
     With the inverse transforms :math:`f_m` of the frames, the window w and the hop h between frames it is
     :math:`y_t = \sum_m f_m[t - mh] w[t - mh] / \sum_m w[t - mh]^2` (D. W. Griffin and J. S. Lim, "Signal estimation
@@ -132,7 +131,7 @@ def _(
 
 
 def _checked(values: Any, n_fft: int, hop: int, width: int) -> tuple[int, int]:
-    """The numbers of frequencies and of frames."""
+    """Check the arguments, and return the numbers of frequencies and of frames."""
     if values.ndim not in (2, 3):
         raise ValueError(
             f"x has {values.ndim + 1} dimensions; it is (batch, frequencies, frames, 2), the batch optional"
@@ -157,7 +156,7 @@ def _weights(xp: Any, window: Any, x: Any, n_fft: int, width: int) -> Any:
 
 
 def _overlap_add(xp: Any, pieces: Any, hop: int) -> Any:
-    """The sum of frames, each `hop` values after the one before."""
+    """Sum frames, each `hop` values after the one before."""
     *batch, frames, size = pieces.shape
     blocks = -(-size // hop)
     padded = xp.pad(pieces, [(0, 0)] * (pieces.ndim - 1) + [(0, blocks * hop - size)])

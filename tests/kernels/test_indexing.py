@@ -10,8 +10,7 @@ from pyops.errors import ShapeInferenceError
 from pyops.kernels.reductions_at import index_reduce, scatter_reduce, segment_reduce
 from pyops.kernels.scattering import as_strided_scatter, diagonal_scatter, put, resize
 from pyops.kernels.searching import bucketize, searchsorted
-from pyops.kernels.selection import masked_select, nonzero_static, one_hot
-from pyops.kernels.uniqueness import unique_consecutive
+from pyops.kernels.selection import masked_select, nonzero_static, one_hot, unique_consecutive
 from pyops.shapes import SymbolicDim, TensorSpec
 
 NAN = np.nan

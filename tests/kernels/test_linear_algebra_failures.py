@@ -4,13 +4,17 @@ import numpy as np
 import pytest
 
 from pyops.kernels import OPS
-from pyops.kernels.cholesky_factorization import cholesky_ex, cholesky_inverse, cholesky_solve
-from pyops.kernels.ldl_factorization import ldl_factor_ex, ldl_solve
 from pyops.kernels.least_squares import lstsq, pinv
-from pyops.kernels.linear_systems import inv_ex, slogdet, solve_ex
 from pyops.kernels.lu_factorization import lu_factor_ex, lu_solve, lu_unpack
 from pyops.kernels.spectral import eig, eigh, eigvals, svd
-from pyops.kernels.triangular_systems import solve_triangular
+from pyops.kernels.square_matrices import inv_ex, slogdet, solve_ex, solve_triangular
+from pyops.kernels.symmetric_factorization import (
+    cholesky_ex,
+    cholesky_inverse,
+    cholesky_solve,
+    ldl_factor_ex,
+    ldl_solve,
+)
 
 REGULAR = np.array([[4.0, 1, 2], [1, 5, 3], [2, 3, 6]])
 SINGULAR = np.array([[1.0, 2, 4], [2, 4, 8], [1, 1, 1]])

@@ -9,14 +9,13 @@ import pytest
 from pyops.errors import ShapeInferenceError
 from pyops.kernels.covariance import corrcoef, cov
 from pyops.kernels.cumulative import cummax, cummin, cumprod
-from pyops.kernels.extremes import amax, amin
-from pyops.kernels.hashing import hash_tensor
 from pyops.kernels.histograms import bincount, histc, histogram_bin_ct, histogram_bins_tensor
 from pyops.kernels.histograms_of_points import (
     histogramdd_bin_edges,
     histogramdd_from_bin_cts,
     histogramdd_from_bin_tensors,
 )
+from pyops.kernels.reductions import amax, amin, hash_tensor
 
 NAN, INF = np.nan, np.inf
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]

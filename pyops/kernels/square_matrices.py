@@ -1,4 +1,4 @@
-"""Linear systems with square matrices: inverse, solution and determinant."""
+"""Square matrices: inverse, linear systems, determinant and exponential."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
-from . import _elimination
-from ._axes import differ
-from ._element_types import Wide
-from ._matrices import Array, Shaped, check_system, raise_failed, square
+from . import lu_factorization
+from ._arguments import differ
+from ._element_types import Float, Wide
+from ._matrices import Array, Shaped, check_system, raise_failed, solve_triangles, square
+from ._scipy import scipy
 
 
 class InvEx(NamedTuple, Generic[Wide]):
-    """What `inv_ex` returns."""
+    """Outputs of `inv_ex`."""
 
     inverse: NDArray[Wide]
     info: NDArray[np.int32]
@@ -27,7 +28,7 @@ class InvEx(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::InvEx")
 def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
-    """The inverse of each matrix, as ``torch.linalg.inv_ex``, and with `check_errors` as ``torch.linalg.inv``.
+    """Invert each matrix, as ``torch.linalg.inv_ex``, and with `check_errors` as ``torch.linalg.inv``.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def _(a: TensorSpec, **check_errors: Any) -> tuple[TensorSpec, TensorSpec]:
 
 
 class SolveEx(NamedTuple, Generic[Wide]):
-    """What `solve_ex` returns."""
+    """Outputs of `solve_ex`."""
 
     result: NDArray[Wide]
     info: NDArray[np.int32]
@@ -75,7 +76,7 @@ class SolveEx(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::SolveEx")
 def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_errors: bool = False) -> SolveEx[Wide]:
-    """The solution of linear systems, as ``torch.linalg.solve_ex``, and with `check_errors` as ``torch.linalg.solve``.
+    """Solve linear systems, as ``torch.linalg.solve_ex``, and with `check_errors` as ``torch.linalg.solve``.
 
     Parameters
     ----------
@@ -125,7 +126,7 @@ def _(a: TensorSpec, b: TensorSpec, *, left: bool = True, **check_errors: Any) -
 
 
 def _are_vectors(a: Shaped, b: Shaped, left: bool) -> bool:
-    """Whether the right sides are vectors, which they may not be where `left` is not set."""
+    """Return whether the right sides are vectors, which they must not be unless `left` is set."""
     square("SolveEx", a)
     expected = tuple(a.shape[:-1])
     vectors = len(b.shape) == 1 or (len(b.shape) == len(expected) and tuple(b.shape) == expected)
@@ -140,22 +141,22 @@ def _are_vectors(a: Shaped, b: Shaped, left: bool) -> bool:
 
 
 def _solved(a: Array, b: Array | None = None, transposed: bool = False) -> tuple[Array, NDArray[np.int32]]:
-    """X of ``A X = B``, or of ``A^T X = B``, and which matrices are singular; B is the identity if it is absent."""
+    """Solve ``A X = B``, or ``A^T X = B``, and tell which matrices are singular; B is the identity if absent."""
     try:
         with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
             x: Array = np.linalg.inv(a) if b is None else np.linalg.solve(a.mT if transposed else a, b)
         info = np.zeros(a.shape[:-2], np.int32)
     except np.linalg.LinAlgError:  # which does not tell whose fault it was, and leaves the others without a result
-        lu, pivots, info = _elimination.factor(a)
+        lu, pivots, info = lu_factorization.factor(a)
         identity: Array = np.eye(a.shape[-1], dtype=a.dtype)
-        x = _elimination.solve(lu, pivots, identity if b is None else b, adjoint=transposed)
+        x = lu_factorization.solve(lu, pivots, identity if b is None else b, adjoint=transposed)
     # Some BLAS skip products with zero, and with them the NaN.
     missing = np.asarray(np.isnan(a).any((-2, -1)))
     return np.where(missing[..., None, None], x.dtype.type(np.nan), x) if missing.any() else x, info
 
 
 class Slogdet(NamedTuple, Generic[Wide]):
-    """What `slogdet` returns."""
+    """Outputs of `slogdet`."""
 
     sign: NDArray[Wide]
     logabsdet: NDArray[Wide]
@@ -163,7 +164,7 @@ class Slogdet(NamedTuple, Generic[Wide]):
 
 @onnx_op("pyops::Slogdet", device_types=("cpu", "cuda"))
 def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
-    """The sign of the determinant of each matrix, and the logarithm of its absolute value: ``torch.linalg.slogdet``.
+    """Compute sign and logarithm of the absolute value of each determinant, as ``torch.linalg.slogdet``.
 
     Parameters
     ----------
@@ -188,3 +189,112 @@ def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
 def _(a: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
     batch, _n = square("Slogdet", a)
     return a.like(shape=batch), a.like(shape=batch)
+
+
+@onnx_op("pyops::SolveTriangular", device_types=("cpu", "cuda"))
+def solve_triangular(
+    a: NDArray[Wide], b: NDArray[Wide], *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> NDArray[Wide]:
+    """Solve triangular systems, as ``torch.linalg.solve_triangular``.
+
+    Parameters
+    ----------
+    a : array of float32 or float64
+        (..., n, n).
+    b : array of the dtype of `a`
+        (..., n, k); (..., k, n) where `left` is not set. The batches broadcast.
+    upper : bool
+        Whether the upper triangle of `a` is its matrix, or the lower one.
+    left : bool
+        Whether to solve ``A X = B``, or ``X A = B``.
+    unitriangular : bool
+        Whether the diagonal is taken for ones, and not read.
+
+    Returns
+    -------
+    array of the dtype of `a`
+        X, of the broadcast shape of `b`; infinite or NaN where a diagonal element is zero.
+    """
+    check_system("SolveTriangular", a, b, left)
+    if not left:
+        return solve_triangles(a.mT, b.mT, upper=not upper, unit=unitriangular).mT
+    return solve_triangles(a, b, upper=upper, unit=unitriangular)
+
+
+@solve_triangular.register_shape_inference
+def _(a: TensorSpec, b: TensorSpec, *, left: bool = True, **triangle: Any) -> TensorSpec:
+    return b.like(shape=(*check_system("SolveTriangular", a, b, left), *b.shape[-2:]))
+
+
+class TriangularSolve(NamedTuple, Generic[Wide]):
+    """Outputs of `triangular_solve`."""
+
+    solution: NDArray[Wide]
+    cloned_coefficient: NDArray[Wide]
+
+
+@onnx_op("pyops::TriangularSolve", device_types=("cpu", "cuda"))
+def triangular_solve(
+    b: NDArray[Wide], a: NDArray[Wide], *, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> TriangularSolve[Wide]:
+    """Solve triangular systems, as the older ``torch.triangular_solve``.
+
+    Parameters
+    ----------
+    b : array of float32 or float64
+        (..., n, k).
+    a : array of the dtype of `b`
+        (..., n, n). The batches broadcast.
+    upper : bool
+        Whether the upper triangle of `a` is its matrix, or the lower one.
+    transpose : bool
+        Whether to solve ``A^T X = B`` instead of ``A X = B``.
+    unitriangular : bool
+        Whether the diagonal is taken for ones, and not read.
+
+    Returns
+    -------
+    solution : array of the dtype of `b`
+        (..., n, k); infinite or NaN where a diagonal element is zero.
+    cloned_coefficient : array of the dtype of `b`
+        `a`, broadcast to the batch of the solution.
+    """
+    check_system("TriangularSolve", a, b)
+    matrix = a.mT if transpose else a
+    solution: Array = solve_triangles(matrix, b, upper=upper != transpose, unit=unitriangular)
+    return TriangularSolve(solution, array_namespace(a).broadcast_to(a, (*solution.shape[:-2], *a.shape[-2:])))
+
+
+@triangular_solve.register_shape_inference
+def _(b: TensorSpec, a: TensorSpec, **triangle: Any) -> tuple[TensorSpec, TensorSpec]:
+    batch = check_system("TriangularSolve", a, b)
+    return b.like(shape=(*batch, *b.shape[-2:])), a.like(shape=(*batch, *a.shape[-2:]))
+
+
+@onnx_op("pyops::MatrixExp")
+def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
+    """Compute the exponential of each matrix in float64, as ``torch.linalg.matrix_exp``.
+
+    Torch's float16 and bfloat16 lose most digits on the way; this does not.
+
+    Parameters
+    ----------
+    a : array of float16, bfloat16, float32 or float64
+        (..., n, n).
+
+    Returns
+    -------
+    array of the dtype of `a`
+        (..., n, n): ``I + A + A^2 / 2! + A^3 / 3! + ...``; NaN for a matrix that is not finite.
+    """
+    square("MatrixExp", a)
+    finite = np.isfinite(a).all((-2, -1), keepdims=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = scipy("linalg", a).expm(np.where(finite, a.astype(np.float64), 0))
+        return np.where(finite, result, np.nan).astype(a.dtype)
+
+
+@matrix_exp.register_shape_inference
+def _(a: TensorSpec) -> TensorSpec:
+    square("MatrixExp", a)
+    return a

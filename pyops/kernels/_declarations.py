@@ -1,11 +1,11 @@
-"""Ops that compute each element of the result from one element of each input, broadcast: what they share."""
+"""Decorators that declare ops which are alike: functions of single elements, and ops that differ in a few words."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -19,7 +19,7 @@ from pyops._schema.specs import TensorSpec, broadcast
 from ._element_types import widened
 
 P = ParamSpec("P")
-
+F = TypeVar("F", bound=Callable[..., Any])
 
 EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
 
@@ -27,7 +27,7 @@ EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
 def elementwise(
     types: Any, source: str | None = None, *, returns: Any = None, device_types: tuple[DeviceType, ...] = EVERYWHERE
 ) -> Callable[[Callable[P, Any]], Op[P, NDArray[Any]]]:
-    """Decorator: declare a function of arrays, which are all its parameters, as an op of the domain ``pyops``.
+    """Declare a function of arrays, which are all its parameters, as an op of the domain ``pyops``; a decorator.
 
     Its name in CamelCase is the op type, its docstring says what it computes; inputs and output are described here.
     It gets floating-point numbers as float32 at least, as torch computes with narrower ones, and warns of nothing.
@@ -85,13 +85,24 @@ array of {returns.__name__.strip("_") if returns else "the same dtype"}
 
 
 def broadcast_spec(*specs: TensorSpec) -> TensorSpec:
-    """The shape function of an op whose output has the dtype of its inputs, and the shape that they broadcast to."""
+    """Infer the dtype of the inputs, and the shape that they broadcast to."""
     return specs[0].like(shape=broadcast(*specs))
 
 
 def in_float32(function: Callable[..., Any], *arrays: Any, returns: Any = None) -> Any:
-    """What a function computes of `widened` arrays, in the dtype of the first array or in `returns`."""
+    """Call a function with `widened` arrays, and cast its result to the dtype of the first array or to `returns`."""
     dtype = arrays[0].dtype
     wide = [widened(array) for array in arrays]
     with np.errstate(all="ignore"):
         return array_namespace(wide[0]).asarray(function(*wide)).astype(returns or dtype, copy=False)
+
+
+def variant(name: str, /, **words: str) -> Callable[[F], F]:
+    """Name a function after one of the ops that it makes, and put that one's words into its docstring; a decorator."""
+
+    def named(function: F) -> F:
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = str(function.__doc__).format(**words)
+        return function
+
+    return named
