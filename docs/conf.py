@@ -59,7 +59,6 @@ CHANGELOG
 :hidden:
 
 docs/development
-docs/structure
 ```
 """
 
