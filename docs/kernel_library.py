@@ -23,9 +23,9 @@ PAGE = Path(__file__).with_suffix(".md")
 
 INTRODUCTION = """# The kernel library
 
-`pyops.kernels` is a library of ops in the domain `pyops`, written in NumPy with torch's semantics. `exporters.export` uses
-them [for operators that torch's exporter does not support](export.md#operators-that-torchs-exporter-lacks). A model with
-these ops runs in `pyops.InferenceSession` where torch is not installed. Special functions need SciPy:
+`pyops.kernels` is a library of ops in the domain `pyops`, written in NumPy with torch's semantics. `exporters.export`
+uses them [for operators that torch's exporter does not support](export.md#operators-that-torchs-exporter-lacks). A model
+with these ops runs in `pyops.InferenceSession` where torch is not installed. Special functions need SciPy:
 `pip install "onnx-pyops[kernels]"`.
 
 ```python
@@ -44,10 +44,10 @@ print(factor)
 
 For sessions that other libraries create, call `pyops.kernels.declare_all()` before `pyops.register_custom_ops`.
 
-Each op is a function in `pyops/kernels`, which you can read as an example. This page is generated from the
-declarations, with enough detail to implement an op in another language. All ops have version 1. Shapes are written as in
-NumPy; *(...)* is any number of dimensions. ONNX Runtime's custom operators have no complex types, so complex values are
-pairs of reals along a last dimension of size 2.
+Each op is a function in `pyops/kernels`, which you can read as an example. This page is generated from the declarations,
+with enough detail to implement an op in another language. All ops have version 1. Shapes are written as in NumPy; *(...)*
+is any number of dimensions. ONNX Runtime's custom operators have no complex types, so complex values are pairs of reals
+along a last dimension of size 2.
 
 ## Supported torch operators
 
@@ -75,8 +75,9 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `einsum` of complex tensors | `Einsum` on pairs of reals, which also sums over the pairs. |
 
 ONNX does not define where `TopK` puts a NaN, and ONNX Runtime before 1.32 puts it anywhere. Therefore the values are
-converted to a wider type, in which NaN becomes a number above infinity. float64 has no wider type, and needs two `TopK`.
-On one core, sorting takes up to a fifth longer, and finding the first 50 of 50,000 numbers three times as long (0.18 ms).
+converted to a wider type, in which NaN becomes a number above infinity. float64 has no wider type, and needs two
+`TopK`. On one core, sorting takes up to a fifth longer, and finding the first 50 of 50,000 numbers three times as long
+(0.18 ms).
 
 For `argmax` and `argmin`, torch's exporter is used: for tensors with NaN, the result is what ONNX Runtime returns.
 """

@@ -14,8 +14,8 @@ from tests.operator_coverage.results import Result, ResultFile, Status
 
 _INTRODUCTION = """# Which of torch's operators can be exported
 
-Torch tests its operators on sample calls, its OpInfo database. `python -m tests.operator_coverage` exported each of these
-calls with each kind of export, ran it in ONNX Runtime, compared it with torch, and wrote this page. The columns:
+Torch tests its operators on sample calls, its OpInfo database. `python -m tests.operator_coverage` exported each of
+these calls with each kind of export, ran it in ONNX Runtime, compared it with torch, and wrote this page. The columns:
 
 - **reproduced**: every output has torch's dtype and shape, and its values are within a relative and an absolute
   tolerance of {tolerances}. Integers are equal.
@@ -33,8 +33,8 @@ operator is the first whose tensors all have elements. In the float32 runs, an o
 dtype that it supports. In the runs of another dtype, operators without this dtype are left out.
 
 In the runs with every dimension dynamic, the sample is the first that torch also accepts at another size. The exported
-model runs at that size: all dimensions, or as many as torch and the captured graph allow, are one smaller or larger. For
-the operators under **fixed size**, torch accepts no sample at another size; they are reproduced at the sample's size.
+model runs at that size: all dimensions, or as many as torch and the captured graph allow, are one smaller or larger.
+For the operators under **fixed size**, torch accepts no sample at another size; they are reproduced at the sample's size.
 """
 
 _LEFT_OUT = (Status.UNUSABLE, Status.ABSENT)
