@@ -24,8 +24,8 @@ PAGE = Path(__file__).with_suffix(".md")
 INTRODUCTION = """# The kernel library
 
 `pyops.kernels` is a library of ops in the domain `pyops`, written in NumPy with torch's semantics. `exporters.export`
-uses them [for operators that torch's exporter does not support](export.md#operators-that-torchs-exporter-lacks). A model
-with these ops runs in `pyops.InferenceSession` where torch is not installed. Special functions need SciPy:
+uses them [for operators that torch's exporter does not support](export.md#operators-that-torchs-exporter-lacks). A
+model with these ops runs in `pyops.InferenceSession` where torch is not installed. Special functions need SciPy:
 `pip install "onnx-pyops[kernels]"`.
 
 ```python
@@ -44,10 +44,10 @@ print(factor)
 
 For sessions that other libraries create, call `pyops.kernels.declare_all()` before `pyops.register_custom_ops`.
 
-Each op is a function in `pyops/kernels`, which you can read as an example. This page is generated from the declarations,
-with enough detail to implement an op in another language. All ops have version 1. Shapes are written as in NumPy; *(...)*
-is any number of dimensions. ONNX Runtime's custom operators have no complex types, so complex values are pairs of reals
-along a last dimension of size 2.
+Each op is a function in `pyops/kernels`, which you can read as an example. This page is generated from the
+declarations, with enough detail to implement an op in another language. All ops have version 1. Shapes are written as
+in NumPy; *(...)* is any number of dimensions. ONNX Runtime's custom operators have no complex types, so complex values
+are pairs of reals along a last dimension of size 2.
 
 ## Supported torch operators
 

@@ -34,7 +34,7 @@ dtype that it supports. In the runs of another dtype, operators without this dty
 
 In the runs with every dimension dynamic, the sample is the first that torch also accepts at another size. The exported
 model runs at that size: all dimensions, or as many as torch and the captured graph allow, are one smaller or larger.
-For the operators under **fixed size**, torch accepts no sample at another size; they are reproduced at the sample's size.
+For the operators under **fixed size**, torch accepts no sample at another size; they are reproduced at its own size.
 """
 
 _LEFT_OUT = (Status.UNUSABLE, Status.ABSENT)
