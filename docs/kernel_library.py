@@ -1,4 +1,4 @@
-"""Writes kernel_library.md from the declarations of `pyops.kernels`: ``python docs/kernel_library.py``."""
+"""Script that writes kernel_library.md from the declarations of `pyops.kernels`: ``python docs/kernel_library.py``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ PAGE = Path(__file__).with_suffix(".md")
 
 INTRODUCTION = """# The kernel library
 
-What people miss most in torch's exporter exists as operators of the domain `pyops`, in NumPy, with torch's semantics.
-`exporters.export` uses them [where torch's exporter has nothing](export.md#operators-that-torchs-exporter-lacks), and
-a model that has them runs where torch is not installed: `pyops.InferenceSession` knows them. Special functions and
-matrix factorizations need SciPy, `pip install "onnx-pyops[kernels]"`.
+`pyops.kernels` is a library of ops in the domain `pyops`, written in NumPy with torch's semantics. `exporters.export`
+uses them [for operators that torch's exporter does not support](export.md#operators-that-torchs-exporter-lacks). A
+model with these ops runs in `pyops.InferenceSession` where torch is not installed. Special functions and matrix
+factorizations need SciPy:
+`pip install "onnx-pyops[kernels]"`.
 
 ```python
 import numpy as np
@@ -42,50 +43,51 @@ print(factor)
  [1. 2.]]
 ```
 
-In sessions that others create, `pyops.kernels.declare_all()` before `pyops.register_custom_ops` makes them known.
+For sessions that other libraries create, call `pyops.kernels.declare_all()` before `pyops.register_custom_ops`.
 
-Their declarations are good to read before writing one: each is a function in `pyops/kernels`, and this page is made of
-them, so that somebody can implement an operator from it in another language. All are version 1. Shapes are those of
-NumPy; *(...)* is any number of dimensions. ONNX Runtime's custom operators have no complex types: complex values are
-pairs of reals along a last dimension of 2.
+Each op is a function in `pyops/kernels`, which you can read as an example. This page is generated from the
+declarations, with enough detail to implement an op in another language. All ops have version 1. Shapes are written as
+in NumPy; *(...)* is any number of dimensions. ONNX Runtime's custom operators have no complex types, so complex values
+are pairs of reals along a last dimension of size 2.
 
-## Which torch operators they carry
+## Supported torch operators
 
-{carried}
+{supported}
 
-## Calls that become other nodes of ONNX's
+## Calls that become ONNX's own nodes
 
-Some of these are not carried by an op of `pyops`, but by nodes of ONNX's own in place of those that torch's exporter
-makes, and only where these are wrong or refused; such a model runs in any session. What is different in the model:
+Some of these operators need no op of `pyops`: if the nodes of torch's exporter are wrong, or ONNX Runtime rejects them,
+`exporters.export` replaces them with other nodes of ONNX. Such a model runs in any session. The replacements are:
 
 | call | nodes |
 |---|---|
 | `sort`, `argsort`, `topk`, `quantile`, `nanquantile` of floats | `TopK` with NaN above infinity; see below. |
-| `argmax` and `argmin` of all, with `keepdim` | The result is reshaped. |
-| `cross` without `dim` | Along the first dimension of size 3, which has to be fixed. |
-| `>>` and `<<` of uint8 | `BitShift` alone. |
-| `einsum` of booleans and short integers | In int64, cast back where torch does. |
+| `argmax` and `argmin` over all elements, with `keepdim` | The result is reshaped. |
+| `cross` without `dim` | Along the first dimension of size 3, which must be static. |
+| `>>` and `<<` of uint8 | Only `BitShift`. |
+| `einsum` of booleans and short integers | In int64, cast back to torch's dtype. |
 | `squeeze` of a size that is not 1 | `Identity`. |
-| `x[:, mask] = y` and the like, a mask of uint8 | The mask's indices, by `NonZero`. |
+| `x[:, mask] = y` and similar, with a mask of uint8 | The mask's indices, from `NonZero`. |
 | `scatter`, `scatter_add`, `scatter_reduce` with an index smaller than the source | A `Slice` of the source. |
-| `expand` to sizes that data tells | -1 counts as 1, as ONNX spells it. |
-| `LSTM(proj_size=...)` | A `Scan` over the times; `LSTM` has no projection. |
-| `zeros`, `full` and the like, if complex | Constant pairs of reals. |
-| `copy`, `select`, `slice_scatter`, `select_scatter` of complex tensors | Those of the pairs. |
-| `einsum` of complex tensors | `Einsum` of the pairs, which sums over them too. |
+| `expand` to sizes computed from data | -1 is replaced by 1, which means the same in ONNX. |
+| `LSTM(proj_size=...)` | A `Scan` over the time steps; ONNX's `LSTM` has no projection. |
+| `zeros`, `full` and similar, if complex | Constant pairs of reals. |
+| `copy`, `select`, `slice_scatter`, `select_scatter` of complex tensors | The same nodes on pairs of reals. |
+| `einsum` of complex tensors | `Einsum` on pairs of reals, which also sums over the pairs. |
 
-ONNX leaves open where `TopK` puts a NaN, and ONNX Runtime before 1.32 puts it anywhere. So `TopK` gets numbers of a
-wider type, which has room for NaN above infinity; float64 has no wider type, and takes two `TopK`. On one core, sorting
-takes up to a fifth longer, and the first 50 of 50,000 numbers three times as long, 0.18 ms.
+ONNX does not define where `TopK` puts a NaN, and ONNX Runtime before 1.32 puts it anywhere. Therefore the values are
+converted to a wider type, in which NaN becomes a number above infinity. float64 has no wider type, and needs two
+`TopK`. On one core, sorting takes up to a fifth longer, and finding the first 50 of 50,000 numbers three times as long
+(0.18 ms).
 
-`argmax` and `argmin` of tensors with NaN are left to torch's exporter: which place a NaN has there is ONNX Runtime's.
+For `argmax` and `argmin`, torch's exporter is used: for tensors with NaN, the result is what ONNX Runtime returns.
 """
 
 
 def page() -> str:
-    """The whole page."""
-    carried = ", ".join(f"`{name}`" for name in sorted({*rows, *absent}))
-    parts = [INTRODUCTION.format(carried=textwrap.fill(carried, 120))]
+    """Build the whole page."""
+    supported = ", ".join(f"`{name}`" for name in sorted({*rows, *absent}))
+    parts = [INTRODUCTION.format(supported=textwrap.fill(supported, 120))]
     for module, ops in itertools.groupby(sorted(OPS.values(), key=_module), _module):
         parts += [_family(module), *map(_section, ops)]
     return "\n".join(parts)
@@ -134,7 +136,7 @@ def _type(item: Input | Output) -> str:
 
 
 def _types(op: Op[..., Any]) -> str:
-    """Which types each type parameter stands for."""
+    """List the types of each type parameter."""
     tensors = (*op.signature.inputs, *op.signature.outputs)
     parameters = dict.fromkeys(item.type for item in tensors if len(item.type.dtypes) > 1)
     return "; ".join(f"{item.name} is one of {', '.join(map(dtype_name, item.dtypes))}" for item in parameters)
@@ -145,7 +147,7 @@ def _entries(entries: Any) -> str:
 
 
 def _markdown(text: str) -> str:
-    """ReStructuredText as the docstrings have it, in Markdown."""
+    """Convert the reStructuredText of a docstring to Markdown."""
     text = re.sub(r":math:`([^`]*)`", r"$\1$", text)
     return text.replace("``", "`").strip()
 

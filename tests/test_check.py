@@ -27,7 +27,7 @@ def op() -> Op[..., Any]:
 def test_the_page_says_what_each_check_holds():
     page = (Path(__file__).parents[1] / "docs" / "testing.md").read_text()
     assert re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE) == [
-        (name, one.holds.rstrip(".")) for name, one in CHECKS.items()
+        (name, one.condition.rstrip(".")) for name, one in CHECKS.items()
     ]
 
 

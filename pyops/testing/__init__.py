@@ -1,14 +1,15 @@
-"""Testing ops: one call that checks everything, samples, and what tests need around them.
+"""Tools for testing ops: `check`, which runs every check of an op in one call, and samples for tests.
 
-Where what is:
+The modules:
 
-- `check`: the table of all checks, and running them; the `report` that they give
-- the checks: `kernel_checks`, of the kernel by itself; `attribute_checks`, `shape_checks`, `thread_checks` (by
-  `interleaving`), `engine_checks`, `torch_checks`, `device_checks`, `generated_checks`
-- what checks look at: a `case`, which is a `sample` and its `variations`; `examples` where no sample is given
-- `outputs` that compare as one, `sample_model` and `engines` for sessions, `strategies` for hypothesis
+- `_check` lists the checks and runs them; `_report` holds their results.
+- `_kernel_checks` (the kernel as a plain function), `_attribute_checks`, `_shape_checks`, `_thread_checks`,
+  `_engine_checks` (sessions, CUDA included), `_torch_checks` and `_generated_checks` are the checks.
+- `_case` is what every check gets: a `Sample` (`_sample`), the kernel's results for it, and inputs derived from it
+  (`_variations`). `_examples` generates a sample when the caller passes no inputs.
+- `_outputs` compares arrays, `_engines` creates a session for each engine, and `strategies` is for hypothesis.
 
-The pytest plug-in is `pyops._pytest_plugin`, and `pyops._ops.isolation` what it and this share.
+The pytest plug-in is `pyops._pytest_plugin`. It shares `pyops._ops.isolation` with this package.
 
 Examples
 --------

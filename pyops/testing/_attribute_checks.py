@@ -1,4 +1,4 @@
-"""Checks of attributes: their defaults, and what of a node's reaches the kernel."""
+"""Checks of attributes: their defaults, and the values that a kernel gets from a node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._sample import Sample
 
 
 def attribute_defaults(case: Case) -> str:
-    """Every function registered for the op has the declared defaults, and the kernel takes them."""
+    """Check that every function registered for the op has the declared defaults, and the kernel accepts them."""
     optional = [attribute for attribute in case.signature.attributes if not attribute.required]
     if not optional:
         raise NotRun("no attribute has a default")
@@ -38,7 +38,7 @@ def attribute_defaults(case: Case) -> str:
 
 
 def attributes(case: Case) -> str:
-    """A node's attributes reach the kernel with the types and values that a plain call has."""
+    """Check that a kernel gets the same attribute types and values from a node as in a plain call."""
     if not case.signature.attributes:
         raise NotRun("the op has no attributes")
     engines = [engine for engine in ENGINES if why_not(engine, case) is None]
@@ -67,7 +67,7 @@ def attributes(case: Case) -> str:
 
 
 def _differing_defaults(op: AnyOp) -> Iterator[str]:
-    """What defaults of the shape function and of other kernels are not the declared ones."""
+    """Yield a message for each default of a kernel or of the shape function that is not the declared one."""
     functions: dict[str, Callable[..., Any] | None] = {"the shape function": op.shape_function}
     functions |= {f"the {device} kernel": function for device, function in op.kernels.items()}
     for what, function in functions.items():
@@ -96,7 +96,7 @@ def _is_default(attribute: Attribute, value: Any) -> bool:
 
 
 def _spell(value: Any) -> str:
-    """The type and all of the value of an attribute, by which NaN equals itself, and 1 is not True."""
+    """Format the type and the whole value of an attribute, so that NaN equals NaN and 1 differs from True."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{value.shape} {value.tolist() if value.dtype == STRING else value.tobytes().hex()}"
     if isinstance(value, (list, tuple)):

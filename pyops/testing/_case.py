@@ -1,4 +1,4 @@
-"""What checks look at: a sample, calls of its kernel, and other inputs made from its own."""
+"""The case that every check gets: a sample, the results of its kernel, and inputs derived from the sample."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from . import _variations
 from ._outputs import Outputs
 from ._sample import Sample
 
-# What a kernel raises that was not written for what it got, rather than one that refuses it.
+# Exceptions that point to a bug in the kernel; a kernel that rejects its inputs raises something else.
 _MISTAKES = (TypeError, AttributeError, NameError, KeyError)
 
 NO_HYPOTHESIS = 'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
 NO_ONNXRUNTIME = 'ONNX Runtime is not installed: pip install "onnx-pyops[cpu]"'
 
 
-class NotRun(Exception):  # noqa: N818 - it is no error
-    """What a check raises that has nothing to look at; the message says why."""
+class NotRun(Exception):  # noqa: N818 - not an error
+    """Raised by a check that has nothing to check; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Variation:
-    """Other inputs, and what the kernel makes of them.
+    """Inputs derived from the sample's, and the outputs of the kernel for them.
 
     Attributes
     ----------
     what : str
-        How they differ from the sample's.
+        How the inputs differ from the sample's.
     outputs : Outputs or None
-        None where the kernel refuses them.
+        None if the kernel rejects the inputs.
     refusal : Exception or None
-        With which it does.
+        The exception with which the kernel rejects them.
     """
 
     what: str
@@ -57,16 +57,16 @@ class Variation:
 
 
 class Case:
-    """A sample under check.
+    """A sample that is being checked.
 
     Attributes
     ----------
     arrays : tuple
-        The sample's inputs: contiguous, and this case's own.
+        Contiguous copies of the sample's inputs.
     generate : int
-        How many samples to make up besides.
+        The number of further samples to generate.
     lent : list
-        A weak reference to each array that `lend` gave.
+        The input name of each array that `lend` returned, and a weak reference to the array.
     """
 
     def __init__(self, sample: Sample, generate: int = 0, rtol: float | None = None, atol: float | None = None) -> None:
@@ -80,62 +80,62 @@ class Case:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Every attribute as the kernel gets it; lists are new each time, since it may change them."""
+        """Return all attributes as the kernel gets them; lists are new each time, because a kernel may change them."""
         return self.signature.convert_attributes(self.sample.attributes)
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The CPU kernel."""
+        """Return the CPU kernel."""
         return self.op.kernels["cpu"]
 
     def call(self, arrays: Sequence[Any] | None = None, attributes: Mapping[str, Any] | None = None) -> Outputs:
-        """Run the CPU kernel and hold its outputs against the declaration, but not against the shape function."""
+        """Run the CPU kernel and validate its outputs against the declaration, but not against the shape function."""
         given = self.arrays if arrays is None else arrays
         with quiet():
             values = self.attributes if attributes is None else attributes
             return Outputs(validation.call(self.signature, self.function, given, values))
 
     def lend(self) -> tuple[Any, ...]:
-        """Copies of the sample's inputs for one call, of which is known later whether the kernel keeps one."""
+        """Copy the sample's inputs for one call, with weak references that later show whether the kernel kept one."""
         arrays = copies(self.arrays)
         for item, array in zip(self.signature.parameters(len(arrays)), arrays, strict=True):
             if array is not None:
                 self.lent.append((item.name, weakref.ref(array)))
         return arrays
 
-    def checked(self, result: Any, arrays: Sequence[Any] | None = None) -> Outputs:
-        """What the kernel's function returned for inputs (the sample's unless given), held against the declaration."""
+    def validated(self, result: Any, arrays: Sequence[Any] | None = None) -> Outputs:
+        """Validate what the kernel returned for `arrays` (by default the sample's) against the declaration."""
         given = self.arrays if arrays is None else arrays
         dtypes = validation.output_dtypes(self.signature, [None if array is None else array.dtype for array in given])
         return Outputs(validation.check_outputs(self.signature, dtypes, result))
 
     @functools.cached_property
     def outputs(self) -> Outputs:
-        """What the kernel returns for the sample."""
+        """Return the outputs of the kernel for the sample."""
         return self.call()
 
     def names(self, count: int) -> list[str]:
-        """The names of `count` outputs."""
+        """Return the names of the first `count` outputs; variadic ones are ``name[0]``, ``name[1]``, ..."""
         last = len(self.signature.outputs) - 1
         names = [self.signature.output(index).name for index in range(count)]
         variadic = self.signature.outputs[-1].variadic
         return [f"{name}[{index - last}]" if variadic and index >= last else name for index, name in enumerate(names)]
 
     def compare(self, actual: Sequence[Any], expected: Sequence[Any], what: str) -> None:
-        """Raise an AssertionError that starts with `what`, unless the outputs are close."""
+        """Raise an AssertionError that starts with `what` unless the outputs are close."""
         problem = first_difference(actual, expected, self.names(len(expected)), self.rtol, self.atol)
         if problem is not None:
             raise AssertionError(f"{what}: {problem}")
 
     def refused(self, what: str, arrays: Sequence[Any], attributes: Mapping[str, Any]) -> list[str]:
-        """A note where the kernel refuses a call that the declaration allows.
+        """Run a call that the declaration allows, and return a note if the kernel rejects it.
 
         Raises
         ------
         OutputError or CompileError
-            Of such a call.
+            The outputs do not match the declaration, or the kernel does not compile.
         AssertionError
-            The kernel is not prepared for it.
+            The kernel raises a TypeError or the like, which is a bug rather than a rejection.
         """
         try:
             self.call(arrays, attributes)
@@ -145,19 +145,19 @@ class Case:
             raise AssertionError(
                 f"{what}, which the declaration allows, the kernel raises {spell_error(error)}"
             ) from error
-        except Exception as error:  # a kernel refuses by whatever it raises
+        except Exception as error:  # a kernel may reject its inputs with any exception
             return [f"{what} the kernel refuses: {spell_error(error)}"]
         return []
 
-    def hold_shapes(self, variation: Variation) -> None:
-        """Raise an OutputError or ShapeInferenceError unless the shape function, if there is one, gives its shapes."""
+    def validate_shapes(self, variation: Variation) -> None:
+        """Raise an OutputError or ShapeInferenceError unless the shape function, if any, gives the right shapes."""
         if self.op.shape_function is None or variation.outputs is None:
             return
         try:
             shapes = output_shapes(self.op, variation.arrays, self.attributes)
         except ShapeInferenceError:
             raise
-        except Exception as error:  # of the user's code
+        except Exception as error:  # raised by the user's code
             raise ShapeInferenceError(
                 f"{variation}: the kernel takes them, and the shape function raises {spell_error(error)}"
             ) from error
@@ -169,25 +169,25 @@ class Case:
         Raises
         ------
         OutputError
-            It returns something other than declared.
+            The outputs do not match the declaration.
         """
         arrays = tuple(arrays)
         try:
             return Variation(what, arrays, self.call(arrays))
         except OutputError as error:
             raise OutputError(f"{what} ({', '.join(map(describe, arrays))}): {error}") from error
-        except Exception as error:  # a kernel refuses by whatever it raises
+        except Exception as error:  # a kernel may reject its inputs with any exception
             return Variation(what, arrays, None, error)
 
     @functools.cached_property
     def other_sizes(self) -> list[Variation]:
-        """Inputs of other sizes that the kernel takes."""
+        """Return the variations with other sizes that the kernel accepts."""
         varied = [self.vary(what, arrays) for what, arrays in _variations.other_sizes(self.arrays)]
         return [variation for variation in varied if variation.outputs is not None]
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be imported, which it then is."""
+    """Return whether a module can be imported, by importing it."""
     try:
         importlib.import_module(module)
     except ImportError:
@@ -196,12 +196,12 @@ def is_installed(module: str) -> bool:
 
 
 def copies(arrays: Sequence[Any]) -> tuple[Any, ...]:
-    """Contiguous copies of arrays; None stays."""
+    """Copy arrays to contiguous memory; None stays None."""
     return _variations.each(arrays, functools.partial(np.array, order="C"))
 
 
 def views(arrays: Sequence[Any], writable: bool = False) -> tuple[Any, ...]:
-    """Views of arrays: read-only, as kernels get them, unless `writable`; None stays."""
+    """Create views of arrays, read-only as in a session unless `writable`; None stays None."""
 
     def view(array: Any) -> Any:
         found = array.view()
@@ -213,13 +213,13 @@ def views(arrays: Sequence[Any], writable: bool = False) -> tuple[Any, ...]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without warnings: inputs that are made up divide by zero and overflow."""
+    """Suppress warnings: generated inputs divide by zero and overflow."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
 
 
 def spell_error(error: BaseException) -> str:
-    """An exception in one line."""
+    """Format an exception as one line."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

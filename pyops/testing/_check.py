@@ -1,4 +1,4 @@
-"""Every check of an op, by name."""
+"""The table of all checks, and `check`, which runs them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,29 @@ from ._sample import Sample
 
 @dataclass(frozen=True)
 class Check:
-    """A check, and those without which it would only say the same again."""
+    """One check.
+
+    Attributes
+    ----------
+    run : callable
+        Runs the check and returns a note for the report, or None. It raises `NotRun` where there is nothing to
+        check, and any other exception where the check fails.
+    needs : tuple of str
+        Checks that run first. If one of them fails, this check is not run: it would report the same fault again.
+    """
 
     run: Callable[[Case], str | None]
     needs: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """By which results and the argument `checks` call it."""
+        """Return the name that results and the argument `checks` use."""
         return self.run.__name__
 
     @property
-    def holds(self) -> str:
-        """What holds where it passes, in a sentence."""
-        return (self.run.__doc__ or "").splitlines()[0]
+    def condition(self) -> str:
+        """Return the condition for passing: the first line of the docstring without "Check that"."""
+        return (self.run.__doc__ or "").splitlines()[0].removeprefix("Check that ")
 
 
 _PLAIN = ("inputs_unchanged", "outputs")
@@ -81,7 +90,7 @@ CHECKS: dict[str, Check] = {
         Check(_generated_checks.generated, (*_ALL_OF_KERNEL, "dtypes", "empty", "scalar", "engine_native")),
     )
 }
-"""Every check by its name, in the order in which they run."""
+"""All checks by name, in the order in which they run."""
 
 _OPTIONS = ("checks", "expected", "generate", "rtol", "atol", "raise_exception")
 
@@ -98,47 +107,48 @@ def check(
     raise_exception: bool = True,
     **attributes: Any,
 ) -> CheckReport:
-    """Check an op on one call: the kernel, the shape function, every engine, and what it is in torch.
+    """Check an op on one call: its kernel, its shape function, every engine, and its PyTorch operator.
 
-    What cannot be checked (no shape function, torch is not installed, ...) is in the report as not run, with
-    the reason. A kernel may refuse inputs that are made from the sample's (of size 0, without dimensions)
-    by an exception, which the report notes.
+    A check that cannot run (no shape function, torch is not installed, ...) is "not run" in the report, with the
+    reason. Some checks derive other inputs from those given (of size 0, without dimensions); a kernel may reject
+    these with an exception, which the report notes.
 
     Parameters
     ----------
     op : Op or Sample
-        A `Sample` is a whole call, and takes an op whose attributes are called like parameters here.
+        The op, or a whole call of it. Pass a `Sample` if an attribute of the op has the name of a parameter of
+        `check`.
     *inputs : numpy.ndarray or None
-        As for the call. Without any, small arrays are made up, and required attributes that are not given.
+        The inputs of the call. If there are none, small arrays and missing required attributes are generated.
     checks : str or collection of str
-        Names of checks, or patterns such as ``"engine_*"``; all of them unless given. A check also runs those
-        that it needs, and the report leaves them out unless they fail.
+        Names of checks, or patterns such as ``"engine_*"``; by default all. The checks that these need also run;
+        the report lists them only if they fail.
     expected : array_like or tuple, optional
         The expected output, or a tuple of several.
     generate : int
-        How many more calls hypothesis makes up from the signature, to compare a session with the plain call.
+        The number of further calls to generate with hypothesis; each compares a session with the plain call.
     rtol, atol : float, optional
-        Allowed is ``atol + rtol * abs(expected)``. Unless given, they are those of
-        ``torch.testing.assert_close`` for floating-point numbers, and 0 for all others.
+        The tolerance is ``atol + rtol * abs(expected)``. The defaults are those of
+        ``torch.testing.assert_close`` for floating-point numbers, and 0 for all other types.
     raise_exception : bool
-        False returns the report of failed checks, too.
+        If False, return the report even if checks failed.
     **attributes
-        As for the call.
+        The attributes of the call.
 
     Returns
     -------
     CheckReport
-        ``report.ok``, a table as ``str(report)`` and in notebooks, and a result per check:
-        ``report["thread_safe"].reason``.
+        ``report.ok`` is True if no check failed, ``report["thread_safe"]`` is the result of one check, and
+        ``str(report)`` is a table, as is the report in a notebook.
 
     Raises
     ------
     CheckError
-        A check failed; ``error.report`` is the report, and the error of the first check that failed is the cause.
+        A check failed. ``error.report`` is the report; the cause is the error of the first failed check.
     InputError
-        The arguments are not those of a call, or there is no such check.
+        The arguments do not fit the op, or a name in `checks` is unknown.
     MissingDependencyError
-        Generated inputs are asked for, and hypothesis is not installed.
+        `generate` is given, and hypothesis is not installed.
 
     Examples
     --------
@@ -189,7 +199,7 @@ def _sample(op: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Sampl
 
 
 def _check_declared(op: AnyOp) -> None:
-    """Refuse an op that sessions would not find."""
+    """Raise an InputError if another op has replaced this one: sessions would run that op instead."""
     current = registry.versions(op.domain, op.name).get(op.version) or adoption.adopted_ops().get((op.domain, op.name))
     if current is not op:
         now = f"declared now, at {current.location}" if isinstance(current, Op) else "declared"
@@ -228,9 +238,9 @@ def _result(name: str, one: Check, case: Case) -> CheckResult:
     try:
         return CheckResult(name, "passed", one.run(case) or "")
     except MissingDependencyError:
-        raise  # what was asked for cannot be done
+        raise  # the caller asked for a check that needs it
     except NotRun as reason:
         return CheckResult(name, "not run", str(reason))
-    except (Exception, SystemExit) as error:  # a kernel may want to end the process
+    except (Exception, SystemExit) as error:  # a kernel may call sys.exit()
         text = str(error) if isinstance(error, AssertionError) else spell_error(error)
         return CheckResult(name, "failed", text, error)

@@ -1,4 +1,4 @@
-"""Checks of an op in a session, by each of the engines, against the plain call."""
+"""Checks that compare sessions of each engine, and the CUDA kernel, with the plain call."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ._sample import Sample
 
 
 def engine_native(case: Case) -> str:
-    """In sessions of the native engine, the op gives what the plain call gives."""
+    """Check that sessions of the native engine return what the plain call returns."""
     return _agrees(case, "native")
 
 
 def engine_extensions(case: Case) -> str:
-    """In sessions of the extensions engine, the op gives what the plain call gives."""
+    """Check that sessions of the extensions engine return what the plain call returns."""
     return _agrees(case, "extensions")
 
 
 def engine_reference(case: Case) -> str:
-    """In ONNX's ReferenceEvaluator, the op gives what the plain call gives."""
+    """Check that ONNX's ReferenceEvaluator returns what the plain call returns."""
     return _agrees(case, "reference")
 
 
@@ -30,14 +30,14 @@ def _agrees(case: Case, engine: Engine) -> str:
     problem = why_not(engine, case)
     if problem is not None:
         raise NotRun(problem)
-    # What the kernel returns, which is not what was expected of it where that is wrong.
+    # Compare with what the kernel returns, even if the user expects something else: that is another check.
     sample = Sample(case.op, *case.arrays, **case.sample.attributes).with_expected(*case.outputs)
     count = 0
     for dynamic in (False, True):
         shapes = "unknown" if dynamic else "known"
         with quiet():
             session = make_session(sample.model(dynamic), engine)
-        # Twice: what a session keeps from a call must not show in the next.
+        # Twice: a second call must not see anything that the session kept from the first.
         varied = [Variation("with the sample's inputs", case.arrays, case.outputs)] * 2
         if dynamic:
             varied += case.other_sizes
@@ -51,7 +51,7 @@ def _agrees(case: Case, engine: Engine) -> str:
                 with quiet():
                     actual = session.run(None, feed)
             except CompileError:
-                # With buffers, as a session has them, less may compile.
+                # Sessions pass output buffers, with which some variations do not compile.
                 if variation is varied[0]:
                     raise
                 continue
@@ -61,7 +61,7 @@ def _agrees(case: Case, engine: Engine) -> str:
 
 
 def cuda(case: Case) -> str:
-    """The CUDA kernel gives what the CPU kernel gives, called and in a CUDA session."""
+    """Check that the CUDA kernel returns what the CPU kernel returns, in a plain call and in a CUDA session."""
     op, signature = case.op, case.signature
     if "cuda" not in op.kernels:
         raise NotRun("no CUDA kernel is registered")

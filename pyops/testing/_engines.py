@@ -1,4 +1,4 @@
-"""The engines: a session of each, and why one cannot run a case."""
+"""Sessions for each engine, and the reasons why an engine cannot run a case."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 
 def make_session(model: onnx.ModelProto, engine: Engine = "native") -> Any:
-    """A `pyops.InferenceSession` that hosts the ops by an engine; ONNX's ReferenceEvaluator for ``reference``."""
+    """Create a `pyops.InferenceSession` with an engine; for ``reference``, ONNX's ReferenceEvaluator."""
     if engine == "reference":
         from onnx.reference import ReferenceEvaluator
 
@@ -29,7 +29,7 @@ def make_session(model: onnx.ModelProto, engine: Engine = "native") -> Any:
 
 
 def why_not(engine: Engine, case: Case) -> str | None:
-    """Why an engine cannot run a case; None where it can."""
+    """Return the reason why an engine cannot run a case; None if it can."""
     if engine == "reference":
         return None
     if not is_installed("onnxruntime"):

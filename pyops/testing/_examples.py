@@ -1,4 +1,4 @@
-"""Inputs made up from a signature, without hypothesis: for those who want to see an op checked at once."""
+"""Inputs generated from a signature without hypothesis, for a check without arguments."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _WORDS = ("alpha", "", "Käse", "b c")
 
 
 def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
-    """A sample of small arrays in a shape that the kernel takes; required attributes are made up too.
+    """Generate a sample: small arrays of a shape that the kernel accepts, and missing required attributes.
 
     Raises
     ------
     InputError
-        The kernel takes none of the shapes that are tried.
+        The kernel rejects every shape that is tried.
     """
     made = {a.name: _attribute(a) for a in op.signature.attributes if a.required} | dict(attributes)
     if not op.signature.inputs:
@@ -45,7 +45,7 @@ def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
 
 
 def _refusal(sample: Sample) -> BaseException | None:
-    """With what the kernel refuses a sample; None where what is wrong, if anything, is the checks' to say."""
+    """Return the exception with which the kernel rejects a sample; None for a fault that a check will report."""
     try:
         with quiet():
             sample.op(*sample.inputs, **sample.attributes)
@@ -62,7 +62,7 @@ def _refusal(sample: Sample) -> BaseException | None:
 
 def _samples(op: AnyOp, attributes: Mapping[str, Any]) -> Iterator[Sample]:
     for shape in _SHAPES:
-        # Two of a variadic input.
+        # Two arrays for a variadic input.
         inputs = [_array(_dtype(item.type.dtypes), shape) for item in op.signature.inputs]
         if op.signature.is_variadic:
             inputs.append(inputs[-1].copy())

@@ -1,4 +1,4 @@
-"""Checks of samples that hypothesis makes up."""
+"""The check of samples that hypothesis generates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ._sample import Sample
 
 
 def generated(case: Case) -> str:
-    """For inputs and attributes made up from the signature, sessions give what the plain call gives."""
+    """Check that sessions return what the plain call returns for generated inputs and attributes."""
     if not case.generate:
         raise NotRun("no generated inputs are asked for; generate=100 is a hundred of them")
     try:
@@ -32,7 +32,7 @@ def generated(case: Case) -> str:
         suppress_health_check=list(HealthCheck),
     )
     @given(samples(case.op))
-    def hold(sample: Sample) -> None:
+    def validate(sample: Sample) -> None:
         nonlocal tried
         tried += 1
         failing[:] = [sample]
@@ -40,8 +40,8 @@ def generated(case: Case) -> str:
             refusals.append(refusal)
 
     try:
-        hold()
-    except Exception as error:  # of any of the checks
+        validate()
+    except Exception as error:  # whatever the kernel or a comparison raised
         raise AssertionError(f"for {failing[0]}: {spell_error(error)}") from error
     if len(refusals) == tried:
         raise NotRun(
@@ -51,12 +51,12 @@ def generated(case: Case) -> str:
 
 
 def _refusal(case: Case, sample: Sample) -> Exception | None:
-    """With what the kernel refuses a sample; None where it takes it, and a session gives the same."""
+    """Return the exception with which the kernel rejects a sample; None if a session agrees with the plain call."""
     other = Case(sample, rtol=case.rtol, atol=case.atol)
     made = other.vary("made up", other.arrays)
     if made.outputs is None:
         return made.refusal
-    other.hold_shapes(made)
+    other.validate_shapes(made)
     if made.outputs:
         engine: Engine = "reference" if why_not("native", other) else "native"
         with quiet():

@@ -1,4 +1,4 @@
-"""Checks of the kernel by itself, called as a plain function."""
+"""Checks of the kernel called as a plain function."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ._case import Case, NotRun, copies, quiet, spell_error, views
 
 
 def inputs_unchanged(case: Case) -> None:
-    """The kernel does not write into its inputs."""
+    """Check that the kernel does not write into its inputs."""
     for writable in (True, False):
         arrays = case.lend()
         try:
             with quiet():
                 case.function(*views(arrays, writable), **case.attributes)
         except (Exception, SystemExit):
-            # That is for the next check to tell; here only what it did before.
+            # The next check reports it; this one looks at what the kernel wrote before it raised.
             pass
         for item, before, after in zip(case.signature.parameters(len(arrays)), case.arrays, arrays, strict=True):
             if before is not None and not _identical(before, after):
@@ -31,28 +31,28 @@ def inputs_unchanged(case: Case) -> None:
 
 
 def outputs(case: Case) -> None:
-    """The kernel returns what is declared: as many arrays, of the declared dtypes."""
+    """Check that the kernel returns the declared number of arrays, of the declared dtypes."""
     case.outputs  # noqa: B018 - computing them is the check
 
 
 def expected(case: Case) -> None:
-    """The kernel returns the outputs that are expected."""
+    """Check that the kernel returns the expected outputs."""
     if case.sample.returned is None:
         raise NotRun("no expected outputs are given")
     case.compare(case.outputs, case.sample.returned, "the kernel returns other than expected")
 
 
 def repeatable(case: Case) -> None:
-    """The same call gives the same outputs again."""
+    """Check that the same call returns the same outputs again."""
     for _ in range(2):
         case.compare(case.call(), case.outputs, "called again with the same inputs, the kernel gives other outputs")
 
 
 def inputs_released(case: Case) -> None:
-    """The kernel keeps none of its inputs, nor views of them, after the call."""
+    """Check that the kernel keeps no input, and no view of one, after the call."""
     case.call(case.lend())
     if any(array() is not None for _, array in case.lent):
-        gc.collect()  # it takes long, and most of what is let go is gone at once
+        gc.collect()  # slow, and needed only for reference cycles
     for name, array in case.lent:
         if array() is not None:
             raise AssertionError(
@@ -62,7 +62,7 @@ def inputs_released(case: Case) -> None:
 
 
 def outputs_owned(case: Case) -> None:
-    """The kernel returns arrays that it does not return again, or write to, in the next call."""
+    """Check that the kernel neither returns the same memory in the next call nor writes to it."""
     first, second = case.call(copies(case.arrays)), case.call(copies(case.arrays))
     for name, one, other in zip(case.names(len(first)), first, second, strict=False):
         if np.may_share_memory(one, other):
@@ -72,7 +72,7 @@ def outputs_owned(case: Case) -> None:
 
 
 def dtypes(case: Case) -> str:
-    """The kernel returns what is declared for every element type of its type parameters."""
+    """Check that the kernel returns the declared outputs for every element type of its type parameters."""
     tried = []
     declared = list(case.signature.parameters(len(case.arrays)))
     for parameter in dict.fromkeys(item.type for item in declared):
@@ -86,7 +86,7 @@ def dtypes(case: Case) -> str:
                 case.call(arrays)
             except OutputError as error:
                 raise OutputError(f"for {parameter.name} = {dtype_name(dtype)}: {error}") from error
-            except Exception as error:  # of the user's code
+            except Exception as error:  # raised by the user's code
                 raise AssertionError(
                     f"for {parameter.name} = {dtype_name(dtype)} the kernel raises {spell_error(error)}; leave the "
                     "type out of the declaration, or handle it"
@@ -98,7 +98,7 @@ def dtypes(case: Case) -> str:
 
 
 def optional_inputs(case: Case) -> str:
-    """The kernel takes None for each optional input."""
+    """Check that the kernel accepts None for each optional input."""
     declared = list(case.signature.parameters(len(case.arrays)))
     positions = [i for i, item in enumerate(declared) if item.optional and case.arrays[i] is not None]
     if not positions:
@@ -111,7 +111,7 @@ def optional_inputs(case: Case) -> str:
 
 
 def non_contiguous(case: Case) -> None:
-    """Inputs that are spread out in memory give the same outputs."""
+    """Check that inputs with other strides give the same outputs."""
     varied = list(_variations.strided(case.arrays))
     if not varied:
         raise NotRun("no input has two elements")
@@ -120,17 +120,17 @@ def non_contiguous(case: Case) -> None:
 
 
 def empty(case: Case) -> str:
-    """Inputs without elements give what is declared, or are refused by the kernel."""
+    """Check that the kernel returns the declared outputs for inputs without elements, or rejects them."""
     return _accepted_or_refused(case, list(_variations.empty(case.arrays)))
 
 
 def scalar(case: Case) -> str:
-    """Inputs without dimensions give what is declared, or are refused by the kernel."""
+    """Check that the kernel returns the declared outputs for inputs without dimensions, or rejects them."""
     return _accepted_or_refused(case, [("without dimensions", _variations.scalar(case.arrays))])
 
 
 def out_buffers(case: Case) -> None:
-    """With buffers as `out`, the kernel gives the same, inputs in the same memory included where that is allowed."""
+    """Check that the outputs are the same with `out` buffers, those that share an input's memory included."""
     if not case.signature.takes_out:
         raise NotRun("the kernel has no parameter `out`")
     aliases = [None, *case.signature.may_inplace]
@@ -148,17 +148,17 @@ def out_buffers(case: Case) -> None:
         out: Any = tuple(buffers) if case.signature.returns_tuple else buffers[0]
         with quiet():
             result = case.function(*views(arrays), **case.attributes, out=out)
-        case.compare(case.checked(result), case.outputs, f"{what} the kernel returns other outputs")
+        case.compare(case.validated(result), case.outputs, f"{what} the kernel returns other outputs")
 
 
 def compiled(case: Case) -> None:
-    """A compiled kernel gives what the function gives as plain Python."""
+    """Check that a compiled kernel returns what its function returns as plain Python."""
     function = case.function
     if not isinstance(function, CompiledKernel):
         raise NotRun("the kernel is not declared with compile=")
     with quiet():
         result = function.plain(*views(copies(case.arrays)), **case.attributes)
-    case.compare(case.outputs, case.checked(result), "compiled, the kernel gives other outputs than as plain Python")
+    case.compare(case.outputs, case.validated(result), "compiled, the kernel gives other outputs than as plain Python")
 
 
 def _identical(one: Any, other: Any) -> bool:
@@ -174,5 +174,5 @@ def _accepted_or_refused(case: Case, varied: Sequence[tuple[str, Any]]) -> str:
         if variation.refusal is not None:
             notes.append(f"the kernel refuses inputs {what}: {spell_error(variation.refusal)}")
         else:
-            case.hold_shapes(variation)
+            case.validate_shapes(variation)
     return "; ".join(notes)

@@ -1,4 +1,4 @@
-"""Arrays that compare as one."""
+"""Comparison of arrays within tolerances."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .._comparison import first_difference
 
 
 class Outputs(tuple[Any, ...]):
-    """Outputs that are equal to others whose values are close.
+    """A tuple of arrays with an ``==`` that means close.
 
-    ``==`` is one truth value, within the tolerances of `assert_close`, and NaN equals NaN; with the
-    pytest plug-in, a failing ``assert session.run(None, feed) == Outputs([y])`` says where they differ
-    first.
+    ``==`` gives one truth value, with the tolerances of `assert_close`; NaN equals NaN. With the pytest
+    plug-in, a failing ``assert session.run(None, feed) == Outputs([y])`` shows the first element that
+    differs.
 
     Parameters
     ----------
     arrays : iterable of numpy.ndarray
         One per output.
     rtol, atol : float, optional
-        As for `assert_close`.
+        See `assert_close`.
 
     Examples
     --------
@@ -32,19 +32,19 @@ class Outputs(tuple[Any, ...]):
     True
     """
 
-    # NumPy would compare element by element otherwise.
+    # Otherwise NumPy would compare element by element.
     __array_ufunc__ = None
     rtol: float | None
     atol: float | None
 
     def __new__(cls, arrays: Iterable[Any], rtol: float | None = None, atol: float | None = None) -> Outputs:
-        """See the class."""
+        """Create the tuple and store the tolerances."""
         self = super().__new__(cls, arrays)
         self.rtol, self.atol = rtol, atol
         return self
 
     def difference(self, other: Any) -> str | None:
-        """Where `other` differs from these first, in a sentence; None where it does not."""
+        """Describe the first difference between `other` and these outputs; None if they are close."""
         return first_difference(_sequence(other), self, (), self.rtol, self.atol)
 
     def __eq__(self, other: object) -> bool:
@@ -55,20 +55,20 @@ class Outputs(tuple[Any, ...]):
 
 
 def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None) -> None:
-    """Assert that arrays have the same dtypes and shapes, and values that are close.
+    """Assert that arrays have equal dtypes, equal shapes and close values.
 
     Parameters
     ----------
     actual, expected : numpy.ndarray, or a sequence of them
-        Such as what ``session.run`` returns. A NumPy scalar is an array without dimensions.
+        For example what ``session.run`` returns. A NumPy scalar counts as an array without dimensions.
     rtol, atol : float, optional
-        Allowed is ``atol + rtol * abs(expected)``. Unless given, they are those of
-        ``torch.testing.assert_close`` for floating-point numbers, and 0 for all others. NaN equals NaN.
+        The tolerance is ``atol + rtol * abs(expected)``. The defaults are those of
+        ``torch.testing.assert_close`` for floating-point numbers, and 0 for all other types. NaN equals NaN.
 
     Raises
     ------
     AssertionError
-        They are not; the message has the first element that differs.
+        The arrays differ; the message shows the first element that does.
 
     Examples
     --------

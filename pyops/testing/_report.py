@@ -1,4 +1,4 @@
-"""What checks found, as a table."""
+"""The results of checks: one per check, and the report of all."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Status = Literal["passed", "failed", "not run"]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found.
+    """The result of one check.
 
     Attributes
     ----------
     name : str
-        The check's.
+        The name of the check.
     status : {"passed", "failed", "not run"}
     reason : str
-        What is wrong, or why it is not run; of one that passed, what else there is to know.
+        What is wrong, or why the check was not run. For a passed check, a note, or nothing.
     error : BaseException or None
-        What a failed check raised; a kernel's own exception is it, or its cause.
+        The exception of a failed check. A kernel's own exception is this one or its cause.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class CheckResult:
 class CheckReport(Shown, Sequence[CheckResult]):
     """The results of all checks, readable in a terminal and in a notebook.
 
-    ``report["thread_safe"]`` is the result of one of them.
+    ``report["thread_safe"]`` is the result of one check.
 
     Attributes
     ----------
@@ -65,12 +65,12 @@ class CheckReport(Shown, Sequence[CheckResult]):
 
     @property
     def ok(self) -> bool:
-        """Whether no check failed."""
+        """Return whether no check failed."""
         return not self.failed
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:
-        """The results of the checks that failed."""
+        """Return the results of the failed checks."""
         return tuple(result for result in self if result.status == "failed")
 
     @overload
@@ -89,7 +89,7 @@ class CheckReport(Shown, Sequence[CheckResult]):
         return len(self._results)
 
     def parts(self) -> list[Part]:
-        """How many checks passed and failed, and the table of all."""
+        """Return the parts to display: the number of checks that passed and failed, and the table."""
         counts = {status: sum(result.status == status for result in self) for status in ("failed", "passed", "not run")}
         counted = ", ".join(f"{count} {status}" for status, count in counts.items() if count or status != "failed")
         rows = [(result.name, _spell(result), result.reason) for result in self]
@@ -101,11 +101,12 @@ def _spell(result: CheckResult) -> str:
 
 
 class CheckError(PyopsError, AssertionError):
-    """A check failed; the message says which ones, and why.
+    """Raised when checks fail; the message lists them with their reasons.
 
     Attributes
     ----------
     report : CheckReport
+        The results of all checks.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""One call of an op, as data: what tables of samples are made of."""
+"""A call of an op as data, for tables of test cases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-# That of ONNX's own domain, with the IR version that came with it; older ones lack element types.
+# The opset of ONNX's own domain and its IR version; older ones lack element types.
 _OPSET = 23
 _IR_VERSION = 11
 
@@ -30,7 +30,7 @@ _IR_VERSION = 11
 def sample_model(
     signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: Sequence[Any], dynamic: bool
 ) -> onnx.ModelProto:
-    """As `Sample.model`; `outputs` are what the call returns."""
+    """Build a model with one node; `outputs` give the types of the model's outputs (see `Sample.model`)."""
     domain = "" if signature.domain == ONNX_DOMAIN else signature.domain
     feed = {f"x{index}": array for index, array in enumerate(inputs)}
     results = {f"y{index}": array for index, array in enumerate(outputs)}
@@ -67,33 +67,33 @@ def _value_info(name: str, array: Any, shape: Sequence[int] | None) -> onnx.Valu
 
 
 class Sample:
-    """One call of an op that has not been made yet.
+    """A call of an op as data: the op, its inputs and its attributes.
 
     Parameters
     ----------
     op : Op
     *inputs : numpy.ndarray or None
-        As for the call; a number is no array, ``np.float32(2)`` is.
+        The inputs of the call. ``2.0`` is not an array; ``np.float32(2)`` is one.
     **attributes
-        As for the call; inputs may be passed by name, too.
+        The attributes of the call, and inputs passed by name.
 
     Attributes
     ----------
     inputs : tuple
-        Arrays; None for an absent optional input.
+        The arrays; None for an absent optional input.
     attributes : dict
-        Those that are given.
+        The attributes that are given, without defaults.
     id : str
-        What tests are called that run over a table of samples.
+        The test id in tests that are parametrized with samples.
     generated : bool
-        Whether the inputs come from the signature alone.
+        Whether the inputs were generated from the signature.
     returned : Outputs or None
-        What `returns` was given.
+        The outputs that `with_expected` set.
 
     Raises
     ------
     InputError
-        An attribute is unknown or missing, or an input is no array.
+        An attribute is unknown or missing, or an input is not an array.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Sample:
         arrays, converted = validation.split_arguments(op.signature, inputs, attributes)
         self.op = op
         self.inputs = tuple(arrays)
-        # An iterator is at its end by now.
+        # Converting has consumed an iterator.
         self.attributes = {
             name: converted[name] if isinstance(value, Iterator) else value
             for name, value in attributes.items()
@@ -118,51 +118,51 @@ class Sample:
         self.id = _spell_call(op, self.inputs, self.attributes)
 
     def with_expected(self, *outputs: Any) -> Sample:
-        """The same call with the outputs that it is expected to have.
+        """Copy the sample and set its expected outputs.
 
         Parameters
         ----------
         *outputs : array_like
-            One per output. What is no array yet becomes one of the output's declared dtype.
+            One per output. Numbers and lists become arrays of the output's declared dtype.
 
         Raises
         ------
         InputError
-            There are more or fewer than the op has.
+            The op has another number of outputs.
         """
         other = self.with_id(self.id)
         other.returned = Outputs(_expected_arrays(self, outputs))
         return other
 
     def with_id(self, id: str) -> Sample:
-        """The same call under another `id`."""
+        """Copy the sample and set its `id`."""
         other = Sample.__new__(Sample)
         other.__dict__ |= self.__dict__
         other.id = id
         return other
 
     def expected(self) -> Outputs:
-        """What the call has to give everywhere: what `returns` was given, or else what the plain call gives."""
+        """Return the outputs that `with_expected` set, or else those of the plain call."""
         if self.returned is not None:
             return self.returned
         result = self.op(*self.inputs, **self.attributes)
         return Outputs(result if isinstance(result, tuple) else (result,))
 
     def model(self, dynamic: bool = False) -> onnx.ModelProto:
-        """A model with this call as its only node.
+        """Build a model with this call as its only node.
 
-        Inputs are called ``x0``, ``x1``, ..., by position, and outputs ``y0``, ``y1``, ...
+        By position, the inputs are named ``x0``, ``x1``, ..., and the outputs ``y0``, ``y1``, ...
 
         Parameters
         ----------
         dynamic : bool
-            Leave the inputs' shapes open, ranks included.
+            If True, the inputs have unknown shapes, ranks included.
         """
         return sample_model(self.op.signature, self.inputs, self.attributes, self.expected(), dynamic)
 
     @property
     def feed(self) -> dict[str, Any]:
-        """The inputs by their names in `model`, for ``session.run(None, sample.feed)``."""
+        """Return the inputs by their names in `model`, for ``session.run(None, sample.feed)``."""
         return {f"x{index}": array for index, array in enumerate(self.inputs) if array is not None}
 
     def __repr__(self) -> str:
@@ -170,7 +170,7 @@ class Sample:
 
 
 def _expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
-    """Expected outputs as arrays of the declared dtypes; raises as `Sample.with_expected`."""
+    """Convert expected outputs to arrays of the declared dtypes; see `Sample.with_expected`."""
     signature = sample.op.signature
     dtypes = validation.output_dtypes(signature, [None if array is None else array.dtype for array in sample.inputs])
     if not signature.has_outputs(len(outputs)):

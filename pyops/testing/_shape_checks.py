@@ -1,4 +1,4 @@
-"""Checks of the shape function against what the kernel returns."""
+"""Checks that compare the shape function with what the kernel returns."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from ._case import Case, NotRun, Variation, spell_error
 
 
 def shape_function(case: Case) -> None:
-    """The shape function gives the shapes and dtypes that the kernel returns."""
+    """Check that the shape function gives the shapes and dtypes that the kernel returns."""
     _require(case)
-    case.hold_shapes(Variation("for the sample's inputs", case.arrays, case.outputs))
+    case.validate_shapes(Variation("for the sample's inputs", case.arrays, case.outputs))
 
 
 def other_sizes(case: Case) -> str:
-    """The kernel and the shape function agree for inputs of other sizes."""
+    """Check that the kernel and the shape function agree for inputs of other sizes."""
     if not case.other_sizes:
         raise NotRun("the kernel takes no inputs of other sizes" if case.arrays else "the op has no inputs")
     if case.op.shape_function is not None:
         for variation in case.other_sizes:
-            case.hold_shapes(variation)
+            case.validate_shapes(variation)
     return f"{len(case.other_sizes)} others"
 
 
 def symbolic_shapes(case: Case) -> str:
-    """The shape function gives the right shapes where sizes have names in place of numbers."""
+    """Check that the shape function gives the right shapes for named dimensions."""
     _require(case)
     notes: dict[str, None] = {}
     for variation in [Variation("for the sample's inputs", case.arrays, case.outputs), *case.other_sizes]:
         try:
-            _hold_symbolic(case, variation)
+            _validate_symbolic(case, variation)
         except UnknownSizeError:
             notes["it needs to know sizes"] = None
     return "; ".join(notes)
@@ -43,10 +43,10 @@ def _require(case: Case) -> None:
         raise NotRun(f"no shape function is registered (@{case.op.__name__}.register_shape_inference)")
 
 
-def _hold_symbolic(case: Case, variation: Variation) -> None:
+def _validate_symbolic(case: Case, variation: Variation) -> None:
     specs: list[TensorSpec | None] = []
     for array in variation.arrays:
-        # Equal sizes have one name, as in a model that says what belongs together.
+        # Equal sizes get the same name, as in a model with named dimensions.
         dims = None if array is None else tuple(SymbolicDim(f"size_{size}") for size in array.shape)
         specs.append(None if dims is None else TensorSpec(dims, array.dtype))
     where = f"for {', '.join('None' if spec is None else str(spec) for spec in specs)}"
@@ -54,7 +54,7 @@ def _hold_symbolic(case: Case, variation: Variation) -> None:
         results = case.op.infer_shapes(*specs, **case.attributes)
     except UnknownSizeError:
         raise
-    except Exception as error:  # of the user's code
+    except Exception as error:  # raised by the user's code
         raise ShapeInferenceError(
             f"{where}, whose sizes are known at run time only, the shape function raises {spell_error(error)}"
         ) from error
@@ -78,7 +78,7 @@ def _fits(dim: Any, size: int) -> bool:
 
 
 class _Sizes(dict[str, int]):
-    """The sizes by their names, for the expressions that arithmetic with them makes."""
+    """Variables of a dimension's expression: ``size_3`` is 3."""
 
     def __missing__(self, name: str) -> int:
         return int(name.removeprefix("size_"))

@@ -1,4 +1,4 @@
-"""Calls of a kernel from several threads."""
+"""The check of a kernel that several threads call at once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from . import _variations
 from ._case import Case, NotRun, copies, quiet, spell_error, views
 from ._outputs import Outputs
 
-# Enough for a function and what it calls; a loop's lines count when they are first and last reached.
+# The lines at which a call is stopped, at most. In a loop, the first and the last time a line runs count.
 _MOST_POINTS = 60
-# Where calls take long, not all points are tried.
+# The time for all of them; slow kernels are stopped at fewer lines.
 _MOST_SECONDS = 10.0
-# A call that has not returned by then waits for the stopped one: it takes a lock.
+# The second call gets this long. If it has not returned by then, it waits for a lock that the stopped call holds.
 _PATIENCE = 0.25
 
 _INSTALLED = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
@@ -29,12 +29,12 @@ _NOT_TRACED = ("<frozen ", str(Path(__file__).parent), *_INSTALLED)
 
 
 def interleaved(first: Callable[[], Any], second: Callable[[], Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Run `first`, stopped at one line after the other while `second` runs in another thread.
+    """Run `first` repeatedly, stop it at another line each time, and run `second` in another thread meanwhile.
 
     Yields
     ------
     (str, object, object)
-        The line, and what the two calls returned, or raised.
+        The line, and what each of the two calls returned or raised.
     """
     deadline = time.monotonic() + _MOST_SECONDS
     with ThreadPoolExecutor(2) as pool:
@@ -45,7 +45,7 @@ def interleaved(first: Callable[[], Any], second: Callable[[], Any]) -> Iterator
 
 
 def _points(pool: Executor, function: Callable[[], Any]) -> list[int]:
-    """Which of the lines that a call runs are worth stopping at: each the first and the last time."""
+    """Return when to stop a call, counted in lines run: the first and the last time it runs each line."""
     reached: dict[tuple[CodeType, int], list[int]] = {}
     count = 0
 
@@ -73,7 +73,7 @@ def _run_once(pool: Executor, first: Callable[[], Any], second: Callable[[], Any
         count += 1
 
     mine = _outcome(pool.submit(_traced, first, line))
-    if not others:  # it took another way this time
+    if not others:  # this run took another branch and ended before the point
         others.append(pool.submit(second))
     return place, mine, _outcome(others[0])
 
@@ -83,7 +83,7 @@ def _outcome(call: Future[Any]) -> Any:
 
 
 def _traced(function: Callable[[], Any], line: Callable[[FrameType], None]) -> Any:
-    """Call a function, and another one with the frame of each line that it is about to run."""
+    """Call a function, and call `line` with the frame before each of its lines runs."""
 
     def trace_call(frame: FrameType, event: str, argument: Any) -> Any:
         return None if frame.f_code.co_filename.startswith(_NOT_TRACED) else trace_line
@@ -101,7 +101,7 @@ def _traced(function: Callable[[], Any], line: Callable[[FrameType], None]) -> A
 
 
 def thread_safe(case: Case) -> str:
-    """A call gives the same when another thread's call runs in between, after whichever line."""
+    """Check that a call returns the same when another thread calls the kernel in between, at any line."""
     function = case.function
     if isinstance(function, CompiledKernel):
         function = function.plain
@@ -109,18 +109,18 @@ def thread_safe(case: Case) -> str:
 
     def call(given: Sequence[Any]) -> Any:
         own = {name: list(value) if isinstance(value, list) else value for name, value in attributes.items()}
-        # A copy of the result: the other call may write to what the kernel returned.
+        # Copied, because the other call may write to what the kernel returned.
         return deepcopy(function(*views(given), **own))
 
     def alone(given: Sequence[Any]) -> Outputs:
         with quiet():
-            return case.checked(call(given), given)
+            return case.validated(call(given), given)
 
     arrays = case.arrays, copies(_variations.mixed(case.arrays))
     first = alone(arrays[0])
     try:
         expected = first, alone(arrays[1])
-    except Exception:  # a kernel refuses by whatever it raises
+    except Exception:  # a kernel may reject its inputs with any exception
         arrays, expected = (case.arrays, case.arrays), (first, first)
 
     count = 0
@@ -131,7 +131,7 @@ def thread_safe(case: Case) -> str:
                     raise AssertionError(
                         f"the kernel raises {spell_error(result)} when another thread's call runs at {place}"
                     ) from result
-                case.compare(case.checked(result, inputs), wanted, f"when another thread's call runs at {place}")
+                case.compare(case.validated(result, inputs), wanted, f"when another thread's call runs at {place}")
             count += 1
     if not count:
         raise NotRun("no line of the kernel can be stopped at: its code is in an installed package, or not in Python")

@@ -1,4 +1,4 @@
-"""Checks of an op as an operator of torch."""
+"""Checks of an op as a PyTorch operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_TORCH = 'torch or onnxscript is not installed: pip install "onnx-pyops[torch
 
 
 def torch_eager(case: Case) -> str:
-    """The torch operator gives what the plain call gives."""
+    """Check that the torch operator returns what the plain call returns."""
     call = _TorchCall(case)
     with quiet():
         case.compare(call.arrays(call(*call.tensors)), case.outputs, "in torch")
@@ -24,12 +24,12 @@ def torch_eager(case: Case) -> str:
 
 
 def torch_fake(case: Case) -> str:
-    """The fake, which is the shape function, gives what torch's tensors are in fact."""
+    """Check that torch's fake implementation, the shape function, gives the shapes and dtypes of the real tensors."""
     return _opcheck(case, "test_faketensor")
 
 
 def torch_opcheck(case: Case) -> str:
-    """torch.library.opcheck passes: the schema, autograd, and tracing with symbolic shapes."""
+    """Check that torch.library.opcheck passes: the schema, autograd, and tracing with symbolic shapes."""
     dtypes = [tensor.dtype for tensor in _TorchCall(case).tensors]
     small = [str(dtype) for dtype in dtypes if dtype.itemsize == 1 and dtype.is_floating_point]
     if small:
@@ -38,7 +38,7 @@ def torch_opcheck(case: Case) -> str:
 
 
 def torch_gradients(case: Case) -> str:
-    """The backward formula, if one is registered, gives the gradients that differences give."""
+    """Check that a registered backward formula agrees with numerical gradients."""
     call = _TorchCall(case)
     torch = call.torch
     dtype = next((dtype for dtype in (torch.float64, torch.float32) if call.takes(dtype)), None)
@@ -61,7 +61,7 @@ def torch_gradients(case: Case) -> str:
         raise NotRun(
             "no backward formula is registered (register_autograd on what exporters.custom_op returns)"
         ) from None
-    # Differences of float32 numbers are good to a percent.
+    # Numerical gradients in float32 are accurate to about one percent.
     limits: dict[str, Any] = {} if dtype is torch.float64 else {"eps": 1e-2, "atol": 1e-2, "rtol": 1e-2}
     tensors = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
     with quiet():
@@ -70,7 +70,7 @@ def torch_gradients(case: Case) -> str:
 
 
 def torch_export(case: Case) -> str:
-    """An exported model of the op gives in ONNX Runtime what it gives in torch."""
+    """Check that an exported model of the op returns in ONNX Runtime what it returns in torch."""
     if not is_installed("onnxruntime"):
         raise NotRun(NO_ONNXRUNTIME)
     call = _TorchCall(case)
@@ -95,7 +95,7 @@ def torch_export(case: Case) -> str:
 
 def _opcheck(case: Case, *tests: str) -> str:
     call = _TorchCall(case)
-    # opcheck takes NaN for different from NaN.
+    # To opcheck, NaN differs from NaN.
     tensors = call.made([_without_nan(array) if _has_nan(array) else array for array in case.arrays])
     with quiet():
         if any(map(_has_nan, call.arrays(call(*tensors)))):
@@ -118,7 +118,7 @@ def _without_nan(array: Any) -> Any:
 
 
 class _TorchCall:
-    """The sample as a call of its torch operator, which takes the tensors that are present one by one."""
+    """A call of the op's torch operator; calling it takes the tensors of the inputs that are present."""
 
     def __init__(self, case: Case) -> None:
         try:
@@ -153,19 +153,19 @@ class _TorchCall:
         self.tensors = self.made(case.arrays)
 
     def made(self, arrays: Sequence[Any]) -> list[Any]:
-        """The arrays that are present, as tensors."""
+        """Convert the arrays that are not None to tensors."""
         cpu = self.torch.device("cpu")
         return [self._tensors.as_tensor(array, cpu) for array in arrays if array is not None]
 
     def takes(self, torch_dtype: Any) -> bool:
-        """Whether all floating-point inputs may be of a dtype."""
+        """Return whether every floating-point input may have this dtype."""
         dtype = self._tensors.numpy_dtype(torch_dtype)
         declared = self._case.signature.parameters(len(self._case.arrays))
         pairs = [(item, array) for item, array in zip(declared, self._case.arrays, strict=True) if array is not None]
         return all(dtype in item.type.dtypes for item, array in pairs if array.dtype.kind not in "iub")
 
     def arguments(self, tensors: Any) -> tuple[Any, ...]:
-        """Positional arguments of the operator: None for absent inputs, one list for a variadic one."""
+        """Return the operator's positional arguments: None for an absent input, one list for a variadic input."""
         present = iter(tensors)
         values = [next(present) if is_present else None for is_present in self._present]
         if not self._case.signature.is_variadic:
@@ -178,18 +178,18 @@ class _TorchCall:
         return self.operator(*self.arguments(tensors), **self.attributes)
 
     def flat(self, result: Any) -> list[Any]:
-        """The tensors of a result."""
+        """Return the tensors of a result as a flat list."""
         if isinstance(result, self.torch.Tensor):
             return [result]
         return [tensor for item in result for tensor in self.flat(item)]
 
     def arrays(self, result: Any) -> list[Any]:
-        """The same as arrays."""
+        """Return the tensors of a result as arrays."""
         return [self._tensors.as_array(tensor) for tensor in self.flat(result)]
 
 
 def _check_exporters() -> None:
-    """Refuse somebody else's module that is found in place of the package of this name."""
+    """Raise an ImportError if `import exporters` finds another module than this project's package."""
     import exporters
 
     expected = Path(__file__).resolve().parents[2] / "exporters" / "__init__.py"
@@ -202,5 +202,5 @@ def _check_exporters() -> None:
 
 
 def _own_name(domain: str, name: str, version: int) -> str:
-    """What an op is called in torch that nobody registered there."""
+    """Return a torch name for an op that has no registered torch operator."""
     return f"pyops_testing::{''.join(char if char.isalnum() else '_' for char in f'{domain}_{name}')}_{version}"

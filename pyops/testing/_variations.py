@@ -1,4 +1,4 @@
-"""Other inputs, made from those of a sample: sizes, ranks, element types and layouts."""
+"""Inputs derived from those of a sample: other sizes, ranks, element types and memory layouts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Arrays = tuple[Any, ...]
 
 
 def other_sizes(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
-    """Inputs of other sizes, none of them 0; equal sizes change together first, and then each axis alone."""
+    """Yield inputs of other nonzero sizes: first equal sizes change together, then each axis alone."""
     sizes = sorted({size for array in _present(arrays) for size in array.shape if size})
     yield "larger", _resized(arrays, lambda _, size: size + (size > 1))
     yield "twice as large", _resized(arrays, lambda _, size: 2 * size if size > 1 else size)
@@ -37,7 +37,7 @@ def _with_larger_axis(arrays: Sequence[Any], axis: tuple[int, int]) -> Arrays:
 
 
 def empty(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
-    """Inputs without elements: of size 0 in the first, the last and all dimensions."""
+    """Yield inputs without elements: the first, the last or every dimension has size 0."""
     if any(array.ndim for array in _present(arrays)):
         yield "empty along the first axis", _resized(arrays, lambda where, size: size if where[1] else 0)
         ranks = [0 if array is None else array.ndim for array in arrays]
@@ -49,12 +49,12 @@ def empty(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
 
 
 def scalar(arrays: Sequence[Any]) -> Arrays:
-    """Inputs without dimensions: the first element of each."""
+    """Return the first element of each input, as an array without dimensions."""
     return each(arrays, lambda array: resized(array, ()))
 
 
 def cast(array: Array, dtype: DType) -> Array:
-    """The elements as another element type, within its range."""
+    """Convert an array to another element type; integers are clipped to its range."""
     if array.dtype == dtype:
         return array
     if dtype == STRING:
@@ -70,7 +70,7 @@ def cast(array: Array, dtype: DType) -> Array:
 
 
 def strided(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
-    """The same inputs in other memory layouts: every second element of a larger array, columns first, backwards."""
+    """Yield the same inputs in other memory layouts: with a step of two, reversed, and in column-major order."""
     if any(array.size > 1 for array in _present(arrays)):
         yield "every second element of an array", each(arrays, _every_second)
         yield "backwards in memory", each(arrays, _backwards)
@@ -79,17 +79,17 @@ def strided(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
 
 
 def mixed(arrays: Sequence[Any]) -> Arrays:
-    """Inputs of the same shapes with half of the elements, each twice: their sums and extremes differ, too."""
+    """Return inputs of the same shapes with other values: half of the elements, each twice, so that sums differ too."""
     return each(arrays, _mixed)
 
 
 def each(arrays: Sequence[Any], function: Callable[[Any], Any]) -> Arrays:
-    """What a function makes of each array; None stays."""
+    """Apply a function to each array; None stays None."""
     return tuple(None if array is None else function(array) for array in arrays)
 
 
 def resized(array: Array, shape: Sequence[int]) -> Array:
-    """The elements in another shape, repeated as often as that takes."""
+    """Return the elements in another shape, repeated or cut off to fit."""
     count = math.prod(shape)
     if array.size:
         return np.resize(array, tuple(shape))

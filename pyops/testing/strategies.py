@@ -1,4 +1,4 @@
-"""Hypothesis strategies that come from an op's signature."""
+"""Hypothesis strategies derived from an op's signature."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ except ImportError as error:
     raise MissingDependencyError(NO_HYPOTHESIS) from error
 
 SHAPES: st.SearchStrategy[tuple[int, ...]] = st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
-"""Shapes of up to three dimensions: sizes 0 and 1, and no dimensions at all, among them."""
+"""Shapes of 0 to 3 dimensions, each of size 0 to 3."""
 
-# ONNX has no strings that are not UTF-8, and ONNX Runtime cuts them off at NUL.
+# ONNX strings are UTF-8, which has no surrogates, and ONNX Runtime truncates strings at NUL.
 TEXT: st.SearchStrategy[str] = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
 
 _FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -33,9 +33,10 @@ _INTS = st.integers(-(2**63), 2**63 - 1)
 
 @st.composite
 def samples(draw: st.DrawFn, op: AnyOp) -> Sample:
-    """Calls of an op: every type that it takes, absent inputs, any number of variadic ones, attributes or defaults.
+    """Draw a call of an op.
 
-    The shapes of the inputs are equal, or such that they broadcast, or have nothing to do with each other.
+    The calls cover every type that the op accepts, absent optional inputs, up to three variadic inputs, and given
+    and default attributes. The shapes of the inputs are equal, broadcast to each other, or are independent.
 
     Examples
     --------
@@ -65,12 +66,13 @@ def samples(draw: st.DrawFn, op: AnyOp) -> Sample:
 
 @st.composite
 def arrays(draw: st.DrawFn, dtype: Any, shapes: st.SearchStrategy[tuple[int, ...]] | tuple[int, ...] = SHAPES) -> Any:
-    """Arrays of any element type that ONNX has, also of such that are not contiguous; strings are object arrays.
+    """Draw an array of any ONNX element type, contiguous or not; string arrays have dtype object.
 
     Parameters
     ----------
+    dtype : numpy.dtype or what ``numpy.dtype()`` accepts
     shapes : strategy or tuple, optional
-        Of up to three dimensions unless given.
+        By default `SHAPES`.
     """
     dtype = np.dtype(dtype)
     shape = shapes if isinstance(shapes, tuple) else draw(shapes)
@@ -87,7 +89,7 @@ def arrays(draw: st.DrawFn, dtype: Any, shapes: st.SearchStrategy[tuple[int, ...
 
 
 def attribute_values(attribute: Attribute) -> st.SearchStrategy[Any]:
-    """Values that an attribute takes; lists of up to three elements, and arrays of float64."""
+    """Return a strategy for the values of an attribute; lists have up to three elements, tensors are float64."""
     if attribute.choices:
         return st.sampled_from(attribute.choices)
     if attribute.boolean:

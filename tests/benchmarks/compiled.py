@@ -213,7 +213,7 @@ def scaling(rounds: int) -> None:
     """Print calls per second of one and eight threads, relative to one thread of the built-in nodes."""
     name, size = "x * sigmoid(x) + b", 10**6
     sessions, inputs = contestants(name, 1), feed(name, size)
-    print("| Python threads | busy thread beside | built-in | compiled | plain |\n|---|---|---|---|---|")
+    print("| Python threads | busy Python thread | built-in | compiled | plain |\n|---|---|---|---|---|")
     cells = [(threads, busy) for busy in (False, True) for threads in (1, 8)]
     found: dict[Any, list[float]] = {(key, cell): [] for key in sessions for cell in cells}
     for made in sessions.values():

@@ -14,27 +14,27 @@ from tests.operator_coverage.results import Result, ResultFile, Status
 
 _INTRODUCTION = """# Which of torch's operators can be exported
 
-Torch tests its operators on sample calls, its OpInfo database. Here each was exported, run in ONNX Runtime and
-compared with torch, by each kind of export. `python -m tests.operator_coverage` wrote this page.
+Torch tests its operators on sample calls, its OpInfo database. `python -m tests.operator_coverage` exported each of
+these calls with each kind of export, ran it in ONNX Runtime, compared it with torch, and wrote this page. The columns:
 
-- **reproduced**: every output has torch's dtype and shape, and its values within a relative and an absolute tolerance
-  of {tolerances}. Integers are equal.
-- **random**: another seed before every operator that torch tags `nondeterministic_seeded` gives another result in
-  torch itself, by more than the tolerances. **uninitialised**: other content of what `empty`, `empty_like`,
-  `new_empty` and the like return does.
-  Such calls count here if they are exported and run, and dtypes and shapes agree; there are no values to compare.
-- **failed**: all others, with the reason below.
-- **custom nodes**: of the calls that torch's exporter cannot translate, or not rightly, so that ops of `pyops.kernels`
-  or torch run them in the exported model, those that are reproduced; random, uninitialised and fixed ones are not
-  among them.
+- **reproduced**: every output has torch's dtype and shape, and its values are within a relative and an absolute
+  tolerance of {tolerances}. Integers are equal.
+- **random**: with another seed before every operator that torch tags `nondeterministic_seeded`, torch itself returns
+  another result. **uninitialised**: with other memory contents in the results of `empty`, `empty_like`, `new_empty` and
+  similar, torch itself returns another result. These calls count if the model is exported and runs, and dtypes and
+  shapes agree; their values cannot be compared.
+- **failed**: all other calls, with the reason below.
+- **custom nodes**: the calls that torch's exporter does not translate, or translates wrongly, and that ops of
+  `pyops.kernels` or fallback nodes compute: how many are reproduced, of how many. Random, uninitialised and fixed-size
+  calls do not count here.
 
-Calls that take or return no tensor are left out, and those that torch does not run on this machine. A sample is the
-first of its operator whose tensors are all non-empty. Where an operator has no float32, the first dtype that it has
-is taken; for another dtype, operators without it are left out.
+Calls that take or return no tensor are left out, as are calls that torch cannot run on this machine. The sample of an
+operator is the first whose tensors all have elements. In the float32 runs, an operator without float32 uses the first
+dtype that it supports. In the runs of another dtype, operators without this dtype are left out.
 
-In runs with every dimension dynamic a sample is the first that torch takes at another size too, which is the size that
-the exported model is run at: all dimensions, or as many as torch and the captured graph let, one smaller or larger.
-**fixed size** are the operators of which torch takes no sample at another size; they are reproduced at their own.
+In the runs with every dimension dynamic, the sample is the first that torch also accepts at another size. The exported
+model runs at that size: all dimensions, or as many as torch and the captured graph allow, are one smaller or larger.
+For the operators under **fixed size**, torch accepts no sample at another size; they are reproduced at its own size.
 """
 
 _LEFT_OUT = (Status.UNUSABLE, Status.ABSENT)
