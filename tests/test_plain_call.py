@@ -10,6 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from pyops import errors, onnx_op
+from tests.engines import make_session
+from tests.models import chain
 
 T = TypeVar("T", np.float32, np.float64)
 F32 = NDArray[np.float32]
@@ -265,8 +267,14 @@ def test_a_kernel_that_writes_to_its_input_raises_numpys_own_error():
         x += 1
         return x
 
-    with pytest.raises(ValueError, match="read-only"):
+    with pytest.raises(ValueError, match="^output array is read-only") as raised:
         writes(ONE)
+    note = "the arrays that a kernel gets are read-only: write to a copy, such as x.copy()"
+    assert raised.value.__notes__ == [note]
+    for engine in ("native", "reference"):
+        with pytest.raises(ValueError, match="^output array is read-only") as raised:
+            make_session(chain("tests::Writes"), engine).run(None, {"x": ONE})
+        assert note in raised.value.__notes__
 
 
 def test_a_kernels_exception_passes_through_untouched():

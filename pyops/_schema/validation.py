@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import InputError, OutputError
 from .devices import is_cupy
 from .dtypes import STRING, DType, describe, dtype_name, element_type, holds_str, spell_scalar, spell_shape
+from .node import explain_read_only
 from .signature import Input, Output, Signature
 
 
@@ -158,7 +159,12 @@ def call(
         One per output, each of its declared dtype.
     """
     dtypes = output_dtypes(signature, [None if array is None else array.dtype for array in arrays])
-    outputs = check_outputs(signature, dtypes, function(*map(_read_only, arrays), **attributes))
+    try:
+        result = function(*map(_read_only, arrays), **attributes)
+    except ValueError as error:
+        explain_read_only(error)
+        raise
+    outputs = check_outputs(signature, dtypes, result)
     owned = map(_own, outputs)
     return type(outputs)(*owned) if hasattr(outputs, "_fields") else tuple(owned)
 
