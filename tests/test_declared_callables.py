@@ -64,10 +64,14 @@ def test_a_static_method_is_an_operator(decorate):
 @pytest.mark.parametrize(
     ("thing", "fragment"),
     [
-        (functools.partial(scaled, n=2), "functools.partial of scaled has no signature with hints; write a def with hints that calls it: "
+        (
+            functools.partial(scaled, n=2),
+            "functools.partial of scaled has no signature with hints; write a def with hints that calls it: "
             "def op(x: NDArray[np.float32]) -> NDArray[np.float32]: return scaled(x, n=2)",
         ),
-        (Callable(), "an object of class Callable has no signature with hints; write a def with hints that calls it: "
+        (
+            Callable(),
+            "an object of class Callable has no signature with hints; write a def with hints that calls it: "
             "def op(x: NDArray[np.float32]) -> NDArray[np.float32]: return the_object(x)",
         ),
         (Callable, "Callable is a class; put @onnx_op on a function"),

@@ -267,12 +267,12 @@ def test_a_kernel_that_writes_to_its_input_raises_numpys_own_error():
         x += 1
         return x
 
-    with pytest.raises(ValueError, match="^output array is read-only") as raised:
+    with pytest.raises(ValueError, match="output array is read-only") as raised:
         writes(ONE)
     note = "the arrays that a kernel gets are read-only: write to a copy, such as x.copy()"
     assert raised.value.__notes__ == [note]
     for engine in ("native", "reference"):
-        with pytest.raises(ValueError, match="^output array is read-only") as raised:
+        with pytest.raises(ValueError, match="output array is read-only") as raised:
             make_session(chain("tests::Writes"), engine).run(None, {"x": ONE})
         assert note in raised.value.__notes__
 

@@ -15,11 +15,12 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def read_from(folder: str | None, options: Any) -> Iterator[None]:
+def read_from(folder: str | None, options: Any, of_one_session: bool = False) -> Iterator[None]:
     """Within it, a session created from `options` reads external data from `folder`, unless they name one themselves.
 
     ONNX Runtime asks the options before the model's own path, so that one thread at a time is let in
-    with them, and sessions created afterwards find them as they were.
+    with them, and sessions created afterwards find them as they were: `of_one_session` says that there are none, and
+    spares the warning that ONNX Runtime logs where an entry changes.
     """
     with _lock:
         lock = _locks.setdefault(options, threading.RLock())
@@ -31,7 +32,8 @@ def read_from(folder: str | None, options: Any) -> Iterator[None]:
         try:
             yield
         finally:
-            options.add_session_config_entry(_FOLDER, "")
+            if not of_one_session:
+                options.add_session_config_entry(_FOLDER, "")
 
 
 def _named(options: Any) -> str:

@@ -127,7 +127,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         else:
             self._host = native.SessionHost(options, source, resolved.ops, taken)
         folder = source.folder if self._host.model is not source else None
-        self._reading = functools.partial(external_data.read_from, folder, options)
+        self._reading = functools.partial(external_data.read_from, folder, options, sess_options is None)
         kwargs |= session_devices.without_fallback(providers)
         create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
         del self._host.model  # which may be large

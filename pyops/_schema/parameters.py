@@ -94,8 +94,8 @@ def _no_tensor(hint: Any) -> HintError:
     if getattr(hint, "__module__", "").partition(".")[0] == "torch":
         return HintError(
             f"torch.{spell(hint)} is torch's, and kernels get NumPy arrays",
-            "write NDArray[np.float32], or NDArray[T] of a TypeVar for several types; exporters.custom_op makes torch's "
-            "operator of it",
+            "write NDArray[np.float32], or NDArray[T] of a TypeVar for several types; exporters.custom_op makes "
+            "torch's operator of it",
         )
     return HintError(
         f"{spell(hint)} is not a tensor type",

@@ -251,8 +251,7 @@ def load() -> Api:
     if is_too_old(__version__):
         package = min(packages_distributions().get("onnxruntime", ["onnxruntime"]))
         raise EngineError(
-            f"pyops needs onnxruntime {OLDEST} or later; {__version__} is installed: "
-            f'pip install "{package}>={OLDEST}"'
+            f'pyops needs onnxruntime {OLDEST} or later; {__version__} is installed: pip install "{package}>={OLDEST}"'
         )
     path = Path(bindings.__file__).with_name(f"libonnxruntime.so.{__version__}")
     try:
