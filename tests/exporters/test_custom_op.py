@@ -326,7 +326,8 @@ def test_a_call_of_an_op_whose_signature_has_changed_says_to_register_it_again()
             call(x, x)
         assert str(raised.value) == (
             "customop::grown is registered for customop::Grown(x: float32) -> float32, which has been declared again "
-            'as customop::Grown(x: float32, y: float32) -> float32; call exporters.custom_op(op, "customop::grown") again'
+            "as customop::Grown(x: float32, y: float32) -> float32; call exporters.custom_op(op, "
+            '"customop::grown") again'
         )
     assert before(x).tolist() == [2, 2]
     exporters.custom_op(op, "customop::grown")
