@@ -69,7 +69,7 @@ class OutputComparison:
     reference: Side = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VerificationReport:
     """The comparison of torch with ONNX Runtime, output by output.
 
@@ -107,6 +107,10 @@ class VerificationReport:
 
     def __str__(self) -> str:
         return f"{self._summary()}\n{text_table(self._rows())}"
+
+    def __repr__(self) -> str:
+        count = f", {len(self.outputs)} output{'s' * (len(self.outputs) != 1)}" if self.ok else ""
+        return f"<VerificationReport: {self._summary()}{count}>"
 
     def _repr_html_(self) -> str:
         return html_paragraphs([self._summary()]) + html_table(self._rows())

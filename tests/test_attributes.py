@@ -225,7 +225,15 @@ def test_unknown_and_missing_attributes_are_named():
         return x
 
     one = np.ones(1, np.float32)
-    with pytest.raises(errors.InputError, match=r"unknown attribute 'alhpa'; .* declares: alpha, beta"):
+    with pytest.raises(errors.InputError, match=r"^tests::Named: unknown attribute 'omega'; .* declares: alpha, beta"):
+        named(one, omega=1)
+    with pytest.raises(
+        errors.InputError, match=r"^tests::Named: unknown attribute 'alhpa' \(did you mean 'alpha'\?\); "
+    ):
         named(one, alhpa=1)
-    with pytest.raises(errors.InputError, match=r"attribute 'alpha' is missing"):
+    with pytest.raises(errors.InputError, match=r"unknown attribute 'alpha_'; .* declares: alpha, beta"):
+        named(one, alpha=1, alpha_=1)
+    with pytest.raises(errors.InputError, match=r"^tests::Named: attribute 'alpha' is missing"):
         named(one)
+    with pytest.raises(errors.InputError, match=r"^tests::Named: attribute 'alpha' is 'a' \(str\)"):
+        named(one, alpha="a")

@@ -45,6 +45,11 @@ INPUTS = {
     "Any": (Any, "Any is not a tensor type; annotate inputs as NDArray[...]"),
     "a scalar": (int, "int is not a tensor type; annotate inputs as NDArray[...]"),
     "a list": (list[float], "list[float] is not a tensor type; annotate inputs as NDArray[...]"),
+    "a tensor of torch": (
+        type("Tensor", (), {"__module__": "torch"}),
+        "torch.Tensor is torch's, and kernels get NumPy arrays; write NDArray[np.float32], or NDArray[T] of a TypeVar "
+        "for several types; exporters.custom_op makes torch's operator of it",
+    ),
     "not a type": (3, "3 is not a tensor type"),
     "Python's float": (NDArray[float], "float is not a NumPy type; write np.float32 or np.float64"),
     "Python's str": (NDArray[str], "str is not a NumPy type; write np.str_"),

@@ -69,11 +69,20 @@ def test_where_native_does_not_work_it_takes_over_and_says_so_once():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("onnxruntime.__version__ = '1.27.0'", "pyops needs onnxruntime 1.28 or later; 1.27.0 is installed"),
+        (
+            "onnxruntime.__version__ = '1.27.0'",
+            'pyops needs onnxruntime 1.28 or later; 1.27.0 is installed: pip install "onnxruntime',
+        ),
+        # Its bindings are built otherwise, too.
+        (
+            "onnxruntime.__version__ = '1.22.1'; "
+            "onnxruntime.capi.onnxruntime_pybind11_state.get_available_providers = len",
+            "pyops needs onnxruntime 1.28 or later; 1.22.1 is installed",
+        ),
         ("onnxruntime.__version__ = '1.999.0'", "libonnxruntime.so.1.999.0 is not the C library of ONNX Runtime 1.999"),
         ("pyops._runtime.native.c_api.API_VERSION = 999", "does not offer version 999 of its C API"),
     ],
-    ids=["older", "without-its-library", "without-the-interface"],
+    ids=["older", "much-older", "without-its-library", "without-the-interface"],
 )
 def test_a_release_that_native_does_not_work_with_is_said(change: str, message: str) -> None:
     script = f"""

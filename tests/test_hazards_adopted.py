@@ -306,7 +306,8 @@ def test_attributes_that_are_not_declared_are_ignored_as_in_its_own_sessions(lib
         attempt(lambda: adopted(x, by=1.0, extra=3))
     """
     two, five = "[[2.0, 3.0, 4.0]]", "[[5.0, 6.0, 7.0]]"
-    refusal = "InputError unknown attribute 'extra'; adopted::Op(x: float32, *, by: float) -> float32 declares: by"
+    declared = "adopted::Op(x: float32, *, by: float) -> float32"
+    refusal = f"InputError adopted::Op: unknown attribute 'extra'; {declared} declares: by"
     # Its library, once in the options, is not registered again by the extensions engine.
     script = f"ENGINE = {'native' if library else 'extensions'!r}\n" + textwrap.dedent(script)
     run_adopted(script, f"{two}\n{two}\n{two}\n{five}\n{two}\n{five}\n{refusal}", library)

@@ -91,6 +91,10 @@ PROBLEMS: Mapping[str, tuple[NodeProto, list[str]]] = {
         node("RoundTwice", places=2),
         ["node 'the_node' (problems::RoundTwice): unknown attribute 'places'", "declares: decimals"],
     ),
+    "near-attribute": (
+        node("RoundTwice", decimal=2),
+        ["node 'the_node' (problems::RoundTwice): unknown attribute 'decimal' (did you mean 'decimals'?); problems::"],
+    ),
     "missing-attribute": (node("Scale", outputs="y z"), ["the_node", "attribute 'factor' is missing"]),
     "mistyped-attribute": (
         node("RoundTwice", decimals=1.5),

@@ -137,6 +137,19 @@ def test_an_error_of_pyops_ends_in_the_user_s_line(shell: Any, capsys: pytest.Ca
     assert "kernel.py" not in text
 
 
+def test_an_interrupt_and_an_error_of_a_declaration_too(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    run(shell, DECLARE)
+    run(shell, FAILING.replace("return [x[10], x]", "raise KeyboardInterrupt"))
+    text = shown(shell, "fails(np.ones(3, np.float32))", capsys)
+    assert "KeyboardInterrupt" in text
+    assert "raise KeyboardInterrupt" in text
+    assert "pyops/_ops/op.py" not in text
+    text = shown(shell, DECLARE.replace("x: F32", "x: int"), capsys)
+    assert "int is not a tensor type" in text
+    assert "def plus(x: int)" in text
+    assert "pyops/_" not in text
+
+
 def test_without_the_extension_they_are_as_ever(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     run(shell, DECLARE)
     shell.run_line_magic("unload_ext", "pyops")

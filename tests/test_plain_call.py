@@ -1,13 +1,17 @@
 """An op called on plain arrays, without a session: what it takes."""
 
+import re
 from typing import Any, NamedTuple, TypeVar
 
 import ml_dtypes
 import numpy as np
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
 from pyops import errors, onnx_op
+from tests.engines import make_session
+from tests.models import chain
 
 T = TypeVar("T", np.float32, np.float64)
 F32 = NDArray[np.float32]
@@ -77,6 +81,34 @@ def test_what_is_no_array_is_refused_with_the_call_that_makes_one(value):
         errors.InputError, match=r"input 'x' is .*; pass an array, for example np\.asarray\(x, np\.float"
     ):
         add(value, ONE)
+
+
+@pytest.mark.parametrize(
+    ("value", "call"),
+    [
+        ([1.0], "np.asarray(x, np.float32)"),
+        ([[np.float32(1)]], "np.asarray(x, np.float32)"),
+        ([np.float16(1)], "np.asarray(x, np.float16)"),
+        (1, "np.asarray(x, np.int64)"),
+        ([True], "np.asarray(x, np.bool)"),
+        (["a"], "np.asarray(x, np.str_)"),
+        ([[1.0], [1.0, 2.0]], "np.asarray(x, np.float16)"),
+        (onnxruntime.OrtValue.ortvalue_from_numpy(ONE), "x.numpy()"),
+    ],
+    ids=str,
+)
+def test_what_to_write_for_what_is_no_array_goes_by_its_data(value, call):
+    @onnx_op("tests::Any")
+    def anything(x: NDArray[np.generic]) -> NDArray[np.bool_]:
+        return np.ones(1, bool)
+
+    with pytest.raises(errors.InputError, match=rf"pass an array, for example {re.escape(call)}$"):
+        anything(value)
+
+
+def test_a_list_of_numbers_is_to_be_of_a_type_that_is_declared():
+    with pytest.raises(errors.InputError, match=r"for example np\.asarray\(x, np\.float32\)$"):
+        add([1, 2], ONE)
 
 
 def test_a_tensor_of_torch_is_refused_with_what_makes_an_operator_for_it():
@@ -235,8 +267,14 @@ def test_a_kernel_that_writes_to_its_input_raises_numpys_own_error():
         x += 1
         return x
 
-    with pytest.raises(ValueError, match="read-only"):
+    with pytest.raises(ValueError, match="output array is read-only") as raised:
         writes(ONE)
+    note = "the arrays that a kernel gets are read-only: write to a copy, such as x.copy()"
+    assert raised.value.__notes__ == [note]
+    for engine in ("native", "reference"):
+        with pytest.raises(ValueError, match="output array is read-only") as raised:
+            make_session(chain("tests::Writes"), engine).run(None, {"x": ONE})
+        assert note in raised.value.__notes__
 
 
 def test_a_kernels_exception_passes_through_untouched():

@@ -62,6 +62,29 @@ def test_inputs_may_be_named_and_outputs_given():
     assert sample.returned is None
 
 
+def test_a_model_runs_the_kernel_only_where_nothing_else_tells_the_types_of_its_outputs():
+    calls = []
+
+    @onnx_op("sampled::Counted")
+    def counted(x: NDArray[T]) -> NDArray[T]:
+        calls.append(1)
+        return x
+
+    @onnx_op("sampled::Free")
+    def free(x: F32) -> tuple[F32, ...]:
+        calls.append(2)
+        return x, x
+
+    types = [y.type.tensor_type.elem_type for y in Sample(counted, X.astype(np.float64)).model().graph.output]
+    assert (types, calls) == ([11], [])
+    for expected in ([2], [2], []):
+        if not expected:
+            free.register_shape_inference(lambda x: (x, x))
+        types = [y.type.tensor_type.elem_type for y in Sample(free, X).model().graph.output]
+        assert (types, calls) == ([1, 1], expected)
+        calls.clear()
+
+
 def test_a_list_may_come_from_an_iterator():
     @onnx_op("sampled::Weighted")
     def weighted(x: F32, *, weights: list[float]) -> F32:

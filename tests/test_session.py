@@ -114,6 +114,17 @@ def test_options_do_not_keep_the_folder_of_an_earlier_models_external_data(tmp_p
     assert onnxruntime.InferenceSession(paths[1], options).run(None, {"x": x})[0][0] == 2
 
 
+def test_a_session_beside_external_data_logs_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime_extensions")
+    for scale in (1, 2):
+        path = weighted(tmp_path / str(scale), scale, "Weighted")
+        session = pyops.InferenceSession(path, engine="extensions")
+        for _ in range(2):
+            assert session.run(None, {"x": np.zeros(2, np.float32)})[0][0] == scale
+            session.set_providers(["CPUExecutionProvider"])
+    assert capfd.readouterr().err == ""
+
+
 def test_a_folder_of_external_data_that_options_name_is_used(tmp_path: Path) -> None:
     first, second = weighted(tmp_path / "a", 1, "Weighted"), weighted(tmp_path / "b", 2, "Weighted")
     options = onnxruntime.SessionOptions()

@@ -127,12 +127,12 @@ def bench(
         calls, missing = _sessions(what, lambda session: as_feed(arrays, session.get_inputs()), {})
     else:
         op = find_op(what)
-        positional = as_call(op.signature, arrays)
         named = read_attributes(op.signature, attributes)
         from ..testing import Sample
+        from ..testing._examples import example
 
-        sample = Sample(op, *positional, **named)
-        plain: dict[str, Call] = {"plain call": functools.partial(op, *positional, **named)}
+        sample = Sample(op, *as_call(op.signature, arrays), **named) if arrays else example(op, named)
+        plain: dict[str, Call] = {"plain call": functools.partial(op, *sample.inputs, **sample.attributes)}
         calls, missing = _sessions(sample.model(), lambda session: sample.feed, plain)
     if not calls:
         raise EngineError("; ".join(f"{name}: {reason}" for name, reason in missing.items()))

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from .._display.tracebacks import has_others, shortened
 from .._models.resolution import IMPORT_IT
-from .._tables import Part, printable, without_empty_tables
+from .._tables import Part, printable, text_table, without_empty_tables
 from ..errors import InputError, PyopsError
 
 
@@ -124,6 +124,9 @@ class Answer:
         for part in without_empty_tables(self.parts):
             if isinstance(part, str):
                 console().print(Text(printable(in_options(part))), soft_wrap=True)
+                continue
+            if not console().is_terminal:  # Rich would fill every line
+                print(in_options(text_table(part)))
                 continue
             table = Table(box=None, pad_edge=False, header_style="bold")
             for cell in part[0]:

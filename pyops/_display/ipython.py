@@ -13,6 +13,9 @@ from .tracebacks import shortened
 _Key = tuple[str, str, int]
 
 
+_SHORTENED = (Exception, KeyboardInterrupt)
+
+
 class _Look:
     """The ``%onnx_ops`` magic, which compares the declared ops with those of its last call."""
 
@@ -46,17 +49,19 @@ def load_ipython_extension(shell: Any) -> None:
     """
     shell.register_magic_function(_Look(), "line", "onnx_ops")
     if not shell.custom_exceptions:
-        shell.set_custom_exc((Exception,), _show_shortened)
+        shell.set_custom_exc(_SHORTENED, _show_shortened)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Undo `load_ipython_extension`; called by ``%unload_ext pyops``."""
     shell.magics_manager.magics["line"].pop("onnx_ops", None)
-    if shell.custom_exceptions == (Exception,):
+    if shell.custom_exceptions == _SHORTENED:
         shell.set_custom_exc((), None)
 
 
-def _show_shortened(shell: Any, kind: type[Exception], error: Exception, traceback: Any, tb_offset: Any = None) -> None:
+def _show_shortened(
+    shell: Any, kind: type[BaseException], error: BaseException, traceback: Any, tb_offset: Any = None
+) -> None:
     with shortened(error) as short:
         shell.showtraceback((kind, error, short), tb_offset=tb_offset)
 

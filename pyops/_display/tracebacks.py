@@ -17,12 +17,13 @@ def shortened(error: BaseException) -> Iterator[TracebackType | None]:
     Yields
     ------
     traceback or None
-        The traceback of `error`. One that consists of library frames only is left unchanged.
+        The traceback of `error`, unchanged where it would have no frames left.
     """
     chain = list(_chain(error))
     whole = [item.__traceback__ for item in chain]
     for item in chain:
-        item.__traceback__ = shorten(item.__traceback__)
+        # Of one behind it that the user's code never saw, its message is enough.
+        item.__traceback__ = shorten(item.__traceback__) if item is error else _shorten(item.__traceback__)
     try:
         yield error.__traceback__
     finally:
@@ -32,10 +33,14 @@ def shortened(error: BaseException) -> Iterator[TracebackType | None]:
 
 def shorten(traceback: TracebackType | None) -> TracebackType | None:
     """Return a traceback without frames of pyops, exporters and ONNX Runtime, unless it has no others."""
+    return _shorten(traceback) or traceback
+
+
+def _shorten(traceback: TracebackType | None) -> TracebackType | None:
     short: TracebackType | None = None
     for step in reversed(_others(traceback)):
         short = TracebackType(short, step.tb_frame, step.tb_lasti, step.tb_lineno)
-    return short or traceback
+    return short
 
 
 def has_others(traceback: TracebackType | None) -> bool:

@@ -15,11 +15,12 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def read_from(folder: str | None, options: Any) -> Iterator[None]:
+def read_from(folder: str | None, options: Any, of_one_session: bool = False) -> Iterator[None]:
     """Make sessions created from `options` within the block read external data from `folder`.
 
     A folder that `options` already configure takes precedence. ONNX Runtime reads this setting from the options, which
-    several threads may share; a lock per options object serializes them, and the setting is cleared on exit.
+    several threads may share; a lock per options object serializes them, and the setting is cleared on exit. With
+    `of_one_session` nobody else uses the options, and it is left there: ONNX Runtime logs a warning where one changes.
     """
     with _lock:
         lock = _locks.setdefault(options, threading.RLock())
@@ -31,7 +32,8 @@ def read_from(folder: str | None, options: Any) -> Iterator[None]:
         try:
             yield
         finally:
-            options.add_session_config_entry(_FOLDER, "")
+            if not of_one_session:
+                options.add_session_config_entry(_FOLDER, "")
 
 
 def _configured_folder(options: Any) -> str:

@@ -1,4 +1,4 @@
-"""HTML representation of a session, for notebooks."""
+"""A session as a line of text, and as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,29 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .._ops.origin import source_line
-from .._schema.dtypes import spell_shape
+from .._schema.dtypes import dtype_name, from_type_str, spell_shape
 from .._schema.signature import Signature
-from .._tables import html_parts
+from .._tables import html_parts, printable
+
+
+def session_line(
+    inputs: Iterable[Any], outputs: Iterable[Any], providers: Iterable[str], engine: str, node_count: int
+) -> str:
+    """Return what goes in and out of a session, and how many of its nodes ops compute, in a line."""
+    given, results = (
+        ", ".join(f"{item.name}: {_type(item.type)}{spell_shape(item.shape)}" for item in items) or "none"
+        for items in (inputs, outputs)
+    )
+    nodes = "1 node is" if node_count == 1 else f"{node_count} nodes are"
+    return printable(
+        f"<InferenceSession on {', '.join(providers)}, {engine} engine; inputs: {given}; outputs: {results}; "
+        f"{nodes} computed by ops>"
+    )
+
+
+def _type(type_str: str) -> str:
+    row = from_type_str(type_str)
+    return type_str if row is None else dtype_name(row.dtype)
 
 
 def session_page(

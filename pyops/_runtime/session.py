@@ -32,7 +32,7 @@ from .extensions import published
 from .extensions import session as extensions
 from .extensions.published import get_library_path as get_library_path
 from .extensions.registry import published_domains
-from .html import session_page
+from .html import session_line, session_page
 from .native import session as native
 from .refusals import explained, listing, note_mistyped
 
@@ -127,7 +127,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         else:
             self._host = native.SessionHost(options, source, resolved.ops, taken)
         folder = source.folder if self._host.model is not source else None
-        self._reading = functools.partial(external_data.read_from, folder, options)
+        self._reading = functools.partial(external_data.read_from, folder, options, sess_options is None)
         kwargs |= session_devices.without_fallback(providers)
         create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
         del self._host.model  # which may be large
@@ -174,6 +174,12 @@ class InferenceSession(onnxruntime.InferenceSession):
         """Recreate the session with other providers, as ``onnxruntime.InferenceSession`` does; ops still run."""
         session_devices.check_available(providers)
         self._create(super().set_providers, providers, provider_options, lambda error: error)
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_nodes"):  # it could not be created
+            return super().__repr__()
+        engine = "native" if self._extensions is None else "extensions"
+        return session_line(self.get_inputs(), self.get_outputs(), self.get_providers(), engine, len(list(self._nodes)))
 
     def _repr_html_(self) -> str:
         engine = "native" if self._extensions is None else "extensions"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -25,13 +27,29 @@ def check_function(function: Any, op_type: str) -> None:
     elif isinstance(function, type):
         problem = f"{name} is a class", "put @onnx_op on a function"
     elif name is None or not isinstance(getattr(function, "__annotations__", None), dict):
-        problem = f"{function!r} has no signature with hints", "write a function with def that calls it"
+        problem = _without_hints(function)
     elif inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         problem = f"{name} is an async function, and a kernel is called once and returns", "write def"
     elif inspect.isgeneratorfunction(function):
         problem = f"{name} yields, and a kernel is called once and returns", "return what it computes"
     if problem:
         raise DeclarationError(f"{op_type}: {problem[0]}; {problem[1]}")
+
+
+def _without_hints(function: Any) -> tuple[str, str]:
+    call = f"{getattr(function, '__name__', 'the_object')}(x)"
+    spelled = repr(function)
+    if isinstance(function, functools.partial):
+        name = getattr(function.func, "__name__", "the_function")
+        keywords = [f"{key}={reprlib.repr(value)}" for key, value in function.keywords.items()]
+        call = f"{name}({', '.join([*map(reprlib.repr, function.args), 'x', *keywords])})"
+        spelled = f"functools.partial of {name}"
+    elif not hasattr(function, "__name__"):
+        spelled = f"an object of class {type(function).__qualname__}"
+    return (
+        f"{spelled} has no signature with hints",
+        f"write a def with hints that calls it: def op(x: NDArray[np.float32]) -> NDArray[np.float32]: return {call}",
+    )
 
 
 def check_parameters(function: Callable[..., Any], signature: Signature, takes_out: bool) -> None:

@@ -94,6 +94,12 @@ def describe_node(name: str, signature: Signature, arrays: Sequence[Any] = ()) -
     return f"{where}, inputs {inputs}" if inputs else where
 
 
+def explain_read_only(error: BaseException) -> None:
+    """Add a note to the exception that NumPy raises where a kernel writes to its input, with what to write instead."""
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        add_note(error, "the arrays that a kernel gets are read-only: write to a copy, such as x.copy()")
+
+
 def add_note(error: BaseException, note: str) -> None:
     """Add a note to an exception, unless it already has that note or does not accept any."""
     with contextlib.suppress(Exception):

@@ -93,6 +93,12 @@ def _not_a_tensor(hint: Any) -> HintError:
     if len(members) > 1 and all(map(is_array, members)):
         variable = _variable([scalar_of(member) for member in members])
         return HintError(f"{spell(hint)} is not a tensor type", f"put the types inside: {variable} and NDArray[T]")
+    if getattr(hint, "__module__", "").partition(".")[0] == "torch":
+        return HintError(
+            f"torch.{spell(hint)} is torch's, and kernels get NumPy arrays",
+            "write NDArray[np.float32], or NDArray[T] of a TypeVar for several types; exporters.custom_op makes "
+            "torch's operator of it",
+        )
     return HintError(
         f"{spell(hint)} is not a tensor type",
         "annotate inputs as NDArray[...], outputs as that or a tuple or NamedTuple of them; attributes go after `*`",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -143,7 +144,9 @@ class Signature:
         unknown = [name for name in given if self.attribute(name) is None]
         if unknown:
             known = ", ".join(a.name for a in self.attributes) or "none"
-            raise InputError(f"unknown attribute {unknown[0]!r}; {self} declares: {known}")
+            near = difflib.get_close_matches(unknown[0], [a.name for a in self.attributes if a.name not in given], 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise InputError(f"unknown attribute {unknown[0]!r}{meant}; {self} declares: {known}")
         values = {}
         for attribute in self.attributes:
             if attribute.name in given:

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import InputError, OutputError
 from .devices import is_cupy
 from .dtypes import STRING, DType, describe, dtype_name, element_type, holds_str, spell_scalar, spell_shape
+from .node import explain_read_only
 from .signature import Input, Output, Signature
 
 
@@ -44,7 +45,10 @@ def split_arguments(
         arrays += [None] * (position - len(arrays)) + [attributes.pop(item.name)]
     declared = signature.parameters(len(arrays))
     arrays = [_as_array(signature, item, value) for item, value in zip(declared, arrays, strict=True)]
-    return arrays, signature.convert_attributes(attributes)
+    try:
+        return arrays, signature.convert_attributes(attributes)
+    except InputError as error:
+        raise InputError(f"{signature.qualified_name}: {error}") from None
 
 
 def _as_array(signature: Signature, item: Input, value: Any) -> Any:
@@ -54,7 +58,7 @@ def _as_array(signature: Signature, item: Input, value: Any) -> Any:
         hint = '; for tensors, and in models: exporters.custom_op(op, "ns::name")' if of_torch else ""
         raise InputError(
             f"{signature.qualified_name}: input {item.name!r} is {describe(value)}; pass an array, for example "
-            f"np.asarray({item.name}, {spell_scalar(item.type.dtypes[0])}){hint}"
+            f"{_as_array_of(value, item)}{hint}"
         )
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(
@@ -69,6 +73,26 @@ def _as_array(signature: Signature, item: Input, value: Any) -> Any:
             f"{item.name}.astype(str), or numbers as an array of numbers"
         )
     return value
+
+
+def _as_array_of(value: Any, item: Input) -> str:
+    """Return what to write for an array of a value, in the declared type that its data is nearest to."""
+    if type(value).__module__.partition(".")[0] == "onnxruntime" and hasattr(value, "numpy"):
+        return f"{item.name}.numpy()"
+    try:
+        own = np.asarray(value).dtype
+        kind = own.kind
+    except Exception:  # whatever is no array
+        return f"np.asarray({item.name}, {spell_scalar(item.type.dtypes[0])})"
+    # A float of Python is float64 to NumPy, and float32 to almost every model.
+    floats = [np.dtype(name) for name in ("float32", "float64")]
+    near = [*floats, own] if own == floats[1] else [own, *floats]
+    if kind in "iub":
+        near = [own, np.dtype(np.int64), np.dtype(np.int32), *floats]
+    if kind in "UT":
+        near = [STRING]
+    found = next((dtype for dtype in near if dtype in item.type.dtypes), item.type.dtypes[0])
+    return f"np.asarray({item.name}, {spell_scalar(found)})"
 
 
 def _plain(value: Any) -> Any:
@@ -154,7 +178,12 @@ def call(
         What the kernel returned does not.
     """
     dtypes = output_dtypes(signature, [None if array is None else array.dtype for array in arrays])
-    outputs = check_outputs(signature, dtypes, function(*map(_read_only, arrays), **attributes))
+    try:
+        result = function(*map(_read_only, arrays), **attributes)
+    except ValueError as error:
+        explain_read_only(error)
+        raise
+    outputs = check_outputs(signature, dtypes, result)
     writable = map(_writable, outputs)
     return type(outputs)(*writable) if hasattr(outputs, "_fields") else tuple(writable)
 

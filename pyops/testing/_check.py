@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from . import (
     _thread_checks,
     _torch_checks,
 )
-from ._case import Case, NotRun, spell_error
+from ._case import Case, NotRun, hide_own_frames, spell_error
 from ._report import CheckError, CheckReport, CheckResult
 from ._sample import Sample
 
@@ -161,6 +162,7 @@ def check(
     >>> [result.name for result in report.failed]
     ['scalar']
     """
+    __tracebackhide__ = True  # pytest then shows the line that called it
     sample = _sample(op, inputs, attributes)
     _check_declared(sample.op)
     if expected is not None:
@@ -236,11 +238,13 @@ def _run(case: Case, wanted: Collection[str]) -> Iterator[CheckResult]:
 
 def _result(name: str, one: Check, case: Case) -> CheckResult:
     try:
-        return CheckResult(name, "passed", one.run(case) or "")
+        with _torch_checks.unlogged() if name.startswith("torch_") else nullcontext():
+            return CheckResult(name, "passed", one.run(case) or "")
     except MissingDependencyError:
         raise  # the caller asked for a check that needs it
     except NotRun as reason:
         return CheckResult(name, "not run", str(reason))
     except (Exception, SystemExit) as error:  # a kernel may call sys.exit()
         text = str(error) if isinstance(error, AssertionError) else spell_error(error)
+        hide_own_frames(error)
         return CheckResult(name, "failed", text, error)

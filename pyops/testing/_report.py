@@ -89,10 +89,14 @@ class CheckReport(Shown, Sequence[CheckResult]):
         return len(self._results)
 
     def parts(self) -> list[Part]:
-        """Return the parts to display: the number of checks that passed and failed, and the table."""
+        """Return the parts to display: how many checks passed and failed, and the table.
+
+        The table has all checks, or those that failed and then those that were not run.
+        """
         counts = {status: sum(result.status == status for result in self) for status in ("failed", "passed", "not run")}
         counted = ", ".join(f"{count} {status}" for status, count in counts.items() if count or status != "failed")
-        rows = [(result.name, _spell(result), result.reason) for result in self]
+        shown = [*self.failed, *(result for result in self if result.status == "not run")] if self.failed else self
+        rows = [(result.name, _spell(result), result.reason) for result in shown]
         return [f"{self.subject}: {counted}", [("check", "result", "reason"), *rows]]
 
 

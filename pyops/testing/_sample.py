@@ -15,6 +15,7 @@ from .._schema import validation
 from .._schema.attribute import Attribute, AttributeKind
 from .._schema.dtypes import describe, element_type
 from .._schema.signature import Signature
+from .._schema.specs import TensorSpec
 from ..errors import InputError
 from ._outputs import Outputs
 
@@ -158,7 +159,21 @@ class Sample:
         dynamic : bool
             If True, the inputs have unknown shapes, ranks included.
         """
-        return sample_model(self.op.signature, self.inputs, self.attributes, self.expected(), dynamic)
+        return sample_model(self.op.signature, self.inputs, self.attributes, self._typed_outputs(), dynamic)
+
+    def _typed_outputs(self) -> Sequence[Any]:
+        """Return what has the dtypes of the outputs; the kernel runs only where nothing else tells them."""
+        signature = self.op.signature
+        if self.returned is None:
+            dtypes = [None if array is None else array.dtype for array in self.inputs]
+            declared = validation.output_dtypes(signature, dtypes)
+            known = [TensorSpec((), dtype) for dtype in declared if dtype is not None]
+            if not signature.outputs[-1].variadic and len(known) == len(declared):
+                return known
+            if self.op.shape_function is not None:
+                given = [None if array is None else TensorSpec(array.shape, array.dtype) for array in self.inputs]
+                return self.op.infer_shapes(*given, **self.attributes)
+        return self.expected()
 
     @property
     def feed(self) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,17 @@ from .._schema.dtypes import dtype_name
 from ._case import NO_ONNXRUNTIME, Case, NotRun, is_installed, quiet
 
 _NO_TORCH = 'torch or onnxscript is not installed: pip install "onnx-pyops[torch]"'
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Keep torch's log out of the test's, of which pytest shows all where the test fails."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def torch_eager(case: Case) -> str:

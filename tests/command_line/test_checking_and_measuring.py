@@ -110,8 +110,14 @@ def test_bench_gives_ratios_to_the_plain_call(monkeypatch: pytest.MonkeyPatch) -
     assert "to plain call" in text
 
 
-def test_bench_needs_inputs_and_says_how() -> None:
-    result = command("bench", "typed_ops:plus", code=2)
-    assert "--input 'x=float32[2,3]'" in result.stderr
+def test_bench_makes_inputs_up_as_check_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyops._cli.ops, "medians", quick_medians)
+    result = parsed("bench", "typed_ops:plus")
+    assert [item["name"] for item in result["results"]][:2] == ["plain call", "native"]
+
+
+def test_bench_says_which_inputs_and_attributes_there_are() -> None:
+    result = command("bench", "typed_ops:concatenate", "-x", "rest=float32[2]", code=2)
+    assert "--input 'first=float32[2,3]'" in result.stderr
     result = command("bench", "typed_ops:plus", "-x", "x=float32[2]", "-a", "to=1", code=2)
     assert "(by)" in result.stderr

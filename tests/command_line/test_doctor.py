@@ -258,6 +258,19 @@ def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(pyops._cli.doctor.PROBES, "numba")  # which takes long
     monkeypatch.setattr(pyops._cli.doctor, "PACKAGES", (*pyops._cli.doctor.PACKAGES, "not-installed-anywhere"))
     report = parsed("doctor")
+    monkeypatch.setattr(
+        machine_commands,
+        "examine",
+        lambda: Machine(
+            "3.13",
+            "Linux",
+            {},
+            {"onnxruntime": [], "cupy": []},
+            {"onnxruntime": Probe(failure="absent"), "native": Probe(failure="absent")},
+        ),
+    )
+    for line in command("doctor", code=1).stdout.splitlines():
+        assert line == line.rstrip()
     states = {item["what"]: item["state"] for item in report["findings"]}
     assert states["engine native"] == states["engine extensions"] == states["numpy"] == "ok"
     assert "not-installed-anywhere" not in states

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import exporters
 from pyops import onnx_op, shapes
-from pyops.errors import RedeclarationWarning, ShapeInferenceError
+from pyops.errors import InputError, RedeclarationWarning, ShapeInferenceError
 from tests.exporters.declared import declare
 from tests.scripts import run_script
 
@@ -306,6 +306,35 @@ def test_registering_again_replaces(torch_add_round):
         first = exporters.custom_op(declare(add_round, "customop::AddRound"), "customop::add_round")
     assert first(x).tolist() == [2, 2]
     assert torch_add_round(x).tolist() == [2, 2]
+
+
+def test_a_call_of_an_op_whose_signature_has_changed_says_to_register_it_again():
+    def grown(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x + x
+
+    before = exporters.custom_op(declare(grown, "customop::Grown"), "customop::grown")
+    x = torch.ones(2)
+    with pytest.raises(RuntimeError, match="expected at most 1 argument"):
+        before(x, x)
+
+    def grown(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x + y
+
+    op = declare(grown, "customop::Grown")
+    for call in (before, torch.ops.customop.grown, torch.ops.customop.grown.default):
+        with pytest.raises(InputError) as raised:
+            call(x, x)
+        assert str(raised.value) == (
+            "customop::grown is registered for customop::Grown(x: float32) -> float32, which has been declared again "
+            "as customop::Grown(x: float32, y: float32) -> float32; call exporters.custom_op(op, "
+            '"customop::grown") again'
+        )
+    assert before(x).tolist() == [2, 2]
+    exporters.custom_op(op, "customop::grown")
+    for call in (before, torch.ops.customop.grown, torch.ops.customop.grown.default):
+        assert call(x, x).tolist() == [2, 2]
+        with pytest.raises(RuntimeError, match="missing value for argument 'y'"):
+            call(x)
 
 
 def test_inputs_by_name(torch_add_round):

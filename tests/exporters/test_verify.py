@@ -103,6 +103,9 @@ def test_disagreement(model):
         "twice   float32  [1, 2]  0.5      0.143    1e-05 + 1.3e-06 rel  NO",
         "next    float32  [1, 2]  0        0        1e-05 + 1.3e-06 rel  yes",
     ]
+    assert repr(report) == "<VerificationReport: torch and ONNX Runtime differ in 1 of 2 outputs>"
+    agreed = exporters.verify(net, (x,), program)
+    assert repr(agreed) == "<VerificationReport: torch and ONNX Runtime agree, 2 outputs>"
     page = report._repr_html_()
     assert "<td>twice</td>" in page
     assert "differ in 1 of 2 outputs" in page

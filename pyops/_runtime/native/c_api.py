@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable
 from ctypes import PYFUNCTYPE, c_char_p, c_int, c_size_t, c_uint32, c_void_p
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -248,7 +249,10 @@ def load() -> Api:
             f"{sys.platform} on {platform.machine()}"
         )
     if is_too_old(__version__):
-        raise EngineError(f"pyops needs onnxruntime {OLDEST} or later; {__version__} is installed")
+        package = min(packages_distributions().get("onnxruntime", ["onnxruntime"]))
+        raise EngineError(
+            f'pyops needs onnxruntime {OLDEST} or later; {__version__} is installed: pip install "{package}>={OLDEST}"'
+        )
     path = Path(bindings.__file__).with_name(f"libonnxruntime.so.{__version__}")
     try:
         library = ctypes.PyDLL(str(path))

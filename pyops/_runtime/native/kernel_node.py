@@ -17,7 +17,7 @@ import numpy as np
 from ..._ops.op import AnyOp, output_shapes
 from ..._schema import validation
 from ..._schema.dtypes import DType, is_viewable
-from ..._schema.node import add_note, describe_node
+from ..._schema.node import add_note, describe_node, explain_read_only
 from ...errors import BorrowedArrayWarning
 from ..calls import exceptions
 from ..calls.timing import NodeClock, TimedNode, TimedOp
@@ -230,6 +230,7 @@ class KernelNode:
         del inputs, known
         detach(self._api, context, passed, len(self._present), error.__traceback__)
         add_note(error, note)
+        explain_read_only(error)
 
     def _report_kept(self, context: int, passed: list[Any]) -> None:
         # The frame of a kernel that ran a session and caught its exception is still part of that exception's traceback.

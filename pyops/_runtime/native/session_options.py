@@ -24,6 +24,7 @@ def session_options_pointer(options: Any) -> int:
     EngineError
         `options` is not an ``onnxruntime.SessionOptions``, or this build does not confirm the pointer.
     """
+    api = load()  # first: of an older release it says that, which has other bindings too
     conduit = isinstance(options, onnxruntime.SessionOptions) and getattr(options, "_pybind11_conduit_v1_", None)
     capsule = conduit and conduit(_platform_abi_id(), _type_info_capsule(), b"raw_pointer_ephemeral")
     if not capsule:
@@ -35,7 +36,6 @@ def session_options_pointer(options: Any) -> int:
     key, value = "pyops.session_options_pointer", f"{pointer:x}"
     options.add_session_config_entry(key, value)
     size, buffer = c_size_t(64), ctypes.create_string_buffer(64)
-    api = load()
     api.check(api.GetSessionConfigEntry(pointer, key.encode(), ctypes.addressof(buffer), ctypes.addressof(size)))
     if buffer.value.decode() != value:
         raise EngineError("ONNX Runtime's session options are not where its Python bindings say they are")
