@@ -103,6 +103,6 @@ def copy_first_page(app: Any, failure: Exception | None) -> None:
 
 
 def setup(app: Any) -> None:
-    """Called by Sphinx."""
+    """Register the handlers; Sphinx calls this."""
     app.connect("source-read", add_navigation)
     app.connect("build-finished", copy_first_page)
