@@ -180,7 +180,7 @@ def test_a_shape_other_than_the_shape_function_s_is_an_error() -> None:
     ("status", "fragment"),
     [
         (900, "the session captures a CUDA graph (enable_cuda_graph), and this node cannot be captured"),
-        (700, "an earlier node may have made it; set CUDA_LAUNCH_BLOCKING=1"),
+        (700, "an earlier node may have caused it; set CUDA_LAUNCH_BLOCKING=1"),
         (2, "gpu_mem_limit"),
         (1, None),
     ],
@@ -330,7 +330,7 @@ def test_where_nobody_says_whether_it_was_captured_a_failed_node_is_taken_for_it
     assert session.run(None, feed)[0].tolist() == [1, 2, 3]
     with pytest.raises(Exception, match="Reshape"):
         session.run(None, wrong)
-    with pytest.raises(errors.DeviceError, match="make a new session") if captures else contextlib.nullcontext():
+    with pytest.raises(errors.DeviceError, match="create a new session") if captures else contextlib.nullcontext():
         assert session.run(None, feed)[0].tolist() == [1, 2, 3]
 
 

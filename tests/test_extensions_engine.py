@@ -202,7 +202,7 @@ def test_versions_and_overrides_of_built_in_operators():
 
 STRINGS = {
     "nul": (np.array(["a\0b"], object), "input 'x' contains a NUL character"),
-    "not-utf-8": (np.array([b"\xff"]), "input 'x' holds .* which is not UTF-8"),
+    "not-utf-8": (np.array([b"\xff"]), "input 'x' contains .* not UTF-8"),
 }
 
 
@@ -232,7 +232,7 @@ def test_so_are_those_in_the_model(data, is_initializer):
         {"ext": 1},
     )
     model.graph.initializer.extend([tensor] * is_initializer)
-    with pytest.raises(InputError, match="constant 'c' holds"):
+    with pytest.raises(InputError, match="constant 'c' contains"):
         session(model)
 
 

@@ -262,7 +262,7 @@ def _check_strings(where: str, texts: Iterable[Any]) -> None:
         try:
             decoded = text.decode() if isinstance(text, bytes) else text
         except UnicodeDecodeError as error:
-            raise InputError(f"{where} holds {text!r}, which is not UTF-8 ({error}); pass str") from None
+            raise InputError(f"{where} contains {text!r}, not UTF-8 ({error}); pass str") from None
         if isinstance(decoded, str) and "\0" in decoded:
             raise InputError(
                 f"{where} contains a NUL character, at which onnxruntime-extensions cuts strings off; use "
