@@ -93,7 +93,7 @@ def test_what_is_no_array_is_refused_with_the_call_that_makes_one(value):
         ([True], "np.asarray(x, np.bool)"),
         (["a"], "np.asarray(x, np.str_)"),
         ([[1.0], [1.0, 2.0]], "np.asarray(x, np.float16)"),
-        (onnxruntime.OrtValue.ortvalue_from_numpy(ONE), "x.numpy()"),
+        pytest.param(onnxruntime.OrtValue.ortvalue_from_numpy(ONE), "x.numpy()", id="OrtValue"),
     ],
     ids=str,
 )
