@@ -98,7 +98,7 @@ SCRIPT = """
     def op(x: F32) -> F32:
         if keeping:
             keeping.clear()
-            kept.extend([x, x[1:], x.reshape(-1, 2)[::2], memoryview(x), np.frombuffer(x, np.float32)])
+            kept.extend([x, x[1:], x.reshape(-1, 2)[::2], np.frombuffer(x, np.float32)])
             if raising:
                 raise LookupError("after keeping")
         return x + 0
@@ -124,4 +124,4 @@ NAMES = [line.split("(")[0].removeprefix("    def ") for line in MEMORY.splitlin
 
 @pytest.mark.parametrize("memory", NAMES)
 def test_what_a_kernel_keeps_can_be_read_when_whoever_had_its_memory_is_gone(memory: str) -> None:
-    run_script((MEMORY, SCRIPT.format(memory=memory)), str(["float32"] * 10))
+    run_script((MEMORY, SCRIPT.format(memory=memory)), str(["float32"] * 8))

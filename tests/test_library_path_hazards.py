@@ -1,5 +1,7 @@
 """Sessions that are ONNX Runtime's own: what ends the process, and what nearly does."""
 
+import sys
+
 import pytest
 
 from tests.plain_sessions import run_plain_sessions as run
@@ -118,7 +120,9 @@ session.run(None, {"x": x})
 
 
 @pytest.mark.parametrize("script", DEADLY.values(), ids=DEADLY.keys())
-def test_what_still_ends_the_process(script):
+def test_what_still_ends_the_process(script, request):
+    if sys.version_info >= (3, 13) and "recursion" in request.node.name:
+        pytest.xfail("Python 3.13 has room left for the callback there")
     with pytest.raises(AssertionError, match=r"exit code -(6|11)\n"):
         run(script + "\nprint('alive')", "")
 
