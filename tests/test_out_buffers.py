@@ -100,7 +100,7 @@ def test_the_buffer_of_an_output_that_the_model_does_not_use_is_other_memory() -
     assert session_for("y = out.Pair(x)").run(None, {"x": X})[0].tolist() == X.tolist()
 
 
-def test_a_kept_buffer_is_reported_and_gets_memory_of_its_own() -> None:
+def test_a_kept_buffer_is_reported_and_becomes_read_only() -> None:
     kept = []
 
     @onnx_op("out::Keep")
@@ -112,7 +112,8 @@ def test_a_kept_buffer_is_reported_and_gets_memory_of_its_own() -> None:
     session = session_for("y = out.Keep(x)")
     with pytest.warns(BorrowedArrayWarning, match="out::Keep"):
         (y,) = session.run(None, {"x": X})
-    kept[0][...] = 0
+    with pytest.raises(ValueError, match="read-only"):
+        kept[0][...] = 0
     assert y.tolist() == (X + 1).tolist()
 
 

@@ -1,8 +1,8 @@
 """Borrowed arrays (on memory that ONNX Runtime owns) that something still refers to after the kernel call.
 
-Such an array is given memory of its own, in place. Objects derived from it (a slice, a memoryview) cannot be: they stay
-on ONNX Runtime's memory, which is kept from being freed. They refer to the array, so the memory is kept for as long as
-the array lives.
+What a kernel keeps stays on ONNX Runtime's memory, which is kept from being freed for as long as the array lives; slices
+and memoryviews refer to the array. An array to which only the variables of an exception's traceback refer gets memory
+of its own instead, so that a debugger shows its values and the exception does not keep the session alive.
 """
 
 from __future__ import annotations
@@ -61,9 +61,6 @@ def is_borrowed(array: Any) -> bool:
 def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback: TracebackType | None) -> bool:
     """Make the arrays passed to a kernel safe to outlive its call, which ends now.
 
-    Borrowed arrays get memory of their own. With those that something still refers to, ONNX Runtime's memory is kept
-    alive as well, since a slice or memoryview derived from them may use it.
-
     Parameters
     ----------
     context : int
@@ -73,7 +70,7 @@ def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback
     inputs : int
         The number of inputs in `passed`.
     traceback : traceback or None
-        The traceback of the kernel's exception. Slices in its frames get memory of their own too.
+        The traceback of the kernel's exception. The arrays in its frames, and slices of them, get memory of their own.
 
     Returns
     -------
@@ -84,21 +81,30 @@ def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback
     in_frames = gc.get_referents(*_frames(traceback))
     containers = {id(item): item for item in in_frames if type(item) in _CONTAINERS and item is not passed}
     in_frames += gc.get_referents(*containers.values())
-    _own(item for array in borrowed for item in in_frames if _is_slice(item, array))
-    _own(borrowed)
-    # References to each array: the two lists, the variable, the argument of getrefcount, and two for each occurrence in
-    # a frame.
-    kept = [
+    # References to an array: two for each occurrence in a frame (`in_frames` has one of them), the variable and the
+    # argument of getrefcount; `passed` and `borrowed` have one more each.
+    _own(
+        item
+        for item in in_frames
+        if any(_is_slice(item, array) for array in borrowed) and getrefcount(item) - 2 * _count(item, in_frames) == 2
+    )
+    _own(
         array
         for array in borrowed
-        if getrefcount(array) - 2 * sum(item is array for item in in_frames) > 4 or is_borrowed(array)
-    ]
+        if _count(array, in_frames) and getrefcount(array) - 2 * _count(array, in_frames) == 4
+    )
+    kept = [array for array in borrowed if is_borrowed(array) and (_count(array, in_frames) or getrefcount(array) > 4)]
     if kept:
         owners = [*_tensors(api, context, passed[:inputs]), *_run_in_progress()]
         for array in kept:
+            array.flags.writeable = False  # writing to a kept output buffer would change other results
             # A finalizer's arguments live until it is called; `id` stands for a function that does nothing.
             weakref.finalize(array, id, owners).atexit = False
     return bool(kept)
+
+
+def _count(array: Any, items: Sequence[Any]) -> int:
+    return sum(item is array for item in items)
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
@@ -118,11 +124,11 @@ def _is_slice(item: Any, array: Any) -> bool:
 
 
 def _own(arrays: Iterable[Any]) -> None:
+    """Give arrays memory of their own where there is any. No memoryviews may exist: their formats would be freed."""
     for array in arrays:
         with contextlib.suppress(MemoryError):
             # Restoring a pickled state is NumPy's only way to give an existing array other memory.
-            state: Any = (1, array.shape, array.dtype, False, array.tobytes())
-            array.__setstate__(state)
+            array.__setstate__((1, array.shape, array.dtype, False, array.tobytes()))
 
 
 def _tensors(api: Api, context: int, inputs: Sequence[Any]) -> list[_Tensor]:
