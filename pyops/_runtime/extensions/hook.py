@@ -22,7 +22,6 @@ import onnxruntime
 
 from ...errors import EngineError, MissingDependencyError
 from ..calls import exceptions, guard
-from ..calls.guard import interrupts_deferred
 from . import registry
 
 R = TypeVar("R")
@@ -209,14 +208,15 @@ def library() -> Any:
         ) from error
     onnxruntime_extensions.PyCustomOpDef.install_hooker(HookCall)
     _guard.arm()
-    with registry.lock, interrupts_deferred():
+    with registry.lock:
         _run_once(onnxruntime_extensions.get_library_path())
     return onnxruntime_extensions
 
 
 @functools.cache
 def _run_once(path: str) -> None:
-    # The first array that its C++ code creates runs Python code of NumPy's, where an interrupt would end the process.
+    # The first array that its C++ code creates runs Python code of NumPy's, where an exception would end the process.
+    # It is created in another thread because handlers of signals run in the main one.
     import onnx
 
     domain = registry.hosting_domain(
@@ -226,7 +226,9 @@ def _run_once(path: str) -> None:
     options.register_custom_ops_library(path)
     model = onnx.parser.parse_model(_FIRST_MODEL.format(domain)).SerializeToString()
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    session.run(None, {"x": np.zeros(1, np.float32)})
+    thread = threading.Thread(target=session.run, args=(None, {"x": np.zeros(1, np.float32)}))
+    thread.start()
+    thread.join()
 
 
 _FIRST_MODEL = """

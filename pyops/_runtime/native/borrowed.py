@@ -1,8 +1,8 @@
 """Borrowed arrays (on memory that ONNX Runtime owns) that something still refers to after the kernel call.
 
-What a kernel keeps stays on ONNX Runtime's memory, which is kept from being freed for as long as the array lives; slices
-and memoryviews refer to the array. An array to which only the variables of an exception's traceback refer gets memory
-of its own instead, so that a debugger shows its values and the exception does not keep the session alive.
+What a kernel keeps stays on ONNX Runtime's memory, which is kept from being freed for as long as the array lives;
+slices and memoryviews refer to the array. An array to which only the variables of an exception's traceback refer gets
+memory of its own instead, so that a debugger shows its values and the exception does not keep the session alive.
 """
 
 from __future__ import annotations
