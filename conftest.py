@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpus import missing_gpu, missing_provider
+from tests.gpu.gpus import missing_gpu, missing_provider
 
 # A checkout that is on the path without being installed has no entry points.
 IS_INSTALLED = "pyops" in importlib.metadata.entry_points(group="pytest11").names
@@ -25,8 +25,9 @@ NEED_TORCH = (
     "notebooks",
     "tests/exporters",
     "tests/operator_coverage",
-    "tests/test_demo.py",
-    "tests/test_site.py",
+    "tests/cli/test_demo.py",
+    "tests/project/test_site.py",
+    "tests/testing/test_check_torch.py",
 )
 _NEEDS_GPU = "needs a GPU"
 _LEFT_OUT = "are left out: "

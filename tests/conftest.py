@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pyops.testing import isolated_declarations
-from tests import scripts
+from tests.helpers import scripts
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -32,7 +32,7 @@ def engine_of_scripts(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working directory with a module of ops, on a terminal of 80 columns that is none."""
-    from tests.commands import OPS  # which imports typer
+    from tests.cli.commands import OPS  # which imports typer
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

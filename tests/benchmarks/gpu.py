@@ -30,7 +30,7 @@ sys.path[0] = str(ROOT)
 
 import numpy as np  # noqa: E402
 
-from tests.gpus import missing_gpu, missing_provider  # noqa: E402
+from tests.gpu.gpus import missing_gpu, missing_provider  # noqa: E402
 
 SIZES = (1, 10**4, 10**6, 10**8)
 LONGEST_ON_HOST = 10**6
@@ -144,7 +144,7 @@ def trace() -> tuple[list[str], bool]:
         return [*lines, "Not traced: torch is not installed."], False
     if not torch.cuda.is_available():
         return [*lines, "Not traced: this torch has no CUDA."], False
-    from tests.gpu_ops import bound
+    from tests.gpu.gpu_ops import bound
 
     lines += [
         "| | kernels | copies to or from the host | other copies | synchronisations | streams |",
@@ -207,7 +207,7 @@ def builtin(qualified: str, dtype: Any, rank: int, size: int | None = None, **op
     """A session of ONNX Runtime's own, of an operator of its own."""
     import onnxruntime
 
-    from tests.gpu_ops import CUDA, cuda_options, one_node
+    from tests.gpu.gpu_ops import CUDA, cuda_options, one_node
 
     model = one_node(qualified, dtype, dimensions(rank, size))
     return onnxruntime.InferenceSession(
@@ -216,8 +216,8 @@ def builtin(qualified: str, dtype: Any, rank: int, size: int | None = None, **op
 
 
 def ours(qualified: str, rank: int, dtype: Any = np.float32, size: int | None = None, **options: Any) -> Any:
-    """A session of an op of `tests.gpu_ops`."""
-    from tests.gpu_ops import one_node, session
+    """A session of an op of `tests.gpu.gpu_ops`."""
+    from tests.gpu.gpu_ops import one_node, session
 
     return session(one_node(qualified, dtype, dimensions(rank, size)), **options)
 
@@ -272,7 +272,7 @@ def cleaned() -> Iterator[None]:
 
 def calls(contest: Contest, size: int, graph: bool) -> dict[str, Callable[[], object]]:
     """One call per contestant, with input and output on the GPU."""
-    from tests.gpu_ops import bound
+    from tests.gpu.gpu_ops import bound
 
     rank = 2 if contest.builtin == "Softmax" else 1
     x = np.random.default_rng(0).standard_normal(shape(rank, size), np.float32).astype(contest.dtype)

@@ -1,7 +1,7 @@
 """Whatever a user may call says what it takes, and shows it; pytest runs the examples."""
 
 import exporters
-from tests.docstrings import public, undescribed, without_example
+from tests.helpers.docstrings import public, undescribed, without_example
 
 
 def test_public_names_have_examples():

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import exporters
 import pyops
 from pyops import onnx_op
-from tests.models import assert_same
+from tests.helpers.models import assert_same
 
 T = TypeVar("T", np.float32, np.float64)
 

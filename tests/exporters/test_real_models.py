@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 import exporters
 from exporters import ExportError
-from tests.scripts import run_plain_script
+from tests.helpers.scripts import run_plain_script
 
 DIGITS = load_digits()
 IMAGES = torch.from_numpy(DIGITS.images) / 16  # (1797, 8, 8), float64

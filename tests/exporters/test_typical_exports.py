@@ -1,4 +1,4 @@
-"""What users of exporters write, as in tests/test_typical_uses.py."""
+"""What users of exporters write, as in tests/project/test_typical_uses.py."""
 
 import inspect
 from collections.abc import Callable

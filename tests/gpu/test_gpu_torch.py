@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from pyops import onnx_op
-from tests import gpu_ops
-from tests.gpu_ops import F32
-from tests.gpus import missing_gpu
+from tests.gpu import gpu_ops
+from tests.gpu.gpu_ops import F32
+from tests.gpu.gpus import missing_gpu
 
 if missing_gpu():
     pytestmark = pytest.mark.gpu

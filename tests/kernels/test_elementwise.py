@@ -13,7 +13,7 @@ from pyops.errors import InputError
 from pyops.kernels import pointwise, polynomials, special
 from pyops.shapes import TensorSpec
 from pyops.testing import check
-from tests.scripts import run_plain_script
+from tests.helpers.scripts import run_plain_script
 
 OPS = [op for module in (special, polynomials, pointwise) for op in vars(module).values() if isinstance(op, Op)]
 X = np.linspace(-1.4, 1.4, 29)

@@ -22,7 +22,7 @@ from pyops._runtime.extensions import registry as extensions_registry
 from pyops._schema.parameters import read_attribute
 from pyops.errors import EngineError
 from pyops.testing import strategies
-from tests.engines import ENGINES, make_session
+from tests.helpers.engines import ENGINES, make_session
 
 pytestmark = pytest.mark.stress
 

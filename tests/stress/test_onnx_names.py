@@ -3,7 +3,7 @@
 import onnx
 import pytest
 
-from tests.scripts import run_script
+from tests.helpers.scripts import run_script
 
 pytestmark = pytest.mark.stress
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-from tests.models import chain
+from tests.helpers.models import chain
 
 pytestmark = pytest.mark.stress
 

@@ -1,0 +1,142 @@
+"""What all commands have in common, and the program that they are of."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import pyops
+import pyops.__main__
+from tests.cli.commands import command, quick_medians, save
+from tests.helpers.models import chain
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+ROOT = Path(pyops.__file__).parents[1]
+
+
+@pytest.mark.parametrize("arguments", [("inspect",), ("run",), ("bench",)])
+def test_a_file_that_is_no_model_is_said(folder: Path, arguments: tuple[str, ...]) -> None:
+    (folder / "broken.onnx").write_bytes(b"\xff\xff no model")
+    result = command(*arguments, "broken.onnx", code=1)
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("run", "model.onnx"), ("check", "typed::Ending"), ("bench", "typed::Ending")])
+def test_json_is_alone_on_stdout_whatever_modules_and_kernels_print(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyops._cli.ops, "medians", quick_medians)
+    save(chain("typed::Ending"))
+    only = ("--only", "outputs") if arguments[0] == "check" else ()
+    result = command(*arguments, *only, "-i", "typed_ops", "-x", "x=float32[2]", "--json")
+    assert json.loads(result.stdout)
+    assert result.stderr.startswith("the module prints\nthe kernel prints\n")
+
+
+def test_version_and_help() -> None:
+    assert command("--version").stdout.strip() == pyops.__version__
+    for name in ("list", "inspect", "run", "check", "bench", "doctor", "demo"):
+        assert "--help" in command(name, "--help").stdout
+
+
+def test_the_script_that_is_installed(folder: Path) -> None:
+    """The entry point of pyproject.toml, as pip's wrapper calls it; and the wrapper itself where there is one."""
+    module, _, function = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["pyops"].partition(
+        ":"
+    )
+    wrapper = f"import sys; from {module} import {function}; sys.exit({function}())"
+    commands = [[sys.executable, "-c", wrapper]]
+    installed = shutil.which("pyops", path=str(Path(sys.executable).parent))
+    commands += [[installed]] if installed else []
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    for start in commands:
+        arguments = ["list", "--import", "typed_ops", "--json"]
+        done = subprocess.run([*start, *arguments], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "Plus" in [item["op type"] for item in json.loads(done.stdout)["ops"]]
+        done = subprocess.run([*start, "inspect"], env=environment, capture_output=True, text=True)
+        assert done.returncode == 2
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_it_is_named(missing: str) -> None:
+    code = textwrap.dedent(f"""
+        import sys
+        sys.modules[{missing!r}] = None
+        from pyops.__main__ import main
+        main()
+    """)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f'error: the command line needs {missing}, which is not installed: pip install "onnx-pyops[cli]"\n'
+    )
+
+
+def test_a_broken_installation_of_ours_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyops._cli.app", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pyops\._cli\.app"):
+        pyops.__main__.main()
+
+
+def test_progress_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: False, write=print, flush=print))
+    assert pyops._cli.output.progress_console().quiet
+
+
+def started(*arguments: str, wanted: int, before: str = "", **environment: str) -> str:
+    """What the program writes, in a process of its own, after some code."""
+    code = f"{before}\nimport sys\nsys.argv = {['pyops', *arguments]!r}\nfrom pyops.__main__ import main\nmain()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == wanted, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_terminal_without_letters_gets_their_numbers() -> None:
+    model = chain("Neg")
+    model.graph.output[0].name = model.graph.node[0].output[0] = "µ"
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    arguments = ("run", save(model), "-x", "x=float32[2]", "--save", ".")
+    assert "\\xb5" in started(*arguments, wanted=0, **ascii_only)
+    assert Path("_.npy").is_file()
+
+
+def test_a_full_stdout_is_said() -> None:
+    said = started("list", before="import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)", wanted=1)
+    assert said == "error: the answer cannot be written to stdout: [Errno 28] No space left on device\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_whoever_stops_reading_ends_it_in_silence(options: tuple[str, ...]) -> None:
+    gone = "import os; end, start = os.pipe(); os.close(end); os.dup2(start, 1)"
+    assert started("list", *options, before=gone, wanted=1) == ""
+
+
+def test_a_closed_stderr_is_none_to_fail_at() -> None:
+    assert "domain" in started("list", "-i", "typed_ops", before="import sys; sys.stderr = None", wanted=0)
+
+
+def test_a_deleted_working_folder_is_said() -> None:
+    # Python 3.13 cannot load pydantic's extension, which typer needs, where the folder is gone.
+    loaded = "import contextlib, typed_ops\nwith contextlib.suppress(ImportError): import pydantic"
+    gone = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"
+    show = f"{loaded}\n{gone}; import pyops; print(pyops.list_ops())"
+    said = started("run", "-i", "nowhere", __file__, before=show, wanted=2)
+    assert "typed_ops.py" in said
+    assert "deleted" in said

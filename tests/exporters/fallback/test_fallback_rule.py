@@ -1,0 +1,344 @@
+"""A model file is no way in: which torch operators it may name, and what it may pass them."""
+
+import json
+import re
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import exporters
+import pyops
+from exporters._fallback import calls, rule
+from exporters._torch.tensors import sharing_tensor
+from exporters._torch_private.operators import operator_names, schema_arguments, schema_returns, spell
+from pyops.errors import InputError, ModelError
+from tests.helpers.scripts import run_plain_script
+
+GOOD = '{"A": {"tensor": 0}}'
+
+
+@pytest.fixture(autouse=True)
+def _asked_for():
+    exporters.register_fallback()
+
+
+def make_model(name: str, arguments: str = GOOD, overload: str = "default") -> onnx.ModelProto:
+    node = onnx.helper.make_node(name, ["x"], ["y"], domain="aten", overload_name=overload, arguments=arguments)
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 2])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = onnx.helper.make_graph([node], "g", [x], [y])
+    imports = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("aten", 1)]
+    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def overload(name: str) -> torch._ops.OpOverload:
+    packet, _, rest = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), rest or "default")
+
+
+def test_a_good_model_runs():
+    x = np.array([[1, 2], [3, 4]], np.float32)
+    (y,) = pyops.InferenceSession(make_model("linalg_inv")).run(None, {"x": x})
+    np.testing.assert_allclose(y @ x, np.eye(2), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["linalg_inv", "masked_select", "median.dim", "einsum", "gelu", "unique_consecutive", "cat", "_cdist_forward"],
+)
+def test_what_a_model_may_name(name):
+    assert rule.refusal(overload(name), {"aten"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("from_file", "takes no tensor|of its kind"),
+        ("relu_", "writes to its arguments"),
+        ("add.out", "writes to its arguments"),
+        ("set_.source_Storage", "writes to its arguments"),
+        ("item", "not tensors alone"),
+        ("equal", "not tensors alone"),
+        ("_local_scalar_dense", "not tensors alone"),
+        ("rand", "takes no tensor"),
+        ("_unsafe_view", "private to torch"),
+        ("_pin_memory", "private to torch"),
+        ("_unsafe_index.Tensor", "private to torch"),
+        ("unsafe_chunk", "unsafe"),
+        ("embedding_dense_backward", "gradients"),
+        ("slow_conv_transpose3d", "kernels of convolutions"),
+        ("thnn_conv2d", "kernels of convolutions"),
+        ("cpu", "dispatcher does not have it"),
+        ("to.prim_dtype", "for TorchScript only"),
+        ("_fft_c2c", "private to torch"),
+        ("_ctc_loss", "private to torch"),
+        ("to_sparse", "sparse"),
+        ("quantize_per_tensor", "quantized"),
+    ],
+)
+def test_what_a_model_may_not_name(name, why):
+    assert re.search(why, rule.refusal(overload(name), {"aten"}))
+
+
+def test_a_string_that_names_something():
+    # None of aten's own is left to this rule.
+    with torch.library._scoped_library("aten", "FRAGMENT") as library:
+        library.define("pyops_read(Tensor self, str path) -> Tensor")
+        why = rule.refusal(overload("pyops_read"), {"aten"})
+        assert why == "its argument 'path' is a str argument that is not listed as safe"
+
+
+def test_only_namespaces_that_were_asked_for():
+    assert "has not registered operators" in rule.refusal(torch.ops.prims.sin.default, {"aten"})
+
+
+def test_every_operator_of_aten_that_may_be_named_takes_and_gives_plain_data():
+    names = {
+        "Tensor",
+        "int",
+        "float",
+        "bool",
+        "number",
+        "ScalarType",
+        "Layout",
+        "Device",
+        "MemoryFormat",
+        "str",
+        "Generator",
+    }
+    allowed = 0
+    for name in sorted(operator_names()):
+        namespace, _, rest = name.partition("::")
+        packet = getattr(torch.ops.aten, rest, None) if namespace == "aten" else None
+        for item in packet.overloads() if packet is not None else ():
+            found = getattr(packet, item)
+            if rule.refusal(found, {"aten"}):
+                continue
+            allowed += 1
+            schema = spell(found)
+            types = [argument.type for argument in schema_arguments(found)]
+            for type_ in types:
+                assert type_.replace("Optional[", "").replace("List[", "").rstrip("]") in names, schema
+            assert any("Tensor" in type_ for type_ in types), schema
+            assert all("Tensor" in type_ for type_ in schema_returns(found)), schema
+            assert "file" not in schema, schema
+            assert "Storage" not in schema, schema
+    assert allowed > 900
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("from_file", GOOD, "aten::from_file is not declared: "),
+        ("nonsense", GOOD, r"torch \S+ has no operator aten::nonsense"),
+        ("linalg_inv", "[" * 100_000, "are JSON"),
+        ("linalg_inv", "{", "are JSON"),
+        ("linalg_inv", '{"A": NaN}', "are JSON"),
+        ("linalg_inv", "9" * 10_000, "are JSON"),
+        ("linalg_inv", "[]", "are a JSON object"),
+        ("linalg_inv", '{"A": {"__reduce__": 0}}', "which no call has"),
+        ("linalg_inv", '{"A": {"tensor": -1}}', "which no call has"),
+        ("linalg_inv", '{"A": {"tensor": true}}', "which no call has"),
+        ("linalg_inv", '{"A": {"tensor": 0, "size": 0}}', "which no call has"),
+        ("linalg_inv", '{"A": {"dtype": "os"}}', "which no call has"),
+        ("linalg_inv", '{"A": {"device": "cuda"}}', "which no call has"),
+        ("linalg_inv", '{"A": 99999999999999999999}', "does not fit int64"),
+        ("linalg_inv", '{"A": [[[[[[[0]]]]]]]}', "nested deeper"),
+        ("linalg_inv", json.dumps({"A": "x" * (1 << 20)}), "at most 1048576 characters"),
+    ],
+)
+def test_a_hostile_model_is_refused_when_it_is_loaded(name, arguments, message):
+    with pytest.raises(ModelError, match=message):
+        pyops.InferenceSession(make_model(name, arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ('{"A": {"tensor": 7}}', InputError, "the arguments name input 7, and the node has 1"),
+        ('{"A": {"complex": 0}}', RuntimeError, "must be batches of square matrices|at least 2 dimensions"),
+        ('{"A": {"size": 0}}', InputError, "a size is one integer"),
+        ('{"A": "/etc/passwd"}', RuntimeError, "Expected a value of type 'Tensor'"),
+        ("{}", RuntimeError, "missing value for argument 'A'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_an_error_when_it_runs(arguments, error, message):
+    session = pyops.InferenceSession(make_model("linalg_inv", arguments))
+    with pytest.raises(error, match=message):
+        session.run(None, {"x": np.eye(2, dtype=np.float32)})
+
+
+def test_a_complex_input_is_pairs():
+    model = make_model("linalg_inv", '{"A": {"complex": 0}}')
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
+    with pytest.raises(InputError, match=r"pairs of floats along its last dimension; got float32\(2, 3\)"):
+        pyops.InferenceSession(model).run(None, {"x": np.ones((2, 3), np.float32)})
+
+
+def test_what_is_no_plain_data_is_no_attribute():
+    with pytest.raises(InputError, match=r"\(Generator\) is not plain data"):
+        calls.encode({"generator": torch.Generator()})
+
+
+def test_no_memory_beyond_the_tensor_is_read():
+    arguments = '{"self": {"tensor": 0}, "size": [1000000], "stride": [1000]}'
+    session = pyops.InferenceSession(make_model("as_strided", arguments))
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        session.run(None, {"x": np.eye(2, dtype=np.float32)})
+
+
+HOSTILE = """
+import warnings
+import numpy as np, torch, exporters
+from exporters._fallback import kernel
+from exporters._torch.operators import find_overload
+
+warnings.simplefilter("ignore")
+torch.manual_seed(0)
+BIG = 10**9
+F, I = torch.randn, torch.tensor
+
+def attempt(operator, **arguments):
+    tensors = []
+
+    def spelled(value):
+        if isinstance(value, torch.Tensor):
+            tensors.append(value.numpy())
+            return {"tensor": len(tensors) - 1}
+        return [spelled(item) for item in value] if isinstance(value, list) else value
+
+    text = json.dumps({name: spelled(value) for name, value in arguments.items()})
+    try:
+        kernel.run(find_overload(operator), text, tensors)
+        print("ran")
+    except Exception as error:
+        print(type(error).__name__, str(error).splitlines()[0])
+
+import json
+norm = dict(input=F(5, 5000), weight=F(2), running_mean=F(5000), running_var=F(5000), eps=1e-5, momentum=0.1)
+attempt("aten::batch_norm", **norm, training=False, cudnn_enabled=False)
+attempt("aten::native_batch_norm", **norm, training=True)
+attempt("aten::_native_batch_norm_legit_functional", **norm, training=True)
+attempt("aten::instance_norm", **norm, use_input_stats=True, cudnn_enabled=False)
+attempt("aten::_native_batch_norm_legit.no_stats", input=F(2, 3), weight=None, bias=None, training=False,
+        momentum=0.1, eps=0.1)
+lengths = dict(input_lengths=[5, 5], target_lengths=[4, 4])
+attempt("aten::ctc_loss.IntList", log_probs=F(5, 2, 3), targets=torch.full((2, 4), BIG), **lengths)
+attempt("aten::ctc_loss.IntList", log_probs=F(5, 2, 3), targets=torch.full((2, 4), -BIG), **lengths)
+attempt("aten::ctc_loss.IntList", log_probs=F(5, 2, 3), targets=torch.ones(4).long(), **lengths)
+attempt("aten::embedding_bag", weight=F(10, 3), indices=I([1, 2]), offsets=I([0, -BIG]))
+attempt("aten::embedding_bag", weight=F(10, 3), indices=I([1, BIG]), offsets=I([0, 1]))
+attempt("aten::segment_reduce", data=F(5), reduce="sum", lengths=I([3, BIG]), unsafe=True)
+attempt("aten::segment_reduce", data=F(5), reduce="sum", offsets=I([0, 3, BIG]))
+attempt("aten::segment_reduce", data=F(5), reduce="sum", offsets=I([0, 4, 2]))
+attempt("aten::segment_reduce", data=F(5), reduce="sum", lengths=I([3, 1]), unsafe=True)
+attempt("aten::segment_reduce", data=F(5, 2), reduce="sum", lengths=I([1, 1]), axis=1, unsafe=True)
+attempt("aten::lu_unpack", LU_data=F(50, 5), LU_pivots=I([[1, 2, 3]], dtype=torch.int32))
+attempt("aten::lu_unpack", LU_data=F(50, 5), LU_pivots=I([1, 2, 3, 4, BIG], dtype=torch.int32))
+for pivots in ([BIG, 1], [1, -1]):
+    attempt("aten::linalg_ldl_solve", LD=F(2, 2), pivots=I(pivots, dtype=torch.int32), B=F(2, 2))
+attempt("aten::_weight_norm_interface", v=torch.zeros(0), g=F(1))
+attempt("aten::_grouped_mm", self=F(8, 8), mat2=F(2, 8, 8), offs=I([4, BIG], dtype=torch.int32))
+attempt("aten::_pack_padded_sequence", input=F(5, 2, 3), lengths=I([BIG, 2]), batch_first=False)
+attempt("aten::fractional_max_pool2d", self=F(1, 1, 6, 6), kernel_size=[2, 2], output_size=[3, 3],
+        random_samples=torch.full((1, 1, 2), 1e9))
+recurrent = dict(has_biases=False, num_layers=BIG, dropout=0.0, train=False, bidirectional=False, batch_first=False)
+attempt("aten::lstm.input", input=F(3, 2, 4), hx=[F(1, 2, 5), F(1, 2, 5)], params=[F(20, 4), F(20, 5)], **recurrent)
+attempt("aten::lstm.input", input=F(3, 2, 4), hx=[F(1, 1, 2, 5), F(1, 2, 5)], params=[F(20, 4), F(20, 5)],
+        **recurrent | dict(num_layers=1))
+attempt("aten::batch_norm", input=F(5, 5))
+for operator in ("aten::linalg_matrix_power", "aten::matrix_power"):
+    attempt(operator, self=F(2, 2), n=-(2**63))
+attempt("aten::random.from", self=F(2), **{"from": 2**63 - 1, "to": None})
+small, image = dict(output_size=[5, 5], scales_h=1e-6, scales_w=1e-30), F(2, 3, 4, 4)
+attempt("aten::_upsample_bilinear2d_aa", self=image, align_corners=False, **small)
+attempt("aten::_upsample_bicubic2d_aa", self=image, align_corners=False, **small)
+attempt("aten::upsample_nearest2d", self=image.byte(), **small)
+attempt("aten::upsample_nearest2d", self=image, output_size=[9, 6], scales_h=2.3, scales_w=None)
+attempt("aten::upsample_nearest2d", self=image, output_size=[9, 6], scales_h=2.3, scales_w=1.3)
+attempt("aten::upsample_nearest1d", self=F(1, 1, 4), output_size=[4], scales=1e-30)
+attempt("aten::upsample_nearest2d", self=image, output_size=5)
+
+mean, variance = torch.zeros(3), torch.ones(3)
+attempt("aten::batch_norm", **norm | dict(input=F(5, 3), weight=F(3), running_mean=mean, running_var=variance),
+        bias=F(3), training=True, cudnn_enabled=False)
+print(mean.tolist(), variance.tolist())
+one = torch.ones(1, 1)
+attempt("aten::cov", self=one, aweights=torch.ones(1))
+print(one.tolist())
+"""
+
+EXPECTED = """
+InputError aten::batch_norm: expected weight of shape (5000,), one number for each channel
+InputError aten::native_batch_norm: expected weight of shape (5000,), one number for each channel
+InputError aten::_native_batch_norm_legit_functional: expected weight of shape (5000,), one number for each channel
+InputError aten::instance_norm: expected weight of shape (5000,), one number for each channel
+InputError aten::_native_batch_norm_legit: expected running_mean, outside training
+InputError aten::ctc_loss: expected targets in 0..2
+InputError aten::ctc_loss: expected targets in 0..2
+InputError aten::ctc_loss: expected target_lengths that add up to 4 at most
+InputError aten::embedding_bag: expected offsets in 0..2
+InputError aten::embedding_bag: expected indices in 0..9
+InputError aten::segment_reduce: expected lengths in 0..5
+InputError aten::segment_reduce: expected offsets in 0..5
+InputError aten::segment_reduce: expected offsets in ascending order
+InputError aten::segment_reduce: expected lengths that add up to 5
+InputError aten::segment_reduce: expected one row of segments for each row of data
+InputError aten::lu_unpack: expected pivots of shape (5,)
+InputError aten::lu_unpack: expected pivots in 1..50
+InputError aten::linalg_ldl_solve: expected pivots in 1..2
+InputError aten::linalg_ldl_solve: expected negative pivots in pairs
+InputError aten::_weight_norm_interface: expected tensors that are not empty
+InputError aten::_grouped_mm: expected offs in 0..8
+InputError aten::_pack_padded_sequence: expected lengths in 1..5
+InputError aten::fractional_max_pool2d: expected random_samples in 0..1
+InputError aten::lstm: expected 2000000000 params for 1000000000 layers, not 2
+InputError aten::lstm: expected hx of two or three dimensions
+RuntimeError aten::batch_norm() is missing value for argument 'weight'. Declaration: aten::batch_norm(Tensor input, \
+Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
+bool cudnn_enabled) -> Tensor
+InputError aten::linalg_matrix_power: expected an n above -2**63
+InputError aten::matrix_power: expected an n above -2**63
+InputError aten::random: expected a from below 2**63 - 1
+InputError aten::_upsample_bilinear2d_aa: expected scales_h of 5/4 or more, or none
+InputError aten::_upsample_bicubic2d_aa: expected scales_h of 5/4 or more, or none
+InputError aten::upsample_nearest2d: expected scales_h of 5/4 or more, or none
+ran
+InputError aten::upsample_nearest2d: expected scales_w of 6/4 or more, or none
+InputError aten::upsample_nearest1d: expected scales of 4/4 or more, or none
+InputError aten::upsample_nearest2d: expected an output_size of 2 numbers
+ran
+[0.0, 0.0, 0.0] [1.0, 1.0, 1.0]
+ran
+[[1.0]]
+"""
+
+
+def test_no_kernel_reaches_beyond_its_tensors():
+    run_plain_script(HOSTILE, EXPECTED)
+
+
+def test_inputs_are_shared_and_not_written_to():
+    x = np.eye(2, dtype=np.float32)
+    x.flags.writeable = False
+    tensor = sharing_tensor(x)
+    assert tensor.data_ptr() == x.ctypes.data
+    session = pyops.InferenceSession(make_model("view_copy", '{"self": {"tensor": 0}, "size": [4]}'))
+    session.run(None, {"x": x})
+    np.testing.assert_array_equal(x, np.eye(2))
+
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text() | st.complex_numbers()
+    | st.sampled_from([torch.float32, torch.strided, torch.channels_last])
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.text(), SCALARS | st.lists(SCALARS, max_size=3)))
+def test_a_call_comes_back_from_its_json(arguments):
+    back = calls.decode(calls.encode(arguments), ())
+    assert repr(back) == repr(arguments)

@@ -1,0 +1,42 @@
+"""What is determined of the results of a decomposition, whose vectors are free in sign, phase and order."""
+
+from typing import Any
+
+import numpy as np
+
+from tests.exporters.library.kernel_calls import Call, arrays
+
+Results = list[np.ndarray[Any, Any]]
+
+
+def singular_values(call: Call, results: Results) -> Results:
+    u, s, vh = results
+    if not u.size and not vh.size:
+        return [s]
+    k = s.shape[-1]
+    return [s, (u[..., :k] * s[..., None, :]) @ vh[..., :k, :], u.mT @ u, vh @ vh.mT]
+
+
+def symmetric_eigenvalues(call: Call, results: Results) -> Results:
+    values, vectors = results
+    if not vectors.size:
+        return [values]
+    return [values, (vectors * values[..., None, :]) @ vectors.mT, vectors.mT @ vectors]
+
+
+def eigenvalues(call: Call, results: Results) -> Results:
+    """The sums of their powers, of which there are as many as eigenvalues; what the equation leaves; the norms."""
+    values, *vectors = (pairs[..., 0] + 1j * pairs[..., 1] for pairs in results)
+    largest = np.abs(values).max(-1, keepdims=True, initial=0)
+    powers = np.arange(1, values.shape[-1] + 1, dtype=results[0].dtype)
+    sums = ((values / largest)[..., None] ** powers).sum(-2)
+    found = [largest, sums.real, sums.imag]
+    (matrix,) = arrays(call.args)
+    for v in vectors:
+        found += [np.abs(matrix @ v - v * values[..., None, :]), np.linalg.norm(v, axis=-2)]
+    return found
+
+
+def scaled(call: Call, results: Results) -> Results:
+    """Each matrix divided by its largest element, to which its rounding errors are proportional."""
+    return [x / np.abs(x).max((-2, -1), keepdims=True, initial=1) for x in results]

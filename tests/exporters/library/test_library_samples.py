@@ -1,0 +1,152 @@
+"""`pyops.kernels` against torch: every sample of torch's own database, through the nodes that an export emits."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from exporters._library.library import rows
+from tests.exporters.library import decompositions
+from tests.exporters.library.kernel_calls import Call, arrays, calls, infos, run
+
+# Rows whose operators torch has no samples of under their names: samples that come down to them.
+SAMPLED_BY: dict[str, tuple[str, ...]] = {
+    "aten::_histogramdd_bin_edges": ("histogramdd",),
+    "aten::_histogramdd_from_bin_cts": ("histogramdd",),
+    "aten::_histogramdd_from_bin_tensors": ("histogramdd",),
+    "torch_nn::_linear_cross_entropy_batch_chunked": ("nn.functional.linear_cross_entropy.chunked",),
+    "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction": ("nn.functional.linear_cross_entropy.chunked_none",),
+    "aten::_fft_c2r": ("fft.irfft", "fft.hfft"),
+    "aten::replication_pad2d": ("nn.functional.pad.replicate_negative",),
+}
+
+_DECOMPOSED = "torch makes another operator of it before a call can be recorded"
+
+# Rows that no sample reaches, and why.
+UNREACHED: dict[str, str] = (
+    {
+        "aten::bincount": "its samples are of integers",
+        "aten::bucketize.Scalar": "all samples are of tensors",
+        "aten::divide.Tensor": _DECOMPOSED,
+        "aten::multiply.Tensor": _DECOMPOSED,
+        "aten::subtract.Tensor": _DECOMPOSED,
+        "aten::one_hot": "its samples are of integers",
+        "aten::resize": "it comes from Tensor.resize_ in an export alone",
+        "aten::_lu_with_info": "samples of torch.lu come down to linalg_lu_factor_ex",
+        "aten::linalg_tensorinv": "its samples come down to linalg_inv_ex",
+        "aten::rand": "it takes float16 alone: test_library_rows.py",
+        "aten::randn": "it takes float16 alone: test_library_rows.py",
+    }
+    | {
+        name: "called in test_elementwise_kernels.py"
+        for name in rows
+        if name.endswith((".x_scalar", ".n_scalar", ".self_scalar", ".other_scalar"))
+        or name in ("aten::gcd", "aten::lcm", "aten::rrelu_with_noise_functional")
+    }
+    | dict.fromkeys(
+        (
+            *("aten::cdist", "aten::_euclidean_dist", "aten::pdist", "aten::pad"),
+            *("aten::replication_pad1d", "aten::replication_pad3d", "aten::_native_batch_norm_legit_functional"),
+            *("aten::cross_entropy_loss", "aten::ctc_loss.Tensor", "aten::ctc_loss.IntList"),
+            "aten::scaled_dot_product_attention",
+            "prims::view_of",
+        ),
+        "called in test_composite_kernels.py",
+    )
+    | dict.fromkeys(
+        (
+            *(f"aten::{name}{kind}" for name in ("__lshift__", "__rshift__") for kind in (".Scalar", ".Tensor")),
+            *(
+                f"aten::bitwise_{way}_shift.{kind}"
+                for way in ("left", "right")
+                for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
+            ),
+            *("aten::zeros", "aten::ones", "aten::full", "aten::empty.memory_format"),
+            *("aten::scatter_add", "aten::scatter.src", "aten::slice_scatter", "aten::select_scatter"),
+            *("aten::argmax", "aten::argmin", "aten::cross", "aten::einsum", "aten::expand", "aten::lstm.input"),
+        ),
+        "it takes calls alone that are not of floats, or that torch's samples lack: test_wrong_translations.py",
+    )
+    | dict.fromkeys(
+        (
+            *("aten::index_put", "aten::_unsafe_index_put", "aten::copy", "aten::_to_copy", "aten::native_dropout"),
+            "aten::convolution",
+        ),
+        "it takes calls alone that torch's samples do not come down to: test_library_rows.py",
+    )
+)
+
+# What is compared where a result is free in a sign, a phase or an order, or is rounded in proportion to another.
+COMPARED: dict[str, Callable[[Call, list[np.ndarray]], list[np.ndarray]]] = {
+    "aten::_linalg_svd": decompositions.singular_values,
+    "aten::_linalg_eigh": decompositions.symmetric_eigenvalues,
+    "aten::linalg_eig": decompositions.eigenvalues,
+    "aten::linalg_eigvals": decompositions.eigenvalues,
+    "aten::linalg_matrix_exp": decompositions.scaled,
+}
+
+TOLERANCES = {np.dtype(np.float32): (1e-3, 1e-4), np.dtype(np.float64): (1e-6, 1e-7)}
+
+# Rows of which torch's own results in float64 are exact to six digits alone.
+INEXACT = {"aten::special_bessel_j0", "aten::special_bessel_y1"}
+
+
+def plain(name: str) -> str:
+    """A torch operator's name without what tells its variants apart."""
+    name = name.partition("::")[2].partition(".")[0] if "::" in name else name
+    return re.sub(r"^_*(linalg_|special_|nn_functional_)?|(_ex|_forward|_impl)$", "", name)
+
+
+def samples(row: str) -> tuple[str, ...]:
+    """The operators in torch's database whose samples try a row."""
+    names = [name for name, info in infos().items() if plain((info.aten_name or name).replace(".", "_")) == plain(row)]
+    return SAMPLED_BY.get(row, tuple(names))
+
+
+@pytest.fixture(autouse=True)
+def _exporting(monkeypatch):
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of deprecated operators
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(torch.float32, id="float32"),
+        pytest.param(torch.float64, id="float64", marks=pytest.mark.exhaustive),
+    ],
+)
+@pytest.mark.parametrize("row", rows)
+def test_it_computes_what_torch_does(row, dtype):
+    tried = 0
+    for op in samples(row):
+        supported = infos()[op].supported_dtypes("cpu")
+        complex_too = rows[row].takes_complex or dtype not in supported
+        for each in supported & {dtype, dtype.to_complex() if complex_too else dtype}:
+            tried += sum(compare(call) for call in calls(op, each) if call.name == row)
+    assert bool(tried) != (row in UNREACHED), f"{tried} calls in samples of {samples(row)}"
+
+
+def compare(call: Call) -> bool:
+    actual = run(call)
+    if actual is None:
+        return False
+    expected = arrays(call.expected)
+    for one, other in zip(actual, expected, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), call
+    invariant = COMPARED.get(call.name, lambda _, results: results)
+    rtol, atol = max(TOLERANCES.get(item.dtype, (0, 0)) for item in expected)
+    rtol, atol = max((rtol, atol), TOLERANCES[np.dtype(np.float32)]) if call.name in INEXACT else (rtol, atol)
+    try:
+        for one, other in zip(invariant(call, actual), invariant(call, expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+    except AssertionError as error:
+        error.add_note(str(call))  # which takes longer than the test
+        raise
+    return True
+
+
+def test_every_row_is_of_an_operator_that_torch_has():
+    assert set(SAMPLED_BY) | set(UNREACHED) | set(COMPARED) | INEXACT <= set(rows)

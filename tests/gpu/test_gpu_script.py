@@ -1,0 +1,63 @@
+"""The script that runs all that needs a GPU, where there is none."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.gpu.gpu_ops import CUDA, one_node
+from tests.gpu.gpus import missing_gpu
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(not missing_gpu(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so_in_one_line(tmp_path) -> None:
+    output = tmp_path / "gpu.md"
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests" / "benchmarks" / "gpu.py", "--output", output],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [f"nothing is run, for want of a GPU: {missing_gpu()}"]
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("qualified", ["Add", "Softmax", "com.microsoft::QuickGelu"])
+def test_the_operators_that_it_measures_against_are_onnx_runtime_s(qualified: str) -> None:
+    shape = (3, 4) if qualified == "Softmax" else (12,)
+    model = one_node(qualified, np.float32, shape)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=CUDA[1:])
+    assert session.run(None, {"x": np.ones(shape, np.float32)})[0].shape == shape
+
+
+def test_pytest_says_how_many_tests_it_leaves_out(pytester: pytest.Pytester) -> None:
+    conftest = (ROOT / "conftest.py").read_text()
+    pytester.makepyfile(
+        conftest=conftest.replace("from tests.gpu.gpus import missing_gpu, missing_provider", "")
+        + "\nmissing_gpu = missing_provider = lambda: 'it has none'\nHAS_TORCH = True\nNEED_TORCH = ()\n"
+    )
+    pytester.makeini("[pytest]\nmarkers = gpu")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.gpu
+        @pytest.mark.parametrize("i", range(3))
+        def test_one(i): raise AssertionError
+
+        @pytest.mark.gpu("session")
+        def test_other(): raise AssertionError
+
+        def test_on_the_cpu(): pass
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, skipped=4)
+    result.stdout.fnmatch_lines(["4 tests need a GPU and are left out: it has none"])

@@ -1,0 +1,53 @@
+"""The engines, and sessions in which each of them runs the ops."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+import onnxruntime
+import pytest
+
+import pyops
+from pyops._runtime import ort_values
+from pyops.testing import Sample
+from pyops.testing._engines import ENGINES as ENGINES
+from pyops.testing._engines import make_session as make_session
+from tests.helpers.op_db import SAMPLES, expected_failures
+
+PLAIN_ENGINES = ("native", "extensions-plain")
+"""The engines in sessions that are ONNX Runtime's own, where one of them carries less."""
+
+
+def sample_cases(
+    engines: Sequence[str] = ENGINES, samples: Sequence[Sample] = SAMPLES, exhaustive: bool = False
+) -> list[Any]:
+    """A table times the engines, as pytest's parameters; with `exhaustive`, the first engine alone is quick."""
+    cases = []
+    for engine in engines:
+        for sample in samples:
+            reason = expected_failures(sample).get(engine)
+            marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+            if exhaustive and engine != engines[0]:
+                marks.append(pytest.mark.exhaustive)
+            cases.append(pytest.param(sample, engine, id=f"{engine}-{sample.id}", marks=marks))
+    return cases
+
+
+def make_plain_session(
+    model: onnx.ModelProto, engine: str = "native", options: Any = None
+) -> onnxruntime.InferenceSession:
+    """ONNX Runtime's own session, with options that the ops are registered in."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what an engine leaves out
+        options = pyops.register_custom_ops(options or onnxruntime.SessionOptions(), engine.partition("-")[0])
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+
+def run_plain(session: onnxruntime.InferenceSession, feed: Mapping[str, Any]) -> list[Any]:
+    """Run ONNX Runtime's own session, which takes bfloat16 and the like as OrtValues only."""
+    types = {item.type for item in (*session.get_inputs(), *session.get_outputs())}
+    if types.isdisjoint(ort_values.FOREIGN_TYPES):
+        return session.run(None, feed)
+    values = {name: ort_values.from_array(value) for name, value in feed.items()}
+    return [ort_values.to_array(value) for value in session.run_with_ort_values(None, values)]

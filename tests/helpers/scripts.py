@@ -1,0 +1,106 @@
+"""Scripts run in processes of their own, for what may end a process."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pyops
+from tests.helpers.forks import ForkServer
+
+TIMEOUT = 120
+"""Seconds, for what ends in a few: a hung process is ended, and a busy machine is none."""
+DIRTY = {"MALLOC_PERTURB_": "165"}
+"""Has glibc overwrite what is freed, so that nobody reads it unharmed by luck."""
+ENGINE = "native"
+"""By which the sessions of a script host the ops."""
+
+# onnxruntime-extensions imports torch, which takes long, if it is there.
+CHOICES = {
+    "native": "",
+    "extensions": """
+sys.modules["torch"] = None
+import onnxruntime_extensions
+pyops.InferenceSession = functools.partial(pyops.InferenceSession, engine="extensions")
+pyops.register_custom_ops = functools.partial(pyops.register_custom_ops, engine="extensions")
+""",
+}
+
+# Without onnxruntime, which starts a thread and does not live through a fork.
+IMPORTS = """
+import functools, gc, os, signal, sys, threading, warnings
+import numpy as np, onnx, pyops
+from numpy.typing import NDArray
+from pyops import onnx_op
+from tests.helpers.models import chain, make_model
+"""
+PREAMBLE = f"""{IMPORTS}
+import onnxruntime
+
+F32, I64, Str = NDArray[np.float32], NDArray[np.int64], NDArray[np.str_]
+x = np.arange(3, dtype=np.float32)
+
+def attempt(function, *args):
+    try:
+        result = function(*args)
+        print([array.tolist() for array in result] if isinstance(result, list) else result)
+    except BaseException as error:
+        print(type(error).__name__, *str(error).splitlines()[:1])
+"""
+
+
+_server: ForkServer | None = None
+
+
+def run_script(script: str | tuple[str, ...], expected: str, code: int = 0) -> str:
+    """Run a script, given in one piece or several, after the preamble, in a fork of a process that imported for it.
+
+    Its exit code is checked, exactly what it prints, and that no exception left a callback. What it
+    prints to stderr is returned.
+    """
+    global _server
+    _server = _server or ForkServer(_command(IMPORTS), _environment())
+    try:
+        done = _server.run(_after_preamble(script), _environment(), TIMEOUT)
+    except BaseException:
+        _server.kill()
+        _server = None
+        raise
+    return _checked(done, expected, code)
+
+
+def run_new_script(script: str | tuple[str, ...], expected: str, code: int = 0) -> str:
+    """As `run_script`, in a new process."""
+    return run_plain_script(_after_preamble(script), expected, code)
+
+
+def run_plain_script(script: str, expected: str, code: int = 0) -> str:
+    """As `run_script`, in a new process and without the preamble."""
+    command = _command(f"exec({script!r})")
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=TIMEOUT)
+    return _checked(done, expected, code)
+
+
+def _after_preamble(script: str | tuple[str, ...]) -> str:
+    pieces = (script,) if isinstance(script, str) else script
+    return "\n".join([PREAMBLE, CHOICES[ENGINE], *map(textwrap.dedent, pieces)])
+
+
+def _command(script: str) -> list[str]:
+    # A shell that runs the tests in the background ignores SIGINT, and its children inherit that.
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    return [sys.executable, "-X", "faulthandler", "-c", start + script]
+
+
+def _environment() -> dict[str, str]:
+    paths = [str(Path(pyops.__file__).parents[1]), str(Path(__file__).parents[2])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | DIRTY
+
+
+def _checked(done: subprocess.CompletedProcess[str], expected: str, code: int) -> str:
+    story = f"exit code {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"
+    assert done.returncode == code, story
+    assert done.stdout.splitlines() == textwrap.dedent(expected).strip().splitlines(), story
+    assert "ctypes callback" not in done.stderr, story
+    return done.stderr

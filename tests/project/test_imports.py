@@ -1,0 +1,149 @@
+"""What importing pyops loads, and what works where something is not installed."""
+
+import pkgutil
+
+import pytest
+
+import pyops
+from tests.helpers.scripts import run_plain_script
+
+HEAVY = (
+    "onnxruntime",
+    "torch",
+    "onnxscript",
+    "onnxruntime_extensions",
+    "cupy",
+    "numba",
+    "array_api_compat",
+    "scipy",
+    "exporters",
+)
+# What compiles kernels; everything else of pyops imports it inside functions, when there is something to compile.
+OF_NUMBA = {
+    f"pyops._compiled.{name}"
+    for name in (
+        "callbacks",
+        "disk_cache",
+        "entry",
+        "intrinsics",
+        "machine_code",
+        "vector_math",
+    )
+}
+
+# Makes packages look as if they were not installed.
+BLOCK = """
+import importlib.abc, sys
+
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+DECLARE = """
+import numpy as np
+import pyops
+from numpy.typing import NDArray
+
+@pyops.onnx_op("imports::Op")
+def op(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return x + 1
+
+print(op(np.ones(2, np.float32)).tolist())
+"""
+
+
+def module_names() -> list[str]:
+    names = [module.name for module in pkgutil.walk_packages(pyops.__path__, "pyops.")]
+    return [name for name in names if not name.endswith("__main__")]
+
+
+def test_importing_pyops_and_calling_an_op_loads_none_of_the_heavy_packages() -> None:
+    script = f"import sys\n{DECLARE}\nprint([name for name in {HEAVY} if name in sys.modules])"
+    run_plain_script(script, "[2.0, 2.0]\n[]")
+
+
+def test_no_module_of_pyops_imports_what_only_some_kernels_need() -> None:
+    forbidden = tuple(name for name in HEAVY if name != "onnxruntime")
+    names = [name for name in module_names() if name not in OF_NUMBA]
+    library = [name for name in names if name.startswith("pyops.kernels")]  # which nothing else imports
+    script = "\n".join(
+        ["import sys"]
+        + [f"import {name}" for name in names if name not in library]
+        + [f"print([name for name in {forbidden} if name in sys.modules])"]
+        + [f"import {name}" for name in library]
+        + [f"print([name for name in {forbidden} if name in sys.modules and name != 'array_api_compat'])"]
+    )
+    run_plain_script(script, "[]\n[]")
+
+
+def test_the_modules_that_are_walked_are_all_there() -> None:
+    assert {"pyops._runtime.session", "pyops._runtime.native.session", "pyops._schema.signature"} <= set(module_names())
+
+
+def test_ops_are_declared_and_called_where_onnxruntime_is_not_installed() -> None:
+    run_plain_script(f"BLOCKED = {HEAVY}\n{BLOCK}\n{DECLARE}", "[2.0, 2.0]")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "pyops.InferenceSession('model.onnx')",
+        "pyops.register_custom_ops(None)",
+        "pyops.patch_onnxruntime()",
+        "import pyops._runtime.session",
+    ],
+)
+def test_a_session_says_which_extra_to_install_where_onnxruntime_is_not(use: str) -> None:
+    script = f"""
+BLOCKED = {HEAVY}
+{BLOCK}
+import pyops
+try:
+    {use}
+except pyops.errors.MissingDependencyError as error:
+    text = str(error)
+    print(isinstance(error, ImportError), "onnx-pyops[cpu]" in text, "onnx-pyops[cuda]" in text, "pip install" in text)
+"""
+    run_plain_script(script, "True True True True")
+
+
+@pytest.mark.parametrize("missing", ["torch", "onnxscript"])
+def test_exporters_say_what_they_need_and_the_extra_that_brings_it(missing: str) -> None:
+    script = f"""
+BLOCKED = ["{missing}", "onnx_ir"]
+{BLOCK}
+for name in ("onnxscript", "torch"):
+    if name not in BLOCKED:
+        sys.modules[name] = type(sys)(name)  # stands for it where it is not installed
+try:
+    import exporters
+except ImportError as error:
+    print(type(error).__name__, error.name, error)
+"""
+    text = f'exporters needs torch and onnxscript; {missing} is not installed: pip install "onnx-pyops[torch]"'
+    run_plain_script(script, f"MissingDependencyError {missing} {text}")
+
+
+def test_a_session_of_other_ops_does_not_load_onnxruntime_extensions() -> None:
+    script = f"""
+import sys
+{DECLARE}
+from tests.helpers.models import chain
+print(pyops.InferenceSession(chain("imports::Op")).run(None, {{"x": np.ones(1, np.float32)}})[0].tolist())
+print([name for name in ("torch", "onnxscript", "onnxruntime_extensions", "cupy") if name in sys.modules])
+"""
+    run_plain_script(script, "[2.0, 2.0]\n[2.0]\n[]")
+
+
+def test_an_unknown_name_of_pyops_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'InferenceSesion'"):
+        _ = pyops.InferenceSesion
+
+
+@pytest.mark.parametrize("name", pyops.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(pyops, name) is not None

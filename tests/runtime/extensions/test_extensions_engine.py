@@ -1,0 +1,245 @@
+"""What the extensions engine carries and how: the table of sample ops and the hazards are tested elsewhere."""
+
+from typing import TypeVar
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import helper
+
+import pyops
+from pyops import onnx_op
+from pyops.errors import EngineError, InputError, ModelError, OutputError
+from tests.helpers.models import chain, make_model
+
+pytest.importorskip("onnxruntime_extensions")
+
+# Other modules of the tests declare ops that onnxruntime-extensions does not support.
+pytestmark = pytest.mark.filterwarnings("ignore:left out")
+
+F32, Str = NDArray[np.float32], NDArray[np.str_]
+Half = TypeVar("Half", np.float16, np.float32)
+x = np.arange(3, dtype=np.float32)
+
+
+def session(model):
+    return pyops.InferenceSession(model, engine="extensions")
+
+
+def test_what_it_cannot_carry_is_one_line_per_op_that_names_the_native_engine():
+    @onnx_op("ext::Optional")
+    def optional(x: F32, y: F32 | None = None) -> F32:
+        return x
+
+    @onnx_op("ext::Variadic")
+    def variadic(*xs: F32) -> F32:
+        return xs[0]
+
+    @onnx_op("ext::Half")
+    def half(x: NDArray[np.float16]) -> F32:
+        return x.astype(np.float32)
+
+    @onnx_op("ext::Many")
+    def many(x: F32) -> tuple[F32, ...]:
+        return (x,)
+
+    cast = helper.make_node("Cast", ["a"], ["h"], to=onnx.TensorProto.FLOAT16)
+    nodes = [
+        helper.make_node("Optional", ["x"], ["a"], domain="ext"),
+        cast,
+        helper.make_node("Half", ["h"], ["b"], domain="ext"),
+        helper.make_node("Variadic", ["b"], ["c"], domain="ext"),
+        helper.make_node("Many", ["c"], ["y"], domain="ext"),
+    ]
+    model = make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], {"ext": 1})
+    with pytest.raises(EngineError) as caught:
+        session(model)
+    assert str(caught.value).splitlines() == [
+        "the extensions engine cannot host the model's ops:",
+        "  - ext::Optional: onnxruntime-extensions does not support its optional input 'y'; the native engine does",
+        "  - ext::Half: onnxruntime-extensions does not support its type float16; the native engine does",
+        "  - ext::Variadic: onnxruntime-extensions does not support its variadic input 'xs'; the native engine does",
+        "  - ext::Many: onnxruntime-extensions does not support its variadic output 'outputs'; the native engine does",
+    ]
+    pyops.InferenceSession(model, engine="native").run(None, {"x": x})
+
+
+def test_so_are_more_outputs_and_choices_of_types_than_it_has_room_for():
+    @onnx_op("ext::Outputs")
+    def outputs(x: F32) -> tuple[(F32,) * 257]:
+        return (x,) * 257
+
+    @onnx_op("ext::Choices")
+    def choices(x: NDArray[np.number], y: NDArray[np.number], z: NDArray[np.number]) -> F32:
+        return x
+
+    nodes = [
+        helper.make_node("Outputs", ["x"], [f"a{index}" for index in range(257)], domain="ext"),
+        helper.make_node("Choices", ["a0", "a1", "a2"], ["y"], domain="ext"),
+    ]
+    model = make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], {"ext": 1})
+    with pytest.raises(EngineError) as caught:
+        session(model)
+    assert str(caught.value).splitlines()[1:] == [
+        "  - ext::Outputs: onnxruntime-extensions does not support its 257 outputs (256 at most); the native engine "
+        "does",
+        "  - ext::Choices: onnxruntime-extensions does not support its type parameters, of which there are more than "
+        "256 choices; the native engine does",
+    ]
+
+
+def test_of_an_op_of_several_types_it_carries_those_it_can():
+    @onnx_op("ext::Same")
+    def same(x: NDArray[Half]) -> NDArray[Half]:
+        return x
+
+    assert session(chain("ext::Same")).run(None, {"x": x})[0].tolist() == x.tolist()
+    with pytest.raises(ModelError, match="onnxruntime-extensions does not support float16"):
+        session(chain("ext::Same", dtype=np.float16))
+    with pytest.raises(ModelError, match=r"input 'x' is float64; declared is Half \(one of float16, float32\)"):
+        session(chain("ext::Same", dtype=np.float64))
+
+
+def test_attributes_of_all_kinds_arrive_exactly_from_functions_too():
+    @onnx_op("ext::Scale")
+    def scale(x: F32, *, by: float, powers: list[int] = [1]) -> F32:  # noqa: B006
+        powers.append(0)
+        return sum((x * by) ** power for power in powers[:-1]).astype(np.float32)
+
+    body = helper.make_node("Scale", ["x"], ["y"], domain="ext", powers=[1, 2])
+    body.attribute.add(name="by", type=onnx.AttributeProto.FLOAT, ref_attr_name="factor")
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("ext", 1)]
+    function = helper.make_function("local", "Scaled", ["x"], ["y"], [body], imports, ["factor"])
+    factors = [0.123456789, 2.0]
+    nodes = [
+        helper.make_node("Scaled", ["x"], ["t"], domain="local", factor=factors[0]),
+        helper.make_node("Scaled", ["t"], ["y"], domain="local", factor=factors[1]),
+    ]
+    domains = {"ext": 1, "local": 1}
+    model = make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], domains, functions=[function])
+    expected = x
+    for factor in factors:
+        expected = scale(expected, by=factor, powers=[1, 2])
+    for _ in range(2):
+        assert session(model).run(None, {"x": x})[0].tolist() == expected.tolist()
+
+
+@onnx_op("ext::Scaled")
+def scaled(x: F32, *, by: float = 1.0) -> F32:
+    return x * np.float32(by)
+
+
+FUNCTIONS = """
+    <domain: "local", opset_import: ["ext": 1]> Scaled <by: float = 2.0> (x) => (y) {
+        y = ext.Scaled <by: float = @by> (x)
+    }
+    <domain: "local", opset_import: ["local": 1]> Through <by> (x) => (y) { y = local.Scaled <by: float = @by> (x) }
+    <domain: "local", opset_import: ["": 18, "ext": 1]> Older <by: float = 5.0> (x) => (y) {
+        n = Neg(x)  y = ext.Scaled <by: float = @by> (n)
+    }"""
+
+
+@pytest.mark.parametrize(
+    ("call", "factor"),
+    [("Scaled", 2), ("Scaled <by = 3.0>", 3), ("Through", 2), ("Through <by = 3.0>", 3), ("Older", -5)],
+)
+@pytest.mark.parametrize("engine", ["native", "extensions"])
+def test_an_attribute_of_a_function_has_the_caller_s_value_or_its_default(engine, call, factor):
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 20, "ext": 1, "local": 1]>
+        graph (float[n] x) => (float[n] y) <float[n] t> {{ t = local.{call} (x)  y = local.Scaled <by = 10.0> (t) }}
+        {FUNCTIONS}""")
+    result = pyops.InferenceSession(model, engine=engine).run(None, {"x": x})
+    assert result[0].tolist() == (x * factor * 10).tolist()
+
+
+def test_a_function_that_calls_itself_is_refused():
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["local": 1]>
+        graph (float[n] x) => (float[n] y) { y = local.Endless <by = 1.0> (x) }
+        <domain: "local", opset_import: ["ext": 1, "local": 1]> Endless <by> (x) => (y) {
+            t = ext.Scaled <by: float = @by> (x)  y = local.Endless <by: float = @by> (t)
+        }""")
+    with pytest.raises(ModelError, match="function local::Endless calls itself"):
+        session(model)
+
+
+def test_a_node_may_leave_out_outputs_and_stand_in_a_branch():
+    @onnx_op("ext::Parts")
+    def parts(x: F32) -> tuple[F32, F32, F32]:
+        return x, x + 1, x + 2
+
+    def branch(*outputs):
+        node = helper.make_node("Parts", ["x"], outputs, domain="ext")
+        return helper.make_graph(
+            [node], "branch", [], [helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, None)]
+        )
+
+    nodes = [
+        helper.make_node("Constant", [], ["yes"], value=onnx.numpy_helper.from_array(np.array(True))),
+        helper.make_node("If", ["yes"], ["y"], then_branch=branch("", "b"), else_branch=branch("b")),
+    ]
+    model = make_model(nodes, [("x", np.float32, None)], [("y", np.float32, None)], {"ext": 1})
+    assert session(model).run(None, {"x": x})[0].tolist() == [1, 2, 3]
+
+
+def test_versions_and_overrides_of_built_in_operators():
+    for version in (1, 3):
+
+        @onnx_op("ext::Versioned", version=version)
+        def versioned(x: F32, *, version: int = version) -> F32:
+            return x * np.float32(version)
+
+    @onnx_op("ai.onnx::Gelu", override=True)
+    def gelu(x: F32) -> F32:
+        return x + 5
+
+    for opset, factor in [(1, 1), (2, 1), (3, 3), (4, 3)]:
+        node = helper.make_node("Versioned", ["x"], ["y"], domain="ext")
+        model = make_model([node], [("x", np.float32, None)], [("y", np.float32, None)], {"ext": opset})
+        assert session(model).run(None, {"x": x})[0].tolist() == (x * factor).tolist()
+    assert session(chain("Gelu")).run(None, {"x": x})[0].tolist() == [5, 6, 7]
+
+
+STRINGS = {
+    "nul": (np.array(["a\0b"], object), "input 'x' contains a NUL character"),
+    "not-utf-8": (np.array([b"\xff"]), "input 'x' contains .* not UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("value", "message"), STRINGS.values(), ids=STRINGS.keys())
+def test_strings_that_it_would_cut_off_or_end_the_process_for_are_refused(value, message):
+    @onnx_op("ext::Text")
+    def text(x: Str) -> Str:
+        return x
+
+    with pytest.raises(InputError, match=message):
+        session(chain("ext::Text", dtype=np.object_)).run(None, {"x": value})
+
+
+@pytest.mark.parametrize("data", [b"a\0b", b"\xff"])
+@pytest.mark.parametrize("is_initializer", [True, False])
+def test_so_are_those_in_the_model(data, is_initializer):
+    @onnx_op("ext::Text")
+    def text(x: Str) -> Str:
+        return x
+
+    tensor = onnx.TensorProto(name="c", data_type=onnx.TensorProto.STRING, dims=[1], string_data=[data])
+    constant = helper.make_node("Constant", [], ["c"], name="c", value=tensor)
+    model = make_model(
+        [*[constant] * (not is_initializer), helper.make_node("Text", ["c"], ["y"], domain="ext")],
+        [],
+        [("y", np.object_, None)],
+        {"ext": 1},
+    )
+    model.graph.initializer.extend([tensor] * is_initializer)
+    with pytest.raises(InputError, match="constant 'c' contains"):
+        session(model)
+
+
+def test_a_kernel_cannot_return_a_string_that_would_be_cut_off():
+    @onnx_op("ext::Text")
+    def text(x: Str) -> Str:
+        return np.array(["a\0b"], object)
+
+    with pytest.raises(OutputError, match="'output' contains a NUL character"):
+        session(chain("ext::Text", dtype=np.object_)).run(None, {"x": np.array(["a"], object)})

@@ -1,0 +1,310 @@
+"""`pyops.profile`: what the nodes of a session cost, and nothing where nobody asks."""
+
+from __future__ import annotations
+
+import json
+import threading
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+import pyops
+from pyops import onnx_op
+from pyops.errors import PyopsError
+from tests.helpers.models import chain, make_model
+
+F32 = NDArray[np.float32]
+X = np.arange(5, dtype=np.float32)
+BYTES = X.nbytes
+
+
+def declare_plus(amount: int) -> None:
+    @onnx_op("seen::Plus")
+    def plus(x: F32) -> F32:
+        return x + np.float32(amount)
+
+
+@pytest.fixture(autouse=True)
+def ops() -> None:
+    declare_plus(1)
+
+    @onnx_op("seen::Halves")
+    def halves(x: F32) -> tuple[F32, F32]:
+        return x[:2].copy(), x[2:].copy()
+
+    @onnx_op("seen::Shout")
+    def shout(x: NDArray[np.str_]) -> NDArray[np.str_]:
+        return np.char.upper(x.astype(str)).astype(object)
+
+    @onnx_op("seen::Fails")
+    def fails(x: F32) -> F32:
+        raise ValueError("no")
+
+    @onnx_op("seen::Interrupted")
+    def interrupted(x: F32) -> F32:
+        raise KeyboardInterrupt("no")
+
+
+def session(*nodes: str, engine: str = "native", options: Any = None, dtype: Any = np.float32) -> Any:
+    return pyops.InferenceSession(chain(*nodes, dtype=dtype), options, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["native", "extensions"])
+def test_calls_bytes_and_times_of_each_node(engine: str) -> None:
+    made = session("seen::Plus", "Neg", "seen::Plus", engine=engine)
+    with pyops.profile(made) as profile:
+        for _ in range(3):
+            made.run(None, {"x": X})
+    first, second = profile.nodes
+    assert (first.name, second.name) == ("node0", "node2")
+    for node in profile.nodes:
+        assert (node.op.name, node.calls, node.bytes_in, node.bytes_out) == ("Plus", 3, 3 * BYTES, 3 * BYTES)
+        assert node.kernel_seconds > 0
+        assert node.around_seconds is not None
+        assert node.around_seconds > 0
+
+
+def test_only_what_runs_within_it_counts() -> None:
+    made, other = session("seen::Plus"), session("seen::Plus")
+    made.run(None, {"x": X})
+    with pyops.profile(made) as profile:
+        made.run(None, {"x": X})
+        other.run(None, {"x": X})
+    (result,) = made.run(None, {"x": X})
+    assert result.tolist() == (X + 1).tolist()
+    assert [node.calls for node in profile.nodes] == [1]
+
+
+def test_a_session_can_be_profiled_again_and_not_twice_at_once() -> None:
+    made = session("seen::Plus")
+    for _ in range(2):
+        with pyops.profile(made) as profile:
+            made.run(None, {"x": X})
+            with pytest.raises(PyopsError, match="is already being profiled"), pyops.profile(made):
+                pass
+        assert [node.calls for node in profile.nodes] == [1]
+
+
+def test_outputs_and_strings_are_counted_in_bytes() -> None:
+    nodes = chain("seen::Halves").graph.node
+    nodes[0].output.append("z")
+    made = pyops.InferenceSession(
+        make_model(nodes, [("x", np.float32, None)], [(name, np.float32, None) for name in "yz"], {"seen": 1})
+    )
+    with pyops.profile(made) as profile:
+        made.run(None, {"x": X})
+    assert profile.nodes[0].bytes_out == BYTES
+    made = session("seen::Shout", dtype=np.object_)
+    with pyops.profile(made) as profile:
+        made.run(None, {"x": np.array(["aé", "b"], object)})
+    assert (profile.nodes[0].bytes_in, profile.nodes[0].bytes_out) == (4, 4)
+
+
+@pytest.mark.parametrize("engine", ["native", "extensions"])
+@pytest.mark.parametrize(("name", "kind"), [("Fails", ValueError), ("Interrupted", KeyboardInterrupt)])
+def test_an_exception_comes_out_as_ever_and_the_call_counts(
+    engine: str, name: str, kind: type[BaseException], tmp_path: Path
+) -> None:
+    made = session(f"seen::{name}", engine=engine)
+    with pyops.profile(made) as profile, pytest.raises(kind, match="no") as caught:
+        made.run(None, {"x": X})
+    assert any("node0" in note for note in caught.value.__notes__)
+    assert profile.nodes[0].calls == 1
+    profile.save_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())
+    assert next(event for event in events if event["name"] == "node0")["args"]["raised"] == kind.__name__
+
+
+def test_a_kernel_redeclared_within_it_is_followed() -> None:
+    made = session("seen::Plus")
+    with pyops.profile(made) as profile:
+        made.run(None, {"x": X})
+        declare_plus(2)
+        (result,) = made.run(None, {"x": X})
+    assert result.tolist() == (X + 2).tolist()
+    assert profile.nodes[0].calls == 2
+
+
+def test_a_kernel_that_keeps_its_input_is_told_and_gets_copies() -> None:
+    kept = []
+
+    @onnx_op("seen::Keeps")
+    def keeps(x: F32) -> F32:
+        kept.append(x)
+        return x + x
+
+    made = session("seen::Keeps")
+    with pyops.profile(made):
+        with pytest.warns(pyops.errors.BorrowedArrayWarning):
+            made.run(None, {"x": X})
+        made.run(None, {"x": X})
+    assert [array.tolist() for array in kept] == [X.tolist()] * 2
+
+
+def test_a_kernel_that_is_known_to_keep_its_input_gets_copies_and_is_told_once() -> None:
+    kept = []
+
+    @onnx_op("seen::Keeps")
+    def keeps(x: F32) -> F32:
+        kept.append(x)
+        return x + x
+
+    made = session("seen::Keeps")
+    with pytest.warns(pyops.errors.BorrowedArrayWarning):
+        made.run(None, {"x": X})
+    with pyops.profile(made):
+        made.run(None, {"x": X})
+    assert [array.tolist() for array in kept] == [X.tolist()] * 2
+
+
+def test_kernels_that_run_sessions_and_several_threads_are_told_apart() -> None:
+    inner = session("seen::Plus")
+
+    @onnx_op("seen::Nests")
+    def nests(x: F32) -> F32:
+        return inner.run(None, {"x": x.copy()})[0]
+
+    outer = session("seen::Nests")
+    with pyops.profile(outer) as of_outer, pyops.profile(inner) as of_inner:
+        threads = [threading.Thread(target=lambda: [outer.run(None, {"x": X}) for _ in range(20)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert of_outer.nodes[0].calls == of_inner.nodes[0].calls == 80
+    assert of_outer.nodes[0].kernel_seconds > of_inner.nodes[0].kernel_seconds
+
+
+@pytest.mark.parametrize("with_shapes", [True, False])
+def test_compiled_kernels_run_as_machine_code_meanwhile(with_shapes: bool) -> None:
+    pytest.importorskip("numba")
+
+    @onnx_op("seen::Compiled", compile=True)
+    def compiled(x: F32) -> F32:
+        return x + np.float32(1)
+
+    if with_shapes:
+        compiled.register_shape_inference(lambda x: x)
+    made = session("seen::Compiled", "seen::Plus", "seen::Compiled")
+    for shape in (5,), (6,):
+        with pyops.profile(made) as profile:
+            (result,) = made.run(None, {"x": np.zeros(shape, np.float32)})
+        assert result.tolist() == np.full(shape, 3, np.float32).tolist()
+        first, plain, second = profile.nodes
+        size = result.nbytes
+        assert (first.calls, second.calls, first.bytes_in, second.bytes_in) == (1, 1, size, size)
+        assert first.bytes_out == (size if with_shapes else None)
+        assert first.around_seconds is None
+        assert str(profile).splitlines()[1].split().count("-") == 2
+        assert plain.around_seconds is not None
+        (result,) = made.run(None, {"x": np.zeros(shape, np.float32)})
+        assert result.tolist() == np.full(shape, 3, np.float32).tolist()
+
+
+def test_compiled_kernels_raise_and_are_redeclared_meanwhile() -> None:
+    pytest.importorskip("numba")
+
+    def declare(step: int) -> None:
+        step = np.float32(step)
+
+        @onnx_op("seen::Compiled", compile=True)
+        def compiled(x: F32) -> F32:
+            if x[0] < 0:
+                raise ValueError("negative")
+            return x + step
+
+    declare(1)
+    made = session("seen::Compiled")
+    with pyops.profile(made) as profile:
+        made.run(None, {"x": X})
+        with pytest.raises(ValueError, match="negative"):
+            made.run(None, {"x": -np.ones(3, np.float32)})
+        declare(2)
+        (within,) = made.run(None, {"x": X})
+    (after,) = made.run(None, {"x": X})
+    assert within.tolist() == after.tolist() == (X + 2).tolist()
+    assert profile.nodes[0].calls == 3
+
+
+def test_the_trace_stands_beside_onnxruntime_s_own_events(tmp_path: Path) -> None:
+    options: Any = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "ort")
+    made = session("seen::Plus", "Neg", options=options)
+    with pyops.profile(made) as profile:
+        made.run(None, {"x": X})
+    profile.save_trace(tmp_path / "trace.json", beside=made.end_profiling())
+    events = json.loads((tmp_path / "trace.json").read_text())
+    theirs = next(event for event in events if event["name"] == "node0_kernel_time")
+    (ours,) = (event for event in events if event["name"] == "node0")
+    (kernel,) = (event for event in events if event["name"] == "kernel plus")
+    assert theirs["pid"] == ours["pid"] == kernel["pid"]
+    assert ours["tid"] == kernel["tid"] == theirs["tid"] + 2**22
+    assert ours["ts"] <= kernel["ts"] <= kernel["ts"] + kernel["dur"] <= ours["ts"] + ours["dur"]
+    # One clock: the run that ONNX Runtime saw has ours within it, but for the microseconds that it cuts off
+    # and those between reading two clocks.
+    run = next(event for event in events if event["name"] == "model_run")
+    assert run["ts"] - 1000 <= ours["ts"] <= ours["ts"] + ours["dur"] <= run["ts"] + run["dur"] + 1000
+    names = [event["args"]["name"] for event in events if event["ph"] == "M"]
+    assert names == [f"pyops in thread {theirs['tid']}"]
+
+
+def test_what_is_no_profile_of_onnxruntime_is_said(tmp_path: Path) -> None:
+    made = session("seen::Plus")
+    with pyops.profile(made) as profile:
+        pass
+    with pytest.raises(PyopsError, match="enable_profiling = True"):
+        profile.save_trace(tmp_path / "trace.json", beside="ort.json")
+    options: Any = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "ort")
+    made = session("seen::Plus", options=options)
+    with pyops.profile(made) as profile:
+        pass
+    (tmp_path / "report.json").write_text('{"traceEvents": []}')
+    for name in ("none.json", "report.json"):
+        with pytest.raises(PyopsError, match=r"is not a file of ONNX Runtime's profiler.*end_profiling"):
+            profile.save_trace(tmp_path / "trace.json", beside=tmp_path / name)
+
+
+class Cells(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.found.append(data)
+
+
+def test_it_is_a_table_in_a_terminal_and_in_a_notebook() -> None:
+    made = session("seen::Plus")
+    with pyops.profile(made) as profile:
+        made.run(None, {"x": X})
+    header, row = repr(profile).splitlines()
+    assert header.split()[:4] == ["node", "op", "calls", "kernel"]
+    assert row.split()[:3] == ["node0", "seen::Plus", "1"]
+    cells = Cells()
+    cells.feed(profile._repr_html_())
+    assert "seen::Plus" in cells.found
+    assert row.split()[-2:] == cells.found[-2:] == [str(BYTES)] * 2
+
+
+def test_a_session_without_ops_says_so() -> None:
+    with pyops.profile(session("Neg")) as profile:
+        pass
+    assert repr(profile) == "no node of the session is computed by a declared op"
+    assert "no node" in profile._repr_html_()
+
+
+def test_a_session_that_is_not_ours_is_refused() -> None:
+    made = onnxruntime.InferenceSession(chain("Neg").SerializeToString())
+    with (
+        pytest.raises(PyopsError, match=r"expected a pyops.InferenceSession.*pyops.patch_onnxruntime"),
+        pyops.profile(made),
+    ):
+        pass
