@@ -99,7 +99,7 @@ def test_a_kept_array_is_reported_once_and_can_be_read(keep: Any, read: Any) -> 
         return x + 0
 
     session = session_with(kernel)
-    with pytest.warns(BorrowedArrayWarning, match=r"handed::Op kept .*\.copy\(\).*test_handed_arrays\.py:\d+"):
+    with pytest.warns(BorrowedArrayWarning, match=r"handed::Op kept .*\.copy\(\).*test_borrowed_arrays\.py:\d+"):
         session.run(None, {"x": X})
     assert read(box).shape == (COUNT - 1,)
     for factor in (2, 3):
