@@ -29,6 +29,7 @@ NEED_TORCH = (
     "tests/project/test_site.py",
     "tests/testing/test_check_torch.py",
 )
+LONG_NOTEBOOKS = ("02_export_scenarios.ipynb", "04_making_it_fast.ipynb", "06_models_without_torch.ipynb")
 _NEEDS_GPU = "needs a GPU"
 _LEFT_OUT = "are left out: "
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -40,9 +41,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if left_out and not HAS_TORCH else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Skip what needs a GPU where there is none; leave long notebooks to the exhaustive tests."""
     for item in items:
+        if item.path.name in LONG_NOTEBOOKS:
+            item.add_marker(pytest.mark.exhaustive)
         marker = item.get_closest_marker("gpu")
         reason = marker and (missing_provider() if "session" in marker.args else missing_gpu())
         if reason:

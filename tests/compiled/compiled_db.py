@@ -227,7 +227,13 @@ NOT_KEPT = {"Large-large-constant", "Recursive-function-that-calls-itself"}
 
 _FURTHER = {
     *("AddRound-scalar", "AddRound-empty", "AddRound-four-dimensions", "AddRound-float64"),
-    *("Clip-trailing-absent", "Loop-loop-style-int64", "Loop-loop-style-uint8", "Softmax-float32"),
+    *(
+        "Attributes-defaults",
+        "Clip-trailing-absent",
+        "Loop-loop-style-int64",
+        "Loop-loop-style-uint8",
+        "Softmax-float32",
+    ),
 }
 """Samples of another shape or type than others of their ops, each of which takes a second to compile."""
 QUICK = [case for case in SAMPLES if case.id not in _FURTHER]

@@ -16,11 +16,12 @@ DIRTY = {"MALLOC_PERTURB_": "165"}
 ENGINE = "native"
 """By which the sessions of a script host the ops."""
 
-# onnxruntime-extensions imports torch, which takes long, if it is there.
+WITHOUT_TORCH = """sys.modules["torch"] = None
+"""
+"""onnxruntime-extensions imports it, which takes long, if it is there."""
 CHOICES = {
     "native": "",
-    "extensions": """
-sys.modules["torch"] = None
+    "extensions": f"""{WITHOUT_TORCH}
 import onnxruntime_extensions
 pyops.InferenceSession = functools.partial(pyops.InferenceSession, engine="extensions")
 pyops.register_custom_ops = functools.partial(pyops.register_custom_ops, engine="extensions")
