@@ -29,7 +29,7 @@ NEED_TORCH = (
     "tests/project/test_site.py",
     "tests/testing/test_check_torch.py",
 )
-LONG_NOTEBOOKS = ("02_export_scenarios.ipynb", "04_making_it_fast.ipynb", "06_models_without_torch.ipynb")
+QUICK_NOTEBOOKS = ("03_debugging.ipynb", "05_plug_in_package.ipynb")
 _NEEDS_GPU = "needs a GPU"
 _LEFT_OUT = "are left out: "
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -43,9 +43,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none; leave long notebooks to the exhaustive tests."""
+    """Skip what needs a GPU where there is none; leave notebooks that take long to the exhaustive tests."""
     for item in items:
-        if item.path.name in LONG_NOTEBOOKS:
+        if item.path.suffix == ".ipynb" and item.path.name not in QUICK_NOTEBOOKS:
             item.add_marker(pytest.mark.exhaustive)
         marker = item.get_closest_marker("gpu")
         reason = marker and (missing_provider() if "session" in marker.args else missing_gpu())

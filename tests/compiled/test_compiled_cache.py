@@ -188,6 +188,7 @@ def test_damaged_files_are_compiled_again(folder: Path) -> None:
     run(KERNEL, results(4.0, "compiled"))
 
 
+@pytest.mark.exhaustive
 def test_where_nothing_can_be_kept_it_is_compiled_each_time(folder: Path) -> None:
     shutil.rmtree(folder)
     folder.write_text("no folder")

@@ -329,6 +329,7 @@ def test_another_value_is_refused(model):
         exporters.export(model(torch.lgamma), (rand(3),), fallback="yes")
 
 
+@pytest.mark.exhaustive
 def test_another_process_asks_for_it(model, tmp_path):
     path = tmp_path / "model.onnx"
     exporters.export(model(torch.lgamma), (rand(3),), path, fallback=True, **QUIET)

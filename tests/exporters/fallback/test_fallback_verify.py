@@ -60,6 +60,7 @@ def test_it_is_found_and_cured(case, model, exported):
     assert exporters.verify(model(function), args, program).ok
 
 
+@pytest.mark.exhaustive
 def test_what_no_model_may_name_is_taken_apart(model):
     def function(x, mask, index, values):
         return torch.ops.aten._unsafe_masked_index_put_accumulate(x, mask, [index], values)
@@ -111,6 +112,7 @@ def test_torchs_own_bounds_of_a_size_do_not_count(model):
     assert exporters.verify(module, args, program).ok
 
 
+@pytest.mark.exhaustive
 def test_missing_and_wrong_ones_together(model):
     module = model(lambda x: torch.lgamma(F.avg_pool2d(x, 3, 2, 1, True, True, 2)))
     args = (rand(1, 1, 4, 4) + 1,)

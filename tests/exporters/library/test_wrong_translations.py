@@ -328,7 +328,8 @@ def test_what_torch_translates_rightly_is_left_to_it(dynamic):
     check(KEPT, ours, 2 if dynamic else 1)
 
 
-@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=EXHAUSTIVE)])
+@EXHAUSTIVE
+@pytest.mark.parametrize("dynamic", [False, True])
 def test_what_explain_says_of_them(dynamic):
     def explained(cases):
         found = exporters.explain(
