@@ -29,6 +29,7 @@ NEED_TORCH = (
     "tests/project/test_site.py",
     "tests/testing/test_check_torch.py",
 )
+QUICK_NOTEBOOKS = ("03_debugging.ipynb", "05_plug_in_package.ipynb")
 _NEEDS_GPU = "needs a GPU"
 _LEFT_OUT = "are left out: "
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -40,9 +41,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if left_out and not HAS_TORCH else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Skip what needs a GPU where there is none; leave notebooks that take long to the exhaustive tests."""
     for item in items:
+        if item.path.suffix == ".ipynb" and item.path.name not in QUICK_NOTEBOOKS:
+            item.add_marker(pytest.mark.exhaustive)
         marker = item.get_closest_marker("gpu")
         reason = marker and (missing_provider() if "session" in marker.args else missing_gpu())
         if reason:
@@ -50,8 +54,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over torch and all that was imported: a tenth of the time goes there."""
+    """Let the garbage collector pass over torch and all that was imported, and run seldom: a fifth of the time."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

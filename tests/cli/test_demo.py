@@ -1,15 +1,19 @@
 """``python -m pyops demo``, as a user runs it."""
 
 import re
-import subprocess
-import sys
 
 import onnx
 
+from tests.helpers.scripts import run_beside_torch
+
 
 def test_the_demo_prints_its_table_and_keeps_the_model(tmp_path):
-    command = [sys.executable, "-m", "pyops", "demo", "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    script = f"""
+import runpy, sys
+sys.argv = ["pyops", "demo", "--out", {str(tmp_path / "out")!r}]
+runpy.run_module("pyops", run_name="__main__")
+"""
+    done = run_beside_torch(script, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "torch and ONNX Runtime agree" in done.stdout
     for row in ("accuracy in torch", "accuracy in ONNX Runtime", "demo::MedianPool (1)"):
@@ -25,6 +29,6 @@ def test_without_the_extra_the_demo_names_it(tmp_path):
     code = (
         "import sys; sys.modules['sklearn'] = None; sys.argv = ['pyops', 'demo']; import pyops.__main__ as m; m.main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_beside_torch(code, tmp_path)
     assert done.returncode == 1
     assert 'pip install "onnx-pyops[demo]"' in done.stderr

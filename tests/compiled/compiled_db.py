@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from pyops import Op, onnx_op
@@ -223,3 +224,19 @@ def large(x: F32) -> F32:
 sample("large-constant", large, X)
 NOT_KEPT = {"Large-large-constant", "Recursive-function-that-calls-itself"}
 """What is compiled by each process."""
+
+_FURTHER = {
+    *("AddRound-scalar", "AddRound-empty", "AddRound-four-dimensions", "AddRound-float64"),
+    *(
+        "Attributes-defaults",
+        "Clip-trailing-absent",
+        "Loop-loop-style-int64",
+        "Loop-loop-style-uint8",
+        "Softmax-float32",
+    ),
+}
+"""Samples of another shape or type than others of their ops, each of which takes a second to compile."""
+QUICK = [case for case in SAMPLES if case.id not in _FURTHER]
+PARAMETERS = [
+    pytest.param(case, id=case.id, marks=[pytest.mark.exhaustive] if case.id in _FURTHER else []) for case in SAMPLES
+]

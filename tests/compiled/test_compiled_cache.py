@@ -112,6 +112,7 @@ def test_the_cache_is_in_the_users_folder(folder: Path, tmp_path: Path, monkeypa
     run(KERNEL, results(4.0, "from disk"))
 
 
+@pytest.mark.exhaustive
 def test_modules_and_functions_of_numba_may_be_referred_to() -> None:
     kernel = KERNEL.replace("def helper(x):", "import numba, string\n\n@numba.njit\ndef helper(x):")
     kernel = kernel.replace("x.size > 100", "x.size > len(string.digits) * 10")
@@ -187,6 +188,7 @@ def test_damaged_files_are_compiled_again(folder: Path) -> None:
     run(KERNEL, results(4.0, "compiled"))
 
 
+@pytest.mark.exhaustive
 def test_where_nothing_can_be_kept_it_is_compiled_each_time(folder: Path) -> None:
     shutil.rmtree(folder)
     folder.write_text("no folder")

@@ -17,7 +17,7 @@ import pyops
 from pyops import Op, onnx_op
 from pyops.errors import CompileWarning, DeclarationError
 from pyops.testing import Sample
-from tests.compiled.compiled_db import F32, NOT_KEPT, SAMPLES, T, X, add_round
+from tests.compiled.compiled_db import F32, NOT_KEPT, PARAMETERS, QUICK, T, X, add_round
 from tests.helpers.engines import make_session, sample_cases
 from tests.helpers.models import assert_same, chain
 from tests.helpers.scripts import run_script
@@ -53,7 +53,7 @@ def test_the_log_tells_what_is_compiled_for_sessions_from_what_is_for_plain_call
     assert ", in sessions: " in sessions
 
 
-@pytest.mark.parametrize("case", SAMPLES, ids=lambda sample: sample.id)
+@pytest.mark.parametrize("case", PARAMETERS)
 def test_a_session_calls_machine_code_that_gives_what_numpy_gives(case: Sample, python_calls: list[int]) -> None:
     values = case.op.signature.convert_attributes(case.attributes)
     expected = plain(case.op)(*case.inputs, **values)
@@ -66,7 +66,7 @@ def test_a_session_calls_machine_code_that_gives_what_numpy_gives(case: Sample, 
     assert len(python_calls) == 1, "the first call compiles; the others do not need the interpreter"
 
 
-@pytest.mark.parametrize("case", SAMPLES, ids=lambda sample: sample.id)
+@pytest.mark.parametrize("case", PARAMETERS)
 def test_a_plain_call_runs_the_compiled_function(case: Sample) -> None:
     values = case.op.signature.convert_attributes(case.attributes)
     expected = plain(case.op)(*case.inputs, **values)
@@ -82,7 +82,7 @@ def test_a_plain_call_runs_the_compiled_function(case: Sample) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(("case", "engine"), sample_cases(("extensions", "reference"), SAMPLES))
+@pytest.mark.parametrize(("case", "engine"), sample_cases(("extensions", "reference"), QUICK))
 def test_other_engines_call_the_compiled_function_too(case: Sample, engine: str) -> None:
     if engine == "extensions":
         pytest.importorskip("onnxruntime_extensions")
@@ -91,9 +91,9 @@ def test_other_engines_call_the_compiled_function_too(case: Sample, engine: str)
 
 
 def test_a_second_process_compiles_nothing_and_gives_the_same_numbers() -> None:
-    for case in SAMPLES:  # from here on they are on disk
+    for case in QUICK:  # from here on they are on disk
         pyops.InferenceSession(case.model()).run(None, case.feed)
-    numbers = [f"{case.id} {[array.tolist() for array in case.expected()]}" for case in SAMPLES]
+    numbers = [f"{case.id} {[array.tolist() for array in case.expected()]}" for case in QUICK]
     run_script(
         """
         from numba.core import event
@@ -103,9 +103,9 @@ def test_a_second_process_compiles_nothing_and_gives_the_same_numbers() -> None:
             def on_end(self, event): pass
         current = None
         event.register("numba:compile", Compiled())
-        from tests.compiled.compiled_db import SAMPLES
+        from tests.compiled.compiled_db import QUICK
         from tests.helpers.models import assert_same
-        for sample in SAMPLES:
+        for sample in QUICK:
             current = sample.id
             session = pyops.InferenceSession(sample.model())
             for _ in range(2):

@@ -74,7 +74,7 @@ def test_parts_give_what_the_whole_gives(shape: list[int], kept: list[bool]) -> 
 
 
 @given(SHAPES.filter(lambda shape: shape[-1] > 0))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_rows_stay_together(shape: list[int]) -> None:
     x = np.random.default_rng(0).random(shape, np.float32)
     for _ in range(2):
@@ -112,19 +112,22 @@ _thread_id = ctypes.CDLL(None).pthread_self
 _thread_id.argtypes, _thread_id.restype = (), ctypes.c_int64
 
 
+@onnx_op("parallel::Thread", compile=True, parallel="()->()")
+def thread(x: I64) -> I64:
+    total = np.int64(0)
+    # Long enough for every thread to get a part.
+    for i in range(1000 * x.size):
+        total ^= i * x[i % x.size]
+    result = np.empty_like(x)
+    result[:] = _thread_id() + (total == -1)
+    return result
+
+
+thread.register_shape_inference(lambda x: x)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_the_number_of_threads_is_the_sessions(threads: int) -> None:
-    @onnx_op("parallel::Thread", compile=True, parallel="()->()")
-    def thread(x: I64) -> I64:
-        total = np.int64(0)
-        # Long enough for every thread to get a part.
-        for i in range(1000 * x.size):
-            total ^= i * x[i % x.size]
-        result = np.empty_like(x)
-        result[:] = _thread_id() + (total == -1)
-        return result
-
-    thread.register_shape_inference(lambda x: x)
     session = session_for("y = parallel.Thread(x)", "int64[n] x", "int64[n] y", threads)
     x = np.ones(layout.SMALLEST_SPLIT, np.int64)
     session.run(None, {"x": x})
@@ -161,14 +164,14 @@ def test_redefining_while_threads_run_it() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(run) for _ in range(4)]
-        for number in range(1, 6):
+        for number in range(1, 4):
             declare(number)
             session.run(None, {"x": np.zeros(3, np.float32)})
         stop.set()
         for future in futures:
             future.result()
-    assert seen <= {0, 1, 2, 3, 4, 5}
-    assert session.run(None, {"x": np.zeros(3, np.float32)})[0].tolist() == [5] * 3
+    assert seen <= {0, 1, 2, 3}
+    assert session.run(None, {"x": np.zeros(3, np.float32)})[0].tolist() == [3] * 3
 
 
 def test_it_runs_while_another_thread_holds_the_interpreter() -> None:

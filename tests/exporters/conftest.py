@@ -1,5 +1,6 @@
 """What the exporter tests share: torch modules made of one function, an op, registrations that end."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -55,6 +56,26 @@ def registrations_end_with_the_test(monkeypatch):
 def own_registrations(monkeypatch):
     """No translation of another test, and none left behind."""
     monkeypatch.setattr(translations, "_translations", {})
+
+
+@pytest.fixture(autouse=True, scope="session")
+def annotations_of_torch_are_made_once():
+    """Remember the type hints that torch makes of each of the thousands of functions that it defines in an export."""
+
+    class Remembered:
+        def __getitem__(self, parts):
+            return remembered(*parts)
+
+        def __instancecheck__(self, value):
+            return callable(value)
+
+    @functools.cache
+    def remembered(parameters, result):
+        return Callable[parameters, result]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch._ops, "Callable", Remembered())
+        yield
 
 
 @pytest.fixture(autouse=True)

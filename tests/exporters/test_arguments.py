@@ -6,6 +6,7 @@ import torch
 
 import exporters
 import pyops
+from tests.helpers.tiers import exhaustive, first_quick
 
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -76,9 +77,9 @@ def test_a_changed_number_beside_what_torch_cannot_translate_is_refused(model, a
     [
         lambda x, n: torch.stack([x, x], -1).softmax(n - 2),
         lambda x, n: x * n + len(range(n)),
-        lambda x, n: x * n if n > 1 else x,
-        lambda x, n: x * [0.0, 1.0, 4.0, 9.0][n] * n,
-        lambda x, n: x * {2: 4.0, 3: 9.0}[n],
+        exhaustive(lambda x, n: x * n if n > 1 else x),
+        exhaustive(lambda x, n: x * [0.0, 1.0, 4.0, 9.0][n] * n),
+        exhaustive(lambda x, n: x * {2: 4.0, 3: 9.0}[n]),
         lambda x, n: torch.nn.functional.interpolate(x[None, None], scale_factor=n) * n,
     ],
     ids=["a dimension", "a loop", "a condition", "an index", "a key", "a factor"],
@@ -93,7 +94,7 @@ def test_a_number_that_the_graph_depends_on_is_a_constant(model, function, dynam
 
 
 @pytest.mark.parametrize(("exported", "called"), [(True, False), ("sum", "mean"), (None, "mean")], ids=str)
-@pytest.mark.parametrize("keyword", [True, False], ids=["keyword", "positional"])
+@pytest.mark.parametrize("keyword", first_quick([True, False]), ids=["keyword", "positional"])
 def test_other_values_that_change_are_refused(export, exported, called, keyword):
     class Chosen(torch.nn.Module):
         def forward(self, x, how=None):

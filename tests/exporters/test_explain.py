@@ -10,6 +10,7 @@ import exporters
 from exporters import ExportError
 from exporters._fallback.kernel import allowed_namespaces
 from pyops import onnx_op
+from tests.helpers.tiers import first_quick
 
 pytestmark = pytest.mark.usefixtures("own_registrations")
 _x = torch.eye(3) + 1
@@ -67,7 +68,7 @@ def test_a_constant_that_torch_makes_others_of(model):
     reason="explain breaks operators up in a graph of its own, where torch loses sizes that only a run tells",
     strict=True,
 )
-@pytest.mark.parametrize("function", [lambda x: x.sort(stable=True)[0], lambda x: x.cumprod(0)])
+@pytest.mark.parametrize("function", first_quick([lambda x: x.sort(stable=True)[0], lambda x: x.cumprod(0)]))
 def test_calls_on_what_a_mask_selects(model, function):
     net = model(lambda x: function(x[x > 0.5]))
     x = torch.rand(3, 4)
@@ -92,7 +93,7 @@ def test_torch_where_its_own_translation_is_right(model):
     }
 
 
-@pytest.mark.parametrize("kernels", [False, True])
+@pytest.mark.parametrize("kernels", first_quick([True, False]))
 def test_it_agrees_with_the_export(model, kernels):
     module = model(lambda x: torch.special.bessel_j0(torch.digamma(torch.poisson(torch.nn.functional.gelu(x)))))
     found = exporters.explain(module, (_x,), kernels=kernels)

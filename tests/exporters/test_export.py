@@ -18,6 +18,7 @@ import pyops
 from pyops import onnx_op, shapes
 from pyops.errors import RedeclarationWarning
 from tests.exporters.declared import same
+from tests.helpers.tiers import exhaustive, first_quick
 
 T = TypeVar("T", np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
 BATCH = ({0: torch.export.Dim("batch")},)
@@ -82,7 +83,7 @@ def test_other_batch_than_exported(torch_add_round, model):
     assert torch.equal(program(x)[0], net(x))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", first_quick([torch.bfloat16, torch.float16, torch.float64]), ids=str)
 def test_models_of_other_dtypes(export, torch_add_round, model, dtype):
     net = model(lambda x: torch_add_round(x.transpose(0, 1)))
     x = torch.tensor([[0.5, 1.25, -3.0]], dtype=dtype)
@@ -242,7 +243,7 @@ def test_redefinition(export, torch_add_round, model):
         (lambda op, x: op(x, twice=x.shape[0] > 3), "twice"),
     ],
 )
-@pytest.mark.parametrize("dim", [torch.export.Dim("batch"), torch.export.Dim.AUTO], ids=["named", "auto"])
+@pytest.mark.parametrize("dim", first_quick([torch.export.Dim("batch"), torch.export.Dim.AUTO]), ids=["named", "auto"])
 def test_a_size_cannot_be_an_attribute(model, call, name, dim):
     def sized(
         x: NDArray[np.float32],
@@ -361,7 +362,7 @@ def test_the_program_takes_the_models_arguments(export, torch_add_round, model):
         program(args[0])
 
 
-@pytest.mark.parametrize("returned", [3, True, 0.5, [1, {"a": False}]], ids=str)
+@pytest.mark.parametrize("returned", [3, exhaustive(True), exhaustive(0.5), [1, {"a": False}]], ids=str)
 def test_numbers_among_the_results(export, model, returned):
     net, x = model(lambda x: {"sum": x + 1, "number": returned, "none": None, "size": x.shape[0]}), torch.ones(3)
     program = export(net, (x,), verify=True)
@@ -374,7 +375,7 @@ def test_a_number_alone_is_a_result(export, model):
 
 
 @pytest.mark.parametrize(
-    ("returned", "arguments"), [("text", {}), ("text", {"fallback": True}), (3, {"kernels": False})]
+    ("returned", "arguments"), [("text", {"fallback": True}), (3, {"kernels": False}), exhaustive("text", {})]
 )
 def test_what_no_model_returns(model, returned, arguments):
     message = rf"the model returns a {type(returned).__name__}, .*return torch\.tensor\(...\) of it, or leave it out"
@@ -386,7 +387,7 @@ def test_what_no_model_returns(model, returned, arguments):
     ("function", "arguments"),
     [
         (lambda x: x * 2, {}),
-        (lambda x: x * 2, {"kernels": False}),
+        exhaustive(lambda x: x * 2, {"kernels": False}),
         (lambda x: (torch.lgamma(x), 3), {}),
         (lambda x: torch.special.bessel_j0(x), {"fallback": True, "kernels": False}),
     ],

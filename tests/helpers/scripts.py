@@ -16,11 +16,12 @@ DIRTY = {"MALLOC_PERTURB_": "165"}
 ENGINE = "native"
 """By which the sessions of a script host the ops."""
 
-# onnxruntime-extensions imports torch, which takes long, if it is there.
+WITHOUT_TORCH = """sys.modules["torch"] = None
+"""
+"""onnxruntime-extensions imports it, which takes long, if it is there."""
 CHOICES = {
     "native": "",
-    "extensions": """
-sys.modules["torch"] = None
+    "extensions": f"""{WITHOUT_TORCH}
 import onnxruntime_extensions
 pyops.InferenceSession = functools.partial(pyops.InferenceSession, engine="extensions")
 pyops.register_custom_ops = functools.partial(pyops.register_custom_ops, engine="extensions")
@@ -50,7 +51,17 @@ def attempt(function, *args):
 """
 
 
+# Without onnxruntime too.
+IMPORT_TORCH = """
+import importlib.util
+if importlib.util.find_spec("torch"):
+    import exporters, torch._dynamo, torch.onnx._internal.exporter._core
+    del exporters, torch
+del importlib
+"""
+
 _server: ForkServer | None = None
+_torch_server: ForkServer | None = None
 
 
 def run_script(script: str | tuple[str, ...], expected: str, code: int = 0) -> str:
@@ -68,6 +79,17 @@ def run_script(script: str | tuple[str, ...], expected: str, code: int = 0) -> s
         _server = None
         raise
     return _checked(done, expected, code)
+
+
+def run_beside_torch(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script that imports torch and exporters, if that is there, in a fork of a process that did; in a folder.
+
+    It starts with no name but Python's own. Neither its exit code nor what it prints is checked.
+    """
+    global _torch_server
+    _torch_server = _torch_server or ForkServer(_command(IMPORT_TORCH), _environment())
+    start = f"import os, sys\nos.chdir({str(folder)!r})\nsys.path.insert(0, {str(folder)!r})\ndel os, sys\n"
+    return _torch_server.run(start + script, _environment(), TIMEOUT)
 
 
 def run_new_script(script: str | tuple[str, ...], expected: str, code: int = 0) -> str:

@@ -5,21 +5,20 @@ The Python blocks of a page run one after the other in one process; of a diff, w
 is not run.
 """
 
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.scripts import run_beside_torch
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 BLOCK = re.compile(r"(?:<!-- (output|not run: [^\n]+) -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
 SEPARATOR = "=== end of a block ==="
 RUN = """
-import json as _json, linecache as _linecache, sys as _sys
-for _number, _block in enumerate(_json.load(_sys.stdin), 1):
+import linecache as _linecache
+for _number, _block in enumerate(%r, 1):
     # Where inspect finds the source, which onnxscript wants; the names are those of __main__ for it too.
     _name = f"part{_number}.py"
     _linecache.cache[_name] = (len(_block), None, _block.splitlines(True), _name)
@@ -49,9 +48,7 @@ def test_the_examples_run_and_print_what_the_page_says(page, tmp_path):
         return
     if any("import torch" in code for code, _ in cells):
         pytest.importorskip("torch")
-    command = [sys.executable, "-c", RUN % SEPARATOR]
-    source = json.dumps([code for code, _ in cells])
-    done = subprocess.run(command, cwd=tmp_path, input=source, capture_output=True, text=True)
+    done = run_beside_torch(RUN % ([code for code, _ in cells], SEPARATOR), tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "torchvision" not in done.stderr, "torch's exporter says that it is absent, which is no news to a reader"
     for (code, shown), printed in zip(cells, done.stdout.split(SEPARATOR), strict=False):

@@ -54,11 +54,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 def test_it_is_read_without_a_network(site: Path) -> None:
     assert len(list(site.rglob("*.html"))) > 20
     assert list(loaded_from_elsewhere(site)) == []
 
 
+@pytest.mark.exhaustive
 def test_its_commands_are_not_cut(site: Path) -> None:
     page = (site / "index.html").read_text()
     assert 'href="_static/site.css' in page

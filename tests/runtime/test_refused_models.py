@@ -11,7 +11,7 @@ from pyops import onnx_op
 from pyops._runtime.refusals import explanations
 from pyops.errors import ModelError
 from tests.helpers.models import chain
-from tests.helpers.scripts import run_script
+from tests.helpers.scripts import WITHOUT_TORCH, run_script
 
 
 def refusal(model):
@@ -94,7 +94,7 @@ def test_an_op_declared_twice_with_onnxruntime_extensions():
         "twice::Same was declared twice with onnxruntime_extensions.onnx_op, which cannot replace an operator; "
         "restart Python, and declare it with @pyops.onnx_op, which can"
     )
-    run_script(script, f"{meaning}\nTrue")
+    run_script((WITHOUT_TORCH, script), f"{meaning}\nTrue")
 
 
 @pytest.mark.parametrize(

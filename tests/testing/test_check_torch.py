@@ -203,6 +203,7 @@ def test_a_translation_that_somebody_else_registered_is_held_to(op):
     assert "torch and ONNX Runtime differ in 1 of 1 outputs" in report["torch_export"].reason
 
 
+@pytest.mark.exhaustive
 def test_a_module_of_the_user_s_that_is_called_exporters_is_a_failure(tmp_path):
     (tmp_path / "exporters.py").write_text("def export_everything(): ...")
     script = f"""

@@ -1,5 +1,6 @@
 """exporters.export(fallback="verify"): what is translated wrongly, or refused by ONNX Runtime, falls back too."""
 
+import functools
 import sys
 
 import numpy as np
@@ -32,17 +33,34 @@ def export(module, args, **arguments):
     return exporters.export(module, args, kernels=False, fallback="verify", verbose=False, **arguments)
 
 
+@pytest.fixture(scope="module")
+def exported():
+    """A function that exports one of the cases, once."""
+
+    class Case(torch.nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.forward = lambda *args: function(*args)
+
+    @functools.cache
+    def exported(case):
+        function, args, _ = CASES[case]
+        return export(Case(function).eval(), args)
+
+    return exported
+
+
 @pytest.mark.parametrize("case", ["wrong numbers", "half batch", "no kernel"])
-def test_it_is_found_and_cured(case, model):
+def test_it_is_found_and_cured(case, model, exported):
     function, args, operator = CASES[case]
-    module = model(function)
-    program = export(module, args)
+    program = exported(case)
     (found,) = program.fallbacks
     assert found.operator == operator
     assert found.differences or found.error
-    assert exporters.verify(module, args, program).ok
+    assert exporters.verify(model(function), args, program).ok
 
 
+@pytest.mark.exhaustive
 def test_what_no_model_may_name_is_taken_apart(model):
     def function(x, mask, index, values):
         return torch.ops.aten._unsafe_masked_index_put_accumulate(x, mask, [index], values)
@@ -62,16 +80,14 @@ def test_what_the_exporter_takes_apart_is_compared_too(model):
     assert program(x)[0].shape == (3,)
 
 
-def test_it_says_how_far_off_it_was(model):
-    function, args, _ = CASES["wrong numbers"]
-    (found,) = export(model(function), args).fallbacks
+def test_it_says_how_far_off_it_was(exported):
+    (found,) = exported("wrong numbers").fallbacks
     assert max(item.absolute for item in found.differences) > 0.1
     assert "wrong: off by" in found.reason
 
 
-def test_it_says_what_refused_it(model):
-    function, args, _ = CASES["no kernel"]
-    (found,) = export(model(function), args).fallbacks
+def test_it_says_what_refused_it(exported):
+    (found,) = exported("no kernel").fallbacks
     assert "Sinh" in found.error
 
 
@@ -96,6 +112,7 @@ def test_torchs_own_bounds_of_a_size_do_not_count(model):
     assert exporters.verify(module, args, program).ok
 
 
+@pytest.mark.exhaustive
 def test_missing_and_wrong_ones_together(model):
     module = model(lambda x: torch.lgamma(F.avg_pool2d(x, 3, 2, 1, True, True, 2)))
     args = (rand(1, 1, 4, 4) + 1,)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 import exporters
 import pyops
 from pyops import onnx_op
+from tests.helpers.tiers import exhaustive, first_quick
 
 pytestmark = pytest.mark.usefixtures("own_registrations")
 
@@ -30,7 +31,7 @@ def imports(program):
     return {item.domain: item.version for item in program.model_proto.opset_import}
 
 
-@pytest.mark.parametrize("opset_version", [17, 18, 23, 26])
+@pytest.mark.parametrize("opset_version", [17, exhaustive(18), exhaustive(23), 26])
 def test_opset_versions(model, opset_version):
     torch_negate = register(negate, "imports::Negate")
     x = torch.ones(2)
@@ -42,7 +43,7 @@ def test_opset_versions(model, opset_version):
             assert torch.equal(program(x)[0], net(x))
 
 
-@pytest.mark.parametrize("opset_version", [12, 99])
+@pytest.mark.parametrize("opset_version", first_quick([12, 99]))
 def test_an_opset_that_torch_does_not_make_is_an_error(model, opset_version):
     with pytest.raises(
         exporters.ExportError, match=f"cannot convert to opset {opset_version}; leave out opset_version"
@@ -50,7 +51,7 @@ def test_an_opset_that_torch_does_not_make_is_an_error(model, opset_version):
         exporters.export(model(lambda x: torch.relu(x)), (torch.ones(2),), opset_version=opset_version, verbose=False)
 
 
-@pytest.mark.parametrize("opset_version", [9, 15, 17, 20])
+@pytest.mark.parametrize("opset_version", [9, exhaustive(15), exhaustive(17), 20])
 def test_opset_versions_of_torchscript(model, opset_version):
     torch_negate = register(negate, "imports::Negate")
     x = torch.ones(2)

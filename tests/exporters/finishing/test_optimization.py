@@ -50,7 +50,13 @@ def changed(module, args=(), steps=0, **arguments):
 _ARITHMETIC = [torch.add, torch.sub, torch.mul, torch.div, torch.maximum, torch.minimum]
 
 
-@pytest.mark.parametrize("dtype", _TINY)
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        *(pytest.param(dtype, marks=pytest.mark.exhaustive) for dtype in (torch.float16, torch.float64)),
+    ],
+)
 def test_arithmetic_with_a_constant(model, dtype):
     constants = [torch.tensor(value, dtype=dtype) for value in planted(dtype)]
 
@@ -88,7 +94,13 @@ def test_functions_of_constants(model):
     assert changed(model(forward), (torch.zeros(1),), steps=4) == []
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.int64,
+        *(pytest.param(dtype, marks=pytest.mark.exhaustive) for dtype in (torch.int8, torch.uint8, torch.int32)),
+    ],
+)
 def test_integers(model, dtype):
     info = torch.iinfo(dtype)
     constants = torch.tensor([1, 2, 7, info.max, info.max - 1, *([-1, -2, -7] if info.min else [])], dtype=dtype)
@@ -128,9 +140,18 @@ _MERGED = {
 }
 
 
+def test_what_a_rule_could_merge(model):
+    def forward(x):
+        results = [function(x) for function in _MERGED.values()]
+        return [item for result in results for item in (result if isinstance(result, list) else [result])]
+
+    assert changed(model(forward), (_X,)) == []
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("opset_version", [None, 23])
 @pytest.mark.parametrize("name", _MERGED)
-def test_what_a_rule_could_merge(model, name, opset_version):
+def test_what_a_rule_could_merge_if_it_is_the_whole_model(model, name, opset_version):
     assert changed(model(_MERGED[name]), (_X,), opset_version=opset_version) == []
 
 

@@ -9,6 +9,7 @@ from exporters._library.table import absent
 from pyops.kernels.lu_factorization import lu_factor_ex
 from pyops.kernels.square_matrices import inv_ex, slogdet, solve_ex
 from pyops.kernels.symmetric_factorization import cholesky_ex, ldl_factor_ex
+from tests.helpers.tiers import exhaustive
 
 REGULAR = torch.tensor([[4.0, 1, 2], [1, 5, 3], [2, 3, 6]])
 SINGULAR = torch.tensor([[1.0, 2, 4], [2, 4, 8], [1, 1, 1]])
@@ -34,12 +35,12 @@ def export(function, *tensors, **arguments):
     ("function", "bad"),
     [
         pytest.param(torch.linalg.inv, SINGULAR, id="inv"),
-        pytest.param(torch.inverse, SINGULAR, id="inverse"),
-        pytest.param(lambda a: torch.linalg.matrix_power(a, -2), SINGULAR, id="matrix_power"),
-        pytest.param(lambda a: torch.linalg.tensorinv(a, ind=1), SINGULAR, id="tensorinv"),
+        exhaustive(torch.inverse, SINGULAR, id="inverse"),
+        exhaustive(lambda a: torch.linalg.matrix_power(a, -2), SINGULAR, id="matrix_power"),
+        exhaustive(lambda a: torch.linalg.tensorinv(a, ind=1), SINGULAR, id="tensorinv"),
         pytest.param(lambda a: torch.linalg.solve(a, torch.ones(3)), SINGULAR, id="solve"),
-        pytest.param(lambda a: torch.linalg.tensorsolve(a, torch.ones(3)), SINGULAR, id="tensorsolve"),
-        pytest.param(lambda a: torch.linalg.lu_factor(a)[0], SINGULAR, id="lu_factor"),
+        exhaustive(lambda a: torch.linalg.tensorsolve(a, torch.ones(3)), SINGULAR, id="tensorsolve"),
+        exhaustive(lambda a: torch.linalg.lu_factor(a)[0], SINGULAR, id="lu_factor"),
         pytest.param(lambda a: torch.linalg.inv_ex(a, check_errors=True)[0], SINGULAR, id="inv_ex"),
         pytest.param(torch.linalg.cholesky, INDEFINITE, id="cholesky"),
         pytest.param(
@@ -48,7 +49,7 @@ def export(function, *tensors, **arguments):
             id="torch.cholesky",
             marks=pytest.mark.skipif("aten::cholesky" in absent, reason="this torch has no aten::cholesky any more"),
         ),
-        pytest.param(torch.cholesky_inverse, torch.diag(torch.tensor([1.0, 0, 2])), id="cholesky_inverse"),
+        exhaustive(torch.cholesky_inverse, torch.diag(torch.tensor([1.0, 0, 2])), id="cholesky_inverse"),
     ],
 )
 def test_a_failure_is_an_error_as_in_torch(function, bad):
@@ -64,17 +65,17 @@ def test_a_failure_is_an_error_as_in_torch(function, bad):
 @pytest.mark.parametrize(
     "function",
     [
-        pytest.param(lambda a, b: torch.logdet(a), id="logdet"),
+        exhaustive(lambda a, b: torch.logdet(a), id="logdet"),
         pytest.param(lambda a, b: torch.slogdet(a), id="slogdet"),
         pytest.param(lambda a, b: torch.linalg.solve_ex(a, b), id="solve_ex"),
         pytest.param(lambda a, b: torch.linalg.tensorinv(a.reshape(3, 3, 1), ind=1), id="tensorinv"),
-        pytest.param(lambda a, b: torch.lu(a), id="lu"),
+        exhaustive(lambda a, b: torch.lu(a), id="lu"),
         pytest.param(lambda a, b: torch.linalg.lstsq(a, b), id="lstsq"),
         pytest.param(lambda a, b: torch.linalg.lstsq(a[:, :2], b, rcond=0.5, driver="gelsd"), id="lstsq-gelsd"),
-        pytest.param(lambda a, b: torch.linalg.lstsq(a[:, :2], b[:, 0], driver="gels"), id="lstsq-gels"),
+        exhaustive(lambda a, b: torch.linalg.lstsq(a[:, :2], b[:, 0], driver="gels"), id="lstsq-gels"),
         pytest.param(lambda a, b: torch.linalg.eigvals(a).abs(), id="eigvals"),
         pytest.param(lambda a, b: torch.ops.aten._linalg_slogdet(a), id="slogdet-factors"),
-        pytest.param(lambda a, b: torch.ops.aten._linalg_solve_ex(a, b), id="solve-factors"),
+        exhaustive(lambda a, b: torch.ops.aten._linalg_solve_ex(a, b), id="solve-factors"),
     ],
 )
 def test_what_torch_makes_others_of(function):

@@ -197,6 +197,7 @@ def test_what_each_release_of_torch_does_not_have():
     assert absent == dropped
 
 
+@pytest.mark.exhaustive
 def test_torch_may_lack_an_operator_that_the_library_carries():
     script = """
 import torch

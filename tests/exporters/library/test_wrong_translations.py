@@ -286,35 +286,49 @@ def program(*, are_complex, dynamic):
     return exported(COMPLEX_CASES if are_complex else CASES, dynamic=dynamic, fallback=are_complex)
 
 
-@pytest.mark.parametrize("are_complex", [False, True])
+EXHAUSTIVE = pytest.mark.exhaustive
+# An export of all of them takes seconds: the quick tests have one of each kind.
+STATIC = pytest.mark.parametrize("are_complex", [pytest.param(False, marks=EXHAUSTIVE), True])
+DYNAMIC = pytest.mark.parametrize("are_complex", [False, pytest.param(True, marks=EXHAUSTIVE)])
+
+
+@STATIC
 def test_they_compute_what_torch_does(are_complex):
     cases = COMPLEX_CASES if are_complex else CASES
     check(cases, program(are_complex=are_complex, dynamic=False), 1)
 
 
-@pytest.mark.parametrize("are_complex", [False, True])
+@DYNAMIC
 def test_they_do_at_other_sizes(are_complex):
     cases = COMPLEX_CASES if are_complex else CASES
     check(cases, program(are_complex=are_complex, dynamic=True), 1)
     check(cases, program(are_complex=are_complex, dynamic=True), 2)
 
 
-@pytest.mark.parametrize("are_complex", [False, True])
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_their_nodes_are_onnx_s_own(are_complex, dynamic):
-    found = program(are_complex=are_complex, dynamic=dynamic)
+@STATIC
+def test_their_nodes_are_onnx_s_own(are_complex):
+    assert_nodes_are_onnx_s_own(program(are_complex=are_complex, dynamic=False))
+
+
+@DYNAMIC
+def test_their_nodes_are_onnx_s_own_at_other_sizes(are_complex):
+    assert_nodes_are_onnx_s_own(program(are_complex=are_complex, dynamic=True))
+
+
+def assert_nodes_are_onnx_s_own(found):
     assert not custom_nodes(found)
     assert not found.fallbacks
     onnx.checker.check_model(found.model_proto, full_check=True)
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", [pytest.param(False, marks=EXHAUSTIVE), True])
 def test_what_torch_translates_rightly_is_left_to_it(dynamic):
     ours, torchs = (exported(KEPT, dynamic=dynamic, kernels=kernels) for kernels in (True, False))
     assert [node.op_type for node in ours.model.graph] == [node.op_type for node in torchs.model.graph]
     check(KEPT, ours, 2 if dynamic else 1)
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_what_explain_says_of_them(dynamic):
     def explained(cases):
