@@ -1,4 +1,4 @@
-"""Decorators that declare ops which are alike: functions of single elements, and ops that differ in a few words."""
+"""What declarations share: the element types that torch's operators have on the CPU, and decorators of ops alike."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
+import ml_dtypes
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
@@ -16,10 +17,39 @@ from pyops._ops.op import Op
 from pyops._schema.devices import DeviceType
 from pyops._schema.specs import TensorSpec, broadcast
 
-from ._element_types import widened
+from ._arrays import widened
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
+
+Wide = TypeVar("Wide", np.float32, np.float64)
+Float = TypeVar("Float", np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
+Real = TypeVar(
+    "Real",
+    np.float16,
+    ml_dtypes.bfloat16,
+    np.float32,
+    np.float64,
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+    np.uint8,
+)
+RealOrBool = TypeVar(
+    "RealOrBool",
+    np.float16,
+    ml_dtypes.bfloat16,
+    np.float32,
+    np.float64,
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+    np.uint8,
+    np.bool_,
+)
+Index = TypeVar("Index", np.int32, np.int64)
 
 EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
 

@@ -13,8 +13,7 @@ from pyops._schema.devices import is_cupy
 from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError
 
-from ._arguments import differ
-from ._scipy import scipy
+from ._arrays import differ, scipy
 
 Array = NDArray[Any]
 """An array in the middle of a computation, of the dtype of its inputs."""

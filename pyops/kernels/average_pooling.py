@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, new_dim
 
-from ._element_types import Float, widened
+from ._arrays import widened
+from ._declarations import Float
 
 N = TypeVar("N", np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int64)
 

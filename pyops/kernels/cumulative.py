@@ -11,9 +11,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
 
-from ._arguments import axis_of
-from ._declarations import variant
-from ._element_types import Real, RealOrBool
+from ._arrays import axis_of
+from ._declarations import Real, RealOrBool, variant
 
 
 class Running(NamedTuple, Generic[RealOrBool]):

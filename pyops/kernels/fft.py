@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, new_dim
 
-from ._element_types import Wide, as_complex, as_pairs
+from ._arrays import as_complex, as_pairs
+from ._declarations import Wide
 
 NORMS = {True: ("backward", "ortho", "forward"), False: ("forward", "ortho", "backward")}
 """What NumPy and torch call the factors 1, 1/sqrt(n) and 1/n, by whether it is the forward transform."""

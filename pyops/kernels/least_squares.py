@@ -12,8 +12,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
-from ._arguments import differ, scalar
-from ._element_types import Wide
+from ._arrays import differ, scalar
+from ._declarations import Wide
 from ._matrices import Array, Shaped, matrices, smaller, square
 from .spectral import decompose, decompose_symmetric
 

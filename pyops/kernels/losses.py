@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._element_types import Index, Wide
+from ._declarations import Index, Wide
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 

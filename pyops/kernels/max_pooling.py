@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._element_types import Float
+from ._declarations import Float
 from .average_pooling import adaptive_bounds, check_spatial
 
 # Per dimension, the positions in each window: shape (planes or 1, windows, positions). Windows of fewer positions

@@ -16,9 +16,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
 
-from ._arguments import axis_of, reduced_shape, scalar
-from ._declarations import variant
-from ._element_types import Real, RealOrBool
+from ._arrays import axis_of, reduced_shape, scalar
+from ._declarations import Real, RealOrBool, variant
 
 
 class Selected(NamedTuple, Generic[RealOrBool]):

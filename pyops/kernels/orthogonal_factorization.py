@@ -12,8 +12,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import Dim, TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._arguments import differ
-from ._element_types import Wide
+from ._arrays import differ
+from ._declarations import Wide
 from ._matrices import Array, Shaped, lapack, matrices, over_batch, smaller
 
 # How many reflectors LAPACK applies at a time.

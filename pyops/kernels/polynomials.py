@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from pyops._ops.op import Op
 
-from ._declarations import elementwise, variant
-from ._element_types import Wide
+from ._declarations import Wide, elementwise, variant
 
 Function = Callable[[Any, Any], Any]
 Polynomial = Op[[Any, Any], NDArray[Any]]

@@ -13,9 +13,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
 
-from ._arguments import axes_of, reduced_shape
-from ._declarations import variant
-from ._element_types import RealOrBool
+from ._arrays import axes_of, reduced_shape
+from ._declarations import RealOrBool, variant
 
 
 def _extreme(name: str, function: str, which: str) -> Op[..., NDArray[Any]]:

@@ -12,8 +12,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._arguments import axis_of
-from ._element_types import Float, Index, Real, RealOrBool
+from ._arrays import axis_of
+from ._declarations import Float, Index, Real, RealOrBool
 
 _UFUNCS = {
     "sum": np.add,

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import Dim, TensorSpec
 
-from ._arguments import axis_of
-from ._element_types import RealOrBool
+from ._arrays import axis_of
+from ._declarations import RealOrBool
 
 
 @onnx_op("pyops::Put")

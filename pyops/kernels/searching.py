@@ -16,8 +16,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._arguments import differ
-from ._element_types import Real
+from ._arrays import differ
+from ._declarations import Real
 
 
 @onnx_op("pyops::Searchsorted", device_types=("cpu", "cuda"))

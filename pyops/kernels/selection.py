@@ -13,8 +13,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError
 
-from ._arguments import axis_of
-from ._element_types import RealOrBool
+from ._arrays import axis_of
+from ._declarations import RealOrBool
 
 
 @onnx_op("pyops::MaskedSelect", device_types=("cpu", "cuda"))

@@ -12,9 +12,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
 
-from ._declarations import elementwise, in_float32
-from ._element_types import Float, Wide
-from ._scipy import scipy
+from ._arrays import scipy
+from ._declarations import Float, Wide, elementwise, in_float32
 
 
 @elementwise(Float, "5.2.1")

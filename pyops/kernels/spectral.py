@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._element_types import Wide, as_pairs
+from ._arrays import as_pairs
+from ._declarations import Wide
 from ._matrices import Array, matrices, smaller, square
 
 

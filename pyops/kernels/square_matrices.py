@@ -13,10 +13,9 @@ from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
 from . import lu_factorization
-from ._arguments import differ
-from ._element_types import Float, Wide
+from ._arrays import differ, scipy
+from ._declarations import Float, Wide
 from ._matrices import Array, Shaped, check_system, raise_failed, solve_triangles, square
-from ._scipy import scipy
 
 
 class InvEx(NamedTuple, Generic[Wide]):

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._element_types import Wide, as_complex, as_pairs
+from ._arrays import as_complex, as_pairs
+from ._declarations import Wide
 
 # Below this the sum of the squared windows cannot be divided by; torch has the same bound.
 _SMALLEST_ENVELOPE = 1e-11

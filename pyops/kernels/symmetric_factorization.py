@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._element_types import Wide
+from ._declarations import Wide
 from ._matrices import (
     Array,
     check_pivots,
