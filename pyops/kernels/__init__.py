@@ -15,7 +15,6 @@ from .._ops.op import AnyOp
 with registry.collecting() as _declared:
     from . import (  # noqa: F401
         average_pooling,
-        cumulative,
         fft,
         histograms,
         least_squares,
@@ -32,7 +31,6 @@ with registry.collecting() as _declared:
         sampling,
         scattering,
         searching,
-        selection,
         special,
         spectral,
         square_matrices,
