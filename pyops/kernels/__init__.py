@@ -34,7 +34,6 @@ with registry.collecting() as _declared:
         special,
         spectral,
         square_matrices,
-        stft,
         symmetric_factorization,
     )
 

@@ -31,7 +31,7 @@ def axes_of(dims: Sequence[int], ndim: int) -> tuple[int, ...]:
     """Return `dims` counted from 0, all of them if none is given; a ShapeInferenceError if one is named twice."""
     axes = tuple(axis_of(dim, ndim) for dim in dims or range(max(ndim, 1)))
     if len(set(axes)) < len(axes):
-        raise ShapeInferenceError(f"dim is {list(axes)}; each dimension is reduced once")
+        raise ShapeInferenceError(f"dim is {list(axes)}; each dimension is given once")
     return axes
 
 

@@ -35,7 +35,7 @@ def test_extremes_of_nothing():
     assert amax(np.zeros((0, 3)), dim=[1]).shape == (0,)
     with pytest.raises(ValueError, match="zero-size array"):
         amax(np.zeros((0, 3)))
-    with pytest.raises(ShapeInferenceError, match="each dimension is reduced once"):
+    with pytest.raises(ShapeInferenceError, match="each dimension is given once"):
         amin(np.zeros((2, 3)), dim=[0, -2])
 
 
