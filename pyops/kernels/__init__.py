@@ -14,18 +14,17 @@ from .._ops.op import AnyOp
 
 with registry.collecting() as _declared:
     from . import (  # noqa: F401
-        average_pooling,
         fft,
         histograms,
         least_squares,
         losses,
         lu_factorization,
-        max_pooling,
         order_statistics,
         orthogonal_factorization,
         pairwise,
         pointwise,
         polynomials,
+        pooling,
         reductions,
         reductions_at,
         sampling,
