@@ -14,11 +14,11 @@ from .._ops.op import AnyOp
 
 with registry.collecting() as _declared:
     from . import (  # noqa: F401
+        factored_systems,
         fft,
         histograms,
-        least_squares,
+        linear_systems,
         losses,
-        lu_factorization,
         order_statistics,
         orthogonal_factorization,
         pairwise,
@@ -32,8 +32,7 @@ with registry.collecting() as _declared:
         searching,
         special,
         spectral,
-        square_matrices,
-        symmetric_factorization,
+        triangular_factorization,
     )
 
 OPS = {op.name: op for op in _declared}

@@ -76,6 +76,13 @@ def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim,
         raise ShapeInferenceError(f"{op}: the batch dimensions of shapes {shapes} do not broadcast") from error
 
 
+def check_rows(pivots: Array, m: int) -> None:
+    """Raise a ValueError unless all pivots are rows of m."""
+    # LAPACK reads and writes wherever they point.
+    if pivots.size and (pivots.min() < 1 or pivots.max() > m):
+        raise ValueError(f"pivots are rows counted from 1, here to {m}, and go from {pivots.min()} to {pivots.max()}")
+
+
 def lapack(routine: str, a: Array) -> Callable[..., Any]:
     """Return SciPy's binding of a routine of LAPACK, such as ``"getrf"``, for the dtype of a NumPy array."""
     return scipy("linalg.lapack", a).get_lapack_funcs(routine, dtype=a.dtype)

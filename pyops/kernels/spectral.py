@@ -1,21 +1,24 @@
-"""Singular values and eigenvalues, with their vectors."""
+"""Singular values and eigenvalues with their vectors, and functions of a matrix: pseudo-inverse and exponential."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec
+from pyops._schema.specs import TensorSpec, broadcast
 
-from ._arrays import as_pairs
-from ._declarations import Wide
+from ._arrays import as_pairs, scipy
+from ._declarations import Float, Wide
 from ._matrices import Array, matrices, smaller, square
+
+A = TypeVar("A", np.float32, np.float64)
+R = TypeVar("R", np.float32, np.float64)
 
 
 class Svd(NamedTuple, Generic[Wide]):
@@ -234,3 +237,94 @@ def _(a: TensorSpec) -> TensorSpec:
 def _as_pairs(values: Array) -> Array:
     # NumPy returns reals where all imaginary parts are zero.
     return as_pairs(values.astype(np.result_type(values, np.complex64)))
+
+
+@onnx_op("pyops::Pinv", device_types=("cpu", "cuda"))
+def pinv(
+    a: NDArray[Wide], atol: NDArray[A] | None = None, rtol: NDArray[R] | None = None, *, hermitian: bool = False
+) -> NDArray[Wide]:
+    """Compute the Moore-Penrose pseudo-inverse of each matrix, as ``torch.linalg.pinv``.
+
+    Parameters
+    ----------
+    a : array of float32 or float64
+        (..., m, n); (..., n, n) if `hermitian` is set, and then only the lower triangle is read.
+    atol : array of float32 or float64, optional
+        Broadcasts with the batch; 0 if absent. Singular values not above ``max(atol, rtol * largest)`` count as
+        zero.
+    rtol : array of float32 or float64, optional
+        Likewise; if absent 0 where `atol` is positive, and elsewhere max(m, n) times the distance of 1 to the next
+        larger number.
+    hermitian : bool
+        Whether the matrices are symmetric, which is faster.
+
+    Returns
+    -------
+    array of the dtype of `a`
+        (..., n, m), the batch broadcast with `atol` and `rtol`.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A matrix is not finite.
+    """
+    _, m, n = matrices("Pinv", a)
+    xp = array_namespace(a)
+    if not a.size:
+        return np.empty_like(a.mT)
+    absolute: Array = xp.zeros(()) if atol is None else atol
+    if rtol is not None:
+        relative: Array = rtol
+    else:
+        relative = xp.where(absolute > 0, 0, max(m, n) * np.finfo(a.dtype).eps)
+    if hermitian:
+        values, u = decompose_symmetric("Pinv", a, "L")
+        vh = u.mT
+    else:
+        u, values, vh = decompose("Pinv", a, False)
+    sizes = xp.abs(values)
+    tolerance = xp.maximum(absolute[..., None], relative[..., None] * sizes.max(-1, keepdims=True))
+    with np.errstate(all="ignore"):
+        reciprocals = xp.where(sizes > tolerance, 1 / values, 0).astype(a.dtype)
+        inverse: Array = (vh.mT * reciprocals[..., None, :]) @ u.mT
+    return inverse
+
+
+@pinv.register_shape_inference
+def _(
+    a: TensorSpec, atol: TensorSpec | None = None, rtol: TensorSpec | None = None, *, hermitian: bool = False
+) -> TensorSpec:
+    batch, m, n = matrices("Pinv", a)
+    if hermitian:
+        square("Pinv", a)
+    given = (item for item in (atol, rtol) if item is not None)
+    return a.like(shape=(*broadcast(a.like(shape=batch), *given), n, m))
+
+
+@onnx_op("pyops::MatrixExp")
+def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
+    """Compute the exponential of each matrix in float64, as ``torch.linalg.matrix_exp``.
+
+    Torch's float16 and bfloat16 lose most digits on the way; this does not.
+
+    Parameters
+    ----------
+    a : array of float16, bfloat16, float32 or float64
+        (..., n, n).
+
+    Returns
+    -------
+    array of the dtype of `a`
+        (..., n, n): ``I + A + A^2 / 2! + A^3 / 3! + ...``; NaN for a matrix that is not finite.
+    """
+    square("MatrixExp", a)
+    finite = np.isfinite(a).all((-2, -1), keepdims=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = scipy("linalg", a).expm(np.where(finite, a.astype(np.float64), 0))
+        return np.where(finite, result, np.nan).astype(a.dtype)
+
+
+@matrix_exp.register_shape_inference
+def _(a: TensorSpec) -> TensorSpec:
+    square("MatrixExp", a)
+    return a

@@ -7,7 +7,7 @@ import pytest
 
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 from pyops.kernels import OPS
-from pyops.kernels.square_matrices import solve_ex
+from pyops.kernels.linear_systems import solve_ex
 from pyops.shapes import SymbolicDim, TensorSpec
 
 B, M, N, K = map(SymbolicDim, "bmnk")
