@@ -177,7 +177,6 @@ def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
     logabsdet : array of the dtype of `a`
         (...): minus infinity for a singular matrix.
     """
-    square("Slogdet", a)
     xp = array_namespace(a)
     with np.errstate(invalid="ignore"):
         sign, logabsdet = map(xp.asarray, xp.linalg.slogdet(a))

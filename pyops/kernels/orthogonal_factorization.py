@@ -49,7 +49,6 @@ def qr(a: NDArray[Wide], *, mode: Literal["reduced", "complete", "r"] = "reduced
     R : array of the dtype of `a`
         (..., k, n), upper triangular. Its diagonal has the signs that LAPACK gives it, and is not made positive.
     """
-    matrices("Qr", a)
     xp = array_namespace(a)
     with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
         q, r = xp.linalg.qr(a, mode="complete" if mode == "complete" else "reduced")
@@ -87,7 +86,6 @@ def geqrf(a: NDArray[Wide]) -> Geqrf[Wide]:
     tau : array of the dtype of `a`
         (..., min(m, n)).
     """
-    matrices("Geqrf", a)
     with np.errstate(all="ignore"):
         reflectors, tau = np.linalg.qr(a, "raw")
     return Geqrf(reflectors.mT, tau)
@@ -295,11 +293,12 @@ def _(
 
 
 def _residuals(batch: tuple[Dim, ...], m: Dim, n: Dim, right: tuple[Dim, ...], driver: str) -> tuple[Dim, ...]:
-    if driver == "gelsy" or (isinstance(m, int) and isinstance(n, int) and m <= n):
+    known = isinstance(m, int) and isinstance(n, int)
+    if driver == "gelsy" or (known and m <= n):
         return (0,)
-    if not (isinstance(m, int) and isinstance(n, int)) and batch:
+    if not known and batch:
         raise UnknownSizeError("Lstsq: the dimensions of the residuals depend on sizes that are not known yet")
-    if driver == "gels" and isinstance(m, int) and isinstance(n, int):
+    if driver == "gels" and known:
         return (*batch, *right)
     return tuple(new_dim() for _ in (*batch, *right))
 

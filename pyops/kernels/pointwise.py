@@ -22,7 +22,7 @@ ALL_NUMBERS = TypeVar(
     bfloat16,
     np.float32,
     np.float64,
-    np.bool_,
+    np.bool,
     np.uint8,
     np.int8,
     np.int16,

@@ -45,23 +45,16 @@ def _polynomial(function: Function) -> Polynomial:
 def _recurrence(x: Any, n: Any, first: Any, following: Callable[[int, Any, Any, Any], Any]) -> Any:
     """Compute the polynomial of degree n: `first` is degree 1, `following` gives k + 1 from k, x and the two before."""
     xp = array_namespace(x)
-    result = xp.where(n == 0, xp.ones_like(x), first).ravel()
-    (left,) = xp.nonzero(n.ravel() > 1)
-    x, n, current = x.ravel()[left], n.ravel()[left], result[left]
-    previous = xp.ones_like(current)
-    largest = np.finfo(n.dtype).max
-    k = 1
-    while left.size:
-        if k > _MOST_STEPS:
-            raise ValueError(f"a recurrence to degree {n.max():g} is too long; degrees are up to {_MOST_STEPS} here")
+    highest = int(n.max()) if n.size else 0
+    if highest > _MOST_STEPS:
+        raise ValueError(f"a recurrence to degree {highest:g} is too long; degrees are up to {_MOST_STEPS} here")
+    previous, current = xp.ones_like(x), first
+    result = xp.where(n == 0, previous, current)
+    for k in range(1, highest):
         previous, current = current, following(k, x, current, previous)
-        current = xp.where(abs(current) > largest, current * xp.inf, current)
-        k += 1
-        done = (n <= k) | xp.isnan(current)
-        if done.any():
-            result[left[done]] = current[done]
-            left, x, n, current, previous = (array[~done] for array in (left, x, n, current, previous))
-    return result.reshape(first.shape)
+        current = xp.where(abs(current) > np.finfo(n.dtype).max, current * xp.inf, current)
+        result = xp.where(n > k, current, result)
+    return result
 
 
 def _chebyshev(k: int, x: Any, current: Any, previous: Any) -> Any:

@@ -9,11 +9,9 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._ops.op import Op
-from pyops._schema.specs import TensorSpec
 
 from ._arrays import scipy
-from ._declarations import Float, Wide, elementwise, in_float32
+from ._declarations import Float, Wide, elementwise, first_spec, in_float32
 
 
 @elementwise(Float, "5.2.1")
@@ -57,63 +55,88 @@ def log_ndtr(x: Any) -> Any:
     return scipy("special", x).log_ndtr(x)
 
 
-def _orders(names: str, functions: str, types: Any, source: str, text: str) -> list[Op[[Any], NDArray[Any]]]:
-    """Declare SciPy's Bessel functions of the orders 0 and 1, which {n} stands for."""
-
-    def of_order(n: int) -> Op[[Any], NDArray[Any]]:
-        function = functions.format(n=n)
-
-        def kernel(x: Any) -> Any:
-            return getattr(scipy("special", x), function)(x)
-
-        kernel.__name__ = kernel.__qualname__ = names.format(n=n)
-        kernel.__doc__ = text.format(n=n)
-        return elementwise(types, source)(kernel)
-
-    return [of_order(0), of_order(1)]
+@elementwise(Float, "10.25.2")
+def i0(x: Any) -> Any:
+    """Compute the modified Bessel function of the first kind, of order 0."""
+    return scipy("special", x).i0(x)
 
 
-i0, i1 = _orders(
-    "i{n}", "i{n}", Float, "10.25.2", "Compute the modified Bessel function of the first kind, of order {n}."
-)
-i0e, i1e = _orders(
-    "i{n}e",
-    "i{n}e",
-    Float,
-    "10.25.2",
-    "Compute the exponentially scaled modified Bessel function exp(-abs(x)) * i{n}(x).",
-)
-bessel_j0, bessel_j1 = _orders(
-    "bessel_j{n}", "j{n}", Wide, "10.2.2", "Compute the Bessel function of the first kind, of order {n}."
-)
-bessel_y0, bessel_y1 = _orders(
-    "bessel_y{n}",
-    "y{n}",
-    Wide,
-    "10.2.3",
-    "Compute the Bessel function of the second kind, of order {n}; -inf at 0, NaN below.",
-)
-modified_bessel_i0, modified_bessel_i1 = _orders(
-    "modified_bessel_i{n}",
-    "i{n}",
-    Wide,
-    "10.25.2",
-    "Compute the modified Bessel function of the first kind, of order {n}: `i{n}`.",
-)
-modified_bessel_k0, modified_bessel_k1 = _orders(
-    "modified_bessel_k{n}",
-    "k{n}",
-    Wide,
-    "10.27.4",
-    "Compute the modified Bessel function of the second kind, of order {n}; inf at 0, NaN below.",
-)
-scaled_modified_bessel_k0, scaled_modified_bessel_k1 = _orders(
-    "scaled_modified_bessel_k{n}",
-    "k{n}e",
-    Wide,
-    "10.27.4",
-    "Compute the exponentially scaled modified Bessel function exp(x) * modified_bessel_k{n}(x).",
-)
+@elementwise(Float, "10.25.2")
+def i1(x: Any) -> Any:
+    """Compute the modified Bessel function of the first kind, of order 1."""
+    return scipy("special", x).i1(x)
+
+
+@elementwise(Float, "10.25.2")
+def i0e(x: Any) -> Any:
+    """Compute the exponentially scaled modified Bessel function exp(-abs(x)) * i0(x)."""
+    return scipy("special", x).i0e(x)
+
+
+@elementwise(Float, "10.25.2")
+def i1e(x: Any) -> Any:
+    """Compute the exponentially scaled modified Bessel function exp(-abs(x)) * i1(x)."""
+    return scipy("special", x).i1e(x)
+
+
+@elementwise(Wide, "10.2.2")
+def bessel_j0(x: Any) -> Any:
+    """Compute the Bessel function of the first kind, of order 0."""
+    return scipy("special", x).j0(x)
+
+
+@elementwise(Wide, "10.2.2")
+def bessel_j1(x: Any) -> Any:
+    """Compute the Bessel function of the first kind, of order 1."""
+    return scipy("special", x).j1(x)
+
+
+@elementwise(Wide, "10.2.3")
+def bessel_y0(x: Any) -> Any:
+    """Compute the Bessel function of the second kind, of order 0; -inf at 0, NaN below."""
+    return scipy("special", x).y0(x)
+
+
+@elementwise(Wide, "10.2.3")
+def bessel_y1(x: Any) -> Any:
+    """Compute the Bessel function of the second kind, of order 1; -inf at 0, NaN below."""
+    return scipy("special", x).y1(x)
+
+
+@elementwise(Wide, "10.25.2")
+def modified_bessel_i0(x: Any) -> Any:
+    """Compute the modified Bessel function of the first kind, of order 0: `i0`."""
+    return scipy("special", x).i0(x)
+
+
+@elementwise(Wide, "10.25.2")
+def modified_bessel_i1(x: Any) -> Any:
+    """Compute the modified Bessel function of the first kind, of order 1: `i1`."""
+    return scipy("special", x).i1(x)
+
+
+@elementwise(Wide, "10.27.4")
+def modified_bessel_k0(x: Any) -> Any:
+    """Compute the modified Bessel function of the second kind, of order 0; inf at 0, NaN below."""
+    return scipy("special", x).k0(x)
+
+
+@elementwise(Wide, "10.27.4")
+def modified_bessel_k1(x: Any) -> Any:
+    """Compute the modified Bessel function of the second kind, of order 1; inf at 0, NaN below."""
+    return scipy("special", x).k1(x)
+
+
+@elementwise(Wide, "10.27.4")
+def scaled_modified_bessel_k0(x: Any) -> Any:
+    """Compute the exponentially scaled modified Bessel function exp(x) * modified_bessel_k0(x)."""
+    return scipy("special", x).k0e(x)
+
+
+@elementwise(Wide, "10.27.4")
+def scaled_modified_bessel_k1(x: Any) -> Any:
+    """Compute the exponentially scaled modified Bessel function exp(x) * modified_bessel_k1(x)."""
+    return scipy("special", x).k1e(x)
 
 
 @elementwise(Wide, "10.49.3")
@@ -186,6 +209,4 @@ def polygamma(x: NDArray[Float], *, n: int) -> NDArray[Float]:
     return in_float32(special.psi if n == 0 else lambda wide: special.polygamma(n, wide), x)
 
 
-@polygamma.register_shape_inference
-def _(x: TensorSpec, *, n: int) -> TensorSpec:
-    return x
+polygamma.register_shape_inference(first_spec)

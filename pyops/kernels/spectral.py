@@ -65,7 +65,6 @@ def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = Tru
 
 def decompose(op: str, a: Array, full_matrices: bool, compute_uv: bool = True) -> tuple[Array, Array, Array]:
     """Return U, S and Vh; an error names the op."""
-    matrices(op, a)
     xp = array_namespace(a)
     with _iterating(op, a):
         if compute_uv:
@@ -107,15 +106,15 @@ def _(
     )
 
 
-class Eigh(NamedTuple, Generic[Wide]):
-    """Outputs of `eigh`."""
+class Eigen(NamedTuple, Generic[Wide]):
+    """Outputs of `eigh` and `eig`."""
 
     eigenvalues: NDArray[Wide]
     eigenvectors: NDArray[Wide]
 
 
 @onnx_op("pyops::Eigh", device_types=("cpu", "cuda"))
-def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v: bool = True) -> Eigh[Wide]:  # noqa: N803
+def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v: bool = True) -> Eigen[Wide]:  # noqa: N803
     """Compute eigenvalues and eigenvectors of symmetric matrices, as ``torch.linalg.eigh`` and ``eigvalsh``.
 
     Eigenvectors are determined up to a sign each, and up to a rotation where eigenvalues are equal; they are what
@@ -142,12 +141,11 @@ def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v
     numpy.linalg.LinAlgError
         A matrix is not finite (of which torch makes NaN at some sizes), or LAPACK does not converge.
     """
-    return Eigh(*decompose_symmetric("Eigh", a, "U" if UPLO in "Uu" else "L", compute_v))
+    return Eigen(*decompose_symmetric("Eigh", a, "U" if UPLO in "Uu" else "L", compute_v))
 
 
 def decompose_symmetric(op: str, a: Array, triangle: Literal["L", "U"], compute_v: bool = True) -> tuple[Array, Array]:
     """Return eigenvalues and eigenvectors; an error names the op."""
-    square(op, a)
     xp = array_namespace(a)
     with _iterating(op, xp.tril(a) if triangle == "L" else xp.triu(a)):
         if compute_v:
@@ -161,15 +159,8 @@ def _(a: TensorSpec, *, compute_v: bool = True, **triangle: Any) -> tuple[Tensor
     return a.like(shape=(*batch, n)), a.like(shape=(*batch, n, n) if compute_v else (0,))
 
 
-class Eig(NamedTuple, Generic[Wide]):
-    """Outputs of `eig`."""
-
-    eigenvalues: NDArray[Wide]
-    eigenvectors: NDArray[Wide]
-
-
 @onnx_op("pyops::Eig")
-def eig(a: NDArray[Wide]) -> Eig[Wide]:
+def eig(a: NDArray[Wide]) -> Eigen[Wide]:
     """Compute eigenvalues and eigenvectors of square matrices, as ``torch.linalg.eig``.
 
     The eigenvalues are in no particular order. An eigenvector has norm 1, and a phase that LAPACK's geev chooses: its
@@ -192,10 +183,9 @@ def eig(a: NDArray[Wide]) -> Eig[Wide]:
     numpy.linalg.LinAlgError
         A matrix is not finite, or LAPACK does not converge.
     """
-    square("Eig", a)
     with _iterating("Eig", a):
         values, vectors = np.linalg.eig(a)
-    return Eig(_as_pairs(values), _as_pairs(vectors))
+    return Eigen(_as_pairs(values), _as_pairs(vectors))
 
 
 @eig.register_shape_inference
@@ -223,7 +213,6 @@ def eigvals(a: NDArray[Wide]) -> NDArray[Wide]:
     numpy.linalg.LinAlgError
         A matrix is not finite, or LAPACK does not converge.
     """
-    square("Eigvals", a)
     with _iterating("Eigvals", a):
         return _as_pairs(np.linalg.eigvals(a))
 
@@ -273,10 +262,7 @@ def pinv(
     if not a.size:
         return np.empty_like(a.mT)
     absolute: Array = xp.zeros(()) if atol is None else atol
-    if rtol is not None:
-        relative: Array = rtol
-    else:
-        relative = xp.where(absolute > 0, 0, max(m, n) * np.finfo(a.dtype).eps)
+    relative: Array = xp.where(absolute > 0, 0, max(m, n) * np.finfo(a.dtype).eps) if rtol is None else rtol
     if hermitian:
         values, u = decompose_symmetric("Pinv", a, "L")
         vh = u.mT
@@ -286,18 +272,13 @@ def pinv(
     tolerance = xp.maximum(absolute[..., None], relative[..., None] * sizes.max(-1, keepdims=True))
     with np.errstate(all="ignore"):
         reciprocals = xp.where(sizes > tolerance, 1 / values, 0).astype(a.dtype)
-        inverse: Array = (vh.mT * reciprocals[..., None, :]) @ u.mT
-    return inverse
+        return (vh.mT * reciprocals[..., None, :]) @ u.mT
 
 
 @pinv.register_shape_inference
-def _(
-    a: TensorSpec, atol: TensorSpec | None = None, rtol: TensorSpec | None = None, *, hermitian: bool = False
-) -> TensorSpec:
+def _(a: TensorSpec, *tolerances: TensorSpec | None, **hermitian: Any) -> TensorSpec:
     batch, m, n = matrices("Pinv", a)
-    if hermitian:
-        square("Pinv", a)
-    given = (item for item in (atol, rtol) if item is not None)
+    given = (item for item in tolerances if item is not None)
     return a.like(shape=(*broadcast(a.like(shape=batch), *given), n, m))
 
 
@@ -317,7 +298,6 @@ def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
     array of the dtype of `a`
         (..., n, n): ``I + A + A^2 / 2! + A^3 / 3! + ...``; NaN for a matrix that is not finite.
     """
-    square("MatrixExp", a)
     finite = np.isfinite(a).all((-2, -1), keepdims=True)
     with np.errstate(over="ignore", invalid="ignore"):
         result = scipy("linalg", a).expm(np.where(finite, a.astype(np.float64), 0))

@@ -50,7 +50,7 @@ def test_shapes(op, shapes, attributes, expected):
     ("op", "shapes", "message"),
     [
         ("InvEx", [(2, 3)], "InvEx: an input has shape [2, 3]; its matrices must be square"),
-        ("Qr", [(3,)], "Qr: an input has shape [3]; it takes matrices"),
+        ("Lu", [(3,)], "Lu: an input has shape [3]; it takes matrices"),
         ("SolveEx", [(3, 3), (2, 4)], "SolveEx: the shapes [3, 3] and [2, 4] do not fit A X = B"),
         ("CholeskySolve", [(2, 1), (3, 3)], "CholeskySolve: the shapes [3, 3] and [2, 1] do not fit A X = B"),
         ("SolveTriangular", [(2, 3, 3), (5, 3, 1)], "the batch dimensions of shapes [2, 3, 3] and [5, 3, 1] do not"),
