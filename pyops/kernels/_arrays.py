@@ -43,6 +43,19 @@ def reduced_shape(shape: Sequence[Dim], dims: Sequence[int], keepdim: bool) -> t
     return tuple(size for axis, size in enumerate(shape) if axis not in axes)
 
 
+def reduced_ranges(ufunc: np.ufunc, x: Any, axis: int, starts: Any, ends: Any, identity: Any) -> Any:
+    """Reduce each range of positions along one axis of a NumPy array; an empty one gives the identity."""
+    if not len(starts):
+        return np.take(x, starts, axis)
+    # Ranges may overlap, and many large ones have more positions together than fit into memory.
+    empty = (starts >= ends).reshape(-1, *[1] * (x.ndim - axis - 1))
+    one_more = [(0, int(i == axis)) for i in range(x.ndim)]  # where a range ends that reaches to the end
+    bounds = np.stack([np.minimum(starts, ends), ends], 1).reshape(-1)
+    with np.errstate(all="ignore"):
+        found = ufunc.reduceat(np.pad(x, one_more), bounds, axis, dtype=x.dtype)
+    return np.where(empty, np.asarray(identity, x.dtype), np.take(found, np.arange(0, len(bounds), 2), axis))
+
+
 def differ(one: Dim, other: Dim) -> bool:
     """Return whether two sizes are known to be different."""
     return isinstance(one, int) and isinstance(other, int) and one != other

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -18,13 +18,8 @@ from ._arrays import differ, scipy
 Array = NDArray[Any]
 """An array in the middle of a computation, of the dtype of its inputs."""
 
-
-class Shaped(Protocol):
-    """An array or its spec."""
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """Its dimensions."""
+Shaped = Any
+"""An array or its spec."""
 
 
 def matrices(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim, Dim]:

@@ -76,15 +76,14 @@ def ctc_loss(
             f"input_lengths has shape {input_lengths.shape} and target_lengths {target_lengths.shape}; each has one "
             f"length for each of {items} items"
         )
-    if not 0 <= blank < classes:
-        raise ValueError(f"blank is {blank}; it is one of {classes} classes")
-    if (ends > times).any() or (ends < 0).any():
-        raise ValueError(f"input_lengths is {ends.tolist()}; lengths are from 0 to {times}, the times of log_probs")
-    if (sizes < 0).any():
-        raise ValueError(f"target_lengths is {sizes.tolist()}; lengths are from 0 on")
+    if (ends > times).any() or (ends < 0).any() or (sizes < 0).any():
+        raise ValueError(
+            f"input_lengths is {ends.tolist()} and target_lengths is {sizes.tolist()}; lengths are from 0 on, those of "
+            f"inputs to {times}, the times of log_probs"
+        )
     labels = _padded(targets if batched or targets.ndim == 2 else targets[None], sizes, blank)
-    if (labels < 0).any() or (labels >= classes).any():
-        raise ValueError(f"targets has classes out of the range of log_probs, which has {classes}")
+    if not 0 <= labels.min(initial=blank) <= labels.max(initial=blank) < classes:
+        raise ValueError(f"blank is {blank} or a target is no class; log_probs has the classes 0 to {classes - 1}")
     with np.errstate(all="ignore"):
         losses = _losses(steps, labels, ends, sizes, blank)
     if zero_infinity:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, new_dim
 
-from ._arrays import widened
+from ._arrays import reduced_ranges, widened
 from ._declarations import Float
 
 N = TypeVar("N", np.float16, bfloat16, np.float32, np.float64, np.int64)
@@ -82,7 +82,7 @@ def avg_pool(
         ends = np.minimum(starts + kernel, size + pad)
         inside = np.maximum(starts, 0), np.minimum(ends, size)
         counts.append(ends - starts if count_include_pad else inside[1] - inside[0])
-        total = _window_sums(total, axis, *inside)
+        total = reduced_ranges(np.add, total, axis, *inside, identity=0)
     divisor = math.prod(np.ix_(*counts)) if divisor_override is None else divisor_override
     if x.dtype.kind == "i":
         return np.asarray(np.sign(total) * np.sign(divisor) * (np.abs(total) // np.abs(divisor)), x.dtype)
@@ -127,7 +127,7 @@ def adaptive_avg_pool(x: NDArray[Float], *, output_size: list[int]) -> NDArray[F
     for axis, windows in enumerate(output_size, x.ndim - len(output_size)):
         starts, ends = _adaptive_bounds(x.shape[axis], windows)
         counts.append(ends - starts)
-        total = _window_sums(total, axis, starts, ends)
+        total = reduced_ranges(np.add, total, axis, starts, ends, identity=0)
     divisor = np.asarray(math.prod(np.ix_(*counts)), total.dtype)
     return np.asarray(total / divisor, x.dtype)
 
@@ -215,8 +215,8 @@ def fractional_max_pool(
             f"random_samples has shape {random_samples.shape}; x has shape {x.shape}, for which it is "
             f"{(1, *planes, rank)[-3:]}"
         )
-    if not np.isfinite(random_samples.astype(np.float64)).all():
-        raise ValueError("random_samples are from 0 to 1, and some are infinite or NaN")
+    if not ((random_samples >= 0) & (random_samples <= 1)).all():
+        raise ValueError("random_samples are from 0 to 1; some are not, or are NaN")
     samples = random_samples.reshape(-1, rank)
     positions = []
     for axis, (size, kernel, windows) in enumerate(zip(x.shape[-rank:], kernel_size, output_size, strict=True)):
@@ -224,8 +224,6 @@ def fractional_max_pool(
             raise ValueError(f"{windows} windows of {kernel} do not fit a dimension of size {size}")
         sample = samples[:, rank - 1 - axis if rank == 2 else axis]
         starts = _fractional_starts(sample, size, kernel, windows)
-        if starts.size and not 0 <= starts.min() <= starts.max() <= size - kernel:
-            raise ValueError("random_samples are from 0 to 1; some are so far from that that windows are outside of x")
         positions.append(_windows(starts, starts + kernel))
     return _largest(x, positions)
 
@@ -290,19 +288,6 @@ def _count(size: Any, kernel: int, step: int, pad: int, ceil_mode: bool) -> Any:
     if count < 1:
         raise ValueError(f"a window of {kernel} does not fit a dimension of size {size} padded by {pad}")
     return count
-
-
-def _window_sums(x: NDArray[Any], axis: int, starts: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[Any]:
-    """Sum each window along one axis."""
-    if not len(starts):
-        return np.take(x, starts, axis)
-    # Windows may overlap, and many large ones have more positions together than fit into memory.
-    empty = (starts >= ends).reshape(-1, *[1] * (x.ndim - axis - 1))
-    one_more = [(0, int(i == axis)) for i in range(x.ndim)]  # where a window ends that reaches to the end
-    bounds = np.stack([np.minimum(starts, ends), ends], 1).reshape(-1)
-    with np.errstate(all="ignore"):
-        sums = np.add.reduceat(np.pad(x, one_more), bounds, axis, dtype=x.dtype)
-    return np.where(empty, x.dtype.type(0), np.take(sums, np.arange(0, len(bounds), 2), axis))
 
 
 def _fractional_starts(sample: NDArray[Any], size: int, kernel: int, windows: int) -> NDArray[np.intp]:

@@ -12,16 +12,10 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
-from ._arrays import axis_of
-from ._declarations import Float, Index, Real, RealOrBool
+from ._arrays import axis_of, reduced_ranges
+from ._declarations import Float, Index, Real, RealOrBool, first_spec
 
-_UFUNCS = {
-    "sum": np.add,
-    "mean": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
+_UFUNCS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 @onnx_op("pyops::IndexReduce")
@@ -67,16 +61,16 @@ def index_reduce(
         The shapes do not match.
     """
     axis: int = axis_of(dim, input.ndim)
-    whole: Any = input.reshape(input.shape or (1,))
-    places, slices = index.reshape(-1), source.reshape(source.shape or (1,))
+    whole: Any = np.atleast_1d(input)
+    places, slices = np.atleast_1d(index), np.atleast_1d(source)
     expected = (*whole.shape[:axis], places.size, *whole.shape[axis + 1 :])
     if index.ndim > 1 or slices.shape != expected:
         raise ValueError(
             f"IndexReduce: source is {list(source.shape)}; for an input {list(input.shape)} and an index "
             f"{list(index.shape)} along dimension {dim} it is {list(expected)}"
         )
-    _check_index(places, whole.shape[axis], "IndexReduce")
-    return _reduce_at(whole, (slice(None),) * axis + (places,), slices, reduce, include_self).reshape(input.shape)
+    where = [slice(None)] * axis + [places]
+    return _reduce_at("IndexReduce", whole, where, slices, axis, reduce, include_self).reshape(input.shape)
 
 
 @onnx_op("pyops::ScatterReduce")
@@ -122,10 +116,9 @@ def scatter_reduce(
     ValueError
         The shapes do not match.
     """
-    axis = axis_of(dim, input.ndim)
-    whole: Any = input.reshape(input.shape or (1,))
-    places: Any = index.reshape(index.shape or (1,))
-    elements: Any = src.reshape(src.shape or (1,))
+    axis: int = axis_of(dim, input.ndim)
+    whole: Any = np.atleast_1d(input)
+    places, elements = np.atleast_1d(index), np.atleast_1d(src)
     if not places.size:
         return input
     if not whole.ndim == places.ndim == elements.ndim or any(
@@ -135,11 +128,10 @@ def scatter_reduce(
             f"ScatterReduce: index is {list(index.shape)}, the input {list(input.shape)} and src {list(src.shape)}; "
             f"index must not be larger than either, but for the input's dimension {dim}"
         )
-    _check_index(places, whole.shape[axis], "ScatterReduce")
-    where = [*np.ogrid[tuple(map(slice, places.shape))]]
+    used: Any = tuple(map(slice, places.shape))
+    where = [*np.ogrid[used]]
     where[axis] = places
-    used = elements[tuple(map(slice, places.shape))]
-    return _reduce_at(whole, tuple(where), used, reduce, include_self).reshape(input.shape)
+    return _reduce_at("ScatterReduce", whole, where, elements[used], axis, reduce, include_self).reshape(input.shape)
 
 
 @onnx_op("pyops::SegmentReduce")
@@ -191,39 +183,36 @@ def segment_reduce(
     counts, begins = _segments(data, lengths, offsets, axis, unsafe)
     if initial is not None and initial.ndim:
         raise ValueError(f"SegmentReduce: initial is {list(initial.shape)}; it is a scalar")
-    size: int = data.shape[axis]
-    inner: tuple[int, ...] = data.shape[axis + 1 :]
-    rows = np.arange(len(counts))[:, None] * size
-    # The index of each element of each segment, in the segments' order.
-    skipped = np.cumsum(counts) - counts.reshape(-1)
-    elements = np.arange(counts.sum()) + np.repeat((begins + rows).reshape(-1) - skipped, counts.reshape(-1))
-    segments = np.repeat(np.arange(counts.size), counts.reshape(-1))
-    start = _identity(reduce, data.dtype) if initial is None else initial
-    result = np.full((counts.size, *inner), start, data.dtype)
+    ufunc, identity = _UFUNCS[reduce], _identity(reduce, data.dtype)
+    rows = data.reshape(math.prod(data.shape[: axis + 1]), *data.shape[axis + 1 :])
+    starts = (begins + np.arange(len(begins))[:, None] * data.shape[axis]).reshape(-1)
+    result = reduced_ranges(ufunc, rows, 0, starts, starts + counts.reshape(-1), identity)
     with np.errstate(all="ignore"):
-        _UFUNCS[reduce].at(result, segments, data.reshape(math.prod(data.shape[: axis + 1]), *inner)[elements])
+        result = ufunc(result, result.dtype.type(identity) if initial is None else initial)
         if reduce == "mean":
-            divisors = counts.reshape(-1, *[1] * len(inner))
+            divisors = counts.reshape(-1, *[1] * (rows.ndim - 1))
             empty = np.nan if initial is None else result
             result = np.where(divisors == 0, empty, result / np.maximum(divisors, 1)).astype(data.dtype)
-    return result.reshape(*data.shape[:axis], counts.shape[-1], *inner)
+    return result.reshape(*data.shape[:axis], counts.shape[-1], *data.shape[axis + 1 :])
 
 
-def _reduce_at(x: Any, where: tuple[Any, ...], source: Any, reduce: str, include_self: bool) -> Any:
-    reduce = reduce.removeprefix("a")
+def _reduce_at(op: str, x: Any, where: list[Any], source: Any, axis: int, reduce: str, include_self: bool) -> Any:
+    index, size = where[axis], x.shape[axis]
+    if index.size and not 0 <= index.min() <= index.max() < size:
+        wrong = index.min() if index.min() < 0 else index.max()
+        raise IndexError(f"{op}: index has {wrong}, and the dimension {size} elements, which count from 0")
+    reduce, places = reduce.removeprefix("a"), tuple(where)
     result = x.copy()
     with np.errstate(all="ignore"):
         if not include_self:
-            result[where] = _identity(reduce, x.dtype)
-        _UFUNCS[reduce].at(result, where, source)
+            result[places] = _identity(reduce, x.dtype)
+        _UFUNCS[reduce].at(result, places, source)
         if reduce != "mean":
             return result
         counts = np.full(x.shape, int(include_self))
-        np.add.at(counts, where, 1)
-        counts = np.maximum(counts, 1)
-        if x.dtype.kind in "iu":
-            return (result // counts).astype(x.dtype)
-        return (result / counts).astype(x.dtype)
+        np.add.at(counts, places, 1)
+        divide = np.floor_divide if x.dtype.kind in "iu" else np.true_divide
+        return divide(result, np.maximum(counts, 1)).astype(x.dtype)
 
 
 def _identity(reduce: str, dtype: np.dtype[Any]) -> Any:
@@ -236,12 +225,6 @@ def _identity(reduce: str, dtype: np.dtype[Any]) -> Any:
     return -np.inf if reduce == "max" else np.inf
 
 
-def _check_index(index: Any, size: int, op: str) -> None:
-    if index.size and not 0 <= index.min() <= index.max() < size:
-        wrong = index.min() if index.min() < 0 else index.max()
-        raise IndexError(f"{op}: index has {wrong}, and the dimension {size} elements, which count from 0")
-
-
 def _segmented(shape: tuple[Any, ...], axis: int) -> int:
     if not shape:
         raise ShapeInferenceError("SegmentReduce: the data are a scalar; they have at least one dimension")
@@ -251,15 +234,13 @@ def _segmented(shape: tuple[Any, ...], axis: int) -> int:
 def _segments(data: Any, lengths: Any, offsets: Any, axis: int, unsafe: bool) -> tuple[Any, Any]:
     """Return each segment's length and beginning, in one row for each place of the dimensions before."""
     given = lengths if offsets is None else offsets
-    if given is None or (lengths is not None and offsets is not None):
+    if (lengths is None) == (offsets is None):
         raise ValueError("SegmentReduce: give either lengths or offsets")
     if given.ndim != axis + 1 or given.shape[:axis] != data.shape[:axis]:
         raise ValueError(
             f"SegmentReduce: lengths or offsets are {list(given.shape)} and the data {list(data.shape)}; their "
             f"dimensions before axis, which is {axis}, are equal, and it is their last"
         )
-    if offsets is not None and not given.shape[-1]:
-        raise ValueError("SegmentReduce: offsets are none; there is one more than segments")
     rows = given.reshape(math.prod(given.shape[:-1]), given.shape[-1]).astype(np.int64)
     size = data.shape[axis]
     counts, begins = (rows, np.cumsum(rows, 1) - rows) if offsets is None else (np.diff(rows), rows[:, :-1])
@@ -273,22 +254,14 @@ def _segments(data: Any, lengths: Any, offsets: Any, axis: int, unsafe: bool) ->
     return counts, begins
 
 
-@index_reduce.register_shape_inference
-@scatter_reduce.register_shape_inference
-def _(input: TensorSpec, *reduced: TensorSpec, **attributes: Any) -> TensorSpec:
-    return input
+index_reduce.register_shape_inference(first_spec)
+scatter_reduce.register_shape_inference(first_spec)
 
 
 @segment_reduce.register_shape_inference
 def _(
-    data: TensorSpec,
-    lengths: TensorSpec | None = None,
-    offsets: TensorSpec | None = None,
-    initial: TensorSpec | None = None,
-    *,
-    axis: int = 0,
-    **attributes: Any,
+    data: TensorSpec, lengths: Any = None, offsets: Any = None, initial: Any = None, *, axis: int = 0, **attributes: Any
 ) -> TensorSpec:
     axis = _segmented(data.shape, axis)
-    count: Any = offsets.shape[-1] - 1 if offsets is not None else lengths.shape[-1] if lengths is not None else 0
+    count = offsets.shape[-1] - 1 if offsets is not None else lengths.shape[-1] if lengths is not None else 0
     return data.like(shape=(*data.shape[:axis], count, *data.shape[axis + 1 :]))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Dim, TensorSpec
+from pyops._schema.specs import TensorSpec
 
-from ._arrays import axis_of
-from ._declarations import RealOrBool
+from ._declarations import RealOrBool, first_spec
 
 
 @onnx_op("pyops::Put")
@@ -54,14 +51,12 @@ def put(
     """
     if index.size != source.size:
         raise ValueError(f"Put: index has {index.size} elements and source {source.size}; they go together")
-    if index.size and not -input.size <= int(index.min()) <= int(index.max()) < input.size:
-        raise IndexError(f"Put: index has one that is none of an input of {input.size} elements")
-    flat = input.flatten()
+    flat, places, elements = input.flatten(), index.reshape(-1), source.reshape(-1)
     if accumulate:
         with np.errstate(all="ignore"):
-            np.add.at(flat, index.reshape(-1), source.reshape(-1))
+            np.add.at(flat, places, elements)
     else:
-        flat[index.reshape(-1)] = source.reshape(-1)
+        flat[places] = elements
     return flat.reshape(input.shape)
 
 
@@ -94,10 +89,10 @@ def diagonal_scatter(
     ValueError
         `src` is of another shape, or `dim1` is `dim2`.
     """
-    expected = _diagonal_shape(input.shape, offset, dim1, dim2)
+    xp = array_namespace(input)
+    expected = xp.diagonal(input, offset, dim1, dim2).shape
     if src.shape != expected:
         raise ValueError(f"DiagonalScatter: src is {list(src.shape)} and the diagonal {list(expected)}")
-    xp = array_namespace(input)
     result = xp.asarray(input, copy=True)
     places = xp.arange(expected[-1])
     matrices = xp.moveaxis(result, (dim1, dim2), (-2, -1))
@@ -144,18 +139,18 @@ def as_strided_scatter(
     """
     if list(src.shape) != size or len(stride) != len(size):
         raise ValueError(f"AsStridedScatter: src is {list(src.shape)}, size is {size} and stride {stride}")
-    # In Python's integers, which do not overflow.
-    reach = [(count - 1) * step for count, step in zip(size, stride, strict=True)]
-    first = (storage_offset or 0) + sum(min(steps, 0) for steps in reach)
-    last = (storage_offset or 0) + sum(max(steps, 0) for steps in reach)
-    if src.size and not 0 <= first <= last < input.size:
-        raise IndexError(
-            f"AsStridedScatter: size {size}, stride {stride} and storage_offset {storage_offset or 0} reach from place "
-            f"{first} to place {last} of an input of {input.size} elements"
-        )
     if not src.size:
         return input
-    places = np.array(storage_offset or 0)
+    # In Python's integers, which do not overflow.
+    offset = storage_offset or 0
+    reach = [(count - 1) * step for count, step in zip(size, stride, strict=True)]
+    first, last = (offset + sum(limit(steps, 0) for steps in reach) for limit in (min, max))
+    if not 0 <= first <= last < input.size:
+        raise IndexError(
+            f"AsStridedScatter: size {size}, stride {stride} and storage_offset {offset} reach from place {first} to "
+            f"place {last} of an input of {input.size} elements"
+        )
+    places = np.array(offset)
     for count, step in zip(size, stride, strict=True):
         places = places[..., None] + np.arange(count) * step
     if len(np.unique(places)) < places.size:
@@ -188,27 +183,13 @@ def resize(input: NDArray[RealOrBool], *, size: list[int]) -> NDArray[RealOrBool
     ValueError
         A size is negative.
     """
-    if any(count < 0 for count in size):
-        raise ValueError(f"Resize: size is {size}; sizes are from 0 on")
     xp = array_namespace(input)
     kept = input.reshape(-1)[: math.prod(size)]
     return xp.concat([kept, xp.zeros(math.prod(size) - kept.size, dtype=input.dtype)]).reshape(size)
 
 
-def _diagonal_shape(shape: Sequence[Dim], offset: int, dim1: int, dim2: int) -> tuple[Dim, ...]:
-    axes = axis_of(dim1, len(shape)), axis_of(dim2, len(shape))
-    if len(shape) < 2 or axes[0] == axes[1]:
-        raise ValueError(f"DiagonalScatter: dim1={dim1} and dim2={dim2} of {list(shape)} are not two dimensions")
-    rows, columns = (shape[axis] for axis in axes)
-    length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    return (*(size for axis, size in enumerate(shape) if axis not in axes), length)
-
-
-@put.register_shape_inference
-@diagonal_scatter.register_shape_inference
-@as_strided_scatter.register_shape_inference
-def _(input: TensorSpec, *written: TensorSpec, **places: Any) -> TensorSpec:
-    return input
+for _op in (put, diagonal_scatter, as_strided_scatter):
+    _op.register_shape_inference(first_spec)
 
 
 @resize.register_shape_inference

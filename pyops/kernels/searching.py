@@ -200,8 +200,6 @@ def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -
     ValueError
         `size` is negative.
     """
-    if size < 0:
-        raise ValueError(f"NonzeroStatic: size is {size}; it is from 0 on")
     xp = array_namespace(input)
     found = xp.argwhere(input).astype(np.int64)[:size]
     return xp.concat([found, xp.full((size - len(found), input.ndim), fill_value, dtype=np.int64)])
@@ -228,14 +226,10 @@ def one_hot(input: NDArray[np.int64], *, num_classes: int = -1) -> NDArray[np.in
     Raises
     ------
     ValueError
-        A class is negative or not below `num_classes`, which is below -1, or none tells how many there are.
+        A class is negative or not below `num_classes`, or none tells how many there are.
     """
     xp = array_namespace(input)
-    if num_classes < -1:
-        raise ValueError(f"OneHot: num_classes is {num_classes}; it is from 0 on, or -1 to find it")
-    if num_classes < 0 and not input.size:
-        raise ValueError("OneHot: there are no classes to tell how many there are; pass num_classes")
-    count = num_classes if num_classes >= 0 else int(input.max()) + 1
+    count = int(input.max()) + 1 if num_classes == -1 else num_classes
     if input.size and not 0 <= int(input.min()) <= int(input.max()) < count:
         raise ValueError(
             f"OneHot: the classes go from {int(input.min())} to {int(input.max())}; they are from 0 on and below "

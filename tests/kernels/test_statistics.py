@@ -97,9 +97,9 @@ def test_densities_sum_to_one_over_all_bins():
 def test_weights_of_another_shape():
     with pytest.raises(ValueError, match=re.escape("weight is [2]; one for each element is [3]")):
         histogram_bin_ct(np.ones(3), np.ones(2))
-    with pytest.raises(ValueError, match="both are"):
+    with pytest.raises(ValueError, match="don't have the same length"):
         bincount(np.zeros(3, np.int64), np.ones(2))
-    with pytest.raises(ValueError, match="Bincount: input has -1; it counts numbers from 0 on"):
+    with pytest.raises(ValueError, match="no negative elements"):
         bincount(np.array([-1]), np.ones(1))
 
 
