@@ -5,6 +5,7 @@ The last bin has its upper edge, too. NaNs, and what is outside, count nowhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple
 
@@ -99,7 +100,7 @@ def histogram_bins_tensor(
     Raises
     ------
     ValueError
-        There is no bin, the edges descend, or `weight` is of another shape.
+        There is no bin, or `weight` is of another shape.
     """
     return Histogram(_count(input[..., None], [bins], weight, density), bins.copy())
 
@@ -282,7 +283,7 @@ def histogramdd_from_bin_tensors(
     Raises
     ------
     ValueError
-        There is no bin, the edges descend, or `weight` is of another shape.
+        There is no bin, or `weight` is of another shape.
     """
     return _count(input, bins, weight, density)
 
@@ -335,9 +336,18 @@ def _count(points: Any, edges: Sequence[Any], weight: Any = None, density: bool 
     rows, shape = _rows(points, len(edges)), points.shape[:-1]
     if weight is not None and weight.shape != shape:
         raise ValueError(f"Histogram: weight is {list(weight.shape)}; one for each element is {list(shape)}")
-    weights = None if weight is None else weight.reshape(-1)
-    with np.errstate(all="ignore"):
-        return np.histogramdd(rows, edges, density=density, weights=weights)[0].astype(points.dtype)
+    # By numpy.histogramdd's method, which refuses edges that do not ascend; torch does not.
+    bins = [len(item) - 1 for item in edges]
+    places, inside = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
+    for column, item, size in zip(rows.T, edges, bins, strict=True):
+        inside &= (column >= item[0]) & (column <= item[-1])
+        places = places * size + np.clip(np.searchsorted(item, column, "right") - 1, 0, size - 1)
+    weights = None if weight is None else weight.reshape(-1)[inside]
+    hist = np.bincount(places[inside], weights, minlength=math.prod(bins)).astype(points.dtype).reshape(bins)
+    if density:
+        with np.errstate(all="ignore"):
+            hist = hist / hist.sum() / math.prod(np.ix_(*map(np.diff, edges)))
+    return hist
 
 
 def _check_edges(shape: tuple[Any, ...]) -> None:

@@ -1,7 +1,7 @@
 """The means, or the largest values and their places, of the windows of an image or a volume.
 
-A window is the product of one range of positions per dimension: means are summed along one dimension after the other,
-and the largest value is found in a table of positions (`_windows`).
+A window is the product of one range of positions per dimension, so that it is reduced along one dimension after the
+other.
 """
 
 from __future__ import annotations
@@ -215,8 +215,8 @@ def fractional_max_pool(
             f"random_samples has shape {random_samples.shape}; x has shape {x.shape}, for which it is "
             f"{(1, *planes, rank)[-3:]}"
         )
-    if not ((random_samples >= 0) & (random_samples <= 1)).all():
-        raise ValueError("random_samples are from 0 to 1; some are not, or are NaN")
+    if not np.isfinite(random_samples.astype(np.float64)).all():
+        raise ValueError("random_samples are from 0 to 1, and some are infinite or NaN")
     samples = random_samples.reshape(-1, rank)
     positions = []
     for axis, (size, kernel, windows) in enumerate(zip(x.shape[-rank:], kernel_size, output_size, strict=True)):
@@ -224,6 +224,8 @@ def fractional_max_pool(
             raise ValueError(f"{windows} windows of {kernel} do not fit a dimension of size {size}")
         sample = samples[:, rank - 1 - axis if rank == 2 else axis]
         starts = _fractional_starts(sample, size, kernel, windows)
+        if starts.size and not 0 <= starts.min() <= starts.max() <= size - kernel:
+            raise ValueError("random_samples are from 0 to 1; some are so far from that that windows are outside of x")
         positions.append(_windows(starts, starts + kernel))
     return _largest(x, positions)
 
@@ -308,30 +310,21 @@ def _windows(starts: NDArray[np.intp], ends: NDArray[np.intp]) -> Positions:
 
 def _largest(x: NDArray[Any], positions: Sequence[Positions]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     rank = len(positions)
-    leading = x.shape[: x.ndim - rank]
-    windows = tuple(item.shape[1] for item in positions)
-    rows = x.reshape(math.prod(leading), math.prod(x.shape[x.ndim - rank :]))
-    flat = _flat(positions, x.shape[x.ndim - rank :])
-    flat = np.broadcast_to(flat, (len(rows), *flat.shape[1:]))
-    values = np.take_along_axis(rows[:, None, :], flat, -1)
-    shape = (*leading, *windows)
-    if not values.size:
+    leading, spatial = x.shape[: x.ndim - rank], x.shape[x.ndim - rank :]
+    shape = (*leading, *(item.shape[1] for item in positions))
+    if not math.prod(shape):
         return np.zeros(shape, x.dtype), np.zeros(shape, np.int64)
-    chosen = _first_largest(values)[..., None]
-    largest, indices = np.take_along_axis(values, chosen, -1), np.take_along_axis(flat, chosen, -1)
-    return largest.reshape(shape), indices.reshape(shape).astype(np.int64)
-
-
-def _flat(positions: Sequence[Positions], spatial: Sequence[int]) -> NDArray[np.intp]:
-    """Return the flattened positions in each window of several dimensions: (planes or 1, windows, positions)."""
-    rank = len(positions)
-    flat: Any = 0
-    for axis, (item, size) in enumerate(zip(positions, spatial, strict=True)):
-        shape = [item.shape[0], *(1,) * (2 * rank)]
-        shape[1 + axis], shape[1 + rank + axis] = item.shape[1:]
-        flat = flat * size + item.reshape(shape)
-    windows, sizes = flat.shape[1 : 1 + rank], flat.shape[1 + rank :]
-    return np.asarray(flat.reshape(flat.shape[0], math.prod(windows), math.prod(sizes)))
+    values = x.reshape(math.prod(leading), *spatial)
+    places = np.broadcast_to(np.arange(math.prod(spatial)).reshape(spatial), values.shape)
+    # From the last dimension to the first, so that the first of equal values is the one with the lowest place.
+    for axis in range(rank, 0, -1):
+        planes, count, size = positions[axis - 1].shape
+        windows = positions[axis - 1].reshape(planes, *[1] * (rank - 1), count, size)
+        rows = (np.moveaxis(item, axis, -1)[..., None, :] for item in (values, places))
+        found = [np.take_along_axis(item, windows, -1) for item in rows]
+        chosen = _first_largest(found[0])[..., None]
+        values, places = (np.moveaxis(np.take_along_axis(item, chosen, -1)[..., 0], -1, axis) for item in found)
+    return values.reshape(shape), places.reshape(shape).astype(np.int64)
 
 
 def _first_largest(values: NDArray[Any]) -> NDArray[np.intp]:

@@ -61,7 +61,7 @@ REFUSED = [
         "FractionalMaxPool",
         (f(1, 1, 7, 7), 2**26 + f(1, 1, 2)),
         {"kernel_size": [1, 1], "output_size": [7, 7]},
-        "from 0 to 1",
+        "windows are outside of x",
     ),
     ("FractionalMaxPool", (PLANES, f(1, 1, 2)), {"kernel_size": [2, 2], "output_size": [2]}, "of one length"),
     ("Istft", (f(3, 5, 2),), {"n_fft": 4, "length": -5}, "length is -5"),
