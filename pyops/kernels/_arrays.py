@@ -6,7 +6,6 @@ of 2 more, the real and the imaginary part, which is how they lie in memory anyw
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -91,11 +90,7 @@ def as_pairs(values: Any) -> Any:
 
 def scipy(submodule: str, array: Any) -> Any:
     """Import a part of SciPy, such as ``"special"``, for a NumPy array, or its counterpart in CuPy for a CuPy array."""
-    return _submodule(f"cupyx.scipy.{submodule}" if is_cupy(array) else f"scipy.{submodule}")
-
-
-@functools.cache
-def _submodule(name: str) -> Any:
+    name = f"cupyx.scipy.{submodule}" if is_cupy(array) else f"scipy.{submodule}"
     try:
         return importlib.import_module(name)
     except ImportError as error:

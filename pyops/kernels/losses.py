@@ -109,14 +109,10 @@ def _padded(targets: NDArray[Index], sizes: NDArray[np.int64], blank: int) -> ND
         raise ValueError(f"targets has {len(targets)} classes, and target_lengths {sizes.tolist()} sums to {total}")
     if targets.ndim != 1 and (targets.ndim != 2 or targets.shape[0] != len(sizes) or targets.shape[1] < longest):
         raise ValueError(f"targets has shape {targets.shape}, for target_lengths {sizes.tolist()}")
-    places = np.arange(longest)
-    valid = places < sizes[:, None]
-    if targets.ndim == 1:
-        index = (np.cumsum(sizes) - sizes)[:, None] + places
-        found = targets[np.where(valid, index, 0)] if len(targets) else np.zeros(valid.shape, np.int64)
-    else:
-        found = targets[:, :longest]
-    return np.where(valid, found, blank).astype(np.int64)
+    valid = np.arange(longest) < sizes[:, None]
+    labels = np.full(valid.shape, blank, np.int64)
+    labels[valid] = targets if targets.ndim == 1 else targets[:, :longest][valid]
+    return labels
 
 
 def _losses(
