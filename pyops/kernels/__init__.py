@@ -23,7 +23,6 @@ with registry.collecting() as _declared:
         orthogonal_factorization,
         pairwise,
         pointwise,
-        polynomials,
         pooling,
         reductions,
         reductions_at,
