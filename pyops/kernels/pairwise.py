@@ -152,7 +152,8 @@ def _euclidean_by_product(x1: NDArray[Any], x2: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(np.sqrt(np.maximum(squares, 0)))
 
 
-@onnx_op("pyops::Cov", device_types=("cpu", "cuda"))
+# On the CPU alone, because cupy.cov centres weighted observations at their mean without weights.
+@onnx_op("pyops::Cov")
 def cov(
     input: NDArray[Float],
     fweights: NDArray[np.int64] | None = None,
@@ -193,7 +194,7 @@ def cov(
         Weights are not one for each observation.
     """
     with np.errstate(all="ignore"):
-        matrix = array_namespace(input).cov(widened(input), ddof=correction, fweights=fweights, aweights=aweights)
+        matrix = np.cov(widened(input), ddof=correction, fweights=fweights, aweights=aweights)
         return matrix.astype(input.dtype)
 
 

@@ -89,10 +89,10 @@ def diagonal_scatter(
     ValueError
         `src` is of another shape, or `dim1` is `dim2`.
     """
-    xp = array_namespace(input)
-    expected = xp.diagonal(input, offset, dim1, dim2).shape
+    expected = np.diagonal(np.broadcast_to(False, input.shape), offset, dim1, dim2).shape
     if src.shape != expected:
         raise ValueError(f"DiagonalScatter: src is {list(src.shape)} and the diagonal {list(expected)}")
+    xp = array_namespace(input)
     result = xp.asarray(input, copy=True)
     places = xp.arange(expected[-1])
     matrices = xp.moveaxis(result, (dim1, dim2), (-2, -1))
