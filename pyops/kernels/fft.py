@@ -128,9 +128,7 @@ def fft_r2c(
 
 
 @fft_r2c.register_shape_inference
-def _(
-    x: TensorSpec, s: TensorSpec | None = None, *, dim: list[int], onesided: bool = True, **others: Any
-) -> TensorSpec:
+def _(x: TensorSpec, s: Any = None, *, dim: list[int], onesided: bool = True, **others: Any) -> TensorSpec:
     shape = list(_resized(x.shape, s, dim))
     if onesided and dim:
         shape[dim[-1]] = shape[dim[-1]] // 2 + 1

@@ -161,16 +161,12 @@ def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int
 
 
 @histogram_bin_ct.register_shape_inference
-def _(
-    input: TensorSpec, weight: TensorSpec | None = None, *, bins: int = 100, **others: Any
-) -> tuple[TensorSpec, TensorSpec]:
+def _(input: TensorSpec, *weight: Any, bins: int = 100, **others: Any) -> tuple[TensorSpec, TensorSpec]:
     return input.like(shape=(bins,)), input.like(shape=(bins + 1,))
 
 
 @histogram_bins_tensor.register_shape_inference
-def _(
-    input: TensorSpec, bins: TensorSpec, weight: TensorSpec | None = None, *, density: bool = False
-) -> tuple[TensorSpec, TensorSpec]:
+def _(input: TensorSpec, bins: TensorSpec, *weight: Any, **density: Any) -> tuple[TensorSpec, TensorSpec]:
     _check_edges(bins.shape)
     return bins.like(shape=(bins.shape[0] - 1,)), bins
 

@@ -215,8 +215,6 @@ def _(input: TensorSpec) -> TensorSpec:
 @nanmedian_dim.register_shape_inference
 @mode.register_shape_inference
 @kthvalue.register_shape_inference
-def _(
-    input: TensorSpec, k: TensorSpec | None = None, *, dim: int = -1, keepdim: bool = False
-) -> tuple[TensorSpec, TensorSpec]:
+def _(input: TensorSpec, *k: Any, dim: int = -1, keepdim: bool = False) -> tuple[TensorSpec, TensorSpec]:
     values = input.like(shape=reduced_shape(input.shape, [dim], keepdim))
     return values, values.like(dtype=np.int64)

@@ -277,19 +277,14 @@ def lstsq(
 
 
 @lstsq.register_shape_inference
-def _(
-    a: TensorSpec, b: TensorSpec, rcond: TensorSpec | None = None, *, driver: str = "gelsy"
-) -> tuple[TensorSpec, TensorSpec, TensorSpec, TensorSpec]:
+def _(a: TensorSpec, b: TensorSpec, *rcond: Any, driver: str = "gelsy") -> tuple[TensorSpec, ...]:
     vectors = _are_vectors(a, b)
     batch, m, n = matrices("Lstsq", a)
     right = () if vectors else b.shape[-1:]
-    none = a.like(shape=(0,))
-    return (
-        a.like(shape=(*batch, n, *right)),
-        a.like(shape=_residuals(batch, m, n, right or (1,), driver)),
-        a.like(shape=(0,) if driver == "gels" else batch, dtype=np.int64),
-        a.like(shape=(*batch, smaller(m, n))) if driver in ("gelsd", "gelss") else none,
-    )
+    residuals = _residuals(batch, m, n, right or (1,), driver)
+    rank = a.like(shape=(0,) if driver == "gels" else batch, dtype=np.int64)
+    values = (*batch, smaller(m, n)) if driver in ("gelsd", "gelss") else (0,)
+    return a.like(shape=(*batch, n, *right)), a.like(shape=residuals), rank, a.like(shape=values)
 
 
 def _residuals(batch: tuple[Dim, ...], m: Dim, n: Dim, right: tuple[Dim, ...], driver: str) -> tuple[Dim, ...]:

@@ -232,9 +232,7 @@ def fractional_max_pool(
 
 @adaptive_max_pool.register_shape_inference
 @fractional_max_pool.register_shape_inference
-def _(
-    x: TensorSpec, *random_samples: TensorSpec, output_size: list[int], **kernel_size: Any
-) -> tuple[TensorSpec, TensorSpec]:
+def _(x: TensorSpec, *samples: Any, output_size: list[int], **kernel_size: Any) -> tuple[TensorSpec, TensorSpec]:
     values = x.like(shape=(*x.shape[: -len(output_size)], *output_size))
     return values, values.like(dtype=np.int64)
 

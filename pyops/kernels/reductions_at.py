@@ -259,9 +259,7 @@ scatter_reduce.register_shape_inference(first_spec)
 
 
 @segment_reduce.register_shape_inference
-def _(
-    data: TensorSpec, lengths: Any = None, offsets: Any = None, initial: Any = None, *, axis: int = 0, **attributes: Any
-) -> TensorSpec:
+def _(data: TensorSpec, lengths: Any = None, offsets: Any = None, *_: Any, axis: int = 0, **others: Any) -> TensorSpec:
     axis = _segmented(data.shape, axis)
     count = offsets.shape[-1] - 1 if offsets is not None else lengths.shape[-1] if lengths is not None else 0
     return data.like(shape=(*data.shape[:axis], count, *data.shape[axis + 1 :]))

@@ -91,19 +91,12 @@ def _iterating(op: str, a: Array) -> Iterator[None]:
 
 
 @svd.register_shape_inference
-def _(
-    a: TensorSpec, *, full_matrices: bool = False, compute_uv: bool = True
-) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+def _(a: TensorSpec, *, full_matrices: bool = False, compute_uv: bool = True) -> tuple[TensorSpec, ...]:
     batch, m, n = matrices("Svd", a)
     k = smaller(m, n)
-    s = a.like(shape=(*batch, k))
-    if not compute_uv:
-        return a.like(shape=(0,)), s, a.like(shape=(0,))
-    return (
-        a.like(shape=(*batch, m, m if full_matrices else k)),
-        s,
-        a.like(shape=(*batch, n if full_matrices else k, n)),
-    )
+    columns, rows = (m, n) if full_matrices else (k, k)
+    u, vh = ((*batch, m, columns), (*batch, rows, n)) if compute_uv else ((0,), (0,))
+    return a.like(shape=u), a.like(shape=(*batch, k)), a.like(shape=vh)
 
 
 class Eigen(NamedTuple, Generic[Wide]):
