@@ -64,11 +64,7 @@ def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim,
     if differ(n, rows if left else columns):
         equation = "A X = B" if left else "X A = B"
         raise ShapeInferenceError(f"{op}: the shapes {list(a.shape)} and {list(b.shape)} do not fit {equation}")
-    try:
-        return broadcast(*(TensorSpec(x.shape[:-2], np.float32) for x in (a, b)))
-    except ShapeInferenceError as error:
-        shapes = f"{list(a.shape)} and {list(b.shape)}"
-        raise ShapeInferenceError(f"{op}: the batch dimensions of shapes {shapes} do not broadcast") from error
+    return broadcast(*(TensorSpec(x.shape[:-2], x.dtype) for x in (a, b)))
 
 
 def check_rows(pivots: Array, m: int) -> None:

@@ -285,7 +285,8 @@ def unique_consecutive(
     Returns
     -------
     output : array of the dtype of `input`
-        (number kept,), or with `dim` shaped like `input` but for that dimension. No NaN equals another.
+        (number kept,), or with `dim` shaped like `input` but for that dimension. No NaN equals another; slices without
+        elements do.
     inverse_indices : array of int64
         Shaped like `input`, or with `dim` (size of it,): the index in `output` that stands for each.
     counts : array of int64
@@ -293,14 +294,14 @@ def unique_consecutive(
 
     Raises
     ------
-    ShapeInferenceError
-        Slices without elements are to be compared, or there is no such dimension.
+    ValueError
+        There is no such dimension.
     """
     if dim is None:
         kept, inverse, counts = _runs(input.reshape(-1, 1))
         output, inverse = input.reshape(-1)[kept], inverse.reshape(input.shape)
     else:
-        axis = _slices_of(input.shape, dim)
+        axis = axis_of(dim, input.ndim)
         slices = np.moveaxis(input, axis, 0)
         kept, inverse, counts = _runs(slices.reshape(len(slices), math.prod(slices.shape[1:])))
         output = np.compress(kept, input, axis)
@@ -316,17 +317,6 @@ def _runs(rows: Any) -> tuple[Any, Any, Any]:
     return kept, np.cumsum(kept, dtype=np.int64) - 1, counts.astype(np.int64)
 
 
-def _slices_of(shape: tuple[Any, ...], dim: int) -> int:
-    if not shape:
-        raise ShapeInferenceError(f"UniqueConsecutive: dim is {dim} and the input a scalar, which has no dimensions")
-    axis = axis_of(dim, len(shape))
-    if any(isinstance(size, int) and not size for position, size in enumerate(shape) if position != axis):
-        raise ShapeInferenceError(
-            f"UniqueConsecutive: slices of {list(shape)} along dimension {dim} have no elements to compare"
-        )
-    return axis
-
-
 @unique_consecutive.register_shape_inference
 def _(
     input: TensorSpec, *, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
@@ -335,7 +325,7 @@ def _(
     kept: tuple[Any, ...] = (count,)
     inverse = input.shape
     if dim is not None:
-        axis = _slices_of(input.shape, dim)
+        axis = axis_of(dim, input.ndim)
         kept, inverse = (*input.shape[:axis], count, *input.shape[axis + 1 :]), (input.shape[axis],)
     indices = input.like(shape=inverse if return_inverse else (0,), dtype=np.int64)
     return input.like(shape=kept), indices, indices.like(shape=(count if return_counts else 0,))

@@ -220,9 +220,8 @@ def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec]:
 
 def _factor(a: Array) -> tuple[Array, NDArray[np.int32]]:
     """Return the factors, and where each matrix stops being positive-definite."""
-    factors, potrf = np.tril(a), lapack("potrf", a)
-    for index in np.ndindex(a.shape[:-2]):
-        factors[index], _ = potrf(a[index], lower=1)
+    potrf = lapack("potrf", a)
+    factors = over_batch(lambda matrix: potrf(matrix, lower=1)[0], np.tril(a))
     # LAPACK stops at a diagonal element that is not positive and leaves it there, but does not always stop at NaN.
     return factors, first_true(~(diagonal(factors) > 0))
 
