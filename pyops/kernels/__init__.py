@@ -25,7 +25,6 @@ with registry.collecting() as _declared:
         pointwise,
         pooling,
         reductions,
-        reductions_at,
         sampling,
         scattering,
         searching,

@@ -1,10 +1,11 @@
-"""Dimensions reduced to their largest or smallest element or to a hash, and the running results along one."""
+"""Dimensions, or segments of one, that are reduced to fewer elements, and the running results along one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -13,9 +14,13 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
+from pyops.errors import ShapeInferenceError
 
-from ._arrays import axes_of, axis_of, reduced_shape
-from ._declarations import Real, RealOrBool, first_spec, variant
+from ._arrays import axes_of, axis_of, reduced_ranges, reduced_shape
+from ._declarations import Float, Index, Real, RealOrBool, first_spec, variant
+
+UFUNCS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+"""What reduces elements, by torch's names."""
 
 
 def _extreme(name: str, extreme: Callable[[Any], Any], which: str) -> Op[..., NDArray[Any]]:
@@ -184,3 +189,112 @@ def cumprod(input: NDArray[Real], *, dim: int) -> NDArray[Real]:
 
 
 cumprod.register_shape_inference(first_spec)
+
+
+@onnx_op("pyops::SegmentReduce")
+def segment_reduce(
+    data: NDArray[Float],
+    lengths: NDArray[Index] | None = None,
+    offsets: NDArray[Index] | None = None,
+    initial: NDArray[Float] | None = None,
+    *,
+    reduce: Literal["sum", "mean", "max", "min", "prod"],
+    axis: int = 0,
+    unsafe: bool = False,
+) -> NDArray[Float]:
+    """Reduce each segment of a dimension.
+
+    As ``torch.segment_reduce(data, reduce, lengths=lengths, offsets=offsets, axis=axis, initial=initial)``.
+
+    Parameters
+    ----------
+    data : array of float16, bfloat16, float32 or float64
+        At least one dimension.
+    lengths : array of int32 or int64, optional
+        (*data.shape[:axis], n): how long each segment is.
+    offsets : array of the dtype of `lengths`, optional
+        (*data.shape[:axis], n + 1): where each one begins, and where the last one ends. One of the
+        two is given.
+    initial : array of the dtype of `data`, optional
+        A scalar with which each segment begins: 0 for sums and means, 1 for products, the infinity
+        that loses if it is absent.
+    reduce : str
+        What becomes of a segment. ``"max"`` and ``"min"`` are NaN where an element is. The mean of a
+        segment without elements is `initial`, or NaN.
+    axis : int
+        The dimension of the segments, which is the last one of `lengths`, or of `offsets`; -1 the last of `data`.
+    unsafe : bool
+        Whether `lengths` may leave elements over at the end.
+
+    Returns
+    -------
+    array of the dtype of `data`
+        Shaped like `data`, with n elements along `axis`.
+
+    Raises
+    ------
+    ValueError
+        Neither or both are given, or they do not fit `data`.
+    """
+    axis = _segmented(data.shape, axis)
+    counts, begins = _segments(data, lengths, offsets, axis, unsafe)
+    if initial is not None and initial.ndim:
+        raise ValueError(f"SegmentReduce: initial is {list(initial.shape)}; it is a scalar")
+    ufunc, identity = UFUNCS[reduce], identity_of(reduce, data.dtype)
+    rows = data.reshape(math.prod(data.shape[: axis + 1]), *data.shape[axis + 1 :])
+    starts = (begins + np.arange(len(begins))[:, None] * data.shape[axis]).reshape(-1)
+    result = reduced_ranges(ufunc, rows, 0, starts, starts + counts.reshape(-1), identity)
+    with np.errstate(all="ignore"):
+        result = ufunc(result, result.dtype.type(identity) if initial is None else initial)
+        if reduce == "mean":
+            divisors = counts.reshape(-1, *[1] * (rows.ndim - 1))
+            empty = np.nan if initial is None else result
+            result = np.where(divisors == 0, empty, result / np.maximum(divisors, 1)).astype(data.dtype)
+    return result.reshape(*data.shape[:axis], counts.shape[-1], *data.shape[axis + 1 :])
+
+
+@segment_reduce.register_shape_inference
+def _(data: TensorSpec, lengths: Any = None, offsets: Any = None, *_: Any, axis: int = 0, **others: Any) -> TensorSpec:
+    axis = _segmented(data.shape, axis)
+    count = offsets.shape[-1] - 1 if offsets is not None else lengths.shape[-1] if lengths is not None else 0
+    return data.like(shape=(*data.shape[:axis], count, *data.shape[axis + 1 :]))
+
+
+def identity_of(reduce: str, dtype: np.dtype[Any]) -> Any:
+    """Return the element that changes no result of a reduction."""
+    if reduce in ("sum", "mean", "prod"):
+        return int(reduce == "prod")
+    if dtype.kind == "b":
+        return reduce == "min"
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if reduce == "max" else np.iinfo(dtype).max
+    return -np.inf if reduce == "max" else np.inf
+
+
+def _segmented(shape: tuple[Any, ...], axis: int) -> int:
+    if not shape:
+        raise ShapeInferenceError("SegmentReduce: the data are a scalar; they have at least one dimension")
+    return axis_of(axis, len(shape))
+
+
+def _segments(data: Any, lengths: Any, offsets: Any, axis: int, unsafe: bool) -> tuple[Any, Any]:
+    """Return each segment's length and beginning, in one row for each place of the dimensions before."""
+    given = lengths if offsets is None else offsets
+    if (lengths is None) == (offsets is None):
+        raise ValueError("SegmentReduce: give either lengths or offsets")
+    if given.ndim != axis + 1 or given.shape[:axis] != data.shape[:axis]:
+        raise ValueError(
+            f"SegmentReduce: lengths or offsets are {list(given.shape)} and the data {list(data.shape)}; their "
+            f"dimensions before axis, which is {axis}, are equal, and it is their last"
+        )
+    rows = given.reshape(math.prod(given.shape[:-1]), given.shape[-1]).astype(np.int64)
+    size = data.shape[axis]
+    counts, begins = (rows, np.cumsum(rows, 1) - rows) if offsets is None else (np.diff(rows), rows[:, :-1])
+    if (counts < 0).any() or (begins < 0).any() or (begins + counts > size).any():
+        raise ValueError(f"SegmentReduce: a segment is not within the {size} elements of axis {axis}")
+    if offsets is None and not unsafe and (counts.sum(1) != size).any():
+        raise ValueError(
+            f"SegmentReduce: the lengths of a row do not sum to {size}, the elements of axis {axis}; "
+            "make them, or pass unsafe=True"
+        )
+    return counts, begins

@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 from pyops.errors import ShapeInferenceError
-from pyops.kernels.reductions_at import index_reduce, scatter_reduce, segment_reduce
-from pyops.kernels.scattering import as_strided_scatter, diagonal_scatter, put, resize
+from pyops.kernels.reductions import segment_reduce
+from pyops.kernels.scattering import (
+    as_strided_scatter,
+    diagonal_scatter,
+    index_reduce,
+    put,
+    resize,
+    scatter_reduce,
+)
 from pyops.kernels.searching import (
     bucketize,
     masked_select,
