@@ -31,7 +31,7 @@ factorizations need SciPy:
 
 ```python
 import numpy as np
-from pyops.kernels.symmetric_factorization import cholesky_ex
+from pyops.kernels.triangular_factorization import cholesky_ex
 
 factor, info = cholesky_ex(np.array([[4.0, 2.0], [2.0, 5.0]]))
 print(factor)

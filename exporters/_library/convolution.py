@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pyops.kernels import average_pooling, max_pooling
+from pyops.kernels import pooling
 
 from .._torch_private.exporter import own_translation
 from .table import constant, kernels, lower, onnx_ops
@@ -99,8 +99,8 @@ def _avg_pool(rank: int) -> Callable[..., Any]:
     return translation
 
 
-lower("aten::_adaptive_avg_pool3d")(average_pooling.adaptive_avg_pool)
+lower("aten::_adaptive_avg_pool3d")(pooling.adaptive_avg_pool)
 for _rank in (2, 3):
     lower(f"aten::avg_pool{_rank}d", replaces=True)(_avg_pool(_rank))
-    lower(f"aten::adaptive_max_pool{_rank}d")(max_pooling.adaptive_max_pool)
-    lower(f"aten::fractional_max_pool{_rank}d")(max_pooling.fractional_max_pool)
+    lower(f"aten::adaptive_max_pool{_rank}d")(pooling.adaptive_max_pool)
+    lower(f"aten::fractional_max_pool{_rank}d")(pooling.fractional_max_pool)

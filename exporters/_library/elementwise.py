@@ -10,7 +10,7 @@ import onnx_ir
 import torch
 
 from pyops._ops.op import Op
-from pyops.kernels import pointwise, polynomials, special
+from pyops.kernels import pointwise, special
 
 from .._lowering.nodes import emit
 from .._torch_private.exporter import own_translation
@@ -108,7 +108,7 @@ OF_FLOATS: dict[str, AnyOp] = {
 # The other special functions have only names with this prefix in torch.
 OF_FLOATS |= {
     f"special_{name}": op
-    for name, op in (vars(special) | vars(polynomials)).items()
+    for name, op in vars(special).items()
     if isinstance(op, Op) and op not in (special.erfcx, special.log_ndtr, special.polygamma, *OF_FLOATS.values())
 }
 for _name, _op in OF_FLOATS.items():

@@ -8,16 +8,16 @@ from typing import Any
 import onnx_ir
 import torch
 
-from pyops.kernels import reductions_at, selection
+from pyops.kernels import scattering, searching
 
 from .._torch_private.exporter import own_translation
 from .parts import by_parts
 from .promotion import cast, dtype_of, promote, typed_constant
 from .table import Pairs, constant, kernels, lower, onnx_ops, vector
 
-lower("aten::nonzero_static")(selection.nonzero_static)
-lower("aten::one_hot")(selection.one_hot)
-lower("aten::index_reduce")(reductions_at.index_reduce)
+lower("aten::nonzero_static")(searching.nonzero_static)
+lower("aten::one_hot")(searching.one_hot)
+lower("aten::index_reduce")(scattering.index_reduce)
 
 _REDUCTIONS = {"add": "sum", "multiply": "prod"}
 

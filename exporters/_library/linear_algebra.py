@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from pyops.kernels import (
-    least_squares,
-    lu_factorization,
+    factored_systems,
+    linear_systems,
     orthogonal_factorization,
     spectral,
-    square_matrices,
-    symmetric_factorization,
+    triangular_factorization,
 )
 
 from .table import constant, kernels, like, lower, onnx_ops, transposed
@@ -38,16 +37,16 @@ def _pdist(self: Any, p: float = 2.0) -> Any:
     return kernels.Pdist(self, p=np.array(p, np.float64))
 
 
-lower("aten::linalg_inv_ex")(square_matrices.inv_ex)
-lower("aten::linalg_cholesky_ex")(symmetric_factorization.cholesky_ex)
-lower("aten::cholesky_inverse")(symmetric_factorization.cholesky_inverse)
-lower("aten::cholesky_solve")(symmetric_factorization.cholesky_solve)
-lower("aten::linalg_lu_factor_ex")(lu_factorization.lu_factor_ex)
-lower("aten::linalg_lu")(lu_factorization.lu)
-lower("aten::linalg_lu_solve")(lu_factorization.lu_solve)
-lower("aten::lu_unpack")(lu_factorization.lu_unpack)
-lower("aten::linalg_ldl_factor_ex")(symmetric_factorization.ldl_factor_ex)
-lower("aten::linalg_ldl_solve")(symmetric_factorization.ldl_solve)
+lower("aten::linalg_inv_ex")(linear_systems.inv_ex)
+lower("aten::linalg_cholesky_ex")(triangular_factorization.cholesky_ex)
+lower("aten::cholesky_inverse")(factored_systems.cholesky_inverse)
+lower("aten::cholesky_solve")(factored_systems.cholesky_solve)
+lower("aten::linalg_lu_factor_ex")(triangular_factorization.lu_factor_ex)
+lower("aten::linalg_lu")(triangular_factorization.lu)
+lower("aten::linalg_lu_solve")(factored_systems.lu_solve)
+lower("aten::lu_unpack")(triangular_factorization.lu_unpack)
+lower("aten::linalg_ldl_factor_ex")(triangular_factorization.ldl_factor_ex)
+lower("aten::linalg_ldl_solve")(factored_systems.ldl_solve)
 lower("aten::linalg_qr")(orthogonal_factorization.qr)
 lower("aten::geqrf")(orthogonal_factorization.geqrf)
 lower("aten::linalg_householder_product")(orthogonal_factorization.householder_product)
@@ -55,10 +54,10 @@ lower("aten::ormqr")(orthogonal_factorization.ormqr)
 lower("aten::_linalg_svd")(spectral.svd)
 lower("aten::_linalg_eigh")(spectral.eigh)
 lower("aten::linalg_eig")(spectral.eig)
-lower("aten::linalg_solve_triangular")(square_matrices.solve_triangular)
-lower("aten::triangular_solve")(square_matrices.triangular_solve)
-lower("aten::linalg_pinv.atol_rtol_tensor")(least_squares.pinv)
-lower("aten::linalg_matrix_exp")(square_matrices.matrix_exp)
+lower("aten::linalg_solve_triangular")(linear_systems.solve_triangular)
+lower("aten::triangular_solve")(linear_systems.triangular_solve)
+lower("aten::linalg_pinv.atol_rtol_tensor")(spectral.pinv)
+lower("aten::linalg_matrix_exp")(spectral.matrix_exp)
 
 # torch decomposes each of these into a computation and a check that raises and returns nothing. ONNX has no such
 # operator, and torch's exporter fails on it.
@@ -99,9 +98,9 @@ def _ldl_factor(self: Any, *, hermitian: bool = False) -> Any:
 
 # torch decomposes these into operators that are deprecated, or that also return unused factors.
 
-lower("aten::_lu_with_info", replaces=True)(lu_factorization.lu_factor_ex)
-lower("aten::linalg_solve_ex", replaces=True)(square_matrices.solve_ex)
-lower("aten::linalg_slogdet", replaces=True)(square_matrices.slogdet)
+lower("aten::_lu_with_info", replaces=True)(triangular_factorization.lu_factor_ex)
+lower("aten::linalg_solve_ex", replaces=True)(linear_systems.solve_ex)
+lower("aten::linalg_slogdet", replaces=True)(linear_systems.slogdet)
 lower("aten::linalg_eigvals", replaces=True)(spectral.eigvals)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir
 import torch
 
-from pyops.kernels import cumulative, histograms, order_statistics, reductions, sampling
+from pyops.kernels import histograms, order_statistics, reductions, sampling
 
 from .promotion import cast, dtype_of, named_dtype, promote
 from .table import constant, kernels, like, lower, onnx_ops, vector
@@ -52,8 +52,8 @@ lower("aten::nanmedian")(order_statistics.nanmedian)
 lower("aten::nanmedian.dim")(order_statistics.nanmedian_dim)
 lower("aten::kthvalue")(order_statistics.kthvalue)
 lower("aten::mode")(order_statistics.mode)
-lower("aten::cummax")(cumulative.cummax)
-lower("aten::cummin")(cumulative.cummin)
+lower("aten::cummax")(reductions.cummax)
+lower("aten::cummin")(reductions.cummin)
 lower("aten::hash_tensor")(reductions.hash_tensor)
 lower("aten::histogram.bins_tensor")(histograms.histogram_bins_tensor)
 

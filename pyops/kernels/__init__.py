@@ -14,32 +14,23 @@ from .._ops.op import AnyOp
 
 with registry.collecting() as _declared:
     from . import (  # noqa: F401
-        average_pooling,
-        covariance,
-        cumulative,
-        distances,
+        factored_systems,
         fft,
         histograms,
-        histograms_of_points,
-        least_squares,
+        linear_systems,
         losses,
-        lu_factorization,
-        max_pooling,
         order_statistics,
         orthogonal_factorization,
+        pairwise,
         pointwise,
-        polynomials,
+        pooling,
         reductions,
-        reductions_at,
         sampling,
         scattering,
         searching,
-        selection,
         special,
         spectral,
-        square_matrices,
-        stft,
-        symmetric_factorization,
+        triangular_factorization,
     )
 
 OPS = {op.name: op for op in _declared}

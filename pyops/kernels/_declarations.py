@@ -1,4 +1,4 @@
-"""Decorators that declare ops which are alike: functions of single elements, and ops that differ in a few words."""
+"""What declarations share: the element types that torch's operators have on the CPU, and decorators of ops alike."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 from array_api_compat import array_namespace
+from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
@@ -16,10 +17,18 @@ from pyops._ops.op import Op
 from pyops._schema.devices import DeviceType
 from pyops._schema.specs import TensorSpec, broadcast
 
-from ._element_types import widened
+from ._arrays import widened
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
+
+Wide = TypeVar("Wide", np.float32, np.float64)
+Float = TypeVar("Float", np.float16, bfloat16, np.float32, np.float64)
+Index = TypeVar("Index", np.int32, np.int64)
+Real = TypeVar("Real", np.float16, bfloat16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8)
+RealOrBool = TypeVar(
+    "RealOrBool", np.float16, bfloat16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8, np.bool
+)
 
 EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
 
@@ -82,6 +91,11 @@ Returns
 array of {returns.__name__.strip("_") if returns else "the same dtype"}
     Of {"the shape that they broadcast to" if several else "the shape of the input"}.
 """
+
+
+def first_spec(x: TensorSpec, *others: Any, **attributes: Any) -> TensorSpec:
+    """Infer the shape and the dtype of the first input."""
+    return x
 
 
 def broadcast_spec(*specs: TensorSpec) -> TensorSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -13,19 +13,13 @@ from pyops._schema.devices import is_cupy
 from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError
 
-from ._arguments import differ
-from ._scipy import scipy
+from ._arrays import differ, scipy
 
 Array = NDArray[Any]
 """An array in the middle of a computation, of the dtype of its inputs."""
 
-
-class Shaped(Protocol):
-    """An array or its spec."""
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """Its dimensions."""
+Shaped = Any
+"""An array or its spec."""
 
 
 def matrices(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim, Dim]:
@@ -70,11 +64,14 @@ def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim,
     if differ(n, rows if left else columns):
         equation = "A X = B" if left else "X A = B"
         raise ShapeInferenceError(f"{op}: the shapes {list(a.shape)} and {list(b.shape)} do not fit {equation}")
-    try:
-        return broadcast(*(TensorSpec(x.shape[:-2], np.float32) for x in (a, b)))
-    except ShapeInferenceError as error:
-        shapes = f"{list(a.shape)} and {list(b.shape)}"
-        raise ShapeInferenceError(f"{op}: the batch dimensions of shapes {shapes} do not broadcast") from error
+    return broadcast(*(TensorSpec(x.shape[:-2], x.dtype) for x in (a, b)))
+
+
+def check_rows(pivots: Array, m: int) -> None:
+    """Raise a ValueError unless all pivots are rows of m."""
+    # LAPACK reads and writes wherever they point.
+    if pivots.size and (pivots.min() < 1 or pivots.max() > m):
+        raise ValueError(f"pivots are rows counted from 1, here to {m}, and go from {pivots.min()} to {pivots.max()}")
 
 
 def lapack(routine: str, a: Array) -> Callable[..., Any]:

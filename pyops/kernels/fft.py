@@ -1,7 +1,8 @@
-"""Discrete Fourier transforms over any dimensions: complex to complex, real to complex and complex to real.
+"""Discrete Fourier transforms over any dimensions, and the inverse of the short-time transform.
 
-These three carry all functions of ``torch.fft`` that transform; what those call ``norm`` and ``n`` are `normalization`
-and `s` here. The sums are those of the page https://pytorch.org/docs/stable/fft.html.
+Complex to complex, real to complex and complex to real carry all functions of ``torch.fft`` that transform; what those
+call ``norm`` and ``n`` are `normalization` and `s` here. The sums are those of the page
+https://pytorch.org/docs/stable/fft.html.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, new_dim
 
-from ._element_types import Wide, as_complex, as_pairs
+from ._arrays import as_complex, as_pairs, axes_of
+from ._declarations import Wide
 
 NORMS = {True: ("backward", "ortho", "forward"), False: ("forward", "ortho", "backward")}
 """What NumPy and torch call the factors 1, 1/sqrt(n) and 1/n, by whether it is the forward transform."""
@@ -64,8 +66,7 @@ def fft_c2c(
     values = as_complex(x)
     sizes = _sizes(values.shape, dim, s)
     xp = array_namespace(x)
-    transform = xp.fft.fftn if forward else xp.fft.ifftn
-    result = _transformed(transform, values, sizes, dim, _norm(normalization, forward))
+    result = _transformed(xp.fft.fftn if forward else xp.fft.ifftn, values, sizes, dim, _norm(normalization, forward))
     return as_pairs(result.astype(values.dtype))
 
 
@@ -121,18 +122,13 @@ def fft_r2c(
     if onesided and not dim:
         raise ValueError("dim is empty; a onesided transform needs a dimension")
     # The backward transform of real values is the conjugate of the forward one.
-    norm = _norm(normalization, forward=True)
-    if onesided:
-        values = _transformed(xp.fft.rfftn, x, sizes, dim, norm)
-    else:
-        values = _transformed(xp.fft.fftn, x.astype(complex_dtype), sizes, dim, norm)
+    transform = xp.fft.rfftn if onesided else xp.fft.fftn
+    values = _transformed(transform, x, sizes, dim, _norm(normalization, forward=True))
     return as_pairs((values if forward else xp.conj(values)).astype(complex_dtype))
 
 
 @fft_r2c.register_shape_inference
-def _(
-    x: TensorSpec, s: TensorSpec | None = None, *, dim: list[int], onesided: bool = True, **others: Any
-) -> TensorSpec:
+def _(x: TensorSpec, s: Any = None, *, dim: list[int], onesided: bool = True, **others: Any) -> TensorSpec:
     shape = list(_resized(x.shape, s, dim))
     if onesided and dim:
         shape[dim[-1]] = shape[dim[-1]] // 2 + 1
@@ -184,9 +180,8 @@ def fft_c2r(
     sizes = _sizes(values.shape, dim, s, half=True)
     xp = array_namespace(x)
     # The forward transform is the backward one of the conjugates.
-    norm = _norm(normalization, forward=False)
     half = xp.conj(values) if forward else values
-    return _transformed(xp.fft.irfftn, half, sizes, dim, norm).astype(x.dtype)
+    return _transformed(xp.fft.irfftn, half, sizes, dim, _norm(normalization, forward=False)).astype(x.dtype)
 
 
 @fft_c2r.register_shape_inference
@@ -203,21 +198,12 @@ def _resized(shape: tuple[Any, ...], s: TensorSpec | None, dim: list[int]) -> tu
 
 
 def _sizes(shape: tuple[int, ...], dim: list[int], s: NDArray[np.int64] | None, half: bool = False) -> list[int]:
-    """Check `dim` and `s`, and return the sizes to transform."""
-    rank = len(shape)
-    if not all(-rank <= axis < rank for axis in dim):
-        raise ValueError(f"dim is {dim}, and the tensor has {rank} dimensions")
-    if len({axis % rank for axis in dim}) < len(dim):
-        raise ValueError(f"dim is {dim}; each dimension can be transformed once")
-    if s is not None and s.shape != (len(dim),):
-        raise ValueError(f"s has shape {s.shape}, and dim has {len(dim)} dimensions; s has one size for each")
-    sizes = [shape[axis] for axis in dim]
+    """Check `dim`, and return the sizes to transform."""
+    sizes = [shape[axis] for axis in axes_of(dim, len(shape))] if dim else []
     if half:
         sizes[-1] = 2 * (sizes[-1] - 1)
     if s is not None:
         sizes = [size if asked == -1 else int(asked) for size, asked in zip(sizes, s, strict=True)]
-    if any(size < 1 for size in sizes):
-        raise ValueError(f"the sizes to transform are {sizes}; each must be at least 1")
     return sizes
 
 
@@ -230,3 +216,142 @@ def _norm(normalization: int, forward: bool) -> str:
 def _transformed(transform: Any, values: Any, sizes: list[int], dim: list[int], norm: str) -> Any:
     # NumPy takes no dimensions for all of them.
     return transform(values, s=sizes, axes=dim, norm=norm) if dim else values
+
+
+# Below this the sum of the squared windows cannot be divided by; torch has the same bound.
+_SMALLEST_ENVELOPE = 1e-11
+
+
+@onnx_op("pyops::Istft", device_types=("cpu", "cuda"))
+def istft(
+    x: NDArray[Wide],
+    window: NDArray[Wide] | None = None,
+    *,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> NDArray[Wide]:
+    r"""Invert a short-time Fourier transform by weighted overlap-add.
+
+    With the inverse transforms :math:`f_m` of the frames, the window w and the hop h between frames it is
+    :math:`y_t = \sum_m f_m[t - mh] w[t - mh] / \sum_m w[t - mh]^2` (D. W. Griffin and J. S. Lim, "Signal estimation
+    from modified short-time Fourier transform", IEEE Trans. ASSP 32(2), 1984).
+
+    As ``torch.istft`` with a real window.
+
+    Parameters
+    ----------
+    x : array of float32 or float64
+        (..., frequencies, frames, 2). Pairs of real and imaginary parts; at most one dimension before the last three.
+        There are `n_fft` frequencies, or n_fft // 2 + 1 where `onesided`.
+    window : array of the dtype of `x`, optional
+        (win_length,). Ones by default. Zeros on both sides fill it up to `n_fft`.
+    n_fft : int
+        The length of a frame.
+    hop_length : int, optional
+        The distance of frames, n_fft // 4 by default.
+    win_length : int, optional
+        `n_fft` by default.
+    center : bool
+        Whether frame m has its middle at m * hop_length, so that n_fft // 2 values are cut off at each end.
+    normalized : bool
+        Whether the transform was divided by the square root of `n_fft`.
+    onesided : bool, optional
+        Whether the frequencies above n_fft // 2 are left out; by default, whether there are not `n_fft`.
+    length : int, optional
+        To which the signal is cut, or filled with zeros; by default all that the frames cover.
+    return_complex : bool
+        Whether the signal is complex; not where `onesided`.
+
+    Returns
+    -------
+    array of the dtype of `x`
+        (..., length), with `return_complex` (..., length, 2).
+
+    Raises
+    ------
+    ValueError
+        The arguments do not agree, or the windows leave a part of the signal (almost) uncovered.
+    """
+    values: Any = as_complex(x)
+    if values.ndim not in (2, 3) or not values.size:
+        raise ValueError(f"x has shape {x.shape}; it is (batch, frequencies, frames, 2), the batch optional, not empty")
+    frequencies, frames = values.shape[-2:]
+    hop = n_fft // 4 if hop_length is None else hop_length
+    half = frequencies != n_fft if onesided is None else onesided
+    if frequencies != (n_fft // 2 + 1 if half else n_fft):
+        expected = f"n_fft // 2 + 1 = {n_fft // 2 + 1}" if half else f"n_fft = {n_fft}"
+        raise ValueError(f"x has {frequencies} frequencies; with onesided={half} it must have {expected}")
+    if length is not None and length < 0:
+        raise ValueError(f"length is {length}; it is from 0 on")
+    if return_complex and half:
+        raise ValueError("a onesided transform gives a real signal; use return_complex=False")
+    weights = _weights(window, x, n_fft, n_fft if win_length is None else win_length, hop)
+
+    xp = array_namespace(x)
+    values = xp.moveaxis(values, -1, -2)
+    norm = "ortho" if normalized else "backward"
+    if return_complex:
+        pieces = xp.fft.ifft(values, axis=-1, norm=norm)
+    else:
+        pieces = xp.fft.irfft(values[..., : n_fft // 2 + 1], n=n_fft, axis=-1, norm=norm)
+    signal: Any = _overlap_add(xp, pieces * weights, hop)
+    envelope: Any = _overlap_add(xp, xp.broadcast_to(weights * weights, (frames, n_fft)), hop)
+
+    start = n_fft // 2 if center else 0
+    end = signal.shape[-1] - start if length is None else start + length
+    signal, envelope = signal[..., start:end], envelope[start:end]
+    if envelope.size and xp.min(envelope) <= _SMALLEST_ENVELOPE:
+        raise ValueError(
+            "the windows leave a part of the signal uncovered, where the sum of their squares is (almost) 0: use a "
+            "window without zeros there, a smaller hop_length, or center=True"
+        )
+    signal = (signal / envelope).astype(values.dtype if return_complex else x.dtype)
+    if length is not None:
+        signal = xp.pad(signal, [(0, 0)] * (signal.ndim - 1) + [(0, length - signal.shape[-1])])
+    return as_pairs(signal) if return_complex else signal
+
+
+@istft.register_shape_inference
+def _(
+    x: TensorSpec,
+    window: TensorSpec | None = None,
+    *,
+    n_fft: int,
+    hop_length: int | None = None,
+    center: bool = True,
+    length: int | None = None,
+    return_complex: bool = False,
+    **others: Any,
+) -> TensorSpec:
+    *batch, _frequencies, frames, _two = x.shape
+    hop = n_fft // 4 if hop_length is None else hop_length
+    covered = n_fft - 2 * (n_fft // 2 if center else 0) + hop * (frames - 1)
+    return x.like(shape=(*batch, covered if length is None else length, *([2] if return_complex else [])))
+
+
+def _weights(window: Any, x: Any, n_fft: int, width: int, hop: int) -> Any:
+    """Return the window, filled up with zeros to the length of a frame."""
+    xp = array_namespace(x)
+    if not 0 < width <= n_fft:
+        raise ValueError(f"win_length is {width}; it is from 1 to n_fft, which is {n_fft}")
+    if not 0 < hop <= width:
+        raise ValueError(f"hop_length is {hop}; it is from 1 to win_length, which is {width}")
+    if window is not None and window.shape != (width,):
+        raise ValueError(f"window has shape {window.shape}; it is (win_length,), and win_length is {width}")
+    left = (n_fft - width) // 2
+    return xp.pad(xp.ones(width, dtype=x.dtype) if window is None else window, (left, n_fft - width - left))
+
+
+def _overlap_add(xp: Any, pieces: Any, hop: int) -> Any:
+    """Sum frames, each `hop` values after the one before."""
+    *batch, frames, size = pieces.shape
+    total = xp.zeros((*batch, size + hop * (frames - 1)), dtype=pieces.dtype)
+    for frame in range(frames):
+        total[..., frame * hop : frame * hop + size] += pieces[..., frame, :]
+    return total

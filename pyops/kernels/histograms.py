@@ -16,7 +16,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, new_dim
 from pyops.errors import ShapeInferenceError
 
-from ._element_types import Float, Wide, widened
+from ._arrays import widened
+from ._declarations import Float, Wide
 
 
 class Histogram(NamedTuple, Generic[Wide]):
@@ -65,9 +66,9 @@ def histogram_bin_ct(
     ValueError
         The range is not finite or reversed, there is no bin, or `weight` is of another shape.
     """
-    points = input.reshape(-1, 1)
-    edges = even_edges(points, [bins], range, "HistogramBinCt")
-    return Histogram(count_points(points, edges, checked_weight(input.shape, weight), density), edges[0])
+    points = input[..., None]
+    edges = _even_edges(points, [bins], range, "HistogramBinCt")
+    return Histogram(_count(points, edges, weight, density), edges[0])
 
 
 @onnx_op("pyops::HistogramBinsTensor")
@@ -101,10 +102,7 @@ def histogram_bins_tensor(
     ValueError
         There is no bin, or `weight` is of another shape.
     """
-    check_edges(bins.shape)
-    return Histogram(
-        count_points(input.reshape(-1, 1), [bins], checked_weight(input.shape, weight), density), bins.copy()
-    )
+    return Histogram(_count(input[..., None], [bins], weight, density), bins.copy())
 
 
 @onnx_op("pyops::Histc")
@@ -130,9 +128,8 @@ def histc(input: NDArray[Float], *, bins: int = 100) -> NDArray[Float]:
     ValueError
         An element is not finite, or there is no bin.
     """
-    points = widened(input).reshape(-1, 1)
-    edges = even_edges(points, [bins], None, "Histc", margin=1)
-    return count_points(points, edges, None, False).astype(input.dtype)
+    points = widened(input)[..., None]
+    return _count(points, _even_edges(points, [bins], None, "Histc", margin=1)).astype(input.dtype)
 
 
 @onnx_op("pyops::Bincount")
@@ -160,25 +157,17 @@ def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int
     ValueError
         A number is negative, or `weights` is of another shape.
     """
-    if input.ndim != 1 or weights.shape != input.shape:
-        raise ValueError(f"Bincount: input is {list(input.shape)} and weights {list(weights.shape)}; both are (n,)")
-    if input.size and int(input.min()) < 0:
-        raise ValueError(f"Bincount: input has {input.min()}; it counts numbers from 0 on")
     return np.bincount(input, weights, minlength).astype(weights.dtype)
 
 
 @histogram_bin_ct.register_shape_inference
-def _(
-    input: TensorSpec, weight: TensorSpec | None = None, *, bins: int = 100, **others: Any
-) -> tuple[TensorSpec, TensorSpec]:
+def _(input: TensorSpec, *weight: Any, bins: int = 100, **others: Any) -> tuple[TensorSpec, TensorSpec]:
     return input.like(shape=(bins,)), input.like(shape=(bins + 1,))
 
 
 @histogram_bins_tensor.register_shape_inference
-def _(
-    input: TensorSpec, bins: TensorSpec, weight: TensorSpec | None = None, *, density: bool = False
-) -> tuple[TensorSpec, TensorSpec]:
-    check_edges(bins.shape)
+def _(input: TensorSpec, bins: TensorSpec, *weight: Any, **density: Any) -> tuple[TensorSpec, TensorSpec]:
+    _check_edges(bins.shape)
     return bins.like(shape=(bins.shape[0] - 1,)), bins
 
 
@@ -192,27 +181,140 @@ def _(input: TensorSpec, weights: TensorSpec, *, minlength: int = 0) -> TensorSp
     return weights.like(shape=(new_dim(),))
 
 
-def even_edges(points: Any, bins: Sequence[int], limits: Any, op: str, margin: float = 0.5) -> list[Any]:
-    """Return the edges of equal bins along each coordinate of (n, d) points; the margin separates equal limits."""
+@onnx_op("pyops::HistogramddBinEdges")
+def histogramdd_bin_edges(
+    input: NDArray[Wide], *, bins: list[int], range: np.ndarray | None = None
+) -> tuple[NDArray[Wide], ...]:
+    """Return the edges of equal bins for each coordinate of points.
+
+    As the second result of ``torch.histogramdd(input, bins, range=range)``.
+
+    Parameters
+    ----------
+    input : array of float32 or float64
+        (..., d): points.
+    bins : list of int
+        How many for each of the d coordinates.
+    range : tensor of float64, optional
+        The lowest and the highest edge for each coordinate, as float64 (2 * d,). As for
+        `histogram_bin_ct` if it is absent.
+
+    Returns
+    -------
+    arrays of the dtype of `input`
+        d arrays, (bins + 1,) each.
+
+    Raises
+    ------
+    ValueError
+        A range is not finite or reversed, or there is no bin.
+    """
+    return tuple(_even_edges(input, bins, range, "HistogramddBinEdges"))
+
+
+@onnx_op("pyops::HistogramddFromBinCts")
+def histogramdd_from_bin_cts(
+    input: NDArray[Wide],
+    weight: NDArray[Wide] | None = None,
+    *,
+    bins: list[int],
+    range: np.ndarray | None = None,
+    density: bool = False,
+) -> NDArray[Wide]:
+    """Count the points in each bin of a grid whose bins have equal widths along each coordinate.
+
+    As the first result of ``torch.histogramdd(input, bins, range=range, weight=weight, density=density)``.
+
+    Parameters
+    ----------
+    input : array of float32 or float64
+        (..., d): points.
+    weight : array of the dtype of `input`, optional
+        (...): what each point counts, 1 if absent.
+    bins : list of int
+        How many for each of the d coordinates.
+    range : tensor of float64, optional
+        The lowest and the highest edge for each coordinate, as float64 (2 * d,). As for
+        `histogram_bin_ct` if it is absent.
+    density : bool
+        Whether the counts are divided by their sum and by the bins' volumes.
+
+    Returns
+    -------
+    array of the dtype of `input`
+        `bins`.
+
+    Raises
+    ------
+    ValueError
+        A range is not finite or reversed, there is no bin, or `weight` is of another shape.
+    """
+    return _count(input, _even_edges(input, bins, range, "HistogramddFromBinCts"), weight, density)
+
+
+@onnx_op("pyops::HistogramddFromBinTensors")
+def histogramdd_from_bin_tensors(
+    input: NDArray[Wide], weight: NDArray[Wide] | None = None, *bins: NDArray[Wide], density: bool = False
+) -> NDArray[Wide]:
+    """Count the points in each bin of a grid with given edges.
+
+    As the first result of ``torch.histogramdd(input, bins, weight=weight, density=density)``.
+
+    Parameters
+    ----------
+    input : array of float32 or float64
+        (..., d): points.
+    weight : array of the dtype of `input`, optional
+        (...): what each point counts, 1 if absent.
+    *bins : array of the dtype of `input`
+        d arrays, (number of bins + 1,) each: the edges, in ascending order.
+    density : bool
+        Whether the counts are divided by their sum and by the bins' volumes.
+
+    Returns
+    -------
+    array of the dtype of `input`
+        The number of bins of each coordinate.
+
+    Raises
+    ------
+    ValueError
+        There is no bin, or `weight` is of another shape.
+    """
+    return _count(input, bins, weight, density)
+
+
+@histogramdd_bin_edges.register_shape_inference
+def _(input: TensorSpec, *, bins: list[int], range: np.ndarray | None = None) -> tuple[TensorSpec, ...]:
+    return tuple(input.like(shape=(count + 1,)) for count in bins)
+
+
+@histogramdd_from_bin_cts.register_shape_inference
+def _(input: TensorSpec, weight: TensorSpec | None = None, *, bins: list[int], **others: Any) -> TensorSpec:
+    return input.like(shape=bins)
+
+
+@histogramdd_from_bin_tensors.register_shape_inference
+def _(input: TensorSpec, weight: TensorSpec | None = None, *bins: TensorSpec, density: bool = False) -> TensorSpec:
+    return input.like(shape=[item.shape[0] - 1 for item in bins])
+
+
+def _even_edges(points: Any, bins: Sequence[int], limits: Any, op: str, margin: float = 0.5) -> list[Any]:
+    """Return the edges of equal bins along each coordinate of (..., d) points; the margin separates equal limits."""
     if limits is not None and limits.size != 2 * len(bins):
         raise ValueError(f"{op}: range has {limits.size} numbers; it has the lowest and the highest of {len(bins)}")
-    if limits is not None:
-        low, high = limits.reshape(-1, 2).T
-    elif len(points):
-        low, high = points.min(axis=0), points.max(axis=0)
-    else:
-        low, high = np.zeros(len(bins)), np.ones(len(bins))
-    low, high = low.astype(points.dtype), high.astype(points.dtype)
-    for begin, end, count in zip(low, high, bins, strict=True):
+    rows = _rows(points, len(bins))
+    if limits is None:
+        limits = np.stack([rows.min(axis=0), rows.max(axis=0)], 1) if len(rows) else [(0, 1)] * len(bins)
+    edges = []
+    for (begin, end), count in zip(np.reshape(limits, (-1, 2)).astype(points.dtype), bins, strict=True):
         if not np.isfinite([begin, end]).all() or begin > end:
             raise ValueError(f"{op}: the range from {begin} to {end} is not finite or reversed; pass another as range")
         if count < 1:
             raise ValueError(f"{op}: bins is {count}; there is at least one")
-    same = low == high
-    low, high = np.where(same, low - margin, low), np.where(same, high + margin, high)
-    return [
-        _linspace(begin, end, count + 1).astype(points.dtype) for begin, end, count in zip(low, high, bins, strict=True)
-    ]
+        apart = points.dtype.type(margin if begin == end else 0)
+        edges.append(_linspace(begin - apart, end + apart, count + 1))
+    return edges
 
 
 def _linspace(begin: Any, end: Any, count: int) -> Any:
@@ -223,31 +325,35 @@ def _linspace(begin: Any, end: Any, count: int) -> Any:
         return np.where(steps < count // 2, begin + step * steps, end - step * (count - 1 - steps))
 
 
-def count_points(points: Any, edges: Sequence[Any], weight: Any, density: bool) -> Any:
-    """Count (n, d) points in each bin of a grid, or compute their density."""
+def _count(points: Any, edges: Sequence[Any], weight: Any = None, density: bool = False) -> Any:
+    """Count (..., d) points in each bin of a grid, or compute their density."""
+    for item in edges:
+        _check_edges(item.shape)
+    rows, shape = _rows(points, len(edges)), points.shape[:-1]
+    if weight is not None and weight.shape != shape:
+        raise ValueError(f"Histogram: weight is {list(weight.shape)}; one for each element is {list(shape)}")
     # By numpy.histogramdd's method, which refuses edges that do not ascend; torch does not.
-    shape = [len(item) - 1 for item in edges]
-    places = np.zeros(len(points), np.int64)
-    inside = np.ones(len(points), bool)
-    for column, item, size in zip(points.T, edges, shape, strict=True):
+    bins = [len(item) - 1 for item in edges]
+    places, inside = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
+    for column, item, size in zip(rows.T, edges, bins, strict=True):
         inside &= (column >= item[0]) & (column <= item[-1])
         places = places * size + np.clip(np.searchsorted(item, column, "right") - 1, 0, size - 1)
     weights = None if weight is None else weight.reshape(-1)[inside]
-    hist = np.bincount(places[inside], weights, minlength=math.prod(shape)).astype(points.dtype).reshape(shape)
+    hist = np.bincount(places[inside], weights, minlength=math.prod(bins)).astype(points.dtype).reshape(bins)
     if density:
         with np.errstate(all="ignore"):
             hist = hist / hist.sum() / math.prod(np.ix_(*map(np.diff, edges)))
     return hist
 
 
-def checked_weight(shape: tuple[int, ...], weight: Any) -> Any:
-    """Return the weights; a ValueError unless there is one for each element."""
-    if weight is not None and weight.shape != shape:
-        raise ValueError(f"Histogram: weight is {list(weight.shape)}; one for each element is {list(shape)}")
-    return weight
-
-
-def check_edges(shape: tuple[Any, ...]) -> None:
+def _check_edges(shape: tuple[Any, ...]) -> None:
     """Raise a ShapeInferenceError unless the edges are one-dimensional and at least two."""
     if len(shape) != 1 or (isinstance(shape[0], int) and shape[0] < 2):
         raise ShapeInferenceError(f"Histogram: the edges are {list(shape)}; they are (n,), and n is at least 2")
+
+
+def _rows(points: Any, count: int) -> Any:
+    """Return points (..., count) as (n, count)."""
+    if points.shape[-1:] != (count,):
+        raise ValueError(f"Histogram: the points are {list(points.shape)}; with {count} bins they are (..., {count})")
+    return points.reshape(-1, count)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._element_types import Index, Wide
+from ._declarations import Index, Wide
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 
@@ -76,15 +76,14 @@ def ctc_loss(
             f"input_lengths has shape {input_lengths.shape} and target_lengths {target_lengths.shape}; each has one "
             f"length for each of {items} items"
         )
-    if not 0 <= blank < classes:
-        raise ValueError(f"blank is {blank}; it is one of {classes} classes")
-    if (ends > times).any() or (ends < 0).any():
-        raise ValueError(f"input_lengths is {ends.tolist()}; lengths are from 0 to {times}, the times of log_probs")
-    if (sizes < 0).any():
-        raise ValueError(f"target_lengths is {sizes.tolist()}; lengths are from 0 on")
+    if (ends > times).any() or (ends < 0).any() or (sizes < 0).any():
+        raise ValueError(
+            f"input_lengths is {ends.tolist()} and target_lengths is {sizes.tolist()}; lengths are from 0 on, those of "
+            f"inputs to {times}, the times of log_probs"
+        )
     labels = _padded(targets if batched or targets.ndim == 2 else targets[None], sizes, blank)
-    if (labels < 0).any() or (labels >= classes).any():
-        raise ValueError(f"targets has classes out of the range of log_probs, which has {classes}")
+    if not 0 <= labels.min(initial=blank) <= labels.max(initial=blank) < classes:
+        raise ValueError(f"blank is {blank} or a target is no class; log_probs has the classes 0 to {classes - 1}")
     with np.errstate(all="ignore"):
         losses = _losses(steps, labels, ends, sizes, blank)
     if zero_infinity:
@@ -110,14 +109,10 @@ def _padded(targets: NDArray[Index], sizes: NDArray[np.int64], blank: int) -> ND
         raise ValueError(f"targets has {len(targets)} classes, and target_lengths {sizes.tolist()} sums to {total}")
     if targets.ndim != 1 and (targets.ndim != 2 or targets.shape[0] != len(sizes) or targets.shape[1] < longest):
         raise ValueError(f"targets has shape {targets.shape}, for target_lengths {sizes.tolist()}")
-    places = np.arange(longest)
-    valid = places < sizes[:, None]
-    if targets.ndim == 1:
-        index = (np.cumsum(sizes) - sizes)[:, None] + places
-        found = targets[np.where(valid, index, 0)] if len(targets) else np.zeros(valid.shape, np.int64)
-    else:
-        found = targets[:, :longest]
-    return np.where(valid, found, blank).astype(np.int64)
+    valid = np.arange(longest) < sizes[:, None]
+    labels = np.full(valid.shape, blank, np.int64)
+    labels[valid] = targets if targets.ndim == 1 else targets[:, :longest][valid]
+    return labels
 
 
 def _losses(

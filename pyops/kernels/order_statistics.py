@@ -16,9 +16,8 @@ from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
 from pyops._schema.specs import TensorSpec
 
-from ._arguments import axis_of, reduced_shape, scalar
-from ._declarations import variant
-from ._element_types import Real, RealOrBool
+from ._arrays import axis_of, reduced_shape, scalar
+from ._declarations import Real, RealOrBool, variant
 
 
 class Selected(NamedTuple, Generic[RealOrBool]):
@@ -216,8 +215,6 @@ def _(input: TensorSpec) -> TensorSpec:
 @nanmedian_dim.register_shape_inference
 @mode.register_shape_inference
 @kthvalue.register_shape_inference
-def _(
-    input: TensorSpec, k: TensorSpec | None = None, *, dim: int = -1, keepdim: bool = False
-) -> tuple[TensorSpec, TensorSpec]:
+def _(input: TensorSpec, *k: Any, dim: int = -1, keepdim: bool = False) -> tuple[TensorSpec, TensorSpec]:
     values = input.like(shape=reduced_shape(input.shape, [dim], keepdim))
     return values, values.like(dtype=np.int64)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._declarations import broadcast_spec, elementwise
-from ._element_types import Float, RealOrBool, widened
+from ._arrays import widened
+from ._declarations import Float, RealOrBool, broadcast_spec, elementwise
 
 INTEGERS = TypeVar("INTEGERS", np.uint8, np.int8, np.int16, np.int32, np.int64)
 ALL_NUMBERS = TypeVar(
@@ -22,7 +22,7 @@ ALL_NUMBERS = TypeVar(
     bfloat16,
     np.float32,
     np.float64,
-    np.bool_,
+    np.bool,
     np.uint8,
     np.int8,
     np.int16,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._element_types import Float, widened
+from ._arrays import widened
+from ._declarations import Float
 
 _LINEAR, _NEAREST, _CUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
@@ -67,11 +68,11 @@ def grid_sample(
     sides = []
     with np.errstate(all="ignore"):  # a place may be infinite or NaN
         for axis, size in enumerate(x.shape[2:]):
+            padded = functools.partial(_padded, size=size, mode=padding_mode, align_corners=align_corners)
             position = _unnormalized(places[..., rank - 1 - axis], size, align_corners)
-            padded = _padding(size, padding_mode, align_corners)
             # A cubic's neighbours are padded one by one.
             place = position if interpolation_mode == _CUBIC else padded(position)
-            sides.append([(padded(index), weight) for index, weight in _NEIGHBOURS[interpolation_mode](place)])
+            sides.append([(padded(index), weight) for index, weight in _neighbours(place, interpolation_mode)])
         return _weighted_sum(values, sides).astype(x.dtype)
 
 
@@ -88,7 +89,7 @@ def _check(x: NDArray[Any], grid: NDArray[Any], rank: int, interpolation_mode: i
         )
     if 0 in x.shape[2:]:
         raise ValueError(f"x has shape {x.shape}; its spatial dimensions must not be empty")
-    if interpolation_mode not in _NEIGHBOURS or (interpolation_mode == _CUBIC and rank != 2):
+    if interpolation_mode not in (_LINEAR, _NEAREST, _CUBIC) or (interpolation_mode == _CUBIC and rank != 2):
         raise ValueError(
             f"interpolation_mode is {interpolation_mode}, for {rank} spatial dimensions; it is 0 (linear), 1 (nearest) "
             "or, for two dimensions, 2 (cubic)"
@@ -103,50 +104,36 @@ def _unnormalized(places: NDArray[Any], size: int, align_corners: bool) -> NDArr
     return np.asarray((places + one) / 2 * (size - 1) if align_corners else ((places + one) * size - one) / 2)
 
 
-def _padding(size: int, mode: int, align_corners: bool) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function that moves positions outside to those inside whose values they have."""
-
-    def padded(position: NDArray[Any]) -> NDArray[Any]:
-        if mode == _ZEROS:
-            return position
-        if mode == _REFLECTION:
-            position = _reflected(position, *((0, size - 1) if align_corners else (-0.5, size)))
-        return np.asarray(np.fmin(np.fmax(position, 0), size - 1), position.dtype)
-
-    return padded
+def _padded(position: NDArray[Any], size: int, mode: int, align_corners: bool) -> NDArray[Any]:
+    """Move positions outside to those inside whose values they have; padding of zeros has none."""
+    if mode == _ZEROS:
+        return position
+    if mode == _REFLECTION:
+        position = _reflected(position, *((0, size - 1) if align_corners else (-0.5, size)))
+    return np.asarray(np.fmin(np.fmax(position, 0), size - 1), position.dtype)
 
 
 def _reflected(position: NDArray[Any], low: float, span: float) -> NDArray[Any]:
+    """Reflect positions at `low` and at `low + span`, again and again."""
     if span == 0:
         return np.zeros_like(position)
-    distance = np.abs(position - position.dtype.type(low))
-    extra = np.fmod(distance, span)
-    even = np.floor(distance / span) % 2 == 0
-    return np.asarray(np.where(even, extra + low, span - extra + low), position.dtype)
+    return low + span - np.abs(np.mod(position - low, 2 * span) - span)
 
 
-def _linear(place: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+def _neighbours(place: NDArray[Any], mode: int) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """Return the positions whose values are summed, and their weights."""
+    if mode == _NEAREST:
+        return [(np.rint(place), np.ones_like(place))]
     below = np.floor(place)
-    return [(below, below + 1 - place), (below + 1, place - below)]
-
-
-def _nearest(place: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    return [(np.rint(place), np.ones_like(place))]
-
-
-def _cubic(place: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    below = np.floor(place)
-    t = place - below
-    return [(below + offset, _cubic_weight(np.abs(t - offset))) for offset in (-1, 0, 1, 2)]
+    if mode == _LINEAR:
+        return [(below, below + 1 - place), (below + 1, place - below)]
+    return [(below + offset, _cubic_weight(np.abs(place - below - offset))) for offset in (-1, 0, 1, 2)]
 
 
 def _cubic_weight(distance: NDArray[Any]) -> NDArray[Any]:
     near = ((_A + 2) * distance - (_A + 3)) * distance * distance + 1
     far = ((_A * distance - 5 * _A) * distance + 8 * _A) * distance - 4 * _A
     return np.asarray(np.where(distance <= 1, near, far), distance.dtype)
-
-
-_NEIGHBOURS = {_LINEAR: _linear, _NEAREST: _nearest, _CUBIC: _cubic}
 
 
 def _weighted_sum(values: NDArray[Any], sides: list[list[tuple[NDArray[Any], NDArray[Any]]]]) -> NDArray[Any]:

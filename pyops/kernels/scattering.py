@@ -1,20 +1,20 @@
-"""Copies of an input in which other elements stand at given places."""
+"""Copies of an input in which other elements stand at given places, or are reduced into what is there."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Dim, TensorSpec
+from pyops._schema.specs import TensorSpec
 
-from ._arguments import axis_of
-from ._element_types import RealOrBool
+from ._arrays import axis_of
+from ._declarations import Index, Real, RealOrBool, first_spec
+from .reductions import UFUNCS, identity_of
 
 
 @onnx_op("pyops::Put")
@@ -54,14 +54,12 @@ def put(
     """
     if index.size != source.size:
         raise ValueError(f"Put: index has {index.size} elements and source {source.size}; they go together")
-    if index.size and not -input.size <= int(index.min()) <= int(index.max()) < input.size:
-        raise IndexError(f"Put: index has one that is none of an input of {input.size} elements")
-    flat = input.flatten()
+    flat, places, elements = input.flatten(), index.reshape(-1), source.reshape(-1)
     if accumulate:
         with np.errstate(all="ignore"):
-            np.add.at(flat, index.reshape(-1), source.reshape(-1))
+            np.add.at(flat, places, elements)
     else:
-        flat[index.reshape(-1)] = source.reshape(-1)
+        flat[places] = elements
     return flat.reshape(input.shape)
 
 
@@ -94,7 +92,7 @@ def diagonal_scatter(
     ValueError
         `src` is of another shape, or `dim1` is `dim2`.
     """
-    expected = _diagonal_shape(input.shape, offset, dim1, dim2)
+    expected = np.diagonal(np.broadcast_to(False, input.shape), offset, dim1, dim2).shape
     if src.shape != expected:
         raise ValueError(f"DiagonalScatter: src is {list(src.shape)} and the diagonal {list(expected)}")
     xp = array_namespace(input)
@@ -144,18 +142,18 @@ def as_strided_scatter(
     """
     if list(src.shape) != size or len(stride) != len(size):
         raise ValueError(f"AsStridedScatter: src is {list(src.shape)}, size is {size} and stride {stride}")
-    # In Python's integers, which do not overflow.
-    reach = [(count - 1) * step for count, step in zip(size, stride, strict=True)]
-    first = (storage_offset or 0) + sum(min(steps, 0) for steps in reach)
-    last = (storage_offset or 0) + sum(max(steps, 0) for steps in reach)
-    if src.size and not 0 <= first <= last < input.size:
-        raise IndexError(
-            f"AsStridedScatter: size {size}, stride {stride} and storage_offset {storage_offset or 0} reach from place "
-            f"{first} to place {last} of an input of {input.size} elements"
-        )
     if not src.size:
         return input
-    places = np.array(storage_offset or 0)
+    # In Python's integers, which do not overflow.
+    offset = storage_offset or 0
+    reach = [(count - 1) * step for count, step in zip(size, stride, strict=True)]
+    first, last = (offset + sum(limit(steps, 0) for steps in reach) for limit in (min, max))
+    if not 0 <= first <= last < input.size:
+        raise IndexError(
+            f"AsStridedScatter: size {size}, stride {stride} and storage_offset {offset} reach from place {first} to "
+            f"place {last} of an input of {input.size} elements"
+        )
+    places = np.array(offset)
     for count, step in zip(size, stride, strict=True):
         places = places[..., None] + np.arange(count) * step
     if len(np.unique(places)) < places.size:
@@ -188,29 +186,150 @@ def resize(input: NDArray[RealOrBool], *, size: list[int]) -> NDArray[RealOrBool
     ValueError
         A size is negative.
     """
-    if any(count < 0 for count in size):
-        raise ValueError(f"Resize: size is {size}; sizes are from 0 on")
     xp = array_namespace(input)
     kept = input.reshape(-1)[: math.prod(size)]
     return xp.concat([kept, xp.zeros(math.prod(size) - kept.size, dtype=input.dtype)]).reshape(size)
 
 
-def _diagonal_shape(shape: Sequence[Dim], offset: int, dim1: int, dim2: int) -> tuple[Dim, ...]:
-    axes = axis_of(dim1, len(shape)), axis_of(dim2, len(shape))
-    if len(shape) < 2 or axes[0] == axes[1]:
-        raise ValueError(f"DiagonalScatter: dim1={dim1} and dim2={dim2} of {list(shape)} are not two dimensions")
-    rows, columns = (shape[axis] for axis in axes)
-    length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    return (*(size for axis, size in enumerate(shape) if axis not in axes), length)
+@onnx_op("pyops::IndexReduce")
+def index_reduce(
+    input: NDArray[Real],
+    index: NDArray[Index],
+    source: NDArray[Real],
+    *,
+    dim: int,
+    reduce: Literal["prod", "mean", "amax", "amin"],
+    include_self: bool = True,
+) -> NDArray[Real]:
+    """Reduce slices of a source into those slices of the input that an index names.
+
+    As ``torch.index_reduce(input, dim, index, source, reduce, include_self=include_self)``.
+
+    Parameters
+    ----------
+    input : array of real numbers
+        Any shape; a scalar counts as one element.
+    index : array of int32 or int64
+        (n,), or a scalar for n = 1: for each slice of `source` the slice of `input`, from 0 on.
+    source : array of the dtype of `input`
+        Shaped like `input`, with n slices along `dim`.
+    dim : int
+        The dimension of the slices, -1 the last.
+    reduce : str
+        What becomes of slices for the same one. ``"amax"`` and ``"amin"`` are NaN where one is;
+        means of integers are rounded down.
+    include_self : bool
+        Whether the input's own slice is one of them.
+
+    Returns
+    -------
+    array of the dtype of `input`
+        Shaped like `input`; slices that no index names are as they were.
+
+    Raises
+    ------
+    IndexError
+        An index is none of the input's.
+    ValueError
+        The shapes do not match.
+    """
+    axis: int = axis_of(dim, input.ndim)
+    whole: Any = np.atleast_1d(input)
+    places, slices = np.atleast_1d(index), np.atleast_1d(source)
+    expected = (*whole.shape[:axis], places.size, *whole.shape[axis + 1 :])
+    if index.ndim > 1 or slices.shape != expected:
+        raise ValueError(
+            f"IndexReduce: source is {list(source.shape)}; for an input {list(input.shape)} and an index "
+            f"{list(index.shape)} along dimension {dim} it is {list(expected)}"
+        )
+    where = [slice(None)] * axis + [places]
+    return _reduce_at("IndexReduce", whole, where, slices, axis, reduce, include_self).reshape(input.shape)
 
 
-@put.register_shape_inference
-@diagonal_scatter.register_shape_inference
-@as_strided_scatter.register_shape_inference
-def _(input: TensorSpec, *written: TensorSpec, **places: Any) -> TensorSpec:
-    return input
+@onnx_op("pyops::ScatterReduce")
+def scatter_reduce(
+    input: NDArray[RealOrBool],
+    index: NDArray[Index],
+    src: NDArray[RealOrBool],
+    *,
+    dim: int,
+    reduce: Literal["sum", "prod", "mean", "amax", "amin"],
+    include_self: bool = True,
+) -> NDArray[RealOrBool]:
+    """Reduce elements of a source into those places of the input that an index names.
+
+    As ``torch.scatter_reduce(input, dim, index, src, reduce, include_self=include_self)``.
+
+    Parameters
+    ----------
+    input : array of real numbers or bool
+        Any shape; a scalar counts as one element.
+    index : array of int32 or int64
+        As many dimensions as `input`, none but `dim` larger: for each element of `src` its place
+        along `dim`, from 0 on.
+    src : array of the dtype of `input`
+        As many dimensions, none smaller than in `index`; what is beyond that is left out.
+    dim : int
+        The dimension along which they are placed, -1 the last.
+    reduce : str
+        What becomes of elements for the same place. ``"amax"`` and ``"amin"`` are NaN where one is;
+        means of integers are rounded down.
+    include_self : bool
+        Whether the input's own element is one of them.
+
+    Returns
+    -------
+    array of the dtype of `input`
+        Shaped like `input`; elements that no index names are as they were.
+
+    Raises
+    ------
+    IndexError
+        An index is none of the input's.
+    ValueError
+        The shapes do not match.
+    """
+    axis: int = axis_of(dim, input.ndim)
+    whole: Any = np.atleast_1d(input)
+    places, elements = np.atleast_1d(index), np.atleast_1d(src)
+    if not places.size:
+        return input
+    if not whole.ndim == places.ndim == elements.ndim or any(
+        count > elements.shape[i] or (i != axis and count > whole.shape[i]) for i, count in enumerate(places.shape)
+    ):
+        raise ValueError(
+            f"ScatterReduce: index is {list(index.shape)}, the input {list(input.shape)} and src {list(src.shape)}; "
+            f"index must not be larger than either, but for the input's dimension {dim}"
+        )
+    used: Any = tuple(map(slice, places.shape))
+    where = [*np.ogrid[used]]
+    where[axis] = places
+    return _reduce_at("ScatterReduce", whole, where, elements[used], axis, reduce, include_self).reshape(input.shape)
+
+
+for _op in (put, diagonal_scatter, as_strided_scatter, index_reduce, scatter_reduce):
+    _op.register_shape_inference(first_spec)
 
 
 @resize.register_shape_inference
 def _(input: TensorSpec, *, size: list[int]) -> TensorSpec:
     return input.like(shape=size)
+
+
+def _reduce_at(op: str, x: Any, where: list[Any], source: Any, axis: int, reduce: str, include_self: bool) -> Any:
+    index, size = where[axis], x.shape[axis]
+    if index.size and not 0 <= index.min() <= index.max() < size:
+        wrong = index.min() if index.min() < 0 else index.max()
+        raise IndexError(f"{op}: index has {wrong}, and the dimension {size} elements, which count from 0")
+    reduce, places = reduce.removeprefix("a"), tuple(where)
+    result = x.copy()
+    with np.errstate(all="ignore"):
+        if not include_self:
+            result[places] = identity_of(reduce, x.dtype)
+        UFUNCS[reduce].at(result, places, source)
+        if reduce != "mean":
+            return result
+        counts = np.full(x.shape, int(include_self))
+        np.add.at(counts, places, 1)
+        divide = np.floor_divide if x.dtype.kind in "iu" else np.true_divide
+        return divide(result, np.maximum(counts, 1)).astype(x.dtype)

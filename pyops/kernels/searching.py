@@ -1,23 +1,20 @@
-"""Where values belong in sorted sequences.
-
-Each value is searched for by halving, as torch does it, so that NaNs and sequences that are not sorted give its
-result, too: all values take each step together.
-"""
+"""What is found by value: elements, their places, and where values belong in sorted sequences."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec
+from pyops._schema.specs import TensorSpec, broadcast, new_dim
 from pyops.errors import ShapeInferenceError
 
-from ._arguments import differ
-from ._element_types import Real
+from ._arrays import axis_of, differ
+from ._declarations import Real, RealOrBool
 
 
 @onnx_op("pyops::Searchsorted", device_types=("cpu", "cuda"))
@@ -62,7 +59,6 @@ def searchsorted(
     IndexError
         `sorter` has an index that is none.
     """
-    xp = array_namespace(sorted_sequence)
     if side == "left" and right:
         raise ValueError('Searchsorted: side is "left" and right is True; give one of the two')
     _check_shapes(sorted_sequence.shape, input.shape)
@@ -76,7 +72,7 @@ def searchsorted(
         size = sequence.shape[-1]
         if sorter.size and not 0 <= int(sorter.min()) <= int(sorter.max()) < size:
             raise IndexError(f"Searchsorted: sorter has an index that is not within 0 and {size - 1}")
-        sequence = xp.take_along_axis(sequence, sorter, axis=-1)
+        sequence = array_namespace(sequence).take_along_axis(sequence, sorter, axis=-1)
     return _search(sequence, input, right or side == "right")
 
 
@@ -110,7 +106,11 @@ def bucketize(input: NDArray[Real], boundaries: NDArray[Real], *, right: bool = 
 
 
 def _search(rows: Any, values: Any, right: bool) -> Any:
-    """Search (..., n) rows for (..., m) values, or one row (n,) for any values."""
+    """Search (..., n) rows for (..., m) values, or one row (n,) for any values.
+
+    Each value is searched for by halving, as torch does it, so that NaNs and sequences that are not sorted give its
+    result, too: all values take each step together.
+    """
     if rows.ndim == 1:
         return _search(rows[None], values.reshape(1, -1), right).reshape(values.shape)
     xp = array_namespace(rows)
@@ -154,3 +154,178 @@ def _(sorted_sequence: TensorSpec, input: TensorSpec, sorter: TensorSpec | None 
 def _(input: TensorSpec, boundaries: TensorSpec, **right: Any) -> TensorSpec:
     _check_boundaries(boundaries.shape)
     return input.like(dtype=np.int64)
+
+
+@onnx_op("pyops::MaskedSelect", device_types=("cpu", "cuda"))
+def masked_select(input: NDArray[RealOrBool], mask: NDArray[np.bool_]) -> NDArray[RealOrBool]:
+    """Select the elements at which a mask is true.
+
+    As ``torch.masked_select(input, mask)``.
+
+    Parameters
+    ----------
+    input : array of real numbers or bool
+        Any shape.
+    mask : array of bool
+        A shape that broadcasts with that of `input`.
+
+    Returns
+    -------
+    array of the dtype of `input`
+        (number of true elements,), in the order of the rows of the broadcast input.
+    """
+    values, chosen = array_namespace(input).broadcast_arrays(input, mask)
+    return values.reshape(-1)[chosen.reshape(-1)]
+
+
+@onnx_op("pyops::NonzeroStatic", device_types=("cpu", "cuda"))
+def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -1) -> NDArray[np.int64]:
+    """Return the indices of the first elements that are not zero, a fixed number of them.
+
+    As ``torch.nonzero_static(input, size=size, fill_value=fill_value)``.
+
+    Parameters
+    ----------
+    input : array of real numbers or bool
+        Any shape.
+    size : int
+        How many.
+    fill_value : int
+        What stands for the indices of those that are missing.
+
+    Returns
+    -------
+    array of int64
+        (`size`, number of dimensions), the last index changing fastest. NaN is not zero.
+
+    Raises
+    ------
+    ValueError
+        `size` is negative.
+    """
+    xp = array_namespace(input)
+    found = xp.argwhere(input).astype(np.int64)[:size]
+    return xp.concat([found, xp.full((size - len(found), input.ndim), fill_value, dtype=np.int64)])
+
+
+@onnx_op("pyops::OneHot", device_types=("cpu", "cuda"))
+def one_hot(input: NDArray[np.int64], *, num_classes: int = -1) -> NDArray[np.int64]:
+    """Return 1 at the place of each class, and 0 elsewhere.
+
+    As ``torch.nn.functional.one_hot(tensor, num_classes)``.
+
+    Parameters
+    ----------
+    input : array of int64
+        Any shape: classes from 0 on.
+    num_classes : int
+        How many classes there are; -1 is one more than the largest of `input`.
+
+    Returns
+    -------
+    array of int64
+        The shape of `input`, and behind it the classes.
+
+    Raises
+    ------
+    ValueError
+        A class is negative or not below `num_classes`, or none tells how many there are.
+    """
+    xp = array_namespace(input)
+    count = int(input.max()) + 1 if num_classes == -1 else num_classes
+    if input.size and not 0 <= int(input.min()) <= int(input.max()) < count:
+        raise ValueError(
+            f"OneHot: the classes go from {int(input.min())} to {int(input.max())}; they are from 0 on and below "
+            f"num_classes, which is {count}"
+        )
+    return (input[..., None] == xp.arange(count)).astype(np.int64)
+
+
+@masked_select.register_shape_inference
+def _(input: TensorSpec, mask: TensorSpec) -> TensorSpec:
+    broadcast(input, mask)
+    return input.like(shape=(new_dim(),))
+
+
+@nonzero_static.register_shape_inference
+def _(input: TensorSpec, *, size: int, **fill_value: int) -> TensorSpec:
+    return input.like(shape=(size, input.ndim), dtype=np.int64)
+
+
+@one_hot.register_shape_inference
+def _(input: TensorSpec, *, num_classes: int = -1) -> TensorSpec:
+    return input.like(shape=(*input.shape, new_dim() if num_classes < 0 else num_classes))
+
+
+class Unique(NamedTuple, Generic[RealOrBool]):
+    """What is unique, where it went, and how often it was there."""
+
+    output: NDArray[RealOrBool]
+    inverse_indices: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+@onnx_op("pyops::UniqueConsecutive")
+def unique_consecutive(
+    input: NDArray[RealOrBool], *, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Unique[RealOrBool]:
+    """Keep the first of each run of equal elements that follow each other.
+
+    As ``torch.unique_consecutive(input, return_inverse, return_counts, dim)``.
+
+    Parameters
+    ----------
+    input : array of real numbers or bool
+        Any shape.
+    return_inverse, return_counts : bool
+        Whether to compute them; they are empty otherwise.
+    dim : int, optional
+        The dimension whose slices are compared; all elements, row by row, if it is absent.
+
+    Returns
+    -------
+    output : array of the dtype of `input`
+        (number kept,), or with `dim` shaped like `input` but for that dimension. No NaN equals another; slices without
+        elements do.
+    inverse_indices : array of int64
+        Shaped like `input`, or with `dim` (size of it,): the index in `output` that stands for each.
+    counts : array of int64
+        (number kept,): how many each one stands for.
+
+    Raises
+    ------
+    ValueError
+        There is no such dimension.
+    """
+    if dim is None:
+        kept, inverse, counts = _runs(input.reshape(-1, 1))
+        output, inverse = input.reshape(-1)[kept], inverse.reshape(input.shape)
+    else:
+        axis = axis_of(dim, input.ndim)
+        slices = np.moveaxis(input, axis, 0)
+        kept, inverse, counts = _runs(slices.reshape(len(slices), math.prod(slices.shape[1:])))
+        output = np.compress(kept, input, axis)
+    nothing = np.zeros(0, np.int64)
+    return Unique(output, inverse if return_inverse else nothing, counts if return_counts else nothing)
+
+
+def _runs(rows: Any) -> tuple[Any, Any, Any]:
+    """Return which rows differ from the one before, the number of such rows up to each, and the runs' lengths."""
+    kept = np.ones(len(rows), bool)
+    kept[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    counts = np.diff(np.flatnonzero(kept), append=len(rows))
+    return kept, np.cumsum(kept, dtype=np.int64) - 1, counts.astype(np.int64)
+
+
+@unique_consecutive.register_shape_inference
+def _(
+    input: TensorSpec, *, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    count = new_dim()
+    kept: tuple[Any, ...] = (count,)
+    inverse = input.shape
+    if dim is not None:
+        axis = axis_of(dim, input.ndim)
+        kept, inverse = (*input.shape[:axis], count, *input.shape[axis + 1 :]), (input.shape[axis],)
+    indices = input.like(shape=inverse if return_inverse else (0,), dtype=np.int64)
+    return input.like(shape=kept), indices, indices.like(shape=(count if return_counts else 0,))

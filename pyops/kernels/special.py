@@ -1,7 +1,13 @@
-"""Special functions: SciPy's, with torch's values where the two differ at the ends of their domains."""
+"""Special functions: SciPy's, with torch's values where the two differ at the ends of their domains.
+
+Orthogonal polynomials are computed by their recurrences over the degree, since CuPy has none of SciPy's.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +16,9 @@ from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
 from pyops._ops.op import Op
-from pyops._schema.specs import TensorSpec
 
-from ._declarations import elementwise, in_float32
-from ._element_types import Float, Wide
-from ._scipy import scipy
+from ._arrays import scipy
+from ._declarations import Float, Wide, elementwise, first_spec, in_float32, variant
 
 
 @elementwise(Float, "5.2.1")
@@ -58,63 +62,88 @@ def log_ndtr(x: Any) -> Any:
     return scipy("special", x).log_ndtr(x)
 
 
-def _orders(names: str, functions: str, types: Any, source: str, text: str) -> list[Op[[Any], NDArray[Any]]]:
-    """Declare SciPy's Bessel functions of the orders 0 and 1, which {n} stands for."""
-
-    def of_order(n: int) -> Op[[Any], NDArray[Any]]:
-        function = functions.format(n=n)
-
-        def kernel(x: Any) -> Any:
-            return getattr(scipy("special", x), function)(x)
-
-        kernel.__name__ = kernel.__qualname__ = names.format(n=n)
-        kernel.__doc__ = text.format(n=n)
-        return elementwise(types, source)(kernel)
-
-    return [of_order(0), of_order(1)]
+@elementwise(Float, "10.25.2")
+def i0(x: Any) -> Any:
+    """Compute the modified Bessel function of the first kind, of order 0."""
+    return scipy("special", x).i0(x)
 
 
-i0, i1 = _orders(
-    "i{n}", "i{n}", Float, "10.25.2", "Compute the modified Bessel function of the first kind, of order {n}."
-)
-i0e, i1e = _orders(
-    "i{n}e",
-    "i{n}e",
-    Float,
-    "10.25.2",
-    "Compute the exponentially scaled modified Bessel function exp(-abs(x)) * i{n}(x).",
-)
-bessel_j0, bessel_j1 = _orders(
-    "bessel_j{n}", "j{n}", Wide, "10.2.2", "Compute the Bessel function of the first kind, of order {n}."
-)
-bessel_y0, bessel_y1 = _orders(
-    "bessel_y{n}",
-    "y{n}",
-    Wide,
-    "10.2.3",
-    "Compute the Bessel function of the second kind, of order {n}; -inf at 0, NaN below.",
-)
-modified_bessel_i0, modified_bessel_i1 = _orders(
-    "modified_bessel_i{n}",
-    "i{n}",
-    Wide,
-    "10.25.2",
-    "Compute the modified Bessel function of the first kind, of order {n}: `i{n}`.",
-)
-modified_bessel_k0, modified_bessel_k1 = _orders(
-    "modified_bessel_k{n}",
-    "k{n}",
-    Wide,
-    "10.27.4",
-    "Compute the modified Bessel function of the second kind, of order {n}; inf at 0, NaN below.",
-)
-scaled_modified_bessel_k0, scaled_modified_bessel_k1 = _orders(
-    "scaled_modified_bessel_k{n}",
-    "k{n}e",
-    Wide,
-    "10.27.4",
-    "Compute the exponentially scaled modified Bessel function exp(x) * modified_bessel_k{n}(x).",
-)
+@elementwise(Float, "10.25.2")
+def i1(x: Any) -> Any:
+    """Compute the modified Bessel function of the first kind, of order 1."""
+    return scipy("special", x).i1(x)
+
+
+@elementwise(Float, "10.25.2")
+def i0e(x: Any) -> Any:
+    """Compute the exponentially scaled modified Bessel function exp(-abs(x)) * i0(x)."""
+    return scipy("special", x).i0e(x)
+
+
+@elementwise(Float, "10.25.2")
+def i1e(x: Any) -> Any:
+    """Compute the exponentially scaled modified Bessel function exp(-abs(x)) * i1(x)."""
+    return scipy("special", x).i1e(x)
+
+
+@elementwise(Wide, "10.2.2")
+def bessel_j0(x: Any) -> Any:
+    """Compute the Bessel function of the first kind, of order 0."""
+    return scipy("special", x).j0(x)
+
+
+@elementwise(Wide, "10.2.2")
+def bessel_j1(x: Any) -> Any:
+    """Compute the Bessel function of the first kind, of order 1."""
+    return scipy("special", x).j1(x)
+
+
+@elementwise(Wide, "10.2.3")
+def bessel_y0(x: Any) -> Any:
+    """Compute the Bessel function of the second kind, of order 0; -inf at 0, NaN below."""
+    return scipy("special", x).y0(x)
+
+
+@elementwise(Wide, "10.2.3")
+def bessel_y1(x: Any) -> Any:
+    """Compute the Bessel function of the second kind, of order 1; -inf at 0, NaN below."""
+    return scipy("special", x).y1(x)
+
+
+@elementwise(Wide, "10.25.2")
+def modified_bessel_i0(x: Any) -> Any:
+    """Compute the modified Bessel function of the first kind, of order 0: `i0`."""
+    return scipy("special", x).i0(x)
+
+
+@elementwise(Wide, "10.25.2")
+def modified_bessel_i1(x: Any) -> Any:
+    """Compute the modified Bessel function of the first kind, of order 1: `i1`."""
+    return scipy("special", x).i1(x)
+
+
+@elementwise(Wide, "10.27.4")
+def modified_bessel_k0(x: Any) -> Any:
+    """Compute the modified Bessel function of the second kind, of order 0; inf at 0, NaN below."""
+    return scipy("special", x).k0(x)
+
+
+@elementwise(Wide, "10.27.4")
+def modified_bessel_k1(x: Any) -> Any:
+    """Compute the modified Bessel function of the second kind, of order 1; inf at 0, NaN below."""
+    return scipy("special", x).k1(x)
+
+
+@elementwise(Wide, "10.27.4")
+def scaled_modified_bessel_k0(x: Any) -> Any:
+    """Compute the exponentially scaled modified Bessel function exp(x) * modified_bessel_k0(x)."""
+    return scipy("special", x).k0e(x)
+
+
+@elementwise(Wide, "10.27.4")
+def scaled_modified_bessel_k1(x: Any) -> Any:
+    """Compute the exponentially scaled modified Bessel function exp(x) * modified_bessel_k1(x)."""
+    return scipy("special", x).k1e(x)
 
 
 @elementwise(Wide, "10.49.3")
@@ -187,6 +216,161 @@ def polygamma(x: NDArray[Float], *, n: int) -> NDArray[Float]:
     return in_float32(special.psi if n == 0 else lambda wide: special.polygamma(n, wide), x)
 
 
-@polygamma.register_shape_inference
-def _(x: TensorSpec, *, n: int) -> TensorSpec:
-    return x
+polygamma.register_shape_inference(first_spec)
+
+
+Function = Callable[[Any, Any], Any]
+Polynomial = Op[[Any, Any], NDArray[Any]]
+
+_DEGREES = """n is rounded towards 0, and the value is 0 where n is below 0 or not finite. The recurrence is
+computed in float64, and what overflows the dtype of x in it is infinite or NaN. One of more than 100000 steps is an
+error."""
+
+# More steps of a recurrence than this are minutes and hours.
+_MOST_STEPS = 100_000
+# Above it Hermite polynomials are NaN, as in torch.
+_HERMITE_DEGREE = {4: 128, 8: 512}
+
+
+def _polynomial(function: Function) -> Polynomial:
+    """Declare a polynomial that is computed for whole degrees from 0 on, in arrays of one shape; a decorator."""
+
+    @functools.wraps(function)
+    def kernel(x: Any, n: Any) -> Any:
+        xp = array_namespace(x, n)
+        x, n = xp.broadcast_arrays(x.astype(np.float64), xp.trunc(n))
+        known = (n >= 0) & (n < 2.0**63)
+        return xp.where(known, function(x, xp.where(known, n, xp.zeros_like(n))), xp.zeros_like(x))
+
+    kernel.__doc__ = f"{inspect.getdoc(function)}\n\n{_DEGREES}"
+    return elementwise(Wide, "18.9.1")(kernel)
+
+
+def _recurrence(x: Any, n: Any, first: Any, following: Callable[[int, Any, Any, Any], Any]) -> Any:
+    """Compute the polynomial of degree n: `first` is degree 1, `following` gives k + 1 from k, x and the two before."""
+    xp = array_namespace(x)
+    highest = int(n.max()) if n.size else 0
+    if highest > _MOST_STEPS:
+        raise ValueError(f"a recurrence to degree {highest:g} is too long; degrees are up to {_MOST_STEPS} here")
+    previous, current = xp.ones_like(x), first
+    result = xp.where(n == 0, previous, current)
+    for k in range(1, highest):
+        previous, current = current, following(k, x, current, previous)
+        current = xp.where(abs(current) > np.finfo(n.dtype).max, current * xp.inf, current)
+        result = xp.where(n > k, current, result)
+    return result
+
+
+def _chebyshev(k: int, x: Any, current: Any, previous: Any) -> Any:
+    return (x + x) * current - previous
+
+
+@_polynomial
+def chebyshev_polynomial_t(x: Any, n: Any) -> Any:
+    """Evaluate the Chebyshev polynomial of the first kind.
+
+    T(k + 1) = 2 * x * T(k) - T(k - 1); T(0) = 1, T(1) = x.
+
+    At x = cos(t) it is cos(n * t).
+    """
+    return _recurrence(x, n, x, _chebyshev)
+
+
+@_polynomial
+def chebyshev_polynomial_u(x: Any, n: Any) -> Any:
+    """Evaluate the Chebyshev polynomial of the second kind.
+
+    U(k + 1) = 2 * x * U(k) - U(k - 1); U(0) = 1, U(1) = 2 * x.
+
+    At x = cos(t) it is sin((n + 1) * t) / sin(t).
+    """
+    return _recurrence(x, n, x + x, _chebyshev)
+
+
+@_polynomial
+def chebyshev_polynomial_v(x: Any, n: Any) -> Any:
+    """Evaluate the Chebyshev polynomial of the third kind.
+
+    V(k + 1) = 2 * x * V(k) - V(k - 1); V(0) = 1, V(1) = 2 * x - 1.
+
+    At x = cos(t) it is cos((n + 1/2) * t) / cos(t / 2).
+    """
+    return _recurrence(x, n, x + x - 1, _chebyshev)
+
+
+@_polynomial
+def chebyshev_polynomial_w(x: Any, n: Any) -> Any:
+    """Evaluate the Chebyshev polynomial of the fourth kind.
+
+    W(k + 1) = 2 * x * W(k) - W(k - 1); W(0) = 1, W(1) = 2 * x + 1.
+
+    At x = cos(t) it is sin((n + 1/2) * t) / sin(t / 2).
+    """
+    return _recurrence(x, n, x + x + 1, _chebyshev)
+
+
+def _shifted(polynomial: Polynomial, kind: str) -> Polynomial:
+    """Declare the polynomial of 2 * x - 1."""
+    plain = inspect.unwrap(polynomial.kernels["cpu"])
+
+    @_polynomial
+    @variant(f"shifted_{polynomial.__name__}", kind=kind, plain=polynomial.__name__)
+    def kernel(x: Any, n: Any) -> Any:
+        """Evaluate the Chebyshev polynomial of the {kind} kind at 2 * x - 1, as `{plain}`."""
+        return plain(x + x - 1, n)
+
+    return kernel
+
+
+shifted_chebyshev_polynomial_t = _shifted(chebyshev_polynomial_t, "first")
+shifted_chebyshev_polynomial_u = _shifted(chebyshev_polynomial_u, "second")
+shifted_chebyshev_polynomial_v = _shifted(chebyshev_polynomial_v, "third")
+shifted_chebyshev_polynomial_w = _shifted(chebyshev_polynomial_w, "fourth")
+
+
+def _hermite(x: Any, n: Any, first: Any, following: Callable[[int, Any, Any, Any], Any]) -> Any:
+    xp = array_namespace(x)
+    known = n <= _HERMITE_DEGREE[n.dtype.itemsize]
+    return xp.where(known, _recurrence(x, xp.where(known, n, xp.zeros_like(n)), first, following), xp.nan)
+
+
+@_polynomial
+def hermite_polynomial_h(x: Any, n: Any) -> Any:
+    """Evaluate the physicists' Hermite polynomial.
+
+    H(k + 1) = 2 * x * H(k) - 2 * k * H(k - 1); H(0) = 1, H(1) = 2 * x.
+
+    NaN where n is above 128 in float32, and above 512 in float64.
+    """
+    return _hermite(x, n, x + x, lambda k, x, current, previous: (x + x) * current - 2 * k * previous)
+
+
+@_polynomial
+def hermite_polynomial_he(x: Any, n: Any) -> Any:
+    """Evaluate the probabilists' Hermite polynomial.
+
+    He(k + 1) = x * He(k) - k * He(k - 1); He(0) = 1, He(1) = x.
+
+    NaN where n is above 128 in float32, and above 512 in float64.
+    """
+    return _hermite(x, n, x, lambda k, x, current, previous: x * current - k * previous)
+
+
+@_polynomial
+def laguerre_polynomial_l(x: Any, n: Any) -> Any:
+    """Evaluate the Laguerre polynomial.
+
+    (k + 1) * L(k + 1) = (2 * k + 1 - x) * L(k) - k * L(k - 1); L(0) = 1, L(1) = 1 - x.
+    """
+    return _recurrence(
+        x, n, 1 - x, lambda k, x, current, previous: ((k + k + 1 - x) * current - k * previous) / (k + 1)
+    )
+
+
+@_polynomial
+def legendre_polynomial_p(x: Any, n: Any) -> Any:
+    """Evaluate the Legendre polynomial.
+
+    (k + 1) * P(k + 1) = (2 * k + 1) * x * P(k) - k * P(k - 1); P(0) = 1, P(1) = x.
+    """
+    return _recurrence(x, n, x, lambda k, x, current, previous: ((k + k + 1) * x * current - k * previous) / (k + 1))

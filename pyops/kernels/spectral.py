@@ -1,20 +1,24 @@
-"""Singular values and eigenvalues, with their vectors."""
+"""Singular values and eigenvalues with their vectors, and functions of a matrix: pseudo-inverse and exponential."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec
+from pyops._schema.specs import TensorSpec, broadcast
 
-from ._element_types import Wide, as_pairs
+from ._arrays import as_pairs, scipy
+from ._declarations import Float, Wide
 from ._matrices import Array, matrices, smaller, square
+
+A = TypeVar("A", np.float32, np.float64)
+R = TypeVar("R", np.float32, np.float64)
 
 
 class Svd(NamedTuple, Generic[Wide]):
@@ -61,7 +65,6 @@ def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = Tru
 
 def decompose(op: str, a: Array, full_matrices: bool, compute_uv: bool = True) -> tuple[Array, Array, Array]:
     """Return U, S and Vh; an error names the op."""
-    matrices(op, a)
     xp = array_namespace(a)
     with _iterating(op, a):
         if compute_uv:
@@ -88,30 +91,23 @@ def _iterating(op: str, a: Array) -> Iterator[None]:
 
 
 @svd.register_shape_inference
-def _(
-    a: TensorSpec, *, full_matrices: bool = False, compute_uv: bool = True
-) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+def _(a: TensorSpec, *, full_matrices: bool = False, compute_uv: bool = True) -> tuple[TensorSpec, ...]:
     batch, m, n = matrices("Svd", a)
     k = smaller(m, n)
-    s = a.like(shape=(*batch, k))
-    if not compute_uv:
-        return a.like(shape=(0,)), s, a.like(shape=(0,))
-    return (
-        a.like(shape=(*batch, m, m if full_matrices else k)),
-        s,
-        a.like(shape=(*batch, n if full_matrices else k, n)),
-    )
+    columns, rows = (m, n) if full_matrices else (k, k)
+    u, vh = ((*batch, m, columns), (*batch, rows, n)) if compute_uv else ((0,), (0,))
+    return a.like(shape=u), a.like(shape=(*batch, k)), a.like(shape=vh)
 
 
-class Eigh(NamedTuple, Generic[Wide]):
-    """Outputs of `eigh`."""
+class Eigen(NamedTuple, Generic[Wide]):
+    """Outputs of `eigh` and `eig`."""
 
     eigenvalues: NDArray[Wide]
     eigenvectors: NDArray[Wide]
 
 
 @onnx_op("pyops::Eigh", device_types=("cpu", "cuda"))
-def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v: bool = True) -> Eigh[Wide]:  # noqa: N803
+def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v: bool = True) -> Eigen[Wide]:  # noqa: N803
     """Compute eigenvalues and eigenvectors of symmetric matrices, as ``torch.linalg.eigh`` and ``eigvalsh``.
 
     Eigenvectors are determined up to a sign each, and up to a rotation where eigenvalues are equal; they are what
@@ -138,12 +134,11 @@ def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v
     numpy.linalg.LinAlgError
         A matrix is not finite (of which torch makes NaN at some sizes), or LAPACK does not converge.
     """
-    return Eigh(*decompose_symmetric("Eigh", a, "U" if UPLO in "Uu" else "L", compute_v))
+    return Eigen(*decompose_symmetric("Eigh", a, "U" if UPLO in "Uu" else "L", compute_v))
 
 
 def decompose_symmetric(op: str, a: Array, triangle: Literal["L", "U"], compute_v: bool = True) -> tuple[Array, Array]:
     """Return eigenvalues and eigenvectors; an error names the op."""
-    square(op, a)
     xp = array_namespace(a)
     with _iterating(op, xp.tril(a) if triangle == "L" else xp.triu(a)):
         if compute_v:
@@ -157,15 +152,8 @@ def _(a: TensorSpec, *, compute_v: bool = True, **triangle: Any) -> tuple[Tensor
     return a.like(shape=(*batch, n)), a.like(shape=(*batch, n, n) if compute_v else (0,))
 
 
-class Eig(NamedTuple, Generic[Wide]):
-    """Outputs of `eig`."""
-
-    eigenvalues: NDArray[Wide]
-    eigenvectors: NDArray[Wide]
-
-
 @onnx_op("pyops::Eig")
-def eig(a: NDArray[Wide]) -> Eig[Wide]:
+def eig(a: NDArray[Wide]) -> Eigen[Wide]:
     """Compute eigenvalues and eigenvectors of square matrices, as ``torch.linalg.eig``.
 
     The eigenvalues are in no particular order. An eigenvector has norm 1, and a phase that LAPACK's geev chooses: its
@@ -188,10 +176,9 @@ def eig(a: NDArray[Wide]) -> Eig[Wide]:
     numpy.linalg.LinAlgError
         A matrix is not finite, or LAPACK does not converge.
     """
-    square("Eig", a)
     with _iterating("Eig", a):
         values, vectors = np.linalg.eig(a)
-    return Eig(_as_pairs(values), _as_pairs(vectors))
+    return Eigen(_as_pairs(values), _as_pairs(vectors))
 
 
 @eig.register_shape_inference
@@ -219,7 +206,6 @@ def eigvals(a: NDArray[Wide]) -> NDArray[Wide]:
     numpy.linalg.LinAlgError
         A matrix is not finite, or LAPACK does not converge.
     """
-    square("Eigvals", a)
     with _iterating("Eigvals", a):
         return _as_pairs(np.linalg.eigvals(a))
 
@@ -233,3 +219,85 @@ def _(a: TensorSpec) -> TensorSpec:
 def _as_pairs(values: Array) -> Array:
     # NumPy returns reals where all imaginary parts are zero.
     return as_pairs(values.astype(np.result_type(values, np.complex64)))
+
+
+@onnx_op("pyops::Pinv", device_types=("cpu", "cuda"))
+def pinv(
+    a: NDArray[Wide], atol: NDArray[A] | None = None, rtol: NDArray[R] | None = None, *, hermitian: bool = False
+) -> NDArray[Wide]:
+    """Compute the Moore-Penrose pseudo-inverse of each matrix, as ``torch.linalg.pinv``.
+
+    Parameters
+    ----------
+    a : array of float32 or float64
+        (..., m, n); (..., n, n) if `hermitian` is set, and then only the lower triangle is read.
+    atol : array of float32 or float64, optional
+        Broadcasts with the batch; 0 if absent. Singular values not above ``max(atol, rtol * largest)`` count as
+        zero.
+    rtol : array of float32 or float64, optional
+        Likewise; if absent 0 where `atol` is positive, and elsewhere max(m, n) times the distance of 1 to the next
+        larger number.
+    hermitian : bool
+        Whether the matrices are symmetric, which is faster.
+
+    Returns
+    -------
+    array of the dtype of `a`
+        (..., n, m), the batch broadcast with `atol` and `rtol`.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A matrix is not finite.
+    """
+    _, m, n = matrices("Pinv", a)
+    xp = array_namespace(a)
+    if not a.size:
+        return np.empty_like(a.mT)
+    absolute: Array = xp.zeros(()) if atol is None else atol
+    relative: Array = xp.where(absolute > 0, 0, max(m, n) * np.finfo(a.dtype).eps) if rtol is None else rtol
+    if hermitian:
+        values, u = decompose_symmetric("Pinv", a, "L")
+        vh = u.mT
+    else:
+        u, values, vh = decompose("Pinv", a, False)
+    sizes = xp.abs(values)
+    tolerance = xp.maximum(absolute[..., None], relative[..., None] * sizes.max(-1, keepdims=True))
+    with np.errstate(all="ignore"):
+        reciprocals = xp.where(sizes > tolerance, 1 / values, 0).astype(a.dtype)
+        return (vh.mT * reciprocals[..., None, :]) @ u.mT
+
+
+@pinv.register_shape_inference
+def _(a: TensorSpec, *tolerances: TensorSpec | None, **hermitian: Any) -> TensorSpec:
+    batch, m, n = matrices("Pinv", a)
+    given = (item for item in tolerances if item is not None)
+    return a.like(shape=(*broadcast(a.like(shape=batch), *given), n, m))
+
+
+@onnx_op("pyops::MatrixExp")
+def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
+    """Compute the exponential of each matrix in float64, as ``torch.linalg.matrix_exp``.
+
+    Torch's float16 and bfloat16 lose most digits on the way; this does not.
+
+    Parameters
+    ----------
+    a : array of float16, bfloat16, float32 or float64
+        (..., n, n).
+
+    Returns
+    -------
+    array of the dtype of `a`
+        (..., n, n): ``I + A + A^2 / 2! + A^3 / 3! + ...``; NaN for a matrix that is not finite.
+    """
+    finite = np.isfinite(a).all((-2, -1), keepdims=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = scipy("linalg", a).expm(np.where(finite, a.astype(np.float64), 0))
+        return np.where(finite, result, np.nan).astype(a.dtype)
+
+
+@matrix_exp.register_shape_inference
+def _(a: TensorSpec) -> TensorSpec:
+    square("MatrixExp", a)
+    return a

@@ -14,7 +14,7 @@ The pytest plug-in is `pyops._pytest_plugin`. It shares `pyops._ops.isolation` w
 Examples
 --------
 >>> import numpy as np, pyops
->>> from pyops.kernels.cumulative import cumprod
+>>> from pyops.kernels.reductions import cumprod
 >>> sample = pyops.testing.Sample(cumprod, np.array([3, 4]), dim=0).with_expected([3, 12])
 >>> report = pyops.testing.check(sample, checks=["expected", "engine_*"])
 >>> report.ok

@@ -29,7 +29,7 @@ class CheckResult:
     Examples
     --------
     >>> import numpy as np, pyops
-    >>> from pyops.kernels.cumulative import cumprod
+    >>> from pyops.kernels.reductions import cumprod
     >>> pyops.testing.check(cumprod, np.ones(3), dim=0, checks="outputs")["outputs"]
     CheckResult(name='outputs', status='passed', reason='', error=None)
     """
@@ -53,7 +53,7 @@ class CheckReport(Shown, Sequence[CheckResult]):
     Examples
     --------
     >>> import numpy as np, pyops
-    >>> from pyops.kernels.cumulative import cumprod
+    >>> from pyops.kernels.reductions import cumprod
     >>> report = pyops.testing.check(cumprod, np.ones(3), dim=0, checks=["outputs", "repeatable"])
     >>> report.ok, report.subject, [result.name for result in report]
     (True, 'Cumprod(float64[3], dim=0)', ['outputs', 'repeatable'])
@@ -115,7 +115,7 @@ class CheckError(PyopsError, AssertionError):
     Examples
     --------
     >>> import numpy as np, pyops
-    >>> from pyops.kernels.cumulative import cumprod
+    >>> from pyops.kernels.reductions import cumprod
     >>> try:
     ...     pyops.testing.check(cumprod, np.array([2, 3]), dim=0, expected=[2, 5], checks="expected")
     ... except pyops.testing.CheckError as error:

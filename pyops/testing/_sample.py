@@ -99,7 +99,7 @@ class Sample:
     Examples
     --------
     >>> import numpy as np, pyops
-    >>> from pyops.kernels.cumulative import cumprod
+    >>> from pyops.kernels.reductions import cumprod
     >>> pyops.testing.Sample(cumprod, np.array([3, 4]), dim=0).with_expected([3, 12])
     Cumprod(int64[2], dim=0)
     """

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from pyops.kernels.fft import fft_c2c, fft_c2r, fft_r2c
-from pyops.kernels.stft import istft
+from pyops.kernels.fft import fft_c2c, fft_c2r, fft_r2c, istft
 
 rng = np.random.default_rng(0)
 PAIRS = rng.standard_normal((3, 4, 5, 2))

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from pyops.kernels.average_pooling import adaptive_avg_pool, avg_pool
-from pyops.kernels.distances import cdist, pdist
-from pyops.kernels.fft import fft_c2c, fft_c2r, fft_r2c
+from pyops.kernels.fft import fft_c2c, fft_c2r, fft_r2c, istft
 from pyops.kernels.losses import ctc_loss
-from pyops.kernels.max_pooling import adaptive_max_pool, fractional_max_pool
+from pyops.kernels.pairwise import cdist, pdist
+from pyops.kernels.pooling import adaptive_avg_pool, adaptive_max_pool, avg_pool, fractional_max_pool
 from pyops.kernels.sampling import grid_sample
-from pyops.kernels.stft import istft
 from pyops.shapes import TensorSpec
 
 rng = np.random.default_rng(0)

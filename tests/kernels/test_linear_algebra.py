@@ -5,18 +5,11 @@ import numpy as np
 import pytest
 
 from pyops.kernels import OPS
-from pyops.kernels.least_squares import lstsq, pinv
-from pyops.kernels.lu_factorization import lu, lu_factor_ex, lu_solve, lu_unpack
-from pyops.kernels.orthogonal_factorization import geqrf, householder_product, ormqr, qr
-from pyops.kernels.spectral import eigh, svd
-from pyops.kernels.square_matrices import matrix_exp, solve_triangular, triangular_solve
-from pyops.kernels.symmetric_factorization import (
-    cholesky_ex,
-    cholesky_inverse,
-    cholesky_solve,
-    ldl_factor_ex,
-    ldl_solve,
-)
+from pyops.kernels.factored_systems import cholesky_inverse, cholesky_solve, ldl_solve, lu_solve
+from pyops.kernels.linear_systems import solve_triangular, triangular_solve
+from pyops.kernels.orthogonal_factorization import geqrf, householder_product, lstsq, ormqr, qr
+from pyops.kernels.spectral import eigh, matrix_exp, pinv, svd
+from pyops.kernels.triangular_factorization import cholesky_ex, ldl_factor_ex, lu, lu_factor_ex, lu_unpack
 from pyops.shapes import SymbolicDim, TensorSpec
 
 

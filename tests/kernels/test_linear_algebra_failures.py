@@ -4,17 +4,11 @@ import numpy as np
 import pytest
 
 from pyops.kernels import OPS
-from pyops.kernels.least_squares import lstsq, pinv
-from pyops.kernels.lu_factorization import lu_factor_ex, lu_solve, lu_unpack
-from pyops.kernels.spectral import eig, eigh, eigvals, svd
-from pyops.kernels.square_matrices import inv_ex, slogdet, solve_ex, solve_triangular
-from pyops.kernels.symmetric_factorization import (
-    cholesky_ex,
-    cholesky_inverse,
-    cholesky_solve,
-    ldl_factor_ex,
-    ldl_solve,
-)
+from pyops.kernels.factored_systems import cholesky_inverse, cholesky_solve, ldl_solve, lu_solve
+from pyops.kernels.linear_systems import inv_ex, slogdet, solve_ex, solve_triangular
+from pyops.kernels.orthogonal_factorization import lstsq
+from pyops.kernels.spectral import eig, eigh, eigvals, pinv, svd
+from pyops.kernels.triangular_factorization import cholesky_ex, ldl_factor_ex, lu_factor_ex, lu_unpack
 
 REGULAR = np.array([[4.0, 1, 2], [1, 5, 3], [2, 3, 6]])
 SINGULAR = np.array([[1.0, 2, 4], [2, 4, 8], [1, 1, 1]])

@@ -7,7 +7,7 @@ import pytest
 
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 from pyops.kernels import OPS
-from pyops.kernels.square_matrices import solve_ex
+from pyops.kernels.linear_systems import solve_ex
 from pyops.shapes import SymbolicDim, TensorSpec
 
 B, M, N, K = map(SymbolicDim, "bmnk")
@@ -50,10 +50,10 @@ def test_shapes(op, shapes, attributes, expected):
     ("op", "shapes", "message"),
     [
         ("InvEx", [(2, 3)], "InvEx: an input has shape [2, 3]; its matrices must be square"),
-        ("Qr", [(3,)], "Qr: an input has shape [3]; it takes matrices"),
+        ("Lu", [(3,)], "Lu: an input has shape [3]; it takes matrices"),
         ("SolveEx", [(3, 3), (2, 4)], "SolveEx: the shapes [3, 3] and [2, 4] do not fit A X = B"),
         ("CholeskySolve", [(2, 1), (3, 3)], "CholeskySolve: the shapes [3, 3] and [2, 1] do not fit A X = B"),
-        ("SolveTriangular", [(2, 3, 3), (5, 3, 1)], "the batch dimensions of shapes [2, 3, 3] and [5, 3, 1] do not"),
+        ("SolveTriangular", [(2, 3, 3), (5, 3, 1)], "do not broadcast: 2 against 5"),
         ("HouseholderProduct", [(3, 2), (3,)], "HouseholderProduct: tau has shape [3] and a [3, 2]"),
         ("HouseholderProduct", [(2, 3), (2,)], "HouseholderProduct: a has shape [2, 3]; it needs as many rows"),
         ("Ormqr", [(3, 2), (2,), (4, 3)], "Ormqr: the shapes [3, 2] of a and [4, 3] of other do not fit Q C"),

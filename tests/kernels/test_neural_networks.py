@@ -4,9 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pyops.kernels.average_pooling import adaptive_avg_pool, avg_pool
-from pyops.kernels.distances import cdist, pdist
-from pyops.kernels.max_pooling import adaptive_max_pool
+from pyops.kernels.pairwise import cdist, pdist
+from pyops.kernels.pooling import adaptive_avg_pool, adaptive_max_pool, avg_pool
 from pyops.kernels.sampling import grid_sample
 
 rng = np.random.default_rng(0)

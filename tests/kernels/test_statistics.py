@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 
 from pyops.errors import ShapeInferenceError
-from pyops.kernels.covariance import corrcoef, cov
-from pyops.kernels.cumulative import cummax, cummin, cumprod
-from pyops.kernels.histograms import bincount, histc, histogram_bin_ct, histogram_bins_tensor
-from pyops.kernels.histograms_of_points import (
+from pyops.kernels.histograms import (
+    bincount,
+    histc,
+    histogram_bin_ct,
+    histogram_bins_tensor,
     histogramdd_bin_edges,
     histogramdd_from_bin_cts,
     histogramdd_from_bin_tensors,
 )
-from pyops.kernels.reductions import amax, amin, hash_tensor
+from pyops.kernels.pairwise import corrcoef, cov
+from pyops.kernels.reductions import amax, amin, cummax, cummin, cumprod, hash_tensor
 
 NAN, INF = np.nan, np.inf
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
@@ -31,9 +33,9 @@ def test_extremes_are_nan_where_an_element_is(dtype):
 
 def test_extremes_of_nothing():
     assert amax(np.zeros((0, 3)), dim=[1]).shape == (0,)
-    with pytest.raises(ValueError, match=re.escape("Amax: nothing is the max of no elements, and [0, 3] has none")):
+    with pytest.raises(ValueError, match="zero-size array"):
         amax(np.zeros((0, 3)))
-    with pytest.raises(ShapeInferenceError, match="each dimension is reduced once"):
+    with pytest.raises(ShapeInferenceError, match="each dimension is given once"):
         amin(np.zeros((2, 3)), dim=[0, -2])
 
 
@@ -95,9 +97,9 @@ def test_densities_sum_to_one_over_all_bins():
 def test_weights_of_another_shape():
     with pytest.raises(ValueError, match=re.escape("weight is [2]; one for each element is [3]")):
         histogram_bin_ct(np.ones(3), np.ones(2))
-    with pytest.raises(ValueError, match="both are"):
+    with pytest.raises(ValueError, match="don't have the same length"):
         bincount(np.zeros(3, np.int64), np.ones(2))
-    with pytest.raises(ValueError, match="Bincount: input has -1; it counts numbers from 0 on"):
+    with pytest.raises(ValueError, match="no negative elements"):
         bincount(np.array([-1]), np.ones(1))
 
 
@@ -117,16 +119,17 @@ def test_covariance_is_that_of_numpy():
     assert np.allclose(cov(x.astype(np.float16)).astype(float), np.cov(x), atol=1e-2)
 
 
+@pytest.mark.filterwarnings("ignore:Degrees of freedom")
 def test_covariance_of_few():
     assert np.isinf(cov(np.array([[1.0, 2.0], [3.0, 5.0]]), correction=5)).all()
     assert np.isnan(cov(np.array(3.0)))
     assert cov(np.zeros((0, 3))).shape == (0, 0)
     assert np.isnan(corrcoef(np.array([[1.0, 1.0], [3.0, 5.0]]))).tolist() == [[True, True], [True, False]]
-    with pytest.raises(ValueError, match="the weights sum to zero"):
+    with pytest.raises(ZeroDivisionError, match="Weights sum to zero"):
         cov(np.ones(3), np.zeros(3, np.int64))
-    with pytest.raises(ValueError, match="Cov: a weight is negative"):
+    with pytest.raises(ValueError, match="aweights cannot be negative"):
         cov(np.ones(2), None, np.array([1.0, -1.0]))
-    with pytest.raises(ValueError, match=re.escape("weights are [2]; there are 3 observations, each with one")):
+    with pytest.raises(RuntimeError, match="incompatible numbers of samples and aweights"):
         cov(np.ones(3), None, np.ones(2))
-    with pytest.raises(ShapeInferenceError, match="variables by observations"):
+    with pytest.raises(ValueError, match="more than 2 dimensions"):
         corrcoef(np.ones((1, 2, 3)))

@@ -6,9 +6,8 @@ import torch
 
 import exporters
 from exporters._library.table import absent
-from pyops.kernels.lu_factorization import lu_factor_ex
-from pyops.kernels.square_matrices import inv_ex, slogdet, solve_ex
-from pyops.kernels.symmetric_factorization import cholesky_ex, ldl_factor_ex
+from pyops.kernels.linear_systems import inv_ex, slogdet, solve_ex
+from pyops.kernels.triangular_factorization import cholesky_ex, ldl_factor_ex, lu_factor_ex
 from tests.helpers.tiers import exhaustive
 
 REGULAR = torch.tensor([[4.0, 1, 2], [1, 5, 3], [2, 3, 6]])

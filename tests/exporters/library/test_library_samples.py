@@ -113,6 +113,7 @@ def _exporting(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of deprecated operators
+@pytest.mark.filterwarnings("ignore:Degrees of freedom:RuntimeWarning")  # NumPy's, where torch warns as well
 @pytest.mark.parametrize(
     ("dtype", "most"),
     [

@@ -1,4 +1,4 @@
-"""Square matrices: inverse, linear systems, determinant and exponential."""
+"""Linear systems ``A X = B`` of square and of triangular matrices, inverses and determinants."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
-from . import lu_factorization
-from ._arguments import differ
-from ._element_types import Float, Wide
+from ._arrays import differ
+from ._declarations import Wide
 from ._matrices import Array, Shaped, check_system, raise_failed, solve_triangles, square
-from ._scipy import scipy
+from .factored_systems import solve_lu
+from .triangular_factorization import factor_lu
 
 
 class InvEx(NamedTuple, Generic[Wide]):
@@ -51,7 +51,7 @@ def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
         A matrix is singular, and `check_errors` is set.
     """
     square("InvEx", a)
-    inverse, info = _solved(a)
+    inverse, info = _solved(a, np.eye(a.shape[-1], dtype=a.dtype))
     if check_errors:
         raise_failed(
             info,
@@ -105,7 +105,7 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
     vectors = _are_vectors(a, b, left)
     rhs = b[..., None] if vectors else b
     check_system("SolveEx", a, rhs, left)
-    x, info = _solved(a, rhs if left else rhs.mT, transposed=not left)
+    x, info = _solved(a, rhs if left else rhs.mT, adjoint=not left)
     if check_errors:
         raise_failed(
             info,
@@ -140,16 +140,15 @@ def _are_vectors(a: Shaped, b: Shaped, left: bool) -> bool:
     return vectors
 
 
-def _solved(a: Array, b: Array | None = None, transposed: bool = False) -> tuple[Array, NDArray[np.int32]]:
-    """Solve ``A X = B``, or ``A^T X = B``, and tell which matrices are singular; B is the identity if absent."""
+def _solved(a: Array, b: Array, adjoint: bool = False) -> tuple[Array, NDArray[np.int32]]:
+    """Solve ``A X = B``, or ``A^T X = B``, and tell which matrices are singular."""
     try:
         with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
-            x: Array = np.linalg.inv(a) if b is None else np.linalg.solve(a.mT if transposed else a, b)
+            x: Array = np.linalg.solve(a.mT if adjoint else a, b)
         info = np.zeros(a.shape[:-2], np.int32)
     except np.linalg.LinAlgError:  # which does not tell whose fault it was, and leaves the others without a result
-        lu, pivots, info = lu_factorization.factor(a)
-        identity: Array = np.eye(a.shape[-1], dtype=a.dtype)
-        x = lu_factorization.solve(lu, pivots, identity if b is None else b, adjoint=transposed)
+        lu, pivots, info = factor_lu(a)
+        x = solve_lu(lu, pivots, b, adjoint)
     # Some BLAS skip products with zero, and with them the NaN.
     missing = np.asarray(np.isnan(a).any((-2, -1)))
     return np.where(missing[..., None, None], x.dtype.type(np.nan), x) if missing.any() else x, info
@@ -178,7 +177,6 @@ def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
     logabsdet : array of the dtype of `a`
         (...): minus infinity for a singular matrix.
     """
-    square("Slogdet", a)
     xp = array_namespace(a)
     with np.errstate(invalid="ignore"):
         sign, logabsdet = map(xp.asarray, xp.linalg.slogdet(a))
@@ -269,32 +267,3 @@ def triangular_solve(
 def _(b: TensorSpec, a: TensorSpec, **triangle: Any) -> tuple[TensorSpec, TensorSpec]:
     batch = check_system("TriangularSolve", a, b)
     return b.like(shape=(*batch, *b.shape[-2:])), a.like(shape=(*batch, *a.shape[-2:]))
-
-
-@onnx_op("pyops::MatrixExp")
-def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
-    """Compute the exponential of each matrix in float64, as ``torch.linalg.matrix_exp``.
-
-    Torch's float16 and bfloat16 lose most digits on the way; this does not.
-
-    Parameters
-    ----------
-    a : array of float16, bfloat16, float32 or float64
-        (..., n, n).
-
-    Returns
-    -------
-    array of the dtype of `a`
-        (..., n, n): ``I + A + A^2 / 2! + A^3 / 3! + ...``; NaN for a matrix that is not finite.
-    """
-    square("MatrixExp", a)
-    finite = np.isfinite(a).all((-2, -1), keepdims=True)
-    with np.errstate(over="ignore", invalid="ignore"):
-        result = scipy("linalg", a).expm(np.where(finite, a.astype(np.float64), 0))
-        return np.where(finite, result, np.nan).astype(a.dtype)
-
-
-@matrix_exp.register_shape_inference
-def _(a: TensorSpec) -> TensorSpec:
-    square("MatrixExp", a)
-    return a

@@ -1,18 +1,23 @@
-"""Distances between vectors."""
+"""What is computed of each two vectors of a set: distances, covariances and correlations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from array_api_compat import array_namespace
+from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec, broadcast, new_dim
+from pyops._schema.specs import SymbolicDim, TensorSpec, broadcast, new_dim
+from pyops.errors import ShapeInferenceError, UnknownSizeError
 
-from ._arguments import scalar
-from ._element_types import Wide
+from ._arrays import scalar, widened
+from ._declarations import Float, Wide
+
+Weight = TypeVar("Weight", np.float16, bfloat16, np.float32, np.float64)
 
 _AS_PRODUCT_IF_LARGE, _AS_PRODUCT = 0, 1
 _LARGE = 25
@@ -145,3 +150,93 @@ def _euclidean_by_product(x1: NDArray[Any], x2: NDArray[Any]) -> NDArray[Any]:
         squares = np.square(x1).sum(-1)[..., :, None] + np.square(x2).sum(-1)[..., None, :]
         squares = squares - 2 * (x1 @ np.swapaxes(x2, -1, -2))
         return np.asarray(np.sqrt(np.maximum(squares, 0)))
+
+
+# On the CPU alone, because cupy.cov centres weighted observations at their mean without weights.
+@onnx_op("pyops::Cov")
+def cov(
+    input: NDArray[Float],
+    fweights: NDArray[np.int64] | None = None,
+    aweights: NDArray[Weight] | None = None,
+    *,
+    correction: int = 1,
+) -> NDArray[Float]:
+    """Compute the covariance matrix of variables.
+
+    As ``torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)``: with weights w
+    (the product of both, 1 where absent) and means m under these weights,
+    ``sum(w * (x - m)(x - m)^T) / (sum(w) - correction * sum(w * aweights) / sum(w))``.
+
+    Parameters
+    ----------
+    input : array of float16, bfloat16, float32 or float64
+        (variables, observations), or (observations,) of one variable, or a scalar.
+    fweights : array of int64, optional
+        (observations,): how often each observation counts.
+    aweights : array of float16, bfloat16, float32 or float64, optional
+        (observations,): how much it counts.
+    correction : int
+        What is taken from the number of observations; 1 is Bessel's correction.
+
+    Returns
+    -------
+    array of the dtype of `input`
+        (variables, variables), a scalar if there is one variable. Infinite or NaN, with a warning, where
+        `correction` leaves no observations to divide by.
+
+    Raises
+    ------
+    ValueError
+        Weights are negative, or the input has more than two dimensions.
+    ZeroDivisionError
+        Weights sum to zero.
+    RuntimeError
+        Weights are not one for each observation.
+    """
+    with np.errstate(all="ignore"):
+        matrix = np.cov(widened(input), ddof=correction, fweights=fweights, aweights=aweights)
+        return matrix.astype(input.dtype)
+
+
+@onnx_op("pyops::Corrcoef", device_types=("cpu", "cuda"))
+def corrcoef(input: NDArray[Float]) -> NDArray[Float]:
+    """Compute Pearson's correlation coefficients of variables.
+
+    As ``torch.corrcoef(input)``: of the covariances C, ``C[i, j] / sqrt(C[i, i] * C[j, j])``, from -1 to 1.
+
+    Parameters
+    ----------
+    input : array of float16, bfloat16, float32 or float64
+        (variables, observations), or (observations,) of one variable, or a scalar.
+
+    Returns
+    -------
+    array of the dtype of `input`
+        (variables, variables), a scalar if there is one variable. NaN for a variable that does not vary.
+
+    Raises
+    ------
+    ValueError
+        The input has more than two dimensions.
+    """
+    xp = array_namespace(input)
+    with np.errstate(all="ignore"):
+        return xp.asarray(xp.corrcoef(widened(input))).astype(input.dtype)
+
+
+def _matrix_spec(x: TensorSpec, op: str) -> TensorSpec:
+    if x.ndim > 2:
+        raise ShapeInferenceError(f"{op}: the input is {list(x.shape)}; it is variables by observations")
+    if x.ndim == 2 and isinstance(x.shape[0], SymbolicDim):
+        raise UnknownSizeError(f"{op}: whether the result is a scalar is not known before the number of variables is")
+    return x.like(shape=() if x.ndim < 2 or x.shape[0] == 1 else (x.shape[0], x.shape[0]))
+
+
+@cov.register_shape_inference
+def _(input: TensorSpec, *weights: Any, correction: int = 1) -> TensorSpec:
+    return _matrix_spec(input, "Cov")
+
+
+@corrcoef.register_shape_inference
+def _(input: TensorSpec) -> TensorSpec:
+    return _matrix_spec(input, "Corrcoef")

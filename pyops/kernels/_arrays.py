@@ -1,0 +1,100 @@
+"""Arguments as torch takes them, arrays of half precision or of complex values, and SciPy for either kind of array.
+
+ONNX Runtime's custom operators have no complex types: an array of complex values is one of reals with a last dimension
+of 2 more, the real and the imaginary part, which is how they lie in memory anyway.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from pyops._schema.devices import is_cupy
+from pyops._schema.specs import Dim
+from pyops.errors import MissingDependencyError, ShapeInferenceError
+
+
+def axis_of(dim: int, ndim: int) -> int:
+    """Return `dim` counted from 0, or raise a ShapeInferenceError; a scalar has the dimensions 0 and -1."""
+    count = max(ndim, 1)
+    if not -count <= dim < count:
+        raise ShapeInferenceError(f"dim is {dim} for {ndim} dimensions; it is within {-count} and {count - 1}")
+    return dim % count
+
+
+def axes_of(dims: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Return `dims` counted from 0, all of them if none is given; a ShapeInferenceError if one is named twice."""
+    axes = tuple(axis_of(dim, ndim) for dim in dims or range(max(ndim, 1)))
+    if len(set(axes)) < len(axes):
+        raise ShapeInferenceError(f"dim is {list(axes)}; each dimension is given once")
+    return axes
+
+
+def reduced_shape(shape: Sequence[Dim], dims: Sequence[int], keepdim: bool) -> tuple[Dim, ...]:
+    """Return the shape that is left when dimensions are reduced, which are all if none is given."""
+    axes = axes_of(dims, len(shape))
+    if keepdim:
+        return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
+
+
+def reduced_ranges(ufunc: np.ufunc, x: Any, axis: int, starts: Any, ends: Any, identity: Any) -> Any:
+    """Reduce each range of positions along one axis of a NumPy array; an empty one gives the identity."""
+    if not len(starts):
+        return np.take(x, starts, axis)
+    # Ranges may overlap, and many large ones have more positions together than fit into memory.
+    empty = (starts >= ends).reshape(-1, *[1] * (x.ndim - axis - 1))
+    one_more = [(0, int(i == axis)) for i in range(x.ndim)]  # where a range ends that reaches to the end
+    bounds = np.stack([np.minimum(starts, ends), ends], 1).reshape(-1)
+    with np.errstate(all="ignore"):
+        found = ufunc.reduceat(np.pad(x, one_more), bounds, axis, dtype=x.dtype)
+    return np.where(empty, np.asarray(identity, x.dtype), np.take(found, np.arange(0, len(bounds), 2), axis))
+
+
+def differ(one: Dim, other: Dim) -> bool:
+    """Return whether two sizes are known to be different."""
+    return isinstance(one, int) and isinstance(other, int) and one != other
+
+
+def scalar(name: str, x: Any) -> Any:
+    """Return the only number of an array as one of Python's; a ValueError with its name if there is not exactly one."""
+    if x.size != 1:
+        raise ValueError(f"{name} is {list(x.shape)}; it is one number")
+    return x.reshape(()).item()
+
+
+def widened(x: Any) -> Any:
+    """Cast float16 and bfloat16 to float32, since half precision has too few digits to compute with."""
+    return x.astype(np.float32) if x.dtype.itemsize < 4 and x.dtype.kind in "fV" else x
+
+
+def as_complex(pairs: Any) -> Any:
+    """View pairs of reals (..., 2) as complex values (...); copy them if the reals of a pair are not adjacent."""
+    if pairs.ndim == 0 or pairs.shape[-1] != 2:
+        raise ValueError(
+            f"complex values are pairs of reals along a last dimension of 2, and this array has shape {pairs.shape}"
+        )
+    if pairs.strides[-1] != pairs.itemsize:
+        pairs = array_namespace(pairs).ascontiguousarray(pairs)
+    return pairs.view(np.result_type(pairs.dtype, np.complex64))[..., 0]
+
+
+def as_pairs(values: Any) -> Any:
+    """View complex values (...) as pairs of reals (..., 2)."""
+    return values[..., None].view(values.real.dtype)
+
+
+def scipy(submodule: str, array: Any) -> Any:
+    """Import a part of SciPy, such as ``"special"``, for a NumPy array, or its counterpart in CuPy for a CuPy array."""
+    name = f"cupyx.scipy.{submodule}" if is_cupy(array) else f"scipy.{submodule}"
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"this operator of pyops.kernels computes with {name}, which is not installed; "
+            'pip install "onnx-pyops[kernels]"'
+        ) from error

@@ -1,0 +1,332 @@
+"""The means, or the largest values and their places, of the windows of an image or a volume.
+
+A window is the product of one range of positions per dimension, so that it is reduced along one dimension after the
+other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from ml_dtypes import bfloat16
+from numpy.typing import NDArray
+
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import TensorSpec, new_dim
+
+from ._arrays import reduced_ranges, widened
+from ._declarations import Float
+
+N = TypeVar("N", np.float16, bfloat16, np.float32, np.float64, np.int64)
+
+# Per dimension, the positions in each window: shape (planes or 1, windows, positions). Windows of fewer positions
+# repeat their last, which changes no maximum.
+Positions = NDArray[np.intp]
+
+
+@onnx_op("pyops::AvgPool")
+def avg_pool(
+    x: NDArray[N],
+    *,
+    kernel_size: list[int],
+    stride: list[int] | None = None,
+    padding: list[int] | None = None,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> NDArray[N]:
+    """Average each window of a regular grid of windows.
+
+    As ``torch.nn.functional.avg_pool1d``, ``avg_pool2d`` and ``avg_pool3d``.
+
+    Parameters
+    ----------
+    x : array of float16, bfloat16, float32, float64 or int64
+        (..., *spatial). As many spatial dimensions as `kernel_size` has values, 1 to 3; the channels, and with or
+        without a batch, before them.
+    kernel_size : list of int
+        The size of a window along each spatial dimension.
+    stride : list of int, optional
+        The distance of windows; `kernel_size` by default.
+    padding : list of int, optional
+        How many zeros to add at both ends of each dimension, at most half of the window; none by default.
+    ceil_mode : bool
+        Whether a window that reaches beyond the padding at the end counts. One that would begin in that padding never
+        does.
+    count_include_pad : bool
+        Whether the divisor counts the padding's zeros. What lies beyond the padding never counts.
+    divisor_override : int, optional
+        The divisor, whatever a window holds; not 0.
+
+    Returns
+    -------
+    array of the dtype of `x`
+        (..., *windows). With ``windows = (size + 2 * padding - kernel_size) / stride + 1``, rounded down, or up with
+        `ceil_mode`. Integers are divided towards zero.
+
+    Raises
+    ------
+    ValueError
+        The arguments do not fit the tensor, or the divisor is 0.
+    """
+    if divisor_override == 0:
+        raise ValueError("divisor_override is 0; leave it out, or give another number")
+    total, counts = widened(x), []
+    grid = _grid(x.shape, kernel_size, stride, padding, ceil_mode)
+    for axis, (kernel, step, pad, windows) in enumerate(grid, x.ndim - len(grid)):
+        size = x.shape[axis]
+        starts = np.arange(windows) * step - pad
+        ends = np.minimum(starts + kernel, size + pad)
+        inside = np.maximum(starts, 0), np.minimum(ends, size)
+        counts.append(ends - starts if count_include_pad else inside[1] - inside[0])
+        total = reduced_ranges(np.add, total, axis, *inside, identity=0)
+    divisor = math.prod(np.ix_(*counts)) if divisor_override is None else divisor_override
+    if x.dtype.kind == "i":
+        return np.asarray(np.sign(total) * np.sign(divisor) * (np.abs(total) // np.abs(divisor)), x.dtype)
+    return np.asarray(total / np.asarray(divisor, total.dtype), x.dtype)
+
+
+@avg_pool.register_shape_inference
+def _(x: TensorSpec, *, count_include_pad: Any = None, divisor_override: Any = None, **given: Any) -> TensorSpec:
+    grid = _grid(x.shape, **given)
+    return x.like(shape=(*x.shape[: x.ndim - len(grid)], *(windows for *_, windows in grid)))
+
+
+@onnx_op("pyops::AdaptiveAvgPool")
+def adaptive_avg_pool(x: NDArray[Float], *, output_size: list[int]) -> NDArray[Float]:
+    """Average each of a number of windows of about equal size that cover the whole image.
+
+    Window i of m along a dimension of size n holds the positions from floor(i n / m) up to, without it,
+    ceil((i + 1) n / m).
+
+    As ``torch.nn.functional.adaptive_avg_pool1d``, ``adaptive_avg_pool2d`` and ``adaptive_avg_pool3d``.
+
+    Parameters
+    ----------
+    x : array of float16, bfloat16, float32 or float64
+        (..., *spatial). As many spatial dimensions as `output_size` has values; the channels, and with or without a
+        batch, before them.
+    output_size : list of int
+        The number of windows along each spatial dimension.
+
+    Returns
+    -------
+    array of the dtype of `x`
+        (..., *output_size).
+
+    Raises
+    ------
+    ValueError
+        A spatial dimension is empty, or there are too few.
+    """
+    _check_spatial(x, output_size, "output_size")
+    total, counts = widened(x), []
+    for axis, windows in enumerate(output_size, x.ndim - len(output_size)):
+        starts, ends = _adaptive_bounds(x.shape[axis], windows)
+        counts.append(ends - starts)
+        total = reduced_ranges(np.add, total, axis, starts, ends, identity=0)
+    divisor = np.asarray(math.prod(np.ix_(*counts)), total.dtype)
+    return np.asarray(total / divisor, x.dtype)
+
+
+@adaptive_avg_pool.register_shape_inference
+def _(x: TensorSpec, *, output_size: list[int]) -> TensorSpec:
+    return x.like(shape=(*x.shape[: x.ndim - len(output_size)], *output_size))
+
+
+@onnx_op("pyops::AdaptiveMaxPool")
+def adaptive_max_pool(x: NDArray[Float], *, output_size: list[int]) -> tuple[NDArray[Float], NDArray[np.int64]]:
+    """Return the largest value of each window of `adaptive_avg_pool`, and its place.
+
+    As ``torch.nn.functional.adaptive_max_pool1d``, ``adaptive_max_pool2d`` and ``adaptive_max_pool3d``.
+
+    Parameters
+    ----------
+    x : array of float16, bfloat16, float32 or float64
+        (..., *spatial): as for `adaptive_avg_pool`.
+    output_size : list of int
+        As for `adaptive_avg_pool`.
+
+    Returns
+    -------
+    values : array of the dtype of `x`
+        (..., *output_size). NaN where a window has one.
+    indices : array of int64
+        (..., *output_size). Positions in the flattened spatial dimensions: the first of equal values, the last NaN.
+
+    Raises
+    ------
+    ValueError
+        A spatial dimension is empty, or there are too few.
+    """
+    rank = len(output_size)
+    _check_spatial(x, output_size, "output_size")
+    bounds = map(_adaptive_bounds, x.shape[x.ndim - rank :], output_size)
+    return _largest(x, [_windows(starts[None], ends[None]) for starts, ends in bounds])
+
+
+@onnx_op("pyops::FractionalMaxPool")
+def fractional_max_pool(
+    x: NDArray[Float], random_samples: NDArray[Float], *, kernel_size: list[int], output_size: list[int]
+) -> tuple[NDArray[Float], NDArray[np.int64]]:
+    r"""Return the largest value of each window, and its place; the windows begin at pseudo-random distances.
+
+    Along a dimension of size n, window i of m begins at
+    :math:`\lfloor \alpha (i + u) \rfloor - \lfloor \alpha u \rfloor`,
+    :math:`\alpha = (n - k) / (m - 1)` for windows of k, and the last at n - k (B. Graham, "Fractional Max-Pooling",
+    https://arxiv.org/abs/1412.6071).
+
+    As ``torch.nn.functional.fractional_max_pool2d`` and ``fractional_max_pool3d``, whose random numbers are an input
+    here.
+
+    Parameters
+    ----------
+    x : array of float16, bfloat16, float32 or float64
+        (batch, channels, *spatial) or (channels, *spatial). Two or three spatial dimensions, as `kernel_size` has
+        values.
+    random_samples : array of the dtype of `x`
+        (batch, channels, dimensions). u, from 0 to 1, for each plane and dimension. With three dimensions in their
+        order; with two, the last dimension's comes first, as torch has it. A batch of 1 where `x` has none.
+    kernel_size, output_size : list of int
+        The size of a window, and the number of windows, along each spatial dimension.
+
+    Returns
+    -------
+    values : array of the dtype of `x`
+        (..., *output_size). NaN where a window has one.
+    indices : array of int64
+        (..., *output_size). Positions in the flattened spatial dimensions: the first of equal values, the last NaN.
+
+    Raises
+    ------
+    ValueError
+        The arguments do not fit the tensor.
+    """
+    rank = len(kernel_size)
+    _check_spatial(x, kernel_size, "kernel_size")
+    if len(output_size) != rank:
+        raise ValueError(f"kernel_size is {kernel_size} and output_size {output_size}; they are of one length")
+    planes: tuple[int, ...] = x.shape[: x.ndim - rank]
+    if random_samples.size != math.prod(planes) * rank:
+        raise ValueError(
+            f"random_samples has shape {random_samples.shape}; x has shape {x.shape}, for which it is "
+            f"{(1, *planes, rank)[-3:]}"
+        )
+    if not np.isfinite(random_samples.astype(np.float64)).all():
+        raise ValueError("random_samples are from 0 to 1, and some are infinite or NaN")
+    samples = random_samples.reshape(-1, rank)
+    positions = []
+    for axis, (size, kernel, windows) in enumerate(zip(x.shape[-rank:], kernel_size, output_size, strict=True)):
+        if windows < 1 or kernel < 1 or windows + kernel - 1 > size:
+            raise ValueError(f"{windows} windows of {kernel} do not fit a dimension of size {size}")
+        sample = samples[:, rank - 1 - axis if rank == 2 else axis]
+        starts = _fractional_starts(sample, size, kernel, windows)
+        if starts.size and not 0 <= starts.min() <= starts.max() <= size - kernel:
+            raise ValueError("random_samples are from 0 to 1; some are so far from that that windows are outside of x")
+        positions.append(_windows(starts, starts + kernel))
+    return _largest(x, positions)
+
+
+@adaptive_max_pool.register_shape_inference
+@fractional_max_pool.register_shape_inference
+def _(x: TensorSpec, *samples: Any, output_size: list[int], **kernel_size: Any) -> tuple[TensorSpec, TensorSpec]:
+    values = x.like(shape=(*x.shape[: -len(output_size)], *output_size))
+    return values, values.like(dtype=np.int64)
+
+
+def _check_spatial(x: NDArray[Any], sizes: list[int], name: str) -> None:
+    """Raise a ValueError unless the input has a spatial dimension that is not empty for each of the sizes."""
+    rank = len(sizes)
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"{name} is {sizes}; sizes are not negative")
+    if not 0 < rank <= x.ndim or 0 in x.shape[x.ndim - rank :]:
+        raise ValueError(
+            f"x has shape {x.shape}; by its {name} it has {rank} spatial dimensions at the end, none of them empty"
+        )
+
+
+def _adaptive_bounds(size: int, windows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return where each of the windows that cover a dimension begins and ends."""
+    numbers = np.arange(windows)
+    return numbers * size // windows, -(-(numbers + 1) * size // windows)
+
+
+def _grid(
+    shape: Sequence[Any],
+    kernel_size: list[int],
+    stride: list[int] | None = None,
+    padding: list[int] | None = None,
+    ceil_mode: bool = False,
+) -> list[tuple[int, int, int, Any]]:
+    """Return the window's size, the stride, the padding and the number of windows along each spatial dimension."""
+    rank = len(kernel_size)
+    strides, pads = stride or kernel_size, padding or [0] * rank
+    if not 0 < rank <= len(shape) or len(strides) != rank or len(pads) != rank:
+        raise ValueError(
+            f"kernel_size is {kernel_size}, stride {stride} and padding {padding}, for a tensor of shape {shape}; "
+            "each has one number for each spatial dimension"
+        )
+    windows = list(zip(kernel_size, strides, pads, strict=True))
+    if not all(kernel > 0 and step > 0 and 0 <= pad <= kernel // 2 for kernel, step, pad in windows):
+        raise ValueError(
+            f"kernel_size is {kernel_size}, stride {strides} and padding {pads}; windows and strides are positive, and "
+            "the padding is at most half of the window"
+        )
+    return [(*item, _count(size, *item, ceil_mode)) for size, item in zip(shape[-rank:], windows, strict=True)]
+
+
+def _count(size: Any, kernel: int, step: int, pad: int, ceil_mode: bool) -> Any:
+    if not isinstance(size, int):
+        return new_dim()
+    room = size + 2 * pad - kernel
+    count = (-(-room // step) if ceil_mode else room // step) + 1
+    if ceil_mode and (count - 1) * step >= size + pad:
+        count -= 1
+    if count < 1:
+        raise ValueError(f"a window of {kernel} does not fit a dimension of size {size} padded by {pad}")
+    return count
+
+
+def _fractional_starts(sample: NDArray[Any], size: int, kernel: int, windows: int) -> NDArray[np.intp]:
+    """Return where each window begins, shape (planes, windows), computed in the samples' precision as in torch."""
+    starts = np.full((len(sample), windows), size - kernel, np.intp)
+    if windows > 1:
+        sample = sample[:, None]
+        alpha = sample.dtype.type(size - kernel) / sample.dtype.type(windows - 1)
+        numbers = np.arange(windows - 1).astype(sample.dtype)
+        starts[:, :-1] = ((numbers + sample) * alpha).astype(np.intp) - (sample * alpha).astype(np.intp)
+    return starts
+
+
+def _windows(starts: NDArray[np.intp], ends: NDArray[np.intp]) -> Positions:
+    size = int((ends - starts).max(initial=0))
+    return np.asarray(np.minimum(starts[..., None] + np.arange(size), ends[..., None] - 1))
+
+
+def _largest(x: NDArray[Any], positions: Sequence[Positions]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    rank = len(positions)
+    leading, spatial = x.shape[: x.ndim - rank], x.shape[x.ndim - rank :]
+    shape = (*leading, *(item.shape[1] for item in positions))
+    if not math.prod(shape):
+        return np.zeros(shape, x.dtype), np.zeros(shape, np.int64)
+    values = x.reshape(math.prod(leading), *spatial)
+    places = np.broadcast_to(np.arange(math.prod(spatial)).reshape(spatial), values.shape)
+    # From the last dimension to the first, so that the first of equal values is the one with the lowest place.
+    for axis in range(rank, 0, -1):
+        planes, count, size = positions[axis - 1].shape
+        windows = positions[axis - 1].reshape(planes, *[1] * (rank - 1), count, size)
+        rows = (np.moveaxis(item, axis, -1)[..., None, :] for item in (values, places))
+        found = [np.take_along_axis(item, windows, -1) for item in rows]
+        chosen = _first_largest(found[0])[..., None]
+        values, places = (np.moveaxis(np.take_along_axis(item, chosen, -1)[..., 0], -1, axis) for item in found)
+    return values.reshape(shape), places.reshape(shape).astype(np.int64)
+
+
+def _first_largest(values: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the index of the first largest value along the last axis, or of the last NaN."""
+    missing = np.isnan(values)
+    last_missing = values.shape[-1] - 1 - missing[..., ::-1].argmax(-1)
+    return np.asarray(np.where(missing.any(-1), last_missing, values.argmax(-1)))

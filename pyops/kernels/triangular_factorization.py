@@ -1,0 +1,335 @@
+"""Factors that are triangular: of LU, of LDL and of Cholesky, in LAPACK's packed form and unpacked."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops._ops.decorator import onnx_op
+from pyops._schema.specs import TensorSpec
+
+from ._declarations import Wide
+from ._matrices import (
+    Array,
+    check_pivots,
+    check_rows,
+    diagonal,
+    first_true,
+    lapack,
+    matrices,
+    over_batch,
+    raise_failed,
+    smaller,
+    square,
+)
+
+# How many columns LAPACK factors at a time.
+_BLOCK = 64
+
+
+class LuFactorEx(NamedTuple, Generic[Wide]):
+    """Outputs of `lu_factor_ex`."""
+
+    LU: NDArray[Wide]
+    pivots: NDArray[np.int32]
+    info: NDArray[np.int32]
+
+
+@onnx_op("pyops::LuFactorEx")
+def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = False) -> LuFactorEx[Wide]:
+    """Factor each matrix into the packed form, as ``torch.linalg.lu_factor_ex`` and ``torch.linalg.lu_factor``.
+
+    Parameters
+    ----------
+    a : array of float32 or float64
+        (..., m, n).
+    pivot : bool
+        Whether rows are exchanged, so that the largest element of the column is on the diagonal. Torch has False on
+        CUDA devices only.
+    check_errors : bool
+        Whether a zero on the diagonal of U is an error.
+
+    Returns
+    -------
+    LU : array of the dtype of `a`
+        (..., m, n): U on and above the diagonal, and below it L without the ones of its diagonal.
+    pivots : array of int32
+        (..., min(m, n)): row i was exchanged with row ``pivots[i]``, counted from 1, one i after the other.
+    info : array of int32
+        (...): the first diagonal element of U that is zero, counted from 1; 0 if none is.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A diagonal element is zero, and `check_errors` is set.
+    """
+    matrices("LuFactorEx", a)
+    lu, pivots, info = factor_lu(a, pivot)
+    if check_errors:
+        raise_failed(
+            info,
+            "LuFactorEx:{where} U[{k},{k}] is zero and using it on lu_solve would result in a division by zero; "
+            "torch.linalg.lu and torch.linalg.lu_factor_ex give the factors without raising",
+        )
+    return LuFactorEx(lu, pivots, info)
+
+
+@lu_factor_ex.register_shape_inference
+def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    batch, m, n = matrices("LuFactorEx", a)
+    return a, a.like(shape=(*batch, smaller(m, n)), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
+
+
+class Factors(NamedTuple, Generic[Wide]):
+    """Outputs of `lu` and `lu_unpack`."""
+
+    P: NDArray[Wide]
+    L: NDArray[Wide]
+    U: NDArray[Wide]
+
+
+@onnx_op("pyops::Lu")
+def lu(a: NDArray[Wide], *, pivot: bool = True) -> Factors[Wide]:
+    """Factor each matrix, as ``torch.linalg.lu``.
+
+    Parameters
+    ----------
+    a : array of float32 or float64
+        (..., m, n).
+    pivot : bool
+        As for `lu_factor_ex`.
+
+    Returns
+    -------
+    P : array of the dtype of `a`
+        (..., m, m), a permutation matrix; (0,) without `pivot`.
+    L : array of the dtype of `a`
+        (..., m, k) with k = min(m, n), lower triangular with ones on the diagonal.
+    U : array of the dtype of `a`
+        (..., k, n), upper triangular.
+    """
+    matrices("Lu", a)
+    packed, pivots, _ = factor_lu(a, pivot)
+    return _unpacked(packed, pivots, pivot, True)
+
+
+@lu.register_shape_inference
+def _(a: TensorSpec, *, pivot: bool = True) -> tuple[TensorSpec, ...]:
+    return _factor_specs("Lu", a, pivot, True)
+
+
+@onnx_op("pyops::LuUnpack")
+def lu_unpack(
+    lu: NDArray[Wide], pivots: NDArray[np.int32], *, unpack_data: bool = True, unpack_pivots: bool = True
+) -> Factors[Wide]:
+    """Unpack the factors, as ``torch.lu_unpack``.
+
+    Parameters
+    ----------
+    lu : array of float32 or float64
+        (..., m, n): as `lu_factor_ex` returns it.
+    pivots : array of int32
+        (..., min(m, n)): as `lu_factor_ex` returns them.
+    unpack_data : bool
+        Whether to return L and U.
+    unpack_pivots : bool
+        Whether to return P.
+
+    Returns
+    -------
+    P, L, U : array of the dtype of `lu`
+        As `lu` returns them; (0,) where not wanted.
+
+    Raises
+    ------
+    ValueError
+        A pivot is no row.
+    """
+    check_pivots("LuUnpack", lu, pivots)
+    return _unpacked(lu, pivots, unpack_pivots, unpack_data)
+
+
+@lu_unpack.register_shape_inference
+def _(
+    lu: TensorSpec, pivots: TensorSpec, *, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[TensorSpec, ...]:
+    check_pivots("LuUnpack", lu, pivots)
+    return _factor_specs("LuUnpack", lu, unpack_pivots, unpack_data)
+
+
+class CholeskyEx(NamedTuple, Generic[Wide]):
+    """Outputs of `cholesky_ex`."""
+
+    L: NDArray[Wide]
+    info: NDArray[np.int32]
+
+
+@onnx_op("pyops::CholeskyEx")
+def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = False) -> CholeskyEx[Wide]:
+    """Compute the Cholesky factor, as ``torch.linalg.cholesky_ex``, or with `check_errors` ``torch.linalg.cholesky``.
+
+    Parameters
+    ----------
+    a : array of float32 or float64
+        (..., n, n), of which only the lower triangle is read, or the upper one if `upper` is set.
+    upper : bool
+        Whether to return L^T.
+    check_errors : bool
+        Whether a matrix that is not positive-definite is an error.
+
+    Returns
+    -------
+    L : array of the dtype of `a`
+        (..., n, n), lower triangular; upper triangular if `upper` is set. Where `info` is k, its first k - 1 columns
+        (rows if `upper` is set) are those of the factor, and the others have no meaning.
+    info : array of int32
+        (...): 0, or the order of the first leading minor that is not positive, or NaN.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A matrix is not positive-definite, and `check_errors` is set.
+    """
+    square("CholeskyEx", a)
+    lower = a.mT if upper else a
+    try:
+        with np.errstate(all="ignore"):
+            factor: Array = np.linalg.cholesky(lower)
+        failed = bool(np.isnan(diagonal(factor)).any())
+    except np.linalg.LinAlgError:
+        failed = True
+    # NumPy does not tell which of them failed, and leaves the others without a result.
+    factor, info = _factor(lower) if failed else (factor, np.zeros(a.shape[:-2], np.int32))
+    if check_errors:
+        raise_failed(
+            info,
+            "CholeskyEx:{where} the factorization could not be completed because the input is not positive-definite "
+            "(the leading minor of order {k} is not positive-definite); add a small multiple of the identity, or use "
+            "torch.linalg.cholesky_ex, which does not raise",
+        )
+    return CholeskyEx(factor.mT if upper else factor, info)
+
+
+@cholesky_ex.register_shape_inference
+def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec]:
+    batch, n = square("CholeskyEx", a)
+    return a.like(shape=(*batch, n, n)), a.like(shape=batch, dtype=np.int32)
+
+
+def _factor(a: Array) -> tuple[Array, NDArray[np.int32]]:
+    """Return the factors, and where each matrix stops being positive-definite."""
+    potrf = lapack("potrf", a)
+    factors = over_batch(lambda matrix: potrf(matrix, lower=1)[0], np.tril(a))
+    # LAPACK stops at a diagonal element that is not positive and leaves it there, but does not always stop at NaN.
+    return factors, first_true(~(diagonal(factors) > 0))
+
+
+class LdlFactorEx(NamedTuple, Generic[Wide]):
+    """Outputs of `ldl_factor_ex`."""
+
+    LD: NDArray[Wide]
+    pivots: NDArray[np.int32]
+    info: NDArray[np.int32]
+
+
+@onnx_op("pyops::LdlFactorEx")
+def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bool = False) -> LdlFactorEx[Wide]:
+    """Factor each matrix into the packed form, as ``torch.linalg.ldl_factor_ex`` and ``torch.linalg.ldl_factor``.
+
+    Parameters
+    ----------
+    a : array of float32 or float64
+        (..., n, n), of which only the lower triangle is read.
+    hermitian : bool
+        Of real matrices the same.
+    check_errors : bool
+        Whether a singular D is an error.
+
+    Returns
+    -------
+    LD : array of the dtype of `a`
+        (..., n, n): D on the diagonal, and on the one below where a block of it is 2 by 2; the rest below is L without
+        the ones of its diagonal. Zero above the diagonal.
+    pivots : array of int32
+        (..., n), counted from 1. For a block of one element, the row (and column) that it was exchanged with. For a
+        block of two, twice the negative of that which the second was exchanged with.
+    info : array of int32
+        (...): the first block of D that is zero, by its row, counted from 1; 0 if there is none.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A block is zero, and `check_errors` is set.
+    """
+    square("LdlFactorEx", a)
+    factors, pivots, info = _factor_each("sytrf", a, lower=1, lwork=_BLOCK * a.shape[-1])
+    if check_errors:
+        raise_failed(
+            info,
+            "LdlFactorEx:{where} D[{k},{k}] is zero and using it on ldl_solve would result in a division by zero; "
+            "torch.linalg.ldl_factor_ex gives the factors without raising",
+        )
+    return LdlFactorEx(np.tril(factors), pivots, info)
+
+
+@ldl_factor_ex.register_shape_inference
+def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    batch, n = square("LdlFactorEx", a)
+    return a.like(shape=(*batch, n, n)), a.like(shape=(*batch, n), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
+
+
+def _factor_specs(op: str, a: TensorSpec, permutation: bool, triangles: bool) -> tuple[TensorSpec, ...]:
+    batch, m, n = matrices(op, a)
+    none = a.like(shape=(0,))
+    k = smaller(m, n)
+    return (
+        a.like(shape=(*batch, m, m)) if permutation else none,
+        a.like(shape=(*batch, m, k)) if triangles else none,
+        a.like(shape=(*batch, k, n)) if triangles else none,
+    )
+
+
+def _unpacked(lu: Array, pivots: Array, permutation: bool, triangles: bool) -> Factors[Any]:
+    m, k = lu.shape[-2], min(lu.shape[-2:])
+    p, lower, upper = (np.empty(0, lu.dtype) for _ in range(3))
+    if permutation:
+        check_rows(pivots, m)
+        laswp = lapack("laswp", lu)
+        p = over_batch(lambda unit, rows: laswp(unit, rows[:, 0] - 1).T, np.eye(m, dtype=lu.dtype), pivots[..., None])
+    if triangles:
+        # Written as torch does: a NaN above the diagonal is no part of L.
+        lower, upper = np.tril(lu[..., :, :k], -1) + np.eye(m, k, dtype=lu.dtype), np.triu(lu[..., :k, :])
+    return Factors(p, lower, upper)
+
+
+def factor_lu(a: Array, pivot: bool = True) -> tuple[Array, NDArray[np.int32], NDArray[np.int32]]:
+    """Factor matrices of any shape as `lu_factor_ex` does."""
+    if pivot:
+        lu, pivots, info = _factor_each("getrf", a)
+        return lu, pivots + 1, info  # which SciPy counts from 0
+    lu = np.array(a)
+    _eliminate(lu)
+    pivots = np.arange(1, min(a.shape[-2:]) + 1, dtype=np.int32)
+    return lu, np.tile(pivots, (*a.shape[:-2], 1)), first_true(diagonal(lu) == 0)
+
+
+def _factor_each(routine: str, a: Array, **options: int) -> tuple[Array, NDArray[np.int32], NDArray[np.int32]]:
+    """Return the factors, the pivots and the info that a routine of LAPACK returns for each matrix of a batch."""
+    factors, info = np.array(a), np.zeros(a.shape[:-2], np.int32)
+    pivots = np.zeros((*info.shape, min(a.shape[-2:])), np.int32)
+    if a.size:
+        factor = lapack(routine, a)
+        for index in np.ndindex(info.shape):
+            factors[index], pivots[index], info[index] = factor(a[index], **options)
+    return factors, pivots, info
+
+
+def _eliminate(lu: Array) -> None:
+    """Factor matrices in place without exchanging rows, which LAPACK always does."""
+    with np.errstate(all="ignore"):
+        for j in range(min(lu.shape[-2:])):
+            pivot = lu[..., j, j, None]
+            lu[..., j + 1 :, j] /= np.where(pivot == 0, 1, pivot)
+            lu[..., j + 1 :, j + 1 :] -= lu[..., j + 1 :, j, None] * lu[..., j, None, j + 1 :]
