@@ -34,6 +34,7 @@ class Record:
 
     def __init__(self, code: MachineCode, attributes: AttributeWords, input_sizes: int, output_sizes: int) -> None:
         self._kept = code, attributes
+        self.entry = code.entry
         self._lock = threading.Lock()
         # Replaced tables are kept for a while, as another thread may still be reading one.
         self._tables = deque([_ShapeTable(16, input_sizes, output_sizes)], maxlen=4)

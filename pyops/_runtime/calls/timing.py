@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
 from time import perf_counter_ns
-from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -149,46 +147,6 @@ class TimedOp(Op[..., Any]):
         return {device: self._clock.kernel(function) for device, function in self.__dict__["kernels"].items()}
 
 
-class Node(Protocol):
-    """A node of a session, as an engine represents it."""
-
-    @property
-    def name(self) -> str:
-        """Return the node's name in the model; may be empty."""
-
-    @property
-    def op(self) -> AnyOp:
-        """Return the op that computes the node."""
-
-    def compute(self, argument: Any) -> Any:
-        """Compute the node for one call of the engine."""
-
-    def timed(self, clock: NodeClock) -> TimedNode:
-        """Return the stand-in that is called while the node is timed."""
-
-
-class TimedNode:
-    """The stand-in for a node while it is timed: `node`, whose kernel is timed too.
-
-    Attributes
-    ----------
-    aliases : mapping
-        Further entries for the engine's lookup table, kept for the lifetime of the node.
-    """
-
-    aliases: Mapping[Any, Callable[[Any], Any]] = MappingProxyType({})
-
-    def __init__(self, node: Node, clock: NodeClock) -> None:
-        self._node, self._clock = node, clock
-
-    def compute(self, argument: Any) -> Any:
-        """Compute the node and record the call."""
-        return self._clock.call(self._node.compute, argument)
-
-    def stop(self) -> None:
-        """End timing; the engine no longer calls this object."""
-
-
 class Nodes(Generic[Key]):
     """The nodes of one session.
 
@@ -211,8 +169,12 @@ class Nodes(Generic[Key]):
         for _, node in self.living():
             yield node.name, node.op
 
-    def living(self) -> Iterator[tuple[Key, Node]]:
-        """Yield the key and node of each node that still exists."""
+    def living(self) -> Iterator[tuple[Key, Any]]:
+        """Yield the key and node of each node that still exists.
+
+        Each engine has its own class of nodes. All have a `name`, an `op`, a method `compute`, and `timed`: a context
+        manager that takes a `NodeClock` and returns what to call in place of `compute`.
+        """
         for key in self._keys:
             compute: Any = self._originals.get(key) or self._computes.get(key)
             if compute is not None:  # else ONNX Runtime folded it to a constant when it created the session
@@ -231,19 +193,14 @@ class Nodes(Generic[Key]):
         """
         if not self._free.acquire(blocking=False):
             raise PyopsError("the session is already being profiled; use the existing profile")
-        stops: list[Callable[[], None]] = []
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._free.release)
+            stack.callback(self._restore)
             for key, node in list(self.living()):
-                timed = node.timed(clock_for(node.name, node.op))
-                stops.append(timed.stop)
-                for alias, other in timed.aliases.items():
-                    self._computes[alias] = other
-                    weakref.finalize(node, self._computes.pop, alias, None).atexit = False
-                self._originals[key], self._computes[key] = self._computes[key], timed.compute
+                timed = stack.enter_context(node.timed(clock_for(node.name, node.op)))
+                self._originals[key], self._computes[key] = self._computes[key], timed
             yield
-        finally:
-            self._computes.update(self._originals)
-            self._originals.clear()
-            for stop in stops:
-                stop()
-            self._free.release()
+
+    def _restore(self) -> None:
+        self._computes.update(self._originals)
+        self._originals.clear()
