@@ -18,8 +18,8 @@ from .intrinsics import array_at, call, load, move_bytes, overload, register_jit
 # Repeated here, because numba takes constants from a function's own globals.
 _GET_INPUT, _GET_OUTPUT = layout.GET_INPUT, layout.GET_OUTPUT
 _GET_TYPE_AND_SHAPE, _GET_DATA = layout.GET_TYPE_AND_SHAPE, layout.GET_DATA
-_MASK, _INPUT_SIZES, _OUTPUT_SIZES, _SLOTS = layout.MASK, layout.INPUT_SIZES, layout.OUTPUT_SIZES, layout.SLOTS
-_HASH_FACTOR, _MISMATCH = layout.HASH_FACTOR, layout.MISMATCH
+_ENTRIES, _ENTRY_WORDS, _INPUT_SIZES = layout.ENTRIES, layout.ENTRY_WORDS, layout.INPUT_SIZES
+_FIRST_ENTRY, _MISMATCH = layout.FIRST_ENTRY, layout.MISMATCH
 _AXIS, _CHUNK, _CHUNKS = layout.JOB_AXIS, layout.JOB_CHUNK, layout.JOB_CHUNKS
 _MOST_PARTS, _SMALLEST_SPLIT, _PARTS_PER_SPLIT = layout.MOST_PARTS, layout.SMALLEST_SPLIT, layout.PARTS_PER_SPLIT
 
@@ -73,22 +73,15 @@ def product(sizes: int, rank: int) -> int:
 @register_jitable
 def find_shapes(table: int, key: int) -> int:
     """Return the address of the output sizes for the input sizes at `key`; 0 if they are not in the table."""
-    inputs, mask = load(table, _INPUT_SIZES), load(table, _MASK)
-    step = 1 + inputs + load(table, _OUTPUT_SIZES)
-    number = 0
-    for i in range(inputs):
-        number = number * _HASH_FACTOR ^ load(key, i)
-    while True:
-        number &= mask
-        slot = table + 8 * (_SLOTS + number * step)
-        if load(slot, 0) == 0:
-            return 0
+    inputs, step = load(table, _INPUT_SIZES), load(table, _ENTRY_WORDS)
+    for number in range(load(table, _ENTRIES)):
+        entry = table + 8 * (_FIRST_ENTRY + number * step)
         i = 0
-        while i < inputs and load(slot, 1 + i) == load(key, i):
+        while i < inputs and load(entry, i) == load(key, i):
             i += 1
         if i == inputs:
-            return slot + 8 * (1 + inputs)
-        number += 1
+            return entry + 8 * inputs
+    return 0
 
 
 @register_jitable

@@ -215,19 +215,11 @@ def minimum(typingctx: Any, a: Any, b: Any) -> Any:
     return _of_llvm("llvm.minimum", a, b)
 
 
-@intrinsic
-def ldexp(typingctx: Any, x: Any, k: Any) -> Any:
-    """Return a float times 2**k, where k is an int32."""
-    return _of_llvm("llvm.ldexp", x, k)
-
-
 def _of_llvm(name: str, a: Any, b: Any) -> Any:
-    """Return numba's result of calling an LLVM intrinsic of two operands, typed like the first."""
+    """Return numba's result of calling an LLVM intrinsic of two operands of one type."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kinds = [arg.type for arg in args]
-        # The intrinsic's full name contains each distinct type once.
-        function = builder.module.declare_intrinsic(name, [*dict.fromkeys(kinds)], ir.FunctionType(kinds[0], kinds))
-        return builder.call(function, args)
+        kind = args[0].type
+        return builder.call(builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind, kind])), args)
 
     return a(a, b), codegen

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import llvmlite.binding
 import numpy as np
 from numba import types
 
-from .intrinsics import inner_njit, ldexp, maximum, minimum, overload, vectorize
+from .intrinsics import inner_njit, maximum, minimum, overload, vectorize
 
 _float, _int = np.float32, np.int32
 _LOG2_E = _float(1.44269504088896341)
@@ -30,8 +29,6 @@ _ONE = _float(1)
 # Adding this number rounds a float32 to an integer: 1.5 * 2**23, and its bits.
 _ROUNDER, _ROUNDER_BITS = _float(12582912), _int(0x4B400000)
 _BIAS, _MANTISSA = _int(127), _int(23)  # of float32
-# ldexp is one instruction with AVX-512; elsewhere it is a call for each element.
-_has_ldexp = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
 
 
 @inner_njit()
@@ -41,9 +38,6 @@ def _two_factors(x: Any, k: Any) -> Any:
     first = _int((half + _BIAS) << _MANTISSA).view(_float)
     second = _int((k - half + _BIAS) << _MANTISSA).view(_float)
     return x * first * second
-
-
-_scaled = ldexp if _has_ldexp else _two_factors
 
 
 @vectorize(fastmath={"contract"})
@@ -61,7 +55,7 @@ def exp(x: Any) -> Any:
         k = rounded - _ROUNDER
         r = bounded - k * _LOG_2_HIGH - k * _LOG_2_LOW
         p = ((((((_P0 * r + _P1) * r + _P2) * r + _P3) * r + _P4) * r + _P5) * r + _ONE) * r + _ONE
-        return _scaled(_float(p), _int(rounded.view(_int) - _ROUNDER_BITS))
+        return _two_factors(_float(p), _int(rounded.view(_int) - _ROUNDER_BITS))
     return math.exp(x)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..._compiled import layout
 from ..._compiled.kernel import CompiledKernel
-from ..._compiled.memory import Record, address_of, words
+from ..._compiled.layout import Record, address_of, words
 from ..._compiled.specialization import Specialization, specialize
 from ..._ops.op import AnyOp
 from ...errors import EngineError
@@ -160,8 +160,9 @@ class CompiledNode(KernelNode):
             code = kernel.entry(specialization, self._attributes)
             if code is None:
                 return
+            record = Record(code.entry, code.part, attributes, len(input_sizes), len(output_sizes))
             with self._lock:
-                records.setdefault(specialization, Record(code, attributes, len(input_sizes), len(output_sizes)))
+                records.setdefault(specialization, record)
                 if records is self._records:  # the op may have been redefined meanwhile
                     self._publish(revision, records)
         if shapes is not None:
