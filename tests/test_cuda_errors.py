@@ -59,6 +59,8 @@ def test_a_provider_that_onnx_runtime_does_not_start_is_an_error(monkeypatch) ->
 
 CUDA_CALL = "cuda_call.cc:154 std::conditional_t<THRW, void, Status> onnxruntime::CudaCall(ERRTYPE, const char*) "
 PARSE = "cuda_execution_provider_info.cc:63 [ONNXRuntimeError] : 1 : FAIL : provider_options_utils.h:182 Parse "
+ILLEGAL = "CUDA failure 700: an illegal memory access was encountered"
+BROKEN = f"an earlier error ({ILLEGAL}) has left CUDA unusable for this process; start it again"
 
 
 @pytest.mark.parametrize(
@@ -67,46 +69,17 @@ PARSE = "cuda_execution_provider_info.cc:63 [ONNXRuntimeError] : 1 : FAIL : prov
         (
             f'{PARSE}Unknown provider option: "gpu_mem_limt".\n',
             {"gpu_mem_limt": 1},
-            "it has no option 'gpu_mem_limt'; its options are at https://onnxruntime.ai/docs/execution-providers/",
-        ),
-        (
-            f'{PARSE}Failed to parse provider option "gpu_mem_limit": Failed to parse value: "18446744073709551615"\n',
-            {"gpu_mem_limit": "lots"},
-            "its option 'gpu_mem_limit' cannot be 'lots'; valid values are at https://onnxruntime.ai/docs/",
+            'Unknown provider option: "gpu_mem_limt"',
         ),
         (
             f'{PARSE}Failed to parse provider option "device_id": Invalid device ID: 7, must be between 0 (inclusive) '
             "and 2 (exclusive).\n",
             {"device_id": 7},
-            "device_id is 7 and the GPUs here are 0 to 1 (CUDA_VISIBLE_DEVICES hides others)",
+            'Failed to parse provider option "device_id": Invalid device ID: 7, must be between 0 (inclusive) and 2',
         ),
-        (
-            f'{PARSE}Failed to parse provider option "device_id": Invalid device ID: 0, must be between 0 (inclusive) '
-            "and 0 (exclusive).\n",
-            {"device_id": 0},
-            "there is no NVIDIA GPU, or",
-        ),
-        (
-            f"{CUDA_CALL}CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; expr=cudaSetDevice();",
-            {},
-            "an earlier error (CUDA's 700: an illegal memory access was encountered) has left CUDA unusable for this "
-            "process; start it again",
-        ),
-        (
-            f'{PARSE}Failed to parse provider option "device_id": {CUDA_CALL}CUDA failure 700: an illegal memory '
-            "access was encountered ; GPU=0",
-            {"device_id": 0},
-            "an earlier error (CUDA's 700: an illegal memory access was encountered) has left CUDA unusable for this "
-            "process; start it again (CUDA_LAUNCH_BLOCKING=1 makes CUDA raise such an error at the call that "
-            "causes it); to run",
-        ),
-        (f"{CUDA_CALL}CUDA failure 2: out of memory ; GPU=0", {}, "the GPU's memory is full (CUDA's 2: out of memory)"),
-        (
-            f"{CUDA_CALL}CUDA failure 100: no CUDA-capable device is detected ; GPU=0",
-            {},
-            "there is no NVIDIA GPU, or its driver, CUDA or cuDNN are not those that this onnxruntime-gpu needs "
-            "(python -m pyops doctor says what there is; CUDA's 100: no CUDA-capable device is detected)",
-        ),
+        (f"{CUDA_CALL}{ILLEGAL} ; GPU=0 ; expr=cudaSetDevice();", {}, BROKEN),
+        (f'{PARSE}Failed to parse provider option "device_id": {CUDA_CALL}{ILLEGAL} ; GPU=0', {"device_id": 0}, BROKEN),
+        (f"{CUDA_CALL}CUDA failure 2: out of memory ; GPU=0", {}, "CUDA failure 2: out of memory. Its options"),
     ],
 )
 def test_why_the_provider_is_not_started_is_said(monkeypatch, text, options, reason) -> None:
