@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from typing import Any
 
@@ -14,7 +13,7 @@ import pyops
 from pyops import errors
 from pyops._runtime.native import session as native
 from tests import cupy_on_host
-from tests.cuda_ops import F32, X, declare, lambda_of, parse
+from tests.cuda_ops import F32, X, declare, lambda_of
 from tests.cuda_sessions import PROVIDER, cuda_session, cupy, needs_the_provider
 from tests.models import chain
 
@@ -255,56 +254,6 @@ def test_an_error_in_a_capture_makes_it_void_and_is_raised_as_itself(cupy, faile
     with pytest.raises(Exception, match="Unexpected input data type"):
         session.run(None, {"x": np.zeros(3, np.int8)})
     run(session)
-
-
-@pytest.fixture(params=[True, False], ids=["with CUDA graphs", "without"])
-def captures(request, monkeypatch) -> bool:
-    """Whether sessions have the option `enable_cuda_graph`."""
-    options = {PROVIDER: {"enable_cuda_graph": str(int(request.param))}}
-    monkeypatch.setattr(onnxruntime.InferenceSession, "get_provider_options", lambda self: options)
-    return bool(request.param)
-
-
-@ways_to_run
-@pytest.mark.parametrize("profiled", [False, True])
-def test_a_session_that_may_have_kept_a_part_of_a_graph_refuses_to_run(cupy, captures, run, profiled) -> None:
-    raising: list[Any] = [ValueError("while it is captured"), ValueError("while it is not")]
-
-    def kernel(x: F32) -> F32:
-        if raising:
-            raise raising.pop()
-        return x + np.float32(1)
-
-    declare(kernel, device_types=("cuda",))
-    session = cuda_session(chain("cuda::Op"))
-    with pyops.profile(session) if profiled else contextlib.nullcontext():
-        with pytest.raises(ValueError, match="while it is not"):
-            run(session)
-        cupy.state.capturing = True
-        with pytest.raises(ValueError, match="while it is captured"):
-            run(session)
-    cupy.state.capturing = False
-    if captures:
-        for _ in range(2):
-            with pytest.raises(errors.DeviceError, match=r"graph .* would replay .* old values; create a new session"):
-                run(session)
-        session.set_providers([PROVIDER])
-    run(session)  # else it was the user's own capture of the stream
-
-
-def test_where_nobody_says_whether_it_was_captured_a_failed_node_is_taken_for_it(captures) -> None:
-    # A node of ONNX Runtime's own, or an interrupt that came before a kernel of ours was reached.
-    declare(device_types=("cuda",))
-    text = "(float[n] x, int64[1] shape) => (float[m] y) { t = cuda.Op(x)  y = Reshape(t, shape) }"
-    feed, wrong = {"x": X, "shape": np.array([3])}, {"x": X, "shape": np.array([4])}
-    session = cuda_session(parse(text))
-    with pytest.raises(Exception, match="Invalid rank"):  # refused before it is run
-        session.run(None, {"x": X[None], "shape": np.array([3])})
-    assert session.run(None, feed)[0].tolist() == [1, 2, 3]
-    with pytest.raises(Exception, match="Reshape"):
-        session.run(None, wrong)
-    with pytest.raises(errors.DeviceError, match="create a new session") if captures else contextlib.nullcontext():
-        assert session.run(None, feed)[0].tolist() == [1, 2, 3]
 
 
 def test_other_errors_are_not_taken_for_those_of_a_capture(cupy) -> None:

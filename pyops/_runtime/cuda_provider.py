@@ -6,7 +6,7 @@ import re
 import warnings
 import weakref
 from collections.abc import Collection, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import onnxruntime
 
@@ -17,7 +17,6 @@ from ..errors import DeviceCopyWarning, DeviceError, MissingDependencyError
 _CPU_PROVIDER = "CPUExecutionProvider"
 _FAILURE = re.compile(r"CUDA failure (?P<status>\d+): .*?(?= ; |$)")
 _REFUSED_OPTION = re.compile(r"(?P<status>)(?:Unknown provider option|Failed to parse provider option).*")
-_NODE_FAILED = "Non-zero status code returned while running"
 # Ops already reported as running on the CPU in sessions with a GPU.
 _warned: weakref.WeakSet[AnyOp] = weakref.WeakSet()
 
@@ -85,37 +84,6 @@ def _not_started(reason: str) -> DeviceError:
         "which GPU, driver, CUDA and cuDNN there are, and which this onnxruntime-gpu needs; to run on the CPU, pass "
         'providers=["CPUExecutionProvider"]'
     )
-
-
-def refuse_part_of_graph() -> NoReturn:
-    """Raise the error for running a session that may hold part of a CUDA graph.
-
-    Raises
-    ------
-    DeviceError
-        Always.
-    """
-    raise DeviceError(
-        "a node of this session failed during the capture of a CUDA graph (enable_cuda_graph), and ONNX Runtime "
-        "would replay the part of the graph before it, with old values; create a new session"
-    )
-
-
-def keeps_part_of_graph(error: Exception, failed: Collection[BaseException | None], options: Any) -> bool:
-    """Return whether ONNX Runtime may replay part of a CUDA graph after `error`.
-
-    Parameters
-    ----------
-    error : Exception
-        ONNX Runtime's error in a run. If it was raised when the capture ended, no graph was kept.
-    failed : collection
-        One entry per CUDA node of ours that failed in the run: the exception if it was raised during a capture,
-        None otherwise. Other libraries' nodes do not report.
-    options : dict
-        The session's provider options.
-    """
-    captures = options.get(devices.CUDA_PROVIDER, {}).get("enable_cuda_graph") == "1"
-    return captures and _NODE_FAILED in str(error) and None not in failed
 
 
 def warn_copies(ops: Iterable[AnyOp], engine: str) -> None:

@@ -170,7 +170,6 @@ class InferenceSession(onnxruntime.InferenceSession):
             finally:
                 del failure  # the exception refers to this frame
         cuda_provider.check_started(providers, self.get_providers())
-        self._keeps_part_of_graph = False
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Recreate the session with other providers, as ``onnxruntime.InferenceSession`` does; ops still run."""
@@ -222,8 +221,6 @@ class InferenceSession(onnxruntime.InferenceSession):
         InputError
             An input or requested output is not a tensor, in a model with inputs or outputs of bfloat16, float8 or
             4-bit types.
-        DeviceError
-            A node failed in an earlier run during the capture of a CUDA graph, and part of the graph may remain.
         BaseException
             Any exception that a kernel raises, unchanged.
         """
@@ -277,8 +274,6 @@ class InferenceSession(onnxruntime.InferenceSession):
         if self._extensions is not None:
             call = functools.partial(run, self, *arguments)
             return self._extensions.run(call, run_options, quiet=self._quiet_run is not None)
-        if self._keeps_part_of_graph:
-            cuda_provider.refuse_part_of_graph()
         native.arm()
         try:
             return run(self, *arguments, run_options or self._quiet_run)
@@ -295,11 +290,8 @@ class InferenceSession(onnxruntime.InferenceSession):
 
     def _raised_by_kernel(self, error: Exception) -> BaseException | None:
         """Return the kernel's exception that made ONNX Runtime raise `error` in a run, or None."""
-        failed = native.take_failed(self._nodes)
-        if cuda_provider.keeps_part_of_graph(error, failed, self.get_provider_options()):
-            self._keeps_part_of_graph = True
-        # When the capture was invalidated, ONNX Runtime raises an error of its own.
-        raised = (exceptions.take(str(error)), *failed)
+        # When the capture of a CUDA graph was invalidated, ONNX Runtime raises an error of its own.
+        raised = (exceptions.take(str(error)), *native.take_failed(self._nodes))
         return next((item for item in raised if item is not None), None)  # an exception may define __bool__
 
 

@@ -151,8 +151,8 @@ class SessionHost:
         return exceptions.take(str(error))
 
 
-def take_failed(nodes: Nodes[Any]) -> list[BaseException | None]:
-    """Remove and return the `CudaNode.failed` entries of a session's CUDA nodes."""
+def take_failed(nodes: Nodes[Any]) -> list[BaseException]:
+    """Remove and return the `CudaNode.failed` exceptions of a session's CUDA nodes."""
     return [node.failed.pop() for _, node in nodes.living() if isinstance(node, CudaNode) and node.failed]
 
 
