@@ -11,8 +11,8 @@ import onnxruntime
 
 from .._schema.signature import Signature
 from ..errors import EngineError
-from .calls.type_choices import choices
 from .extensions.registry import obstacles
+from .native.hosted_op import choices
 from .native.session_options import session_options_pointer
 
 Engine = Literal["auto", "native", "extensions"]

@@ -12,8 +12,8 @@ from .._ops.builtin import is_builtin
 from .._schema.dtypes import describe, dtype_name, from_type_str, spell_scalar
 from .._tables import printable
 from ..errors import EngineError, ModelError
-from .calls.type_choices import unsupported_types
-from .extensions.registry import HOST_OP_TYPE
+from .extensions import registry
+from .native import hosted_op
 
 
 def explanations(message: str) -> list[str]:
@@ -105,11 +105,13 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
     lines = [] if is_twice else _unknown_operators(source, resolution)
     if not lines:
         lines += explanations(str(error))
-    lacking = "onnxruntime-extensions does not support" if engine == "extensions" else "custom operators cannot have"
+    unsupported_types, lacking = hosted_op.unsupported_types, "custom operators cannot have"
+    if engine == "extensions":
+        unsupported_types, lacking = registry.unsupported_types, "onnxruntime-extensions does not support"
     # The extensions engine hosts every op under one op type.
-    hosted_by = HOST_OP_TYPE if engine == "extensions" else None
+    hosted_by = registry.HOST_OP_TYPE if engine == "extensions" else None
     for op in resolution.ops.values():
-        missing = ", ".join(unsupported_types(op.signature, engine))
+        missing = ", ".join(unsupported_types(op.signature))
         if (hosted_by or op.name) in str(error) and (missing or not lines):
             lines.append(f"{op.signature} is declared" + (f"; {lacking} {missing}" if missing else ""))
     if not lines:
