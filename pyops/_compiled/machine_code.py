@@ -19,8 +19,7 @@ from .._schema.dtypes import DType
 from .._schema.signature import Signature
 from . import entry
 from .callbacks import as_tuple, conform, conform_all, problem
-from .disk_cache import use_cache
-from .fingerprint import global_names
+from .disk_cache import fingerprint, global_names, use_cache
 from .intrinsics import INNER
 from .specialization import Specialization
 from .vector_math import vectorised
@@ -36,8 +35,6 @@ class CallableKernel:
     ----------
     options : mapping
         Further numba options.
-    made_from : str or None
-        The digest of the function and all that it refers to; None if there is none.
 
     Attributes
     ----------
@@ -53,7 +50,6 @@ class CallableKernel:
         dtypes: Sequence[DType],
         buffers: bool,
         options: Mapping[str, Any],
-        made_from: str | None,
     ) -> None:
         self._dtypes = dtypes
         self._signature = signature
@@ -73,7 +69,8 @@ class CallableKernel:
         }
         self.call = numba.njit(**options)(define("call", code, names))
         spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
-        self.made_from = (made_from, code, str(spelled))
+        # Of each object anew, because the values of globals may have changed.
+        self.made_from = (fingerprint(inspect.unwrap(function)), code, str(spelled))
         use_cache(self.call, signature.qualified_name, *self.made_from)
 
     def compile(self, kinds: Types) -> str | None:
