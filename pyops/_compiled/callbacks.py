@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 from numba import types
+from numba.extending import register_jitable
 
 from ..errors import OutputError
 from . import layout
-from .intrinsics import array_at, call, load, move_bytes, overload, register_jitable, store
+from .intrinsics import array_at, call, load, move_bytes, overload, store
 
 # Repeated here, because numba takes constants from a function's own globals.
 _GET_INPUT, _GET_OUTPUT = layout.GET_INPUT, layout.GET_OUTPUT

@@ -6,49 +6,19 @@ that none is part of it and it can be cached on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+import functools
+from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
+from numba.extending import intrinsic
 
 INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Numba options for functions that only compiled code calls."""
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Decorator(Protocol):
-    """A numba decorator, typed to keep the function's signature."""
-
-    def __call__(self, function: F, /) -> F:
-        """Decorate."""
-
-
-# The decorated function is called without the typing context, and returns what the generated code computes.
-intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic
-register_jitable: Decorator = extending.register_jitable
-
-
-def overload(function: Callable[..., Any]) -> Decorator:
-    """Return a decorator for what compiled code calls in place of `function`; parameter names may differ."""
-    decorator: Decorator = extending.overload(function, strict=False)
-    return decorator
-
-
-def inner_njit(fastmath: bool | set[str] = False) -> Decorator:
-    """Return numba's decorator for functions that only compiled code calls."""
-    decorator: Decorator = numba.njit(fastmath=fastmath, **INNER)
-    return decorator
-
-
-def vectorize(fastmath: set[str]) -> Decorator:
-    """Return numba's decorator for functions of one element."""
-    decorator: Decorator = numba.vectorize(fastmath=fastmath)
-    return decorator
-
+overload = functools.partial(extending.overload, strict=False)
+"""A decorator for what compiled code calls in place of a function; parameter names may differ."""
 
 _WORD = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import numba
 import numpy as np
 from numba import types
 
-from .intrinsics import inner_njit, maximum, minimum, overload, vectorize
+from .intrinsics import INNER, maximum, minimum, overload
 
 _float, _int = np.float32, np.int32
 _LOG2_E = _float(1.44269504088896341)
@@ -31,7 +32,7 @@ _ROUNDER, _ROUNDER_BITS = _float(12582912), _int(0x4B400000)
 _BIAS, _MANTISSA = _int(127), _int(23)  # of float32
 
 
-@inner_njit()
+@numba.njit(**INNER)
 def _two_factors(x: Any, k: Any) -> Any:
     # In two factors, since 2**k alone may underflow.
     half = k >> _int(1)
@@ -40,7 +41,7 @@ def _two_factors(x: Any, k: Any) -> Any:
     return x * first * second
 
 
-@vectorize(fastmath={"contract"})
+@numba.vectorize(fastmath={"contract"})
 def exp(x: Any) -> Any:
     """Return the exponential of each element.
 
@@ -91,7 +92,7 @@ def _total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
 
 
 def _extreme(numpys: Callable[..., Any], chosen: Callable[[Any, Any], Any], nothing: str) -> Callable[[Any], Any]:
-    @inner_njit()
+    @numba.njit(**INNER)
     def reduce(a: Any) -> Any:
         if a.size == 0:
             raise ValueError(nothing)
@@ -116,7 +117,7 @@ def _is_contiguous_floats(a: Any) -> bool:
     return isinstance(a, types.Array) and a.layout == "C" and isinstance(a.dtype, types.Float)
 
 
-@inner_njit(fastmath={"reassoc"})
+@numba.njit(fastmath={"reassoc"}, **INNER)
 def _add_up(a: Any) -> Any:
     result = a.dtype.type(0)
     for i in range(a.size):

@@ -13,7 +13,7 @@ from .._schema.signature import Signature
 from ..errors import EngineError
 from .extensions.registry import obstacles
 from .native.hosted_op import choices
-from .native.session_options import session_options_pointer
+from .native.session import session_options_pointer
 
 Engine = Literal["auto", "native", "extensions"]
 ENGINES = get_args(Engine)

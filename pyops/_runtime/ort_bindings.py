@@ -20,7 +20,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from .._schema.dtypes import ELEMENT_TYPES, STRING, element_type, from_onnx
-from .native import arrays
+from .native.workspace import pack, unpack
 
 # ONNX Runtime's names of the element types whose dtypes come from ml_dtypes.
 FOREIGN_TYPES = {row.type_str for row in ELEMENT_TYPES if row.dtype.type.__module__ != "numpy"}
@@ -42,8 +42,8 @@ def from_array(array: Any) -> Any:
     if not row.packed:
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, row.onnx)
     value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(array.shape, row.onnx)
-    packed = arrays.pack(array)
-    ctypes.memmove(value.data_ptr(), packed, len(packed))
+    data = pack(array)
+    ctypes.memmove(value.data_ptr(), data, len(data))
     return value
 
 
@@ -65,8 +65,8 @@ def to_array(value: Any) -> Any:
     assert row is not None
     shape = tuple(value.shape())
     if row.packed:
-        packed = ctypes.string_at(value.data_ptr(), (math.prod(shape) + 1) // 2)
-        return arrays.unpack(packed, shape, row.dtype).copy()
+        data = ctypes.string_at(value.data_ptr(), (math.prod(shape) + 1) // 2)
+        return unpack(data, shape, row.dtype).copy()
     data = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
     return np.frombuffer(bytearray(data), row.dtype).reshape(shape)
 

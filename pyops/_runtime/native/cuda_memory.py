@@ -19,9 +19,8 @@ from ..._schema import devices
 from ..._schema.cupy_arrays import copyto
 from ..._schema.dtypes import DType
 from ...errors import EngineError
-from .arrays import WORD, words
 from .c_api import Api
-from .workspace import DATA, Get, Workspace, dtype_of
+from .workspace import DATA, WORD, Get, Workspace, dtype_of, words
 
 _DEFAULT_MEMORY = 0  # OrtMemTypeDefault
 _MOST_STREAMS = 64
