@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 from numba.extending import register_jitable
 
-from ..errors import OutputError
+from ..errors import CompileError, OutputError
 from . import layout
 from .intrinsics import array_at, call, load, move_bytes, overload, store
 
@@ -215,7 +215,7 @@ def as_tuple(values: Any, like: Any) -> Any:
     raise NotImplementedError("for compiled code")
 
 
-def problem(value: Any, declared: Any) -> str | None:
+def _problem(value: Any, declared: Any) -> str | None:
     """Return why a result of this numba type does not match the declared type, or None.
 
     Wider floats match, because they are narrowed: numba computes float64 from float32 and a Python number, where NumPy
@@ -233,16 +233,26 @@ def problem(value: Any, declared: Any) -> str | None:
     return f"the kernel returns {value}, but {declared} is declared; return {fix}"
 
 
+# numba passes on what these functions raise, unless it is an error of its own.
+
+
 @overload(as_tuple)
 def _as_tuple(values: Any, like: Any) -> Any:
-    fitting = isinstance(values, types.BaseTuple) and len(values) == len(like)
-    return (lambda values, like: values) if fitting else None
+    _check_is_tuple(values)
+    if len(values) != len(like):
+        raise CompileError(f"the kernel returns {len(values)} arrays, but {len(like)} are declared")
+    return lambda values, like: values
+
+
+def _check_is_tuple(values: Any) -> None:
+    if not isinstance(values, types.BaseTuple):
+        raise CompileError(f"the kernel returns {values}, but a tuple is declared; return one of a fixed length")
 
 
 @overload(conform)
 def _conform(value: Any, dtype: Any) -> Any:
-    if problem(value, dtype.dtype):
-        return None
+    if problem := _problem(value, dtype.dtype):
+        raise CompileError(problem)
     if not isinstance(value, types.Array):
         return lambda value, dtype: np.full((), dtype(value))
     if value.dtype == dtype.dtype:
@@ -252,8 +262,7 @@ def _conform(value: Any, dtype: Any) -> Any:
 
 @overload(conform_all)
 def _conform_all(values: Any, dtype: Any) -> Any:
-    if not isinstance(values, types.BaseTuple):
-        return None
+    _check_is_tuple(values)
     if len(values) == 0:
         return lambda values, dtype: ()
     return lambda values, dtype: (conform(values[0], dtype), *conform_all(values[1:], dtype))
