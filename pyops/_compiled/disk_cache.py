@@ -12,7 +12,6 @@ import functools
 import hashlib
 import logging
 import os
-import pickle
 import re
 import sys
 import threading
@@ -122,19 +121,18 @@ class _Cache(FunctionCache):
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         data = None
-        with contextlib.suppress(Exception):  # for a truncated file, for example, pickle may raise anything
+        try:
             data = super().load_overload(signature, target_context)
+        except Exception:  # for a truncated file, for example, pickle may raise anything
+            with contextlib.suppress(Exception):
+                self.flush()
         if data is None:
             _begin()
         return data
 
     def save_overload(self, signature: Any, data: Any) -> None:
         with contextlib.suppress(Exception):  # the disk may be full, and the compiled code is usable all the same
-            try:
-                super().save_overload(signature, data)
-            except (EOFError, pickle.UnpicklingError):
-                self.flush()
-                super().save_overload(signature, data)
+            super().save_overload(signature, data)
 
 
 # Packages that are not inspected: their versions are part of every key, or they are part of Python.

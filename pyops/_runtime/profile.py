@@ -38,7 +38,7 @@ class NodeProfile:
     around_seconds : float or None
         Overhead around the kernel: wrapping tensors as arrays, checks, copying results. None for machine code.
     bytes_in, bytes_out : int or None
-        Bytes read and written. None if unknown, as for outputs of machine code without a shape function.
+        Bytes read and written; None for machine code.
     """
 
     def __init__(self, name: str, op: AnyOp) -> None:
@@ -104,7 +104,7 @@ class Profile(Shown):
             `beside` is not a file of ONNX Runtime's profiler, or the session was created without
             ``enable_profiling``.
         OSError
-            `path` cannot be written; an existing file is left unchanged.
+            `path` cannot be written (an existing file is left unchanged), or `beside` cannot be read.
         """
         events = self._events(self._session_start or self._start)
         if beside is not None:
@@ -117,14 +117,9 @@ class Profile(Shown):
                 "the session was created without profiling; create it with options = onnxruntime.SessionOptions(); "
                 "options.enable_profiling = True"
             )
-        try:
-            events = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(events, list):
-                raise ValueError("expected a list of events")
-        except (OSError, ValueError) as error:
-            raise PyopsError(
-                f"{os.fspath(path)!r} is not a file of ONNX Runtime's profiler ({error}); pass session.end_profiling()"
-            ) from error
+        events = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(events, list):
+            raise PyopsError(f"{str(path)!r} is not a file of ONNX Runtime's profiler; pass session.end_profiling()")
         return events
 
     def _events(self, start: int) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ class Call(NamedTuple):
     measuring : int
         Nanoseconds within the call that were spent counting bytes.
     bytes_in, bytes_out : int or None
-        Bytes read and written; None if unknown.
+        Bytes read and written; None for machine code.
     thread : int
         The operating system's thread id.
     raised : str
@@ -99,10 +99,10 @@ class NodeClock:
             measured = running.measuring, *running.sizes, threading.get_native_id(), running.raised
             self._record(Call(began, ended, kernel, *measured))
 
-    def record_machine_code(self, began: int, ended: int, bytes_in: int, bytes_out: int | None) -> None:
+    def record_machine_code(self, began: int, ended: int) -> None:
         """Record a call that ran entirely in machine code."""
         thread = threading.get_native_id()
-        self._record(Call(began, ended, (began, ended), 0, bytes_in, bytes_out, thread, is_machine_code=True))
+        self._record(Call(began, ended, (began, ended), 0, None, None, thread, is_machine_code=True))
 
     def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*inputs: Any, **attributes: Any) -> Any:
@@ -118,14 +118,14 @@ class NodeClock:
                 # Set after the call: a session that the kernel ran may have called this same node meanwhile.
                 running.kernel = began, ended
                 results = result if isinstance(result, tuple) else (result,)
-                running.sizes = sum(map(size, inputs)), sum(map(size, results))
+                running.sizes = sum(map(_size, inputs)), sum(map(_size, results))
                 running.measuring = perf_counter_ns() - ended
             return result
 
         return timed
 
 
-def size(value: Any) -> int:
+def _size(value: Any) -> int:
     """Return the number of bytes of an array's elements; strings count as UTF-8."""
     if isinstance(value, np.ndarray) and value.dtype == STRING:
         return sum(len(item.encode()) for item in value.flat if isinstance(item, str))

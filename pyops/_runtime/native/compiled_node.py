@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from ..._compiled.layout import Record, address_of, words
 from ..._compiled.specialization import Specialization, specialize
 from ..._ops.op import AnyOp
 from ...errors import EngineError
-from ..calls.timing import NodeClock, size
+from ..calls.timing import NodeClock
 from .c_api import Api
 from .hosted_op import HostedOp
 from .kernel_node import KernelNode
@@ -109,7 +108,6 @@ class CompiledNode(KernelNode):
         """Do what the machine code of `pyops._compiled.entry.DISPATCH` does, and record the call."""
         if context & layout.FAILED:
             self.compute(context)
-        sizes = self._sizes(context)
         began = perf_counter_ns()
         try:
             if self.op._revision.value == self._revision:
@@ -120,20 +118,7 @@ class CompiledNode(KernelNode):
             self.compute(context)
             return None
         finally:
-            clock.record_machine_code(began, perf_counter_ns(), *sizes)
-
-    def _sizes(self, context: int) -> tuple[int, int | None]:
-        """Return the bytes of a call's inputs and outputs; None for outputs of unknown shape."""
-        inputs = self._inputs(context)
-        shapes = None if self.op.shape_function is None else self._shapes_for(inputs)
-        bytes_in = sum(map(size, inputs))
-        known = [shape for shape in shapes or () if None not in shape]
-        if shapes is None or len(known) < len(shapes):
-            return bytes_in, None
-        dtypes = self._node.output_dtypes
-        return bytes_in, sum(
-            math.prod(size or 0 for size in shape) * dtype.itemsize for shape, dtype in zip(known, dtypes, strict=True)
-        )
+            clock.record_machine_code(began, perf_counter_ns())
 
     def _inputs(self, context: int) -> list[Any]:
         inputs: list[Any] = []

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..._ops.cuda_kernel import check_returned, extra_references, on_host
 from ..._ops.op import kernel_of
-from ..._schema import cupy_arrays
+from ..._schema import cupy_arrays, devices
 from ..._schema.devices import BREAKING_STATUSES, OUT_OF_MEMORY, cupy_with_gpu, is_cupy
 from ..._schema.dtypes import DType, dtype_name, is_viewable
 from ..._schema.node import add_note
@@ -126,7 +126,7 @@ class CudaNode(KernelNode):
         stream: Any = None
         try:
             address = self._api.get(c_void_p, self._api.KernelContext_GetGPUComputeStream, context)
-            arena, stream = self._arena, self._arena.stream(address or 0)
+            arena, stream = self._arena, devices.stream(self._cupy, address or 0)
             cuda = self._cupy.cuda
             # A new Device object for each call: some CuPy versions store the previous device in it, which is not
             # thread-safe.
