@@ -23,44 +23,30 @@ Key = TypeVar("Key")
 
 
 class Call(NamedTuple):
-    """One call of a node.
+    """What one call of a node took.
 
     Attributes
     ----------
-    began, ended : int
-        Times from `time.perf_counter_ns`.
-    kernel : tuple of two int
-        When the kernel began and ended; both are `began` if it was not reached.
-    measuring : int
-        Nanoseconds within the call that were spent counting bytes.
+    kernel : int
+        Nanoseconds in the kernel; of machine code, which is one function, in the whole node.
+    around : int or None
+        Nanoseconds in the node besides; None for machine code.
     bytes_in, bytes_out : int or None
         Bytes read and written; None for machine code.
-    thread : int
-        The operating system's thread id.
-    raised : str
-        The type of the exception that ended the call; empty if none did.
-    is_machine_code : bool
-        Whether the node is machine code; `kernel` then spans the whole call.
     """
 
-    began: int
-    ended: int
-    kernel: tuple[int, int]
-    measuring: int
+    kernel: int
+    around: int | None
     bytes_in: int | None
     bytes_out: int | None
-    thread: int
-    raised: str = ""
-    is_machine_code: bool = False
 
 
 class _InProgress(threading.local):
-    """Measurements of the call that is running in this thread."""
+    """Measurements of the call that is running in this thread: nanoseconds and bytes."""
 
-    kernel: tuple[int, int] | None = None
-    sizes: tuple[int, int] = (0, 0)
+    kernel = 0
     measuring = 0
-    raised = ""
+    sizes: tuple[int, int] = (0, 0)
 
 
 class NodeClock:
@@ -78,7 +64,7 @@ class NodeClock:
     """
 
     def __init__(self, record: Callable[[Call], None]) -> None:
-        self._record = record
+        self.record = record
         self._running = _InProgress()
         # Cached, so that one kernel always gives the same timed kernel (engines compare kernels by identity).
         self.kernel = functools.cache(self._timed)
@@ -86,23 +72,13 @@ class NodeClock:
     def call(self, compute: Callable[[Any], Any], argument: Any) -> Any:
         """Return ``compute(argument)`` and record the call."""
         running = self._running
-        running.kernel, running.sizes, running.measuring, running.raised = None, (0, 0), 0, ""
+        running.kernel, running.measuring, running.sizes = 0, 0, (0, 0)
         began = perf_counter_ns()
         try:
             return compute(argument)
-        except BaseException as error:  # an interrupt ends the call as well
-            running.raised = type(error).__name__
-            raise
         finally:
-            ended = perf_counter_ns()
-            kernel = running.kernel or (began, began)
-            measured = running.measuring, *running.sizes, threading.get_native_id(), running.raised
-            self._record(Call(began, ended, kernel, *measured))
-
-    def record_machine_code(self, began: int, ended: int) -> None:
-        """Record a call that ran entirely in machine code."""
-        thread = threading.get_native_id()
-        self._record(Call(began, ended, (began, ended), 0, None, None, thread, is_machine_code=True))
+            around = perf_counter_ns() - began - running.kernel - running.measuring
+            self.record(Call(running.kernel, around, *running.sizes))
 
     def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*inputs: Any, **attributes: Any) -> Any:
@@ -110,14 +86,11 @@ class NodeClock:
             began = perf_counter_ns()
             try:
                 result = function(*inputs, **attributes)
-            except BaseException as error:  # the extensions engine does not let it leave the node
-                running.raised = type(error).__name__
-                raise
             finally:
                 ended = perf_counter_ns()
-                # Set after the call: a session that the kernel ran may have called this same node meanwhile.
-                running.kernel = began, ended
                 results = result if isinstance(result, tuple) else (result,)
+                # Set after the call: a session that the kernel ran may have called this same node meanwhile.
+                running.kernel = ended - began
                 running.sizes = sum(map(_size, inputs)), sum(map(_size, results))
                 running.measuring = perf_counter_ns() - ended
             return result
