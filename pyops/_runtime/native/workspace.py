@@ -6,6 +6,7 @@ Out-parameter cells, buffers and shapes are kept from one call to the next.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Callable, Sequence
 from ctypes import Array, byref, c_int64, c_void_p
@@ -36,7 +37,6 @@ WORD = 8
 # The whole address space after its first word as int64: the fastest way to read memory from Python.
 words = _memory_view(WORD, 2**62, _READ).cast("q")
 
-_MAX_KEPT = 64
 Get = Callable[[c_void_p, int, Any], int | None]
 # The cells of one tensor: its OrtValue*, element type, int64_t* of dimensions, rank and data.
 _CELLS = _VALUE, _, _, _, DATA = range(5)
@@ -50,9 +50,8 @@ class Workspace:
     """Reads inputs and allocates outputs, for one kernel call at a time.
 
     Pointers are exchanged with ONNX Runtime in cells created once, so that a call creates no ctypes objects; a
-    memoryview reads them in half the time of `c_void_p.value`. ONNX Runtime's arena returns the same addresses again
-    and again, so shapes and memory views are cached by address and dimensions. Arrays are created anew each time, since
-    a kernel may modify their shape or dtype.
+    memoryview reads them in half the time of `c_void_p.value`. Shapes and memory views are cached by address and
+    dimensions. Arrays are created anew each time, since a kernel may modify their shape or dtype.
 
     Attributes
     ----------
@@ -60,7 +59,7 @@ class Workspace:
         The cell of the call's ``OrtKernelContext*``.
     """
 
-    __slots__ = ("_api", "_at", "_buffers", "_cells", "_data", "_memories", "_shapes", "_value", "context")
+    __slots__ = ("_api", "_at", "_cells", "_data", "_value", "context")
 
     def __init__(self, api: Api) -> None:
         self.context = c_void_p()
@@ -71,9 +70,6 @@ class Workspace:
         self._value, self._data = (
             c_void_p.from_buffer(cells, ctypes.sizeof(c_int64) * index) for index in (_VALUE, DATA)
         )
-        self._memories: dict[Any, tuple[Any, ...]] = {}
-        self._buffers: dict[Any, np.ndarray[Any, Any]] = {}
-        self._shapes: dict[tuple[int, ...], Array[c_int64]] = {}
 
     # These methods run for every tensor of every call: they test statuses before they call `check`, and inline short
     # helpers.
@@ -85,7 +81,7 @@ class Workspace:
         get : callable
             A function like ``KernelContext_GetInput``: takes `source`, an index and the address of an ``OrtValue*``.
         """
-        api, cells, memories, value = self._api, self._cells, self._memories, self._value
+        api, cells, value = self._api, self._cells, self._value
         at_value, at_type, at_dims, at_rank, at_data = self._at
         for index, is_present in enumerate(present):
             if not is_present:
@@ -103,14 +99,11 @@ class Workspace:
                 continue
             if status := api.GetTensorMutableData(value, at_data):
                 api.check(status)
-            key = (cells[DATA], shape, code)
-            if key in memories:
-                into.append(_ndarray(*memories[key]))
-            elif code in _PACKED:
+            if code in _PACKED:
                 data = _bytes_at(self._data, (math.prod(shape) + 1) // 2)
                 into.append(unpack(data, shape, dtype_of(code)))
             else:
-                into.append(_ndarray(*self._remember(key, shape, dtype_of(code))))
+                into.append(_ndarray(*_readable(cells[DATA], shape, code)))
 
     @property
     def value(self) -> int:
@@ -125,23 +118,13 @@ class Workspace:
     def buffer(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
         """Return an array as `output` does, shared between calls: write to it at once, and do not keep it."""
         api, cells = self._api, self._cells
-        dims = self._shapes.get(shape)
-        if dims is None:
-            dims = self._remember_shape(shape)
-        if status := api.KernelContext_GetOutput(context, index, dims, len(shape), self._at[_VALUE]):
+        if status := api.KernelContext_GetOutput(context, index, _dims(shape), len(shape), self._at[_VALUE]):
             api.check(status)
         if not cells[_VALUE]:
             return None
         if status := api.GetTensorMutableData(self._value, self._at[DATA]):
             api.check(status)
-        key = (cells[DATA], shape, dtype)
-        known = self._buffers.get(key)
-        if known is None:
-            if len(self._buffers) >= _MAX_KEPT:
-                self._buffers.clear()
-            memory = _memory(self._data, shape, dtype, writeable=True)
-            known = self._buffers[key] = np.ndarray(shape, dtype, memory)
-        return known
+        return _writeable(cells[DATA], shape, dtype)
 
     def write(self, context: c_void_p, index: int, array: np.ndarray[Any, Any]) -> None:
         """Copy an array into the output at `index`."""
@@ -160,22 +143,27 @@ class Workspace:
 
     def _allocate(self, context: c_void_p, index: int, shape: tuple[int, ...]) -> bool:
         """Allocate the output's tensor; return whether the model uses that output."""
-        dims = self._remember_shape(shape)
-        self._api.check(self._api.KernelContext_GetOutput(context, index, dims, len(shape), self._at[_VALUE]))
+        self._api.check(self._api.KernelContext_GetOutput(context, index, _dims(shape), len(shape), self._at[_VALUE]))
         return self.value != 0
 
-    def _remember_shape(self, shape: tuple[int, ...]) -> Array[c_int64]:
-        if len(self._shapes) >= _MAX_KEPT:
-            self._shapes.clear()
-        dims = self._shapes[shape] = (c_int64 * len(shape))(*shape)
-        return dims
 
-    def _remember(self, key: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any, ...]:
-        if len(self._memories) >= _MAX_KEPT:
-            self._memories.clear()
-        memory = _memory(self._data, shape, dtype, writeable=False)
-        known = self._memories[key] = (shape, dtype, memory)
-        return known
+# ONNX Runtime's arena returns the same addresses again and again.
+
+
+@functools.lru_cache(1024)
+def _dims(shape: tuple[int, ...]) -> Array[c_int64]:
+    return (c_int64 * len(shape))(*shape)
+
+
+@functools.lru_cache(1024)
+def _readable(address: int, shape: tuple[int, ...], code: int) -> tuple[tuple[int, ...], DType, Any]:
+    dtype = dtype_of(code)
+    return shape, dtype, _memory(c_void_p(address), shape, dtype, writeable=False)
+
+
+@functools.lru_cache(1024)
+def _writeable(address: int, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    return np.ndarray(shape, dtype, _memory(c_void_p(address), shape, dtype, writeable=True))
 
 
 def dtype_of(code: int) -> DType:
