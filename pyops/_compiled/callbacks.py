@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 from numba import types
+from numba.extending import register_jitable
 
-from ..errors import OutputError
+from ..errors import CompileError, OutputError
 from . import layout
-from .intrinsics import array_at, call, load, move_bytes, overload, register_jitable, store
+from .intrinsics import array_at, call, load, move_bytes, overload, store
 
 # Repeated here, because numba takes constants from a function's own globals.
 _GET_INPUT, _GET_OUTPUT = layout.GET_INPUT, layout.GET_OUTPUT
 _GET_TYPE_AND_SHAPE, _GET_DATA = layout.GET_TYPE_AND_SHAPE, layout.GET_DATA
-_MASK, _INPUT_SIZES, _OUTPUT_SIZES, _SLOTS = layout.MASK, layout.INPUT_SIZES, layout.OUTPUT_SIZES, layout.SLOTS
-_HASH_FACTOR, _MISMATCH = layout.HASH_FACTOR, layout.MISMATCH
+_ENTRIES, _ENTRY_WORDS, _INPUT_SIZES = layout.ENTRIES, layout.ENTRY_WORDS, layout.INPUT_SIZES
+_FIRST_ENTRY, _MISMATCH = layout.FIRST_ENTRY, layout.MISMATCH
 _AXIS, _CHUNK, _CHUNKS = layout.JOB_AXIS, layout.JOB_CHUNK, layout.JOB_CHUNKS
 _MOST_PARTS, _SMALLEST_SPLIT, _PARTS_PER_SPLIT = layout.MOST_PARTS, layout.SMALLEST_SPLIT, layout.PARTS_PER_SPLIT
 
@@ -73,22 +74,15 @@ def product(sizes: int, rank: int) -> int:
 @register_jitable
 def find_shapes(table: int, key: int) -> int:
     """Return the address of the output sizes for the input sizes at `key`; 0 if they are not in the table."""
-    inputs, mask = load(table, _INPUT_SIZES), load(table, _MASK)
-    step = 1 + inputs + load(table, _OUTPUT_SIZES)
-    number = 0
-    for i in range(inputs):
-        number = number * _HASH_FACTOR ^ load(key, i)
-    while True:
-        number &= mask
-        slot = table + 8 * (_SLOTS + number * step)
-        if load(slot, 0) == 0:
-            return 0
+    inputs, step = load(table, _INPUT_SIZES), load(table, _ENTRY_WORDS)
+    for number in range(load(table, _ENTRIES)):
+        entry = table + 8 * (_FIRST_ENTRY + number * step)
         i = 0
-        while i < inputs and load(slot, 1 + i) == load(key, i):
+        while i < inputs and load(entry, i) == load(key, i):
             i += 1
         if i == inputs:
-            return slot + 8 * (1 + inputs)
-        number += 1
+            return entry + 8 * inputs
+    return 0
 
 
 @register_jitable
@@ -221,7 +215,7 @@ def as_tuple(values: Any, like: Any) -> Any:
     raise NotImplementedError("for compiled code")
 
 
-def problem(value: Any, declared: Any) -> str | None:
+def _problem(value: Any, declared: Any) -> str | None:
     """Return why a result of this numba type does not match the declared type, or None.
 
     Wider floats match, because they are narrowed: numba computes float64 from float32 and a Python number, where NumPy
@@ -239,16 +233,26 @@ def problem(value: Any, declared: Any) -> str | None:
     return f"the kernel returns {value}, but {declared} is declared; return {fix}"
 
 
+# numba passes on what these functions raise, unless it is an error of its own.
+
+
 @overload(as_tuple)
 def _as_tuple(values: Any, like: Any) -> Any:
-    fitting = isinstance(values, types.BaseTuple) and len(values) == len(like)
-    return (lambda values, like: values) if fitting else None
+    _check_is_tuple(values)
+    if len(values) != len(like):
+        raise CompileError(f"the kernel returns {len(values)} arrays, but {len(like)} are declared")
+    return lambda values, like: values
+
+
+def _check_is_tuple(values: Any) -> None:
+    if not isinstance(values, types.BaseTuple):
+        raise CompileError(f"the kernel returns {values}, but a tuple is declared; return one of a fixed length")
 
 
 @overload(conform)
 def _conform(value: Any, dtype: Any) -> Any:
-    if problem(value, dtype.dtype):
-        return None
+    if problem := _problem(value, dtype.dtype):
+        raise CompileError(problem)
     if not isinstance(value, types.Array):
         return lambda value, dtype: np.full((), dtype(value))
     if value.dtype == dtype.dtype:
@@ -258,8 +262,7 @@ def _conform(value: Any, dtype: Any) -> Any:
 
 @overload(conform_all)
 def _conform_all(values: Any, dtype: Any) -> Any:
-    if not isinstance(values, types.BaseTuple):
-        return None
+    _check_is_tuple(values)
     if len(values) == 0:
         return lambda values, dtype: ()
     return lambda values, dtype: (conform(values[0], dtype), *conform_all(values[1:], dtype))

@@ -6,49 +6,19 @@ that none is part of it and it can be cached on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+import functools
+from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
+from numba.extending import intrinsic
 
 INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Numba options for functions that only compiled code calls."""
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Decorator(Protocol):
-    """A numba decorator, typed to keep the function's signature."""
-
-    def __call__(self, function: F, /) -> F:
-        """Decorate."""
-
-
-# The decorated function is called without the typing context, and returns what the generated code computes.
-intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic
-register_jitable: Decorator = extending.register_jitable
-
-
-def overload(function: Callable[..., Any]) -> Decorator:
-    """Return a decorator for what compiled code calls in place of `function`; parameter names may differ."""
-    decorator: Decorator = extending.overload(function, strict=False)
-    return decorator
-
-
-def inner_njit(fastmath: bool | set[str] = False) -> Decorator:
-    """Return numba's decorator for functions that only compiled code calls."""
-    decorator: Decorator = numba.njit(fastmath=fastmath, **INNER)
-    return decorator
-
-
-def vectorize(fastmath: set[str]) -> Decorator:
-    """Return numba's decorator for functions of one element."""
-    decorator: Decorator = numba.vectorize(fastmath=fastmath)
-    return decorator
-
+overload = functools.partial(extending.overload, strict=False)
+"""A decorator for what compiled code calls in place of a function; parameter names may differ."""
 
 _WORD = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
@@ -215,19 +185,11 @@ def minimum(typingctx: Any, a: Any, b: Any) -> Any:
     return _of_llvm("llvm.minimum", a, b)
 
 
-@intrinsic
-def ldexp(typingctx: Any, x: Any, k: Any) -> Any:
-    """Return a float times 2**k, where k is an int32."""
-    return _of_llvm("llvm.ldexp", x, k)
-
-
 def _of_llvm(name: str, a: Any, b: Any) -> Any:
-    """Return numba's result of calling an LLVM intrinsic of two operands, typed like the first."""
+    """Return numba's result of calling an LLVM intrinsic of two operands of one type."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kinds = [arg.type for arg in args]
-        # The intrinsic's full name contains each distinct type once.
-        function = builder.module.declare_intrinsic(name, [*dict.fromkeys(kinds)], ir.FunctionType(kinds[0], kinds))
-        return builder.call(function, args)
+        kind = args[0].type
+        return builder.call(builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind, kind])), args)
 
     return a(a, b), codegen

@@ -16,8 +16,7 @@ from .._schema import validation
 from .._schema.dtypes import DType, dtype_name
 from .._schema.signature import Input, Output, Signature
 from ..errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError
-from . import fingerprint, specialization
-from .progress import step
+from . import specialization
 from .specialization import Specialization, as_arguments, spell, weak_float
 
 if TYPE_CHECKING:
@@ -115,6 +114,7 @@ class CompiledKernel:
 
     def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> MachineCode | None:
         """Return the compute callback for a specialization; None if the plain kernel must run instead."""
+        from .disk_cache import step
         from .machine_code import MachineCode
 
         what = str(specialization)
@@ -142,11 +142,7 @@ class CompiledKernel:
         key = (tuple(dtypes), buffers)
         with self._lock:
             if key not in self._callables:
-                # Recomputed each time, because the values of globals may have changed.
-                made_from = fingerprint.fingerprint(inspect.unwrap(self.function))
-                self._callables[key] = CallableKernel(
-                    self.function, self.signature, dtypes, buffers, self._options, made_from
-                )
+                self._callables[key] = CallableKernel(self.function, self.signature, dtypes, buffers, self._options)
             return self._callables[key]
 
     def _arguments(self, inputs: Any, attributes: Any, dtypes: Any, out: Any) -> tuple[Any, Any, Any]:
@@ -162,6 +158,8 @@ class CompiledKernel:
         if key in self._ready:
             return True
         from numba import typeof
+
+        from .disk_cache import step
 
         with self._lock:
             if key in self._failed:

@@ -1,4 +1,4 @@
-"""The memory layout that Python and compiled code share: words, by position.
+"""The memory that Python and compiled code share: the positions of its words, and NumPy arrays that hold them.
 
 Each node of a session has a *state* that points to its list of *records*, one per combination of types and ranks that
 it was called with; compiled code tries them in turn. Lists and the fixed words of records never change once compiled
@@ -6,6 +6,14 @@ code can see them, so nothing is locked: a new list replaces the old in a single
 """
 
 from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from .specialization import AttributeWords
 
 # The state of a node.
 RECORDS = 0
@@ -19,9 +27,10 @@ REVISION, COUNT, FIRST = range(3)
 # A record: the addresses of the entry point, of the entry point for a part, of the attributes and of the shape table.
 ENTRY, PART, ATTRIBUTES, SHAPES = range(4)
 
-# A shape table: a hash table with open addressing. A slot holds whether it is used, the sizes of all inputs and the
-# sizes of all outputs, where -1 is a size known only at run time.
-MASK, INPUT_SIZES, OUTPUT_SIZES, SLOTS = range(4)
+# A shape table: the number of its entries, the number of words of an entry and how many of these are sizes of inputs,
+# then the entries: the sizes of all inputs and of all outputs, where -1 is a size known only at run time.
+ENTRIES, ENTRY_WORDS, INPUT_SIZES, FIRST_ENTRY = range(4)
+_MOST_ENTRIES = 1024
 
 # What an entry returns: 0 (success), an OrtStatus*, or one of these.
 MISMATCH = 1  # the inputs do not match this record, or their shapes are not in its table
@@ -42,4 +51,46 @@ JOB_RECORD, JOB_FAILURES, JOB_STOPPED, JOB_AXIS, JOB_CHUNK, JOB_CHUNKS, JOB_ARRA
 SMALLEST_SPLIT, PARTS_PER_SPLIT = 65536, 4
 MOST_PARTS = 32
 
-HASH_FACTOR = 1000003
+
+def words(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return an array that holds these words."""
+    return np.array(values, np.int64)
+
+
+def address_of(memory: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+    """Return the address of an array of words."""
+    address: int = memory.ctypes.data
+    return address
+
+
+class Record:
+    """The record of one specialization, which compiled code finds by its `address`."""
+
+    def __init__(self, entry: int, part: int, attributes: AttributeWords, input_sizes: int, output_sizes: int) -> None:
+        self.entry = entry
+        self._attributes = attributes
+        self._lock = threading.Lock()
+        # Replaced tables are kept for a while, as another thread may still be reading one.
+        self._tables: deque[np.ndarray[tuple[int], np.dtype[np.int64]]] = deque(maxlen=4)
+        self._empty_table = words(0, input_sizes + output_sizes, input_sizes)
+        self._memory = words(entry, part, address_of(attributes.memory), 0)
+        self._add_table()
+        self.address = address_of(self._memory)
+
+    def _add_table(self) -> None:
+        table = np.zeros(FIRST_ENTRY + _MOST_ENTRIES * self._empty_table[ENTRY_WORDS], np.int64)
+        table[:FIRST_ENTRY] = self._empty_table
+        self._tables.append(table)
+        self._memory[SHAPES] = address_of(table)
+
+    def add_shapes(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Add the output sizes (-1: any) for these input sizes to the shape table."""
+        with self._lock:
+            if self._tables[-1][ENTRIES] == _MOST_ENTRIES:  # with so many shapes, old ones are unlikely to come again
+                self._add_table()
+            table = self._tables[-1]
+            count, size = int(table[ENTRIES]), len(inputs) + len(outputs)
+            at = FIRST_ENTRY + count * size
+            table[at : at + size] = [*inputs, *outputs]
+            # Written last, since compiled code may be reading the table.
+            table[ENTRIES] = count + 1

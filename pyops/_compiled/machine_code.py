@@ -18,9 +18,8 @@ from numba.core.registry import cpu_target
 from .._schema.dtypes import DType
 from .._schema.signature import Signature
 from . import entry
-from .callbacks import as_tuple, conform, conform_all, problem
-from .disk_cache import use_cache
-from .fingerprint import global_names
+from .callbacks import as_tuple, conform, conform_all
+from .disk_cache import fingerprint, global_names, use_cache
 from .intrinsics import INNER
 from .specialization import Specialization
 from .vector_math import vectorised
@@ -36,8 +35,6 @@ class CallableKernel:
     ----------
     options : mapping
         Further numba options.
-    made_from : str or None
-        The digest of the function and all that it refers to; None if there is none.
 
     Attributes
     ----------
@@ -53,19 +50,14 @@ class CallableKernel:
         dtypes: Sequence[DType],
         buffers: bool,
         options: Mapping[str, Any],
-        made_from: str | None,
     ) -> None:
-        self._dtypes = dtypes
-        self._signature = signature
-        self._arguments = _arguments(function, signature, buffers)
-        code = _call_code(self._arguments, signature, dtypes)
+        code = _call_code(_arguments(function, signature, buffers), signature, dtypes)
         # As in NumPy, division by zero does not raise.
         options = {"nogil": True, "error_model": "numpy", **options}
         # Only `call` is called from Python; the others need no wrapper for that.
         inner = options | INNER
-        self._function = _dispatcher(_positional(function), inner, {})
         names = {
-            "function": self._function,
+            "function": _dispatcher(_positional(function), inner, {}),
             "conform": conform,
             "conform_all": conform_all,
             "as_tuple": as_tuple,
@@ -73,7 +65,8 @@ class CallableKernel:
         }
         self.call = numba.njit(**options)(define("call", code, names))
         spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
-        self.made_from = (made_from, code, str(spelled))
+        # Of each object anew, because the values of globals may have changed.
+        self.made_from = (fingerprint(inspect.unwrap(function)), code, str(spelled))
         use_cache(self.call, signature.qualified_name, *self.made_from)
 
     def compile(self, kinds: Types) -> str | None:
@@ -81,28 +74,8 @@ class CallableKernel:
         try:
             self.call.compile(kinds)
         except Exception as error:
-            # An error of the kernel alone names lines of the kernel rather than of generated code.
-            return self._reason(kinds) or str(error)
-        return None
-
-    def _reason(self, kinds: Types) -> str | None:
-        arguments = [_type_of(argument, kinds) for argument in self._arguments]
-        try:
-            self._function.compile(tuple(arguments))
-        except Exception as error:
             return str(error) or type(error).__name__
-        returned = self._function.overloads[tuple(arguments)].signature.return_type
-        results = [returned]
-        if self._signature.returns_tuple:
-            if not isinstance(returned, types.BaseTuple):
-                return f"the kernel returns {returned}, but a tuple is declared; return one of a fixed length"
-            results = list(returned)
-        beyond = len(results) - len(self._dtypes)
-        if beyond < 0 or (beyond and not self._signature.outputs[-1].variadic):
-            return f"the kernel returns {len(results)} arrays, but {len(self._dtypes)} are declared"
-        dtypes = [*self._dtypes, *[self._dtypes[-1]] * beyond]
-        found = (problem(kind, numba.from_dtype(dtype)) for kind, dtype in zip(results, dtypes, strict=True))
-        return next(filter(None, found), None)
+        return None
 
 
 def define(name: str, code: str, names: dict[str, Any]) -> Any:
@@ -140,13 +113,6 @@ def _call_code(arguments: Sequence[str], signature: Signature, dtypes: Sequence[
         results = [f"conform(result[{i}], np.{dtype})" for i, dtype in enumerate(dtypes)]
         called = f"as_tuple({called}, ({'0, ' * len(dtypes)}))"
     return f"def call(inputs, values, outs):\n    result = {called}\n    return ({', '.join(results)},)\n"
-
-
-def _type_of(argument: str, kinds: Types) -> Any:
-    found = eval(argument, dict(zip(("inputs", "values", "outs"), map(tuple, kinds), strict=True)))
-    if found is None:
-        return types.none
-    return types.BaseTuple.from_types(found) if isinstance(found, tuple) else found
 
 
 def _positional(function: Callable[..., Any]) -> FunctionType:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import llvmlite.binding
+import numba
 import numpy as np
 from numba import types
 
-from .intrinsics import inner_njit, ldexp, maximum, minimum, overload, vectorize
+from .intrinsics import INNER, maximum, minimum, overload
 
 _float, _int = np.float32, np.int32
 _LOG2_E = _float(1.44269504088896341)
@@ -30,11 +30,9 @@ _ONE = _float(1)
 # Adding this number rounds a float32 to an integer: 1.5 * 2**23, and its bits.
 _ROUNDER, _ROUNDER_BITS = _float(12582912), _int(0x4B400000)
 _BIAS, _MANTISSA = _int(127), _int(23)  # of float32
-# ldexp is one instruction with AVX-512; elsewhere it is a call for each element.
-_has_ldexp = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
 
 
-@inner_njit()
+@numba.njit(**INNER)
 def _two_factors(x: Any, k: Any) -> Any:
     # In two factors, since 2**k alone may underflow.
     half = k >> _int(1)
@@ -43,10 +41,7 @@ def _two_factors(x: Any, k: Any) -> Any:
     return x * first * second
 
 
-_scaled = ldexp if _has_ldexp else _two_factors
-
-
-@vectorize(fastmath={"contract"})
+@numba.vectorize(fastmath={"contract"})
 def exp(x: Any) -> Any:
     """Return the exponential of each element.
 
@@ -61,7 +56,7 @@ def exp(x: Any) -> Any:
         k = rounded - _ROUNDER
         r = bounded - k * _LOG_2_HIGH - k * _LOG_2_LOW
         p = ((((((_P0 * r + _P1) * r + _P2) * r + _P3) * r + _P4) * r + _P5) * r + _ONE) * r + _ONE
-        return _scaled(_float(p), _int(rounded.view(_int) - _ROUNDER_BITS))
+        return _two_factors(_float(p), _int(rounded.view(_int) - _ROUNDER_BITS))
     return math.exp(x)
 
 
@@ -97,7 +92,7 @@ def _total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
 
 
 def _extreme(numpys: Callable[..., Any], chosen: Callable[[Any, Any], Any], nothing: str) -> Callable[[Any], Any]:
-    @inner_njit()
+    @numba.njit(**INNER)
     def reduce(a: Any) -> Any:
         if a.size == 0:
             raise ValueError(nothing)
@@ -122,7 +117,7 @@ def _is_contiguous_floats(a: Any) -> bool:
     return isinstance(a, types.Array) and a.layout == "C" and isinstance(a.dtype, types.Float)
 
 
-@inner_njit(fastmath={"reassoc"})
+@numba.njit(fastmath={"reassoc"}, **INNER)
 def _add_up(a: Any) -> Any:
     result = a.dtype.type(0)
     for i in range(a.size):

@@ -11,9 +11,9 @@ import onnxruntime
 
 from .._schema.signature import Signature
 from ..errors import EngineError
-from .calls.type_choices import choices
 from .extensions.registry import obstacles
-from .native.session_options import session_options_pointer
+from .native.hosted_op import choices
+from .native.session import session_options_pointer
 
 Engine = Literal["auto", "native", "extensions"]
 ENGINES = get_args(Engine)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from time import perf_counter_ns, time_ns
 from typing import Any
 
-from .._files import write_text
 from .._ops.op import AnyOp
 from .._tables import Part, Shown
 from ..errors import PyopsError
 from .calls.timing import Call, NodeClock
 from .session import InferenceSession
 
-_MOST_CALLS = 1_000_000  # ONNX Runtime's profiler has the same limit
-# Linux thread ids are below 2**22: with this offset our slices get tracks of their own beside ONNX Runtime's.
-_OUR_THREADS = 2**22
 _HEADER = ("node", "op", "calls", "kernel", "around", "kernel a call", "around a call", "bytes in", "bytes out")
 
 
@@ -38,7 +30,7 @@ class NodeProfile:
     around_seconds : float or None
         Overhead around the kernel: wrapping tensors as arrays, checks, copying results. None for machine code.
     bytes_in, bytes_out : int or None
-        Bytes read and written. None if unknown, as for outputs of machine code without a shape function.
+        Bytes read and written; None for machine code.
     """
 
     def __init__(self, name: str, op: AnyOp) -> None:
@@ -51,11 +43,9 @@ class NodeProfile:
         self.bytes_out: int | None = 0
 
     def _add(self, call: Call) -> None:
-        kernel, whole = call.kernel[1] - call.kernel[0], call.ended - call.began
         self.calls += 1
-        self.kernel_seconds += kernel / 1e9
-        around = None if call.is_machine_code else (whole - kernel - call.measuring) / 1e9
-        self.around_seconds = _sum(self.around_seconds, around)
+        self.kernel_seconds += call.kernel / 1e9
+        self.around_seconds = _sum(self.around_seconds, None if call.around is None else call.around / 1e9)
         self.bytes_in = _sum(self.bytes_in, call.bytes_in)
         self.bytes_out = _sum(self.bytes_out, call.bytes_out)
 
@@ -68,7 +58,7 @@ class NodeProfile:
 
 
 class Profile(Shown):
-    """The result of `profile`: a table in a terminal or notebook, and a trace for Perfetto.
+    """The result of `profile`: a table in a terminal or notebook.
 
     Attributes
     ----------
@@ -76,82 +66,9 @@ class Profile(Shown):
         One per node that an op computes, in the order in which ONNX Runtime created them.
     """
 
-    def __init__(self, session: InferenceSession) -> None:
+    def __init__(self) -> None:
         self.nodes: tuple[NodeProfile, ...] = ()
-        self._calls: list[tuple[NodeProfile, Call]] = []
         self._lock = threading.Lock()
-        # The origin of ONNX Runtime's trace timestamps, on the clock of `time_ns`; 0 if the session does not profile.
-        self._session_start = session.get_profiling_start_time_ns()
-        self._clock_difference = _clock_difference()
-        self._start = time_ns()
-
-    def save_trace(self, path: str | os.PathLike[str], beside: str | os.PathLike[str] | None = None) -> None:
-        """Write the calls as a Chrome trace, for https://ui.perfetto.dev or ``chrome://tracing``.
-
-        Each call is a slice that contains its kernel, on one track per thread.
-
-        Parameters
-        ----------
-        path : str or os.PathLike
-            The file to write.
-        beside : str or os.PathLike, optional
-            A file of ONNX Runtime's profiler to merge into the trace: ``session.end_profiling()`` of the same
-            session, created with ``SessionOptions.enable_profiling``.
-
-        Raises
-        ------
-        PyopsError
-            `beside` is not a file of ONNX Runtime's profiler, or the session was created without
-            ``enable_profiling``.
-        OSError
-            `path` cannot be written; an existing file is left unchanged.
-        """
-        events = self._events(self._session_start or self._start)
-        if beside is not None:
-            events = self._ort_events(Path(beside)) + events
-        write_text(path, json.dumps(events))
-
-    def _ort_events(self, path: Path) -> list[Any]:
-        if not self._session_start:
-            raise PyopsError(
-                "the session was created without profiling; create it with options = onnxruntime.SessionOptions(); "
-                "options.enable_profiling = True"
-            )
-        try:
-            events = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(events, list):
-                raise ValueError("expected a list of events")
-        except (OSError, ValueError) as error:
-            raise PyopsError(
-                f"{os.fspath(path)!r} is not a file of ONNX Runtime's profiler ({error}); pass session.end_profiling()"
-            ) from error
-        return events
-
-    def _events(self, start: int) -> list[dict[str, Any]]:
-        process = os.getpid()
-        with self._lock:
-            calls = list(self._calls)
-        events: list[dict[str, Any]] = [
-            {
-                "ph": "M",
-                "name": "thread_name",
-                "pid": process,
-                "tid": _OUR_THREADS + thread,
-                "args": {"name": f"pyops in thread {thread}"},
-            }
-            for thread in sorted({call.thread for _, call in calls})
-        ]
-        for node, call in calls:
-            track = {"ph": "X", "cat": "pyops", "pid": process, "tid": _OUR_THREADS + call.thread}
-            args = {"op": str(node.op.signature), "bytes in": call.bytes_in, "bytes out": call.bytes_out}
-            args |= {"raised": call.raised} if call.raised else {}
-            slices = [(node.name or node.op.name, call.began, call.ended, args)]
-            if call.kernel[0] != call.kernel[1]:
-                slices.append((f"kernel {node.op.__name__}", *call.kernel, {"source": node.op.location}))
-            for name, began, ended, details in slices:
-                at = (began + self._clock_difference - start) / 1e3
-                events.append(track | {"name": name, "ts": at, "dur": (ended - began) / 1e3, "args": details})
-        return events
 
     def _clock_for(self, name: str, op: AnyOp) -> NodeClock:
         node = NodeProfile(name, op)
@@ -160,18 +77,14 @@ class Profile(Shown):
         def record(call: Call) -> None:
             with self._lock:
                 node._add(call)
-                if len(self._calls) < _MOST_CALLS:
-                    self._calls.append((node, call))
 
         return NodeClock(record)
 
     def parts(self) -> list[Part]:
-        """Return the table of nodes and a note if the trace is incomplete."""
+        """Return the table of nodes."""
         if not self.nodes:
             return ["no node of the session is computed by a declared op"]
-        cut_off = sum(node.calls for node in self.nodes) > len(self._calls)
-        rows = [list(_HEADER), *(node._row() for node in self.nodes)]
-        return [rows, *([f"the trace has the first {_MOST_CALLS:,} calls"] if cut_off else [])]
+        return [[list(_HEADER), *(node._row() for node in self.nodes)]]
 
 
 @contextmanager
@@ -213,19 +126,9 @@ def profile(session: InferenceSession) -> Iterator[Profile]:
             f"expected a pyops.InferenceSession, got {type(session).__qualname__}; call pyops.patch_onnxruntime() "
             "before another library creates the session"
         )
-    found = Profile(session)
+    found = Profile()
     with session._nodes.timed(found._clock_for):
         yield found
-
-
-def _clock_difference() -> int:
-    """Return ``time_ns() - perf_counter_ns()`` in nanoseconds.
-
-    Of ten readings the one taken in the shortest time counts.
-    """
-    readings = [(perf_counter_ns(), time_ns(), perf_counter_ns()) for _ in range(10)]
-    before, now, after = min(readings, key=lambda reading: reading[2] - reading[0])
-    return now - (before + after) // 2
 
 
 def _sum(one: Any, other: Any) -> Any:

@@ -6,15 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._models.hosting import declared_name
 from .._models.model import Model, key_of
 from .._models.resolution import Resolution, describe_missing
 from .._ops.builtin import is_builtin
 from .._schema.dtypes import describe, dtype_name, from_type_str, spell_scalar
 from .._tables import printable
 from ..errors import EngineError, ModelError
-from .calls.type_choices import unsupported_types
-from .extensions.registry import HOST_OP_TYPE
+from .extensions import registry
+from .native import hosted_op
 
 
 def explanations(message: str) -> list[str]:
@@ -72,11 +71,6 @@ _EXPLANATIONS = (
         "for float32",
     ),
     (
-        r"Unsupported model IR version: \d+, max supported IR version: (?P<newest>\d+)",
-        "the installed onnx writes a newer IR version than this ONNX Runtime reads; set model.ir_version = "
-        "{newest} before saving it",
-    ),
-    (
         r"(?:Unable to find attribute |attribute with name: *'?)(?P<name>\w+)",
         "a node lacks the attribute {name}, which its operator requires; if the operator is yours, "
         "give the attribute a default",
@@ -109,14 +103,15 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
         twice.__cause__ = error
         return twice
     lines = [] if is_twice else _unknown_operators(source, resolution)
-    # The extensions engine hosts every op under this one op type.
-    hosted_by = HOST_OP_TYPE if engine == "extensions" else None
-    lines += _mistyped_inputs(source, resolution, str(error), hosted_by)
     if not lines:
         lines += explanations(str(error))
-    lacking = "onnxruntime-extensions does not support" if engine == "extensions" else "custom operators cannot have"
+    unsupported_types, lacking = hosted_op.unsupported_types, "custom operators cannot have"
+    if engine == "extensions":
+        unsupported_types, lacking = registry.unsupported_types, "onnxruntime-extensions does not support"
+    # The extensions engine hosts every op under one op type.
+    hosted_by = registry.HOST_OP_TYPE if engine == "extensions" else None
     for op in resolution.ops.values():
-        missing = ", ".join(unsupported_types(op.signature, engine))
+        missing = ", ".join(unsupported_types(op.signature))
         if (hosted_by or op.name) in str(error) and (missing or not lines):
             lines.append(f"{op.signature} is declared" + (f"; {lacking} {missing}" if missing else ""))
     if not lines:
@@ -142,28 +137,6 @@ def _unknown_operators(model: Model, resolution: Resolution) -> list[str]:
     known = model.functions() | resolution.ops.keys()
     keys = {key_of(node): opset for node, opset in model.nodes()}
     return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_builtin(*key)]
-
-
-def _mistyped_inputs(model: Model, resolution: Resolution, refusal: str, hosted_by: str | None) -> list[str]:
-    """Return what ops declare for the input whose type ONNX Runtime rejects, if that is the error."""
-    refused = _MISTYPED.search(refusal)
-    if refused is None:
-        return []
-    lines: dict[str, None] = {}
-    for node, _ in model.nodes():
-        op = resolution.ops.get(key_of(node))
-        known_as = hosted_by or key_of(node)[1]
-        if op is None or known_as != declared_name(refused["op"]) or refused["value"] not in node.input:
-            continue
-        for item, value in zip(op.signature.parameters(len(node.input)), node.input, strict=True):
-            row = from_type_str(refused["type"])
-            if value == refused["value"] and (row is None or row.dtype not in item.type.dtypes):
-                given = dtype_name(row.dtype) if row else refused["type"]
-                lines[f"{op.signature.qualified_name}: input {item.name!r} is {given}; declared is {item.type}"] = None
-    return list(lines)
-
-
-_MISTYPED = re.compile(r"Type '(?P<type>[^']*)' of input parameter \((?P<value>[^)]*)\) of operator \((?P<op>[^)]*)\)")
 
 
 def note_mistyped(error: Exception, inputs: Sequence[Any], feed: Any) -> None:

@@ -22,9 +22,12 @@ from .._models import hosting, model, resolution
 from .._models.model import ModelSource
 from .._ops import adoption, plugins, registry
 from .._ops.op import Op
+from .._ops.origin import source_line
 from .._schema import devices
+from .._schema.dtypes import spell_shape
+from .._tables import html_parts, printable
 from ..errors import EngineError, InputError, ModelError
-from . import external_data, ort_values, provider_refusals, session_devices
+from . import cuda_provider, ort_bindings
 from .calls import exceptions
 from .calls.guard import interrupts_deferred
 from .engine_choice import Engine, choose
@@ -32,7 +35,6 @@ from .extensions import published
 from .extensions import session as extensions
 from .extensions.published import get_library_path as get_library_path
 from .extensions.registry import published_domains
-from .html import session_line, session_page
 from .native import session as native
 from .refusals import explained, listing, note_mistyped
 
@@ -115,7 +117,7 @@ class InferenceSession(onnxruntime.InferenceSession):
             taken = set()
         if resolved.problems:
             raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
-        session_devices.check_available(providers)
+        cuda_provider.check_available(providers)
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
         self._extensions: extensions.SessionHost | None = None
         self._host: native.SessionHost | extensions.SessionHost
@@ -127,14 +129,14 @@ class InferenceSession(onnxruntime.InferenceSession):
         else:
             self._host = native.SessionHost(options, source, resolved.ops, taken)
         folder = source.folder if self._host.model is not source else None
-        self._reading = functools.partial(external_data.read_from, folder, options, sess_options is None)
-        kwargs |= session_devices.without_fallback(providers)
+        self._reading = functools.partial(ort_bindings.reading_external_data, folder, options, sess_options is None)
+        kwargs |= cuda_provider.without_fallback(providers)
         create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
         del self._host.model  # which may be large
         self._create(create, providers, provider_options, lambda error: explained(error, source, resolved, engine))
         self._nodes = self._host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
-            session_devices.warn_copies(resolved.ops.values(), engine)
+            cuda_provider.warn_copies(resolved.ops.values(), engine)
         self._quiet_run: Any = None
         if options.log_severity_level == _UNSET:
             # The exception contains all that ONNX Runtime would print.
@@ -144,7 +146,7 @@ class InferenceSession(onnxruntime.InferenceSession):
             # every run, which takes ten times as long as a short run itself.
             self._quiet_run.add_run_config_entry("gpu_graph_id", "0")
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
-        self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
+        self._has_foreign_types = not types.isdisjoint(ort_bindings.FOREIGN_TYPES)
 
     def _create(
         self,
@@ -161,30 +163,40 @@ class InferenceSession(onnxruntime.InferenceSession):
             except Exception as error:  # ONNX Runtime raises several unrelated types
                 failure = self._host.raised_by_kernel(error)
                 if failure is None:
-                    failure = provider_refusals.explained(error, providers, provider_options) or refusal(error)
+                    failure = cuda_provider.explained(error) or refusal(error)
         if failure is not None:
             try:
                 raise failure
             finally:
                 del failure  # the exception refers to this frame
-        session_devices.check_started(providers, self.get_providers())
-        self._keeps_part_of_graph = False
+        cuda_provider.check_started(providers, self.get_providers())
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Recreate the session with other providers, as ``onnxruntime.InferenceSession`` does; ops still run."""
-        session_devices.check_available(providers)
+        cuda_provider.check_available(providers)
         self._create(super().set_providers, providers, provider_options, lambda error: error)
+
+    def _engine(self) -> str:
+        return "native" if self._extensions is None else "extensions"
 
     def __repr__(self) -> str:
         if not hasattr(self, "_nodes"):  # it could not be created
             return super().__repr__()
-        engine = "native" if self._extensions is None else "extensions"
-        return session_line(self.get_inputs(), self.get_outputs(), self.get_providers(), engine, len(list(self._nodes)))
+        given, results = (", ".join(item.name for item in items) for items in (self.get_inputs(), self.get_outputs()))
+        return printable(
+            f"<InferenceSession on {', '.join(self.get_providers())}, {self._engine()} engine; inputs: {given}; "
+            f"outputs: {results}; nodes computed by ops: {len(list(self._nodes))}>"
+        )
 
     def _repr_html_(self) -> str:
-        engine = "native" if self._extensions is None else "extensions"
-        nodes = [(name, op.signature, op.kernels["cpu"]) for name, op in self._nodes]
-        return session_page(self.get_inputs(), self.get_outputs(), self.get_providers(), engine, nodes)
+        values: list[Sequence[str]] = [("", "name", "type", "shape")]
+        for kind, items in (("input", self.get_inputs()), ("output", self.get_outputs())):
+            values += [(kind, item.name, item.type, spell_shape(item.shape)) for item in items]
+        nodes: list[Sequence[str]] = [("node", "op", "version", "kernel")]
+        for name, op in self._nodes:
+            nodes.append((name, op.signature.qualified_name, str(op.version), source_line(op.kernels["cpu"])))
+        headline = f"InferenceSession on {', '.join(self.get_providers())}, ops hosted by the {self._engine()} engine"
+        return html_parts([headline, values, nodes if len(nodes) > 1 else "no node is computed by a declared op"])
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
@@ -209,31 +221,13 @@ class InferenceSession(onnxruntime.InferenceSession):
         InputError
             An input or requested output is not a tensor, in a model with inputs or outputs of bfloat16, float8 or
             4-bit types.
-        DeviceError
-            A node failed in an earlier run during the capture of a CUDA graph, and part of the graph may remain.
         BaseException
             Any exception that a kernel raises, unchanged.
         """
-        if self._has_foreign_types:
-            return self._reraising(functools.partial(self._run_foreign, output_names, input_feed), run_options)
         if self._extensions is not None:
             self._extensions.check_feed(input_feed)
-            return self._reraising(functools.partial(super().run, output_names, input_feed), run_options)
-        # `_reraising` written out, without super(): these calls cost a twentieth of a run on one element.
-        if self._keeps_part_of_graph:
-            session_devices.refuse_part_of_graph()
-        native.arm()
-        try:
-            return onnxruntime.InferenceSession.run(self, output_names, input_feed, run_options or self._quiet_run)
-        except Exception as error:  # ONNX Runtime raises several unrelated types
-            failure = self._raised_by_kernel(error)
-            if failure is None:
-                note_mistyped(error, self.get_inputs(), input_feed)
-                raise
-        try:
-            raise failure
-        finally:
-            del failure
+        run = InferenceSession._run_foreign if self._has_foreign_types else onnxruntime.InferenceSession.run
+        return self._reraising(run, run_options, output_names, input_feed)
 
     def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
         # These types need OrtValues, and ONNX Runtime's bindings cannot convert sequences to OrtValues or back.
@@ -245,23 +239,23 @@ class InferenceSession(onnxruntime.InferenceSession):
                     "types, ONNX Runtime's bindings support only tensors: request other outputs by name, or "
                     "convert it to tensors inside the model"
                 )
-        feed = {name: ort_values.from_array(value) for name, value in input_feed.items()}
+        feed = {name: ort_bindings.from_array(value) for name, value in input_feed.items()}
         values = super().run_with_ort_values(output_names, feed, run_options)
-        return [ort_values.to_array(value) for value in values]
+        return [ort_bindings.to_array(value) for value in values]
 
     def run_with_ort_values(self, output_names: Any, input_dict_ort_values: Any, run_options: Any = None) -> Any:
         """Run the model on OrtValues, as in ``onnxruntime``; a kernel's exception is raised unchanged."""
-        run = super().run_with_ort_values
-        return self._reraising(functools.partial(run, output_names, input_dict_ort_values), run_options)
+        run = onnxruntime.InferenceSession.run_with_ort_values
+        return self._reraising(run, run_options, output_names, input_dict_ort_values)
 
     def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
         """Run the model on bound memory, as in ``onnxruntime``; a kernel's exception is raised unchanged."""
-        self._reraising(functools.partial(super().run_with_iobinding, iobinding), run_options)
+        self._reraising(onnxruntime.InferenceSession.run_with_iobinding, run_options, iobinding)
 
     def run_with_ortvaluevector(self, run_options: Any, *args: Any) -> None:
         """Run the model on OrtValue vectors, as in ``onnxruntime``; a kernel's exception is raised unchanged."""
         run = super().run_with_ortvaluevector
-        self._reraising(lambda run_options: run(run_options, *args), run_options)
+        self._reraising(lambda _, run_options: run(run_options, *args), run_options)
 
     def run_async(self, *args: Any, **kwargs: Any) -> None:
         """Run the model asynchronously; the callback gets the text of a kernel's exception.
@@ -275,17 +269,18 @@ class InferenceSession(onnxruntime.InferenceSession):
             raise EngineError("the extensions engine has no run_async; call run in a thread of your own")
         super().run_async(*args, **kwargs)
 
-    def _reraising(self, run: Callable[[Any], R], run_options: Any) -> R:
+    def _reraising(self, run: Callable[..., R], run_options: Any, *arguments: Any) -> R:
+        """Return ``run(self, *arguments, run_options)``; raise a kernel's exception in it unchanged."""
         if self._extensions is not None:
-            return self._extensions.run(run, run_options, quiet=self._quiet_run is not None)
-        if self._keeps_part_of_graph:
-            session_devices.refuse_part_of_graph()
+            call = functools.partial(run, self, *arguments)
+            return self._extensions.run(call, run_options, quiet=self._quiet_run is not None)
         native.arm()
         try:
-            return run(run_options or self._quiet_run)
+            return run(self, *arguments, run_options or self._quiet_run)
         except Exception as error:  # ONNX Runtime raises several unrelated types
             failure = self._raised_by_kernel(error)
             if failure is None:
+                note_mistyped(error, self.get_inputs(), arguments[-1] if arguments else None)
                 raise
         # Raised outside the handler, so that ONNX Runtime's error does not become the exception's context.
         try:
@@ -295,11 +290,8 @@ class InferenceSession(onnxruntime.InferenceSession):
 
     def _raised_by_kernel(self, error: Exception) -> BaseException | None:
         """Return the kernel's exception that made ONNX Runtime raise `error` in a run, or None."""
-        failed = native.take_failed(self._nodes)
-        if session_devices.keeps_part_of_graph(error, failed, self.get_provider_options()):
-            self._keeps_part_of_graph = True
-        # When the capture was invalidated, ONNX Runtime raises an error of its own.
-        raised = (exceptions.take(str(error)), *failed)
+        # When the capture of a CUDA graph was invalidated, ONNX Runtime raises an error of its own.
+        raised = (exceptions.take(str(error)), *native.take_failed(self._nodes))
         return next((item for item in raised if item is not None), None)  # an exception may define __bool__
 
 

@@ -40,21 +40,20 @@ def why_not(engine: Engine, case: Case) -> str | None:
 
 def _why_not_native(case: Case, used: set[str]) -> str | None:
     from .._runtime import engine_choice
-    from .._runtime.calls.type_choices import unsupported_types
+    from .._runtime.native.hosted_op import unsupported_types
 
     try:
         engine_choice.choose("native")
     except EngineError as error:
         return str(error)
-    lacking = used.intersection(unsupported_types(case.signature, "native"))
+    lacking = used.intersection(unsupported_types(case.signature))
     return f"ONNX Runtime's custom operators cannot have {', '.join(sorted(lacking))}" if lacking else None
 
 
 def _why_not_extensions(case: Case, used: set[str]) -> str | None:
-    from .._runtime.calls.type_choices import unsupported_types
-    from .._runtime.extensions.registry import obstacles
+    from .._runtime.extensions.registry import obstacles, unsupported_types
 
-    unsupported = used.intersection(unsupported_types(case.signature, "extensions"))
+    unsupported = used.intersection(unsupported_types(case.signature))
     lacking = [*obstacles(case.signature), *sorted(unsupported)]
     if lacking:
         return f"onnxruntime-extensions cannot carry {', '.join(lacking)}"

@@ -113,9 +113,8 @@ def test_the_cache_is_in_the_users_folder(folder: Path, tmp_path: Path, monkeypa
 
 
 @pytest.mark.exhaustive
-def test_modules_and_functions_of_numba_may_be_referred_to() -> None:
-    kernel = KERNEL.replace("def helper(x):", "import numba, string\n\n@numba.njit\ndef helper(x):")
-    kernel = kernel.replace("x.size > 100", "x.size > len(string.digits) * 10")
+def test_functions_of_numba_may_be_referred_to() -> None:
+    kernel = KERNEL.replace("def helper(x):", "import numba\n\n@numba.njit\ndef helper(x):")
     run(kernel, results(4.0, "compiled"))
     run(kernel, results(4.0, "from disk"))
 

@@ -349,7 +349,6 @@ def test_looking_at_things(tmp_path: Path) -> None:
         session.run(None, {"x": x})
     assert_type(profile.nodes[0].kernel_seconds, float)
     assert_type(profile.nodes[0].op, Op[..., Any])
-    profile.save_trace(tmp_path / "trace.json")
     assert_type([op.name for op in pyops.list_ops()], list[str])
     view = pyops.show_model(model_of("AddRound"), height=300)
     assert_type(view.url, str)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,17 +105,12 @@ def test_outputs_and_strings_are_counted_in_bytes() -> None:
 
 @pytest.mark.parametrize("engine", ["native", "extensions"])
 @pytest.mark.parametrize(("name", "kind"), [("Fails", ValueError), ("Interrupted", KeyboardInterrupt)])
-def test_an_exception_comes_out_as_ever_and_the_call_counts(
-    engine: str, name: str, kind: type[BaseException], tmp_path: Path
-) -> None:
+def test_an_exception_comes_out_as_ever_and_the_call_counts(engine: str, name: str, kind: type[BaseException]) -> None:
     made = session(f"seen::{name}", engine=engine)
     with pyops.profile(made) as profile, pytest.raises(kind, match="no") as caught:
         made.run(None, {"x": X})
     assert any("node0" in note for note in caught.value.__notes__)
     assert profile.nodes[0].calls == 1
-    profile.save_trace(tmp_path / "trace.json")
-    events = json.loads((tmp_path / "trace.json").read_text())
-    assert next(event for event in events if event["name"] == "node0")["args"]["raised"] == kind.__name__
 
 
 def test_a_kernel_redeclared_within_it_is_followed() -> None:
@@ -196,9 +189,7 @@ def test_compiled_kernels_run_as_machine_code_meanwhile(with_shapes: bool) -> No
             (result,) = made.run(None, {"x": np.zeros(shape, np.float32)})
         assert result.tolist() == np.full(shape, 3, np.float32).tolist()
         first, plain, second = profile.nodes
-        size = result.nbytes
-        assert (first.calls, second.calls, first.bytes_in, second.bytes_in) == (1, 1, size, size)
-        assert first.bytes_out == (size if with_shapes else None)
+        assert (first.calls, second.calls, first.bytes_in, second.bytes_out) == (1, 1, None, None)
         assert first.around_seconds is None
         assert str(profile).splitlines()[1].split().count("-") == 2
         assert plain.around_seconds is not None
@@ -229,47 +220,6 @@ def test_compiled_kernels_raise_and_are_redeclared_meanwhile() -> None:
     (after,) = made.run(None, {"x": X})
     assert within.tolist() == after.tolist() == (X + 2).tolist()
     assert profile.nodes[0].calls == 3
-
-
-def test_the_trace_stands_beside_onnxruntime_s_own_events(tmp_path: Path) -> None:
-    options: Any = onnxruntime.SessionOptions()
-    options.enable_profiling = True
-    options.profile_file_prefix = str(tmp_path / "ort")
-    made = session("seen::Plus", "Neg", options=options)
-    with pyops.profile(made) as profile:
-        made.run(None, {"x": X})
-    profile.save_trace(tmp_path / "trace.json", beside=made.end_profiling())
-    events = json.loads((tmp_path / "trace.json").read_text())
-    theirs = next(event for event in events if event["name"] == "node0_kernel_time")
-    (ours,) = (event for event in events if event["name"] == "node0")
-    (kernel,) = (event for event in events if event["name"] == "kernel plus")
-    assert theirs["pid"] == ours["pid"] == kernel["pid"]
-    assert ours["tid"] == kernel["tid"] == theirs["tid"] + 2**22
-    assert ours["ts"] <= kernel["ts"] <= kernel["ts"] + kernel["dur"] <= ours["ts"] + ours["dur"]
-    # One clock: the run that ONNX Runtime saw has ours within it, but for the microseconds that it cuts off
-    # and those between reading two clocks.
-    run = next(event for event in events if event["name"] == "model_run")
-    assert run["ts"] - 1000 <= ours["ts"] <= ours["ts"] + ours["dur"] <= run["ts"] + run["dur"] + 1000
-    names = [event["args"]["name"] for event in events if event["ph"] == "M"]
-    assert names == [f"pyops in thread {theirs['tid']}"]
-
-
-def test_what_is_no_profile_of_onnxruntime_is_said(tmp_path: Path) -> None:
-    made = session("seen::Plus")
-    with pyops.profile(made) as profile:
-        pass
-    with pytest.raises(PyopsError, match="enable_profiling = True"):
-        profile.save_trace(tmp_path / "trace.json", beside="ort.json")
-    options: Any = onnxruntime.SessionOptions()
-    options.enable_profiling = True
-    options.profile_file_prefix = str(tmp_path / "ort")
-    made = session("seen::Plus", options=options)
-    with pyops.profile(made) as profile:
-        pass
-    (tmp_path / "report.json").write_text('{"traceEvents": []}')
-    for name in ("none.json", "report.json"):
-        with pytest.raises(PyopsError, match=r"is not a file of ONNX Runtime's profiler.*end_profiling"):
-            profile.save_trace(tmp_path / "trace.json", beside=tmp_path / name)
 
 
 class Cells(HTMLParser):

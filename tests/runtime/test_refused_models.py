@@ -65,15 +65,6 @@ def test_a_value_whose_type_only_a_function_of_the_model_tells():
     assert result[0].tolist() == [4, 4]
 
 
-def test_a_newer_form_of_the_file():
-    model = chain("Relu")
-    model.ir_version = 99
-    text = refusal(model)
-    newest = int(text.rpartition("model.ir_version = ")[2].split()[0])
-    model.ir_version = newest
-    assert pyops.InferenceSession(model).run(None, {"x": np.ones(1, np.float32)})
-
-
 def test_an_op_declared_twice_with_onnxruntime_extensions():
     pytest.importorskip("onnxruntime_extensions")
     script = """

@@ -1,4 +1,4 @@
-"""What both engines share: exceptions passing through ONNX Runtime, interrupts, timing, supported types.
+"""What both engines share: exceptions passing through ONNX Runtime, interrupts, timing.
 
 May import `pyops._schema` and `pyops._ops`.
 """

@@ -15,10 +15,10 @@ import contextlib
 import operator
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 
 @contextmanager
@@ -38,55 +38,27 @@ def interrupts_deferred() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-Given = TypeVar("Given", covariant=True)
-Answer = TypeVar("Answer", covariant=True)
-
-
-class Call(Protocol[Given]):
-    """The two values that C passes to a callback."""
-
-    @property
-    def first(self) -> int:
-        """Return the key of the target to call."""
-
-    @property
-    def second(self) -> Given:
-        """Return the argument to call the target with."""
-
-
-class Reporter(Protocol[Answer]):
-    """Conversion of exceptions to return values for C."""
-
-    def report(self, error: BaseException) -> Answer:
-        """Return a value (an ``OrtStatus*``) that represents an exception.
-
-        It may itself be interrupted by an exception, and is then called again.
-        """
-
-    def spares(self) -> Sequence[tuple[Answer, int]]:
-        """Return values prepared for later exceptions, each with its id."""
-
-    @property
-    def slots(self) -> MutableMapping[int, BaseException]:
-        """Return the exceptions that used spares represent, by id."""
-
-
-class Guard(Generic[Given, Answer]):
+class Guard:
     """A callback that returns its target's result, or a reporter's value for an exception.
 
     Parameters
     ----------
     targets : mapping
-        The function to call with `Call.second`, by `Call.first`. It may raise anything.
+        The functions to call, by key. They may raise anything.
+    reporter : object
+        Converts exceptions to return values for C (an ``OrtStatus*``). `report` takes an exception; it may itself be
+        interrupted, and is then called again. `spares` returns values prepared for later exceptions, each with its
+        id, and `slots` is the mapping that takes the exceptions of spares by id.
 
     Attributes
     ----------
     callback : object
-        The callable to give to ctypes, with a `Call` as its only parameter.
+        The callable to give to ctypes. Its only parameter is an object with the two values that C passes: `first`, the
+        key of the target, and `second`, the target's argument.
     """
 
-    def __init__(self, targets: Mapping[int, Callable[[Given], Answer]], reporter: Reporter[Answer]) -> None:
-        def unguarded(call: Call[Given]) -> Answer:
+    def __init__(self, targets: Mapping[int, Callable[[Any], Any]], reporter: Any) -> None:
+        def unguarded(call: Any) -> Any:
             try:
                 return targets[call.first](call.second)
             except BaseException as error:  # C cannot receive one
@@ -113,7 +85,7 @@ class Guard(Generic[Given, Answer]):
         generator.send(generator.send)
         return generator.send
 
-    def _serve(self) -> Generator[Answer | None, Any, None]:
+    def _serve(self) -> Generator[Any, Any, None]:
         targets, reporter = self._targets, self._reporter
         # The callback's attributes in this thread; writing to the dict is faster than setattr.
         attributes = self.callback.__dict__
@@ -121,7 +93,7 @@ class Guard(Generic[Given, Answer]):
         slots = reporter.slots
         spares, used = reporter.spares(), 0
         nested = None
-        answer: Answer | None = None
+        answer: Any = None
         error: BaseException | None = None
         failed = 0
         # Each level catches exceptions raised while the inner level handles one; even a loop's backward jump is a point

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
 from time import perf_counter_ns
-from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,44 +23,30 @@ Key = TypeVar("Key")
 
 
 class Call(NamedTuple):
-    """One call of a node.
+    """What one call of a node took.
 
     Attributes
     ----------
-    began, ended : int
-        Times from `time.perf_counter_ns`.
-    kernel : tuple of two int
-        When the kernel began and ended; both are `began` if it was not reached.
-    measuring : int
-        Nanoseconds within the call that were spent counting bytes.
+    kernel : int
+        Nanoseconds in the kernel; of machine code, which is one function, in the whole node.
+    around : int or None
+        Nanoseconds in the node besides; None for machine code.
     bytes_in, bytes_out : int or None
-        Bytes read and written; None if unknown.
-    thread : int
-        The operating system's thread id.
-    raised : str
-        The type of the exception that ended the call; empty if none did.
-    is_machine_code : bool
-        Whether the node is machine code; `kernel` then spans the whole call.
+        Bytes read and written; None for machine code.
     """
 
-    began: int
-    ended: int
-    kernel: tuple[int, int]
-    measuring: int
+    kernel: int
+    around: int | None
     bytes_in: int | None
     bytes_out: int | None
-    thread: int
-    raised: str = ""
-    is_machine_code: bool = False
 
 
 class _InProgress(threading.local):
-    """Measurements of the call that is running in this thread."""
+    """Measurements of the call that is running in this thread: nanoseconds and bytes."""
 
-    kernel: tuple[int, int] | None = None
-    sizes: tuple[int, int] = (0, 0)
+    kernel = 0
     measuring = 0
-    raised = ""
+    sizes: tuple[int, int] = (0, 0)
 
 
 class NodeClock:
@@ -80,7 +64,7 @@ class NodeClock:
     """
 
     def __init__(self, record: Callable[[Call], None]) -> None:
-        self._record = record
+        self.record = record
         self._running = _InProgress()
         # Cached, so that one kernel always gives the same timed kernel (engines compare kernels by identity).
         self.kernel = functools.cache(self._timed)
@@ -88,23 +72,13 @@ class NodeClock:
     def call(self, compute: Callable[[Any], Any], argument: Any) -> Any:
         """Return ``compute(argument)`` and record the call."""
         running = self._running
-        running.kernel, running.sizes, running.measuring, running.raised = None, (0, 0), 0, ""
+        running.kernel, running.measuring, running.sizes = 0, 0, (0, 0)
         began = perf_counter_ns()
         try:
             return compute(argument)
-        except BaseException as error:  # an interrupt ends the call as well
-            running.raised = type(error).__name__
-            raise
         finally:
-            ended = perf_counter_ns()
-            kernel = running.kernel or (began, began)
-            measured = running.measuring, *running.sizes, threading.get_native_id(), running.raised
-            self._record(Call(began, ended, kernel, *measured))
-
-    def record_machine_code(self, began: int, ended: int, bytes_in: int, bytes_out: int | None) -> None:
-        """Record a call that ran entirely in machine code."""
-        thread = threading.get_native_id()
-        self._record(Call(began, ended, (began, ended), 0, bytes_in, bytes_out, thread, is_machine_code=True))
+            around = perf_counter_ns() - began - running.kernel - running.measuring
+            self.record(Call(running.kernel, around, *running.sizes))
 
     def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*inputs: Any, **attributes: Any) -> Any:
@@ -112,22 +86,19 @@ class NodeClock:
             began = perf_counter_ns()
             try:
                 result = function(*inputs, **attributes)
-            except BaseException as error:  # the extensions engine does not let it leave the node
-                running.raised = type(error).__name__
-                raise
             finally:
                 ended = perf_counter_ns()
-                # Set after the call: a session that the kernel ran may have called this same node meanwhile.
-                running.kernel = began, ended
                 results = result if isinstance(result, tuple) else (result,)
-                running.sizes = sum(map(size, inputs)), sum(map(size, results))
+                # Set after the call: a session that the kernel ran may have called this same node meanwhile.
+                running.kernel = ended - began
+                running.sizes = sum(map(_size, inputs)), sum(map(_size, results))
                 running.measuring = perf_counter_ns() - ended
             return result
 
         return timed
 
 
-def size(value: Any) -> int:
+def _size(value: Any) -> int:
     """Return the number of bytes of an array's elements; strings count as UTF-8."""
     if isinstance(value, np.ndarray) and value.dtype == STRING:
         return sum(len(item.encode()) for item in value.flat if isinstance(item, str))
@@ -147,46 +118,6 @@ class TimedOp(Op[..., Any]):
     def kernels(self) -> dict[str, Callable[..., Any]]:  # type: ignore[override] # read alone
         """Return the op's kernels, timed, by device type."""
         return {device: self._clock.kernel(function) for device, function in self.__dict__["kernels"].items()}
-
-
-class Node(Protocol):
-    """A node of a session, as an engine represents it."""
-
-    @property
-    def name(self) -> str:
-        """Return the node's name in the model; may be empty."""
-
-    @property
-    def op(self) -> AnyOp:
-        """Return the op that computes the node."""
-
-    def compute(self, argument: Any) -> Any:
-        """Compute the node for one call of the engine."""
-
-    def timed(self, clock: NodeClock) -> TimedNode:
-        """Return the stand-in that is called while the node is timed."""
-
-
-class TimedNode:
-    """The stand-in for a node while it is timed: `node`, whose kernel is timed too.
-
-    Attributes
-    ----------
-    aliases : mapping
-        Further entries for the engine's lookup table, kept for the lifetime of the node.
-    """
-
-    aliases: Mapping[Any, Callable[[Any], Any]] = MappingProxyType({})
-
-    def __init__(self, node: Node, clock: NodeClock) -> None:
-        self._node, self._clock = node, clock
-
-    def compute(self, argument: Any) -> Any:
-        """Compute the node and record the call."""
-        return self._clock.call(self._node.compute, argument)
-
-    def stop(self) -> None:
-        """End timing; the engine no longer calls this object."""
 
 
 class Nodes(Generic[Key]):
@@ -211,8 +142,12 @@ class Nodes(Generic[Key]):
         for _, node in self.living():
             yield node.name, node.op
 
-    def living(self) -> Iterator[tuple[Key, Node]]:
-        """Yield the key and node of each node that still exists."""
+    def living(self) -> Iterator[tuple[Key, Any]]:
+        """Yield the key and node of each node that still exists.
+
+        Each engine has its own class of nodes. All have a `name`, an `op`, a method `compute`, and `timed`: a context
+        manager that takes a `NodeClock` and returns what to call in place of `compute`.
+        """
         for key in self._keys:
             compute: Any = self._originals.get(key) or self._computes.get(key)
             if compute is not None:  # else ONNX Runtime folded it to a constant when it created the session
@@ -231,19 +166,14 @@ class Nodes(Generic[Key]):
         """
         if not self._free.acquire(blocking=False):
             raise PyopsError("the session is already being profiled; use the existing profile")
-        stops: list[Callable[[], None]] = []
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._free.release)
+            stack.callback(self._restore)
             for key, node in list(self.living()):
-                timed = node.timed(clock_for(node.name, node.op))
-                stops.append(timed.stop)
-                for alias, other in timed.aliases.items():
-                    self._computes[alias] = other
-                    weakref.finalize(node, self._computes.pop, alias, None).atexit = False
-                self._originals[key], self._computes[key] = self._computes[key], timed.compute
+                timed = stack.enter_context(node.timed(clock_for(node.name, node.op)))
+                self._originals[key], self._computes[key] = self._computes[key], timed
             yield
-        finally:
-            self._computes.update(self._originals)
-            self._originals.clear()
-            for stop in stops:
-                stop()
-            self._free.release()
+
+    def _restore(self) -> None:
+        self._computes.update(self._originals)
+        self._originals.clear()

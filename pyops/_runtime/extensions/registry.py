@@ -13,13 +13,19 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..._schema.dtypes import dtype_name, element_type
+import numpy as np
+
+from ..._schema.dtypes import DType, dtype_name, element_type
 from ..._schema.signature import Signature
 from ...errors import EngineError
-from ..calls.type_choices import type_choices, unsupported_types
 
 INT, STRING = 7, 8
 """Type codes of attributes."""
+
+_NUMBERS = (np.float32, np.float64, np.bool_, np.int8, np.int16, np.int32, np.int64)
+_UNSIGNED = (np.uint8, np.uint16, np.uint32, np.uint64)
+# What onnxruntime-extensions can pass to Python and back, strings as object arrays; any other type ends the process.
+_SUPPORTED: tuple[DType, ...] = tuple(map(np.dtype, (*_NUMBERS, *_UNSIGNED, np.object_)))
 
 MOST_OUTPUTS = 256
 _MOST_CHOICES = 256
@@ -39,16 +45,20 @@ def obstacles(signature: Signature) -> list[str]:
     found = [f"optional input {item.name!r}" for item in signature.inputs if item.optional]
     found += [f"variadic input {item.name!r}" for item in signature.inputs if item.variadic]
     found += [f"variadic output {item.name!r}" for item in signature.outputs if item.variadic]
-    lacking = unsupported_types(signature, "extensions")
     for parameter in signature.type_parameters:
-        names = [dtype_name(dtype) for dtype in parameter.dtypes]
-        if set(names) <= set(lacking):
-            found.append(f"type {' or '.join(names)}")
+        if not set(_SUPPORTED).intersection(parameter.dtypes):
+            found.append(f"type {' or '.join(map(dtype_name, parameter.dtypes))}")
     if len(signature.outputs) > MOST_OUTPUTS:
         found.append(f"{len(signature.outputs)} outputs ({MOST_OUTPUTS} at most)")
     if not found and len(choices(signature)) > _MOST_CHOICES:
         found.append(f"type parameters, of which there are more than {_MOST_CHOICES} choices")
     return found
+
+
+def unsupported_types(signature: Signature) -> list[str]:
+    """Return the names of the declared element types that onnxruntime-extensions does not support."""
+    dtypes = dict.fromkeys(dtype for parameter in signature.type_parameters for dtype in parameter.dtypes)
+    return [dtype_name(dtype) for dtype in dtypes if dtype not in _SUPPORTED]
 
 
 def refusal(signature: Signature, reasons: Sequence[str]) -> str:
@@ -63,8 +73,11 @@ def choices(signature: Signature) -> tuple[Types, ...]:
     onnxruntime-extensions has no generic operators: each is an operator of its own.
     """
     found = []
-    for choice in itertools.islice(type_choices(signature.type_parameters, "extensions"), _MOST_CHOICES + 1):
-        codes = {parameter: row.onnx for parameter, dtype in choice.items() if (row := element_type(dtype))}
+    parameters = signature.type_parameters
+    supported = (filter(_SUPPORTED.__contains__, parameter.dtypes) for parameter in parameters)
+    for choice in itertools.islice(itertools.product(*supported), _MOST_CHOICES + 1):
+        chosen = zip(parameters, choice, strict=True)
+        codes = {parameter: row.onnx for parameter, dtype in chosen if (row := element_type(dtype))}
         inputs, outputs = (tuple(codes[item.type] for item in items) for items in (signature.inputs, signature.outputs))
         found.append(Types(inputs, outputs))
     return tuple(found)

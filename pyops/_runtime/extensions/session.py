@@ -7,8 +7,10 @@ onnxruntime-extensions does not support work too.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,7 +25,7 @@ from ..._schema.dtypes import STRING
 from ..._schema.node import add_note, describe_node, read_attributes
 from ...errors import EngineError, InputError, OutputError
 from ..calls import exceptions
-from ..calls.timing import NodeClock, Nodes, TimedNode, TimedOp
+from ..calls.timing import NodeClock, Nodes, TimedOp
 from . import hook, registry
 from .registry import HOST_OP_TYPE as HOST_OP_TYPE
 
@@ -48,9 +50,10 @@ class _Node(NamedTuple):
             hook.fail(error)
             return hook.NOTHING
 
-    def timed(self, clock: NodeClock) -> TimedNode:
-        """Return the stand-in that is called while the node is timed."""
-        return TimedNode(self._replace(op=TimedOp(self.op, clock)), clock)
+    @contextmanager
+    def timed(self, clock: NodeClock) -> Iterator[Callable[[hook.HookCall], hook.Answer]]:
+        """Return a function that computes and times the node."""
+        yield functools.partial(clock.call, self._replace(op=TimedOp(self.op, clock)).compute)
 
 
 def answer(op: AnyOp, call: hook.HookCall, attributes: Mapping[str, Any]) -> hook.Answer:

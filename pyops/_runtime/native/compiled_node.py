@@ -6,25 +6,29 @@ after the op was redefined, and when the kernel raised.
 
 from __future__ import annotations
 
-import copy
 import ctypes
-import math
+import functools
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import c_void_p
 from time import perf_counter_ns
 from typing import Any
 
 from ..._compiled import layout
 from ..._compiled.kernel import CompiledKernel
-from ..._compiled.memory import Record, address_of, words
+from ..._compiled.layout import Record, address_of, words
 from ..._compiled.specialization import Specialization, specialize
 from ..._ops.op import AnyOp
 from ...errors import EngineError
-from ..calls.timing import NodeClock, TimedNode, size
+from ..calls.timing import Call, NodeClock
 from .c_api import Api
 from .hosted_op import HostedOp
 from .kernel_node import KernelNode
 from .workspace import Workspace
+
+# An entry point of machine code, which needs no GIL.
+_Entry = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p)
 
 
 def is_compiled(op: AnyOp) -> bool:
@@ -56,6 +60,7 @@ class CompiledNode(KernelNode):
     def __init__(self, api: Api, info: int, hosted: HostedOp, python: int) -> None:
         super().__init__(api, info, hosted)
         self._lock = threading.Lock()
+        self._is_timed = False
         # Replaced memory: machine code running in another thread may still read it.
         self._kept: list[Any] = []
         functions = (
@@ -85,42 +90,35 @@ class CompiledNode(KernelNode):
         del inputs
         super().compute(context)
 
-    def timed(self, clock: NodeClock) -> TimedNode:
-        """Return the stand-in that calls and times the machine code."""
-        return _TimedCompiledNode(self, clock)
+    @contextmanager
+    def timed(self, clock: NodeClock) -> Iterator[Callable[[int], Any]]:
+        """Return a function that calls and times the machine code, for the calls of ONNX Runtime within the block."""
+        self._set_timed(True)
+        try:
+            yield functools.partial(self._call_machine_code, clock)
+        finally:
+            self._set_timed(False)
 
-    def separate(self) -> CompiledNode:
-        """Return a copy of the node with a machine-code state of its own."""
+    def _set_timed(self, is_timed: bool) -> None:
         with self._lock:
-            node = copy.copy(self)
-            node._records = dict(self._records)
-            node._state = self._state.copy()
-        node.address = address_of(node._state)
-        return node
+            self._is_timed = is_timed
+            self._publish(self._revision, self._records)
 
-    def leave_machine_code(self) -> None:
-        """Make ONNX Runtime's calls reach `compute`, by publishing an empty list of records."""
-        nothing = words(self._revision, 0)
-        self._kept.append(nothing)
-        self._state[layout.RECORDS] = address_of(nothing)
-
-    def enter_machine_code(self, knowing: CompiledNode) -> None:
-        """Let machine code take ONNX Runtime's calls again, with the records of another copy of the node."""
-        with self._lock:
-            self._publish(knowing._revision, dict(knowing._records))
-
-    def sizes(self, context: int) -> tuple[int, int | None]:
-        """Return the bytes of a call's inputs and outputs; None for outputs of unknown shape."""
-        inputs = self._inputs(context)
-        shapes = None if self.op.shape_function is None else self._shapes_for(inputs)
-        bytes_in = sum(map(size, inputs))
-        known = [shape for shape in shapes or () if None not in shape]
-        if shapes is None or len(known) < len(shapes):
-            return bytes_in, None
-        dtypes = self._node.output_dtypes
-        return bytes_in, sum(
-            math.prod(size or 0 for size in shape) * dtype.itemsize for shape, dtype in zip(known, dtypes, strict=True)
-        )
+    def _call_machine_code(self, clock: NodeClock, context: int) -> int | None:
+        """Do what the machine code of `pyops._compiled.entry.DISPATCH` does, and record the call."""
+        if context & layout.FAILED:
+            self.compute(context)
+        began = perf_counter_ns()
+        try:
+            if self.op._revision.value == self._revision:
+                for record in list(self._records.values()):
+                    status: int | None = _Entry(record.entry)(self.address, record.address, context)
+                    if status != layout.MISMATCH:
+                        return status
+            self.compute(context)
+            return None
+        finally:
+            clock.record(Call(perf_counter_ns() - began, None, None, None))
 
     def _inputs(self, context: int) -> list[Any]:
         inputs: list[Any] = []
@@ -147,8 +145,9 @@ class CompiledNode(KernelNode):
             code = kernel.entry(specialization, self._attributes)
             if code is None:
                 return
+            record = Record(code.entry, code.part, attributes, len(input_sizes), len(output_sizes))
             with self._lock:
-                records.setdefault(specialization, Record(code, attributes, len(input_sizes), len(output_sizes)))
+                records.setdefault(specialization, record)
                 if records is self._records:  # the op may have been redefined meanwhile
                     self._publish(revision, records)
         if shapes is not None:
@@ -156,7 +155,8 @@ class CompiledNode(KernelNode):
 
     def _publish(self, revision: int, records: dict[Specialization, Record]) -> None:
         self._revision, self._records = revision, records
-        addresses = [record.address for record in records.values()]
+        # While the node is timed, an empty list makes ONNX Runtime's calls reach Python.
+        addresses = [] if self._is_timed else [record.address for record in records.values()]
         published = words(revision, len(addresses), *addresses)
         self._kept.append((published, records))
         self._state[layout.RECORDS] = address_of(published)
@@ -176,32 +176,6 @@ class CompiledNode(KernelNode):
                 self._explain(error, context, inputs)
                 raise error
         raise EngineError(f"{self._signature.qualified_name} failed in machine code, which left no exception")
-
-
-class _TimedCompiledNode(TimedNode):
-    """A stand-in that calls the machine code as ONNX Runtime does, on a copy of the node's state."""
-
-    _node: CompiledNode
-
-    def __init__(self, node: CompiledNode, clock: NodeClock) -> None:
-        super().__init__(node, clock)
-        self._called = node.separate()
-        self.aliases = {self._called.address: self._called.compute}
-        # Machine code needs no GIL.
-        self._dispatch = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p)(dispatch_address())
-        node.leave_machine_code()
-
-    def compute(self, context: int) -> Any:
-        if context & layout.FAILED:  # the call began before timing did
-            return self._node.compute(context)
-        sizes = self._called.sizes(context)
-        began = perf_counter_ns()
-        status = self._dispatch(self._called.address, context)
-        self._clock.record_machine_code(began, perf_counter_ns(), *sizes)
-        return status
-
-    def stop(self) -> None:
-        self._node.enter_machine_code(self._called)
 
 
 def _take(pointer: int | None) -> Any:

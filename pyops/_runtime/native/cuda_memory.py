@@ -19,12 +19,10 @@ from ..._schema import devices
 from ..._schema.cupy_arrays import copyto
 from ..._schema.dtypes import DType
 from ...errors import EngineError
-from .arrays import WORD, words
 from .c_api import Api
-from .workspace import DATA, Get, Workspace, dtype_of
+from .workspace import DATA, WORD, Get, Workspace, dtype_of, words
 
 _DEFAULT_MEMORY = 0  # OrtMemTypeDefault
-_MOST_STREAMS = 64
 
 
 class Arena:
@@ -50,22 +48,12 @@ class Arena:
         self.malloc = pool.malloc
         _release_pools()
         weakref.finalize(self, _retire, _Retired(cupy, pool, self.device)).atexit = False
-        self._streams: dict[int, Any] = {}
 
     def view(self, address: int, shape: tuple[int, ...], dtype: DType) -> Any:
         """Return a CuPy array on ONNX Runtime's memory."""
         cuda = self.cupy.cuda
         memory = cuda.UnownedMemory(address, math.prod(shape) * dtype.itemsize, self._owner, self.device)
         return self.cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(memory, 0))
-
-    def stream(self, pointer: int) -> Any:
-        """Return CuPy's object for a ``cudaStream_t``."""
-        known = self._streams.get(pointer)
-        if known is None:
-            if len(self._streams) >= _MOST_STREAMS:
-                self._streams.clear()
-            known = self._streams[pointer] = devices.stream(self.cupy, pointer)
-        return known
 
 
 class _Retired(NamedTuple):

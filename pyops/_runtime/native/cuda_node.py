@@ -13,7 +13,7 @@ from typing import Any
 
 from ..._ops.cuda_kernel import check_returned, extra_references, on_host
 from ..._ops.op import kernel_of
-from ..._schema import cupy_arrays
+from ..._schema import cupy_arrays, devices
 from ..._schema.devices import BREAKING_STATUSES, OUT_OF_MEMORY, cupy_with_gpu, is_cupy
 from ..._schema.dtypes import DType, dtype_name, is_viewable
 from ..._schema.node import add_note
@@ -84,7 +84,7 @@ class CudaNode(KernelNode):
     Attributes
     ----------
     failed : list
-        One entry after a call that raised, until taken: the exception if raised during a capture, else None.
+        The exception that a call during the capture of a CUDA graph raised last, until taken.
 
     Raises
     ------
@@ -106,7 +106,7 @@ class CudaNode(KernelNode):
         # kernel.
         self._only_cupy_dtype, self._only_dtype = self._only_dtype, None
         self._arena = arena_of(self._cupy, api, info)
-        self.failed: list[BaseException | None] = []
+        self.failed: list[BaseException] = []
         self._on_host = on_host(signature, len(dtypes), hosted.host_inputs)
         self._hosts = [present and stays for present, stays in zip(self._present, self._on_host, strict=True)]
         hosts = [index for index, stays in enumerate(self._hosts) if stays]
@@ -126,7 +126,7 @@ class CudaNode(KernelNode):
         stream: Any = None
         try:
             address = self._api.get(c_void_p, self._api.KernelContext_GetGPUComputeStream, context)
-            arena, stream = self._arena, self._arena.stream(address or 0)
+            arena, stream = self._arena, devices.stream(self._cupy, address or 0)
             cuda = self._cupy.cuda
             # A new Device object for each call: some CuPy versions store the previous device in it, which is not
             # thread-safe.
@@ -141,8 +141,8 @@ class CudaNode(KernelNode):
             note = explanation(error, captured)
             if note is not None:
                 add_note(error, note)
-            self.failed[:] = [error if captured else None]
             if captured:
+                self.failed[:] = [error]
                 void_capture(self._cupy, stream)
             raise
         finally:

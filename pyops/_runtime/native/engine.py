@@ -20,7 +20,7 @@ from .compiled_node import CompiledNode
 from .cuda_node import CudaNode
 from .hosted_op import HostedOp, immortal
 from .kernel_node import KernelNode
-from .shape_inference import infer_output_shapes
+from .node_info import infer_output_shapes
 
 _Callback = Callable[[int], int | None]
 
@@ -53,8 +53,8 @@ class NativeEngine:
         self._created: ContextVar[list[int] | None] = ContextVar("created", default=None)
         # An interrupt that arrived in a callback without a status; the next kernel creation raises it.
         self._interrupt: BaseException | None = None
-        self.compute_guard: Guard[int, int | None] = Guard(self.computes, _Reporter())
-        self.infer_guard: Guard[int, int | None] = Guard(self._infers, _Reporter())
+        self.compute_guard = Guard(self.computes, _Reporter())
+        self.infer_guard = Guard(self._infers, _Reporter())
         functions: dict[str, Any] = {
             # A bound method of dict is C code, so no interrupt can be raised in this callback either.
             "KernelDestroy": self.computes.pop,

@@ -13,9 +13,8 @@ from typing import Any
 from ..._ops.cuda_kernel import on_host
 from ..._ops.op import AnyOp
 from ..._schema import devices
-from ..._schema.dtypes import DType
+from ..._schema.dtypes import DType, dtype_name, element_type
 from ..._schema.signature import Input, Output, Signature, TypeParameter
-from ..calls.type_choices import choices, ort_code
 from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp
 
 _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristic
@@ -56,9 +55,31 @@ def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int], device_type: 
     return [HostedOp(op, name, choice, callbacks, device_type) for choice in choices(op.signature)]
 
 
+def choices(signature: Signature) -> list[dict[TypeParameter, DType]]:
+    """Return the assignments of dtypes to the type parameters of outputs; none if a required type is not supported."""
+    # A type parameter that only inputs use needs no assignment: ONNX Runtime accepts any type there, and the kernel
+    # node checks it when it is created.
+    if not all(_ort_code(p.dtypes[0]) for p in signature.type_parameters if len(p.dtypes) == 1):
+        return []
+    types = dict.fromkeys(item.type for item in signature.outputs if item.homogeneous and len(item.type.dtypes) > 1)
+    supported = (filter(_ort_code, parameter.dtypes) for parameter in types)
+    return [dict(zip(types, choice, strict=True)) for choice in itertools.product(*supported)]
+
+
+def unsupported_types(signature: Signature) -> list[str]:
+    """Return the names of the declared element types that ONNX Runtime's custom operators do not support."""
+    dtypes = dict.fromkeys(dtype for parameter in signature.type_parameters for dtype in parameter.dtypes)
+    return [dtype_name(dtype) for dtype in dtypes if not _ort_code(dtype)]
+
+
+def _ort_code(dtype: DType) -> int | None:
+    row = element_type(dtype)
+    return row.ort if row else None
+
+
 def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
     dtypes = (choice[item.type],) if item.type in choice else item.type.dtypes
-    return (len(dtypes) == 1 and ort_code(dtypes[0])) or _ANY_TYPE
+    return (len(dtypes) == 1 and _ort_code(dtypes[0])) or _ANY_TYPE
 
 
 # Only C code answers ONNX Runtime's queries: a Python function would raise a pending interrupt at its first bytecode,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from ctypes import c_void_p
 from sys import getrefcount
 from types import SimpleNamespace
@@ -20,7 +22,7 @@ from ..._schema.dtypes import DType, is_viewable
 from ..._schema.node import add_note, describe_node, explain_read_only
 from ...errors import BorrowedArrayWarning
 from ..calls import exceptions
-from ..calls.timing import NodeClock, TimedNode, TimedOp
+from ..calls.timing import NodeClock, TimedOp
 from .borrowed import CallingThread, detach, has_arena, is_borrowed
 from .c_api import Api
 from .hosted_op import HostedOp
@@ -88,13 +90,14 @@ class KernelNode:
         """Return an object whose `lends` says whether kernels may get borrowed arrays rather than copies."""
         return _calling_thread if has_arena(self._api, info) else _NEVER
 
-    def timed(self, clock: NodeClock) -> TimedNode:
-        """Return the stand-in that is called while the node is timed."""
+    @contextmanager
+    def timed(self, clock: NodeClock) -> Iterator[Callable[[int], Any]]:
+        """Return a function that computes and times the node."""
         node = copy.copy(self)
         node.op = TimedOp(self.op, clock)
         if self._keeper is self.op.kernels.get(self.device_type):
             node._keeper = node.op.kernels.get(self.device_type)
-        return TimedNode(node, clock)
+        yield functools.partial(clock.call, node.compute)
 
     def compute(self, context: int) -> None:
         """Run the kernel on the inputs of an ``OrtKernelContext*``, and fill its outputs.

@@ -1,22 +1,42 @@
-"""Access to the tensors of one kernel call: out-parameter cells, and caches of buffers and shapes."""
+"""Access to the tensors of one kernel call: NumPy arrays on memory that ONNX Runtime owns.
+
+Out-parameter cells, buffers and shapes are kept from one call to the next.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Callable, Sequence
 from ctypes import Array, byref, c_int64, c_void_p
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ..._schema.dtypes import ELEMENT_TYPES, STRING, DType, from_ort
 from ...errors import InputError
-from . import arrays
-from .arrays import WORD, words
 from .c_api import Api
 
-_MAX_KEPT = 64
+_READ, _WRITE = 0x100, 0x200  # PyBUF_READ and PyBUF_WRITE of Python's C API
+
+_memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory_view.restype = ctypes.py_object
+_memory_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+
+# Calls without argtypes take half the time; the address must then be a c_void_p, never an int.
+_bytes_at = ctypes.pythonapi.PyBytes_FromStringAndSize
+_bytes_at.restype = ctypes.py_object
+
+
+# memmove(address, bytes, size), also without argtypes.
+_copy_bytes = ctypes.PYFUNCTYPE(None)(ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0)
+
+WORD = 8
+# The whole address space after its first word as int64: the fastest way to read memory from Python.
+words = _memory_view(WORD, 2**62, _READ).cast("q")
+
 Get = Callable[[c_void_p, int, Any], int | None]
 # The cells of one tensor: its OrtValue*, element type, int64_t* of dimensions, rank and data.
 _CELLS = _VALUE, _, _, _, DATA = range(5)
@@ -30,9 +50,8 @@ class Workspace:
     """Reads inputs and allocates outputs, for one kernel call at a time.
 
     Pointers are exchanged with ONNX Runtime in cells created once, so that a call creates no ctypes objects; a
-    memoryview reads them in half the time of `c_void_p.value`. ONNX Runtime's arena returns the same addresses again
-    and again, so shapes and memory views are cached by address and dimensions. Arrays are created anew each time, since
-    a kernel may modify their shape or dtype.
+    memoryview reads them in half the time of `c_void_p.value`. Shapes and memory views are cached by address and
+    dimensions. Arrays are created anew each time, since a kernel may modify their shape or dtype.
 
     Attributes
     ----------
@@ -40,7 +59,7 @@ class Workspace:
         The cell of the call's ``OrtKernelContext*``.
     """
 
-    __slots__ = ("_api", "_at", "_buffers", "_cells", "_data", "_memories", "_shapes", "_value", "context")
+    __slots__ = ("_api", "_at", "_cells", "_data", "_value", "context")
 
     def __init__(self, api: Api) -> None:
         self.context = c_void_p()
@@ -51,9 +70,6 @@ class Workspace:
         self._value, self._data = (
             c_void_p.from_buffer(cells, ctypes.sizeof(c_int64) * index) for index in (_VALUE, DATA)
         )
-        self._memories: dict[Any, tuple[Any, ...]] = {}
-        self._buffers: dict[Any, np.ndarray[Any, Any]] = {}
-        self._shapes: dict[tuple[int, ...], Array[c_int64]] = {}
 
     # These methods run for every tensor of every call: they test statuses before they call `check`, and inline short
     # helpers.
@@ -65,7 +81,7 @@ class Workspace:
         get : callable
             A function like ``KernelContext_GetInput``: takes `source`, an index and the address of an ``OrtValue*``.
         """
-        api, cells, memories, value = self._api, self._cells, self._memories, self._value
+        api, cells, value = self._api, self._cells, self._value
         at_value, at_type, at_dims, at_rank, at_data = self._at
         for index, is_present in enumerate(present):
             if not is_present:
@@ -79,18 +95,15 @@ class Workspace:
             dims = dims // WORD - 1
             shape = (words[dims],) if rank == 1 else tuple(words[dims : dims + rank])
             if code == _STRING:
-                into.append(arrays.read_strings(api, self.value, shape))
+                into.append(read_strings(api, self.value, shape))
                 continue
             if status := api.GetTensorMutableData(value, at_data):
                 api.check(status)
-            key = (cells[DATA], shape, code)
-            if key in memories:
-                into.append(_ndarray(*memories[key]))
-            elif code in _PACKED:
-                data = arrays.bytes_at(self._data, (math.prod(shape) + 1) // 2)
-                into.append(arrays.unpack(data, shape, dtype_of(code)))
+            if code in _PACKED:
+                data = _bytes_at(self._data, (math.prod(shape) + 1) // 2)
+                into.append(unpack(data, shape, dtype_of(code)))
             else:
-                into.append(_ndarray(*self._remember(key, shape, dtype_of(code))))
+                into.append(_ndarray(*_readable(cells[DATA], shape, code)))
 
     @property
     def value(self) -> int:
@@ -105,34 +118,24 @@ class Workspace:
     def buffer(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
         """Return an array as `output` does, shared between calls: write to it at once, and do not keep it."""
         api, cells = self._api, self._cells
-        dims = self._shapes.get(shape)
-        if dims is None:
-            dims = self._remember_shape(shape)
-        if status := api.KernelContext_GetOutput(context, index, dims, len(shape), self._at[_VALUE]):
+        if status := api.KernelContext_GetOutput(context, index, _dims(shape), len(shape), self._at[_VALUE]):
             api.check(status)
         if not cells[_VALUE]:
             return None
         if status := api.GetTensorMutableData(self._value, self._at[DATA]):
             api.check(status)
-        key = (cells[DATA], shape, dtype)
-        known = self._buffers.get(key)
-        if known is None:
-            if len(self._buffers) >= _MAX_KEPT:
-                self._buffers.clear()
-            memory = arrays.memory(self._data, shape, dtype, writeable=True)
-            known = self._buffers[key] = np.ndarray(shape, dtype, memory)
-        return known
+        return _writeable(cells[DATA], shape, dtype)
 
     def write(self, context: c_void_p, index: int, array: np.ndarray[Any, Any]) -> None:
         """Copy an array into the output at `index`."""
         if array.dtype is STRING:
             if self._allocate(context, index, array.shape):
-                arrays.write_strings(self._api, self.value, array)
+                write_strings(self._api, self.value, array)
         elif array.dtype.num in _PACKED_NUMBERS:
             if self._allocate(context, index, array.shape) and array.size:
                 self._api.check(self._api.GetTensorMutableData(self._value, self._at[DATA]))
-                data = arrays.pack(array)
-                arrays.copy_bytes(self._data, data, len(data))
+                data = pack(array)
+                _copy_bytes(self._data, data, len(data))
         else:
             buffer = self.buffer(context, index, array.shape, array.dtype)
             if buffer is not None:
@@ -140,22 +143,27 @@ class Workspace:
 
     def _allocate(self, context: c_void_p, index: int, shape: tuple[int, ...]) -> bool:
         """Allocate the output's tensor; return whether the model uses that output."""
-        dims = self._remember_shape(shape)
-        self._api.check(self._api.KernelContext_GetOutput(context, index, dims, len(shape), self._at[_VALUE]))
+        self._api.check(self._api.KernelContext_GetOutput(context, index, _dims(shape), len(shape), self._at[_VALUE]))
         return self.value != 0
 
-    def _remember_shape(self, shape: tuple[int, ...]) -> Array[c_int64]:
-        if len(self._shapes) >= _MAX_KEPT:
-            self._shapes.clear()
-        dims = self._shapes[shape] = (c_int64 * len(shape))(*shape)
-        return dims
 
-    def _remember(self, key: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any, ...]:
-        if len(self._memories) >= _MAX_KEPT:
-            self._memories.clear()
-        memory = arrays.memory(self._data, shape, dtype, writeable=False)
-        known = self._memories[key] = (shape, dtype, memory)
-        return known
+# ONNX Runtime's arena returns the same addresses again and again.
+
+
+@functools.lru_cache(1024)
+def _dims(shape: tuple[int, ...]) -> Array[c_int64]:
+    return (c_int64 * len(shape))(*shape)
+
+
+@functools.lru_cache(1024)
+def _readable(address: int, shape: tuple[int, ...], code: int) -> tuple[tuple[int, ...], DType, Any]:
+    dtype = dtype_of(code)
+    return shape, dtype, _memory(c_void_p(address), shape, dtype, writeable=False)
+
+
+@functools.lru_cache(1024)
+def _writeable(address: int, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    return np.ndarray(shape, dtype, _memory(c_void_p(address), shape, dtype, writeable=True))
 
 
 def dtype_of(code: int) -> DType:
@@ -170,3 +178,61 @@ def dtype_of(code: int) -> DType:
     if row is None:
         raise InputError(f"a tensor has element type {code} of ONNX Runtime, which is newer than this pyops; cast it")
     return row.dtype
+
+
+def _memory(address: c_void_p, shape: tuple[int, ...], dtype: DType, *, writeable: bool) -> Any:
+    """Return a buffer over the memory at `address`, from which an array can be created.
+
+    Without elements there may be no address, and the buffer is one of Python's own.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    return _memory_view(address, size, _WRITE if writeable else _READ) if size else (bytearray() if writeable else b"")
+
+
+def unpack(data: bytes, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    """Return a read-only array of 4-bit elements from bytes with two each, the lower bits first."""
+    pairs = np.frombuffer(data, np.uint8)
+    nibbles = np.stack([pairs & 15, pairs >> 4], axis=-1).ravel()[: math.prod(shape)].reshape(shape)
+    array = nibbles.view(dtype)
+    if dtype == np.dtype(ml_dtypes.int4):
+        array = np.asarray((nibbles.view(np.int8) ^ 8) - 8).astype(dtype)
+    array.flags.writeable = False
+    return array
+
+
+def pack(array: np.ndarray[Any, Any]) -> bytes:
+    """Return the elements of a 4-bit array in ONNX Runtime's layout, two per byte."""
+    nibbles = np.ascontiguousarray(array).ravel().view(np.uint8) & 15
+    if nibbles.size % 2:
+        nibbles = np.append(nibbles, np.uint8(0))
+    return (nibbles[::2] | nibbles[1::2] << 4).astype(np.uint8).tobytes()
+
+
+# String tensors are std::string objects, not NumPy-compatible memory: they are always copied.
+
+
+def read_strings(api: Any, value: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Return the strings of an ``OrtValue*`` as a read-only object array of str."""
+    count = math.prod(shape)
+    array = np.empty(count, STRING)
+    if count:
+        length = ctypes.c_size_t()
+        api.check(api.GetStringTensorDataLength(value, ctypes.addressof(length)))
+        text, offsets = ctypes.create_string_buffer(length.value or 1), (ctypes.c_size_t * count)()
+        places = ctypes.addressof(text), length.value, ctypes.addressof(offsets), count
+        api.check(api.GetStringTensorContent(value, *places))
+        ends = [*offsets[1:], length.value]
+        encoded = text.raw  # a copy
+        array[:] = [encoded[start:end].decode() for start, end in zip(offsets, ends, strict=True)]
+    array = array.reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+def write_strings(api: Any, value: int, array: np.ndarray[Any, Any]) -> None:
+    """Copy an object array of str into a string ``OrtValue*`` of the same shape."""
+    buffer = ctypes.c_void_p()
+    for index, item in enumerate(array.flat):
+        text = item.encode()
+        api.check(api.GetResizedStringTensorElementBuffer(value, index, len(text), ctypes.addressof(buffer)))
+        ctypes.memmove(buffer.value or 0, text, len(text))

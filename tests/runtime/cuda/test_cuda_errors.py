@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from typing import Any
 
@@ -15,7 +14,7 @@ from pyops import errors
 from pyops._runtime.native import session as native
 from tests.helpers import cupy_on_host
 from tests.helpers.models import chain
-from tests.runtime.cuda.cuda_ops import F32, X, declare, lambda_of, parse
+from tests.runtime.cuda.cuda_ops import F32, X, declare, lambda_of
 from tests.runtime.cuda.cuda_sessions import PROVIDER, cuda_session, cupy, needs_the_provider
 
 pytestmark = [needs_the_provider, pytest.mark.usefixtures("cupy")]
@@ -59,6 +58,8 @@ def test_a_provider_that_onnx_runtime_does_not_start_is_an_error(monkeypatch) ->
 
 CUDA_CALL = "cuda_call.cc:154 std::conditional_t<THRW, void, Status> onnxruntime::CudaCall(ERRTYPE, const char*) "
 PARSE = "cuda_execution_provider_info.cc:63 [ONNXRuntimeError] : 1 : FAIL : provider_options_utils.h:182 Parse "
+ILLEGAL = "CUDA failure 700: an illegal memory access was encountered"
+BROKEN = f"an earlier error ({ILLEGAL}) has left CUDA unusable for this process; start it again"
 
 
 @pytest.mark.parametrize(
@@ -67,46 +68,17 @@ PARSE = "cuda_execution_provider_info.cc:63 [ONNXRuntimeError] : 1 : FAIL : prov
         (
             f'{PARSE}Unknown provider option: "gpu_mem_limt".\n',
             {"gpu_mem_limt": 1},
-            "it has no option 'gpu_mem_limt'; its options are at https://onnxruntime.ai/docs/execution-providers/",
-        ),
-        (
-            f'{PARSE}Failed to parse provider option "gpu_mem_limit": Failed to parse value: "18446744073709551615"\n',
-            {"gpu_mem_limit": "lots"},
-            "its option 'gpu_mem_limit' cannot be 'lots'; valid values are at https://onnxruntime.ai/docs/",
+            'Unknown provider option: "gpu_mem_limt"',
         ),
         (
             f'{PARSE}Failed to parse provider option "device_id": Invalid device ID: 7, must be between 0 (inclusive) '
             "and 2 (exclusive).\n",
             {"device_id": 7},
-            "device_id is 7 and the GPUs here are 0 to 1 (CUDA_VISIBLE_DEVICES hides others)",
+            'Failed to parse provider option "device_id": Invalid device ID: 7, must be between 0 (inclusive) and 2',
         ),
-        (
-            f'{PARSE}Failed to parse provider option "device_id": Invalid device ID: 0, must be between 0 (inclusive) '
-            "and 0 (exclusive).\n",
-            {"device_id": 0},
-            "there is no NVIDIA GPU, or",
-        ),
-        (
-            f"{CUDA_CALL}CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; expr=cudaSetDevice();",
-            {},
-            "an earlier error (CUDA's 700: an illegal memory access was encountered) has left CUDA unusable for this "
-            "process; start it again",
-        ),
-        (
-            f'{PARSE}Failed to parse provider option "device_id": {CUDA_CALL}CUDA failure 700: an illegal memory '
-            "access was encountered ; GPU=0",
-            {"device_id": 0},
-            "an earlier error (CUDA's 700: an illegal memory access was encountered) has left CUDA unusable for this "
-            "process; start it again (CUDA_LAUNCH_BLOCKING=1 makes CUDA raise such an error at the call that "
-            "causes it); to run",
-        ),
-        (f"{CUDA_CALL}CUDA failure 2: out of memory ; GPU=0", {}, "the GPU's memory is full (CUDA's 2: out of memory)"),
-        (
-            f"{CUDA_CALL}CUDA failure 100: no CUDA-capable device is detected ; GPU=0",
-            {},
-            "there is no NVIDIA GPU, or its driver, CUDA or cuDNN are not those that this onnxruntime-gpu needs "
-            "(python -m pyops doctor says what there is; CUDA's 100: no CUDA-capable device is detected)",
-        ),
+        (f"{CUDA_CALL}{ILLEGAL} ; GPU=0 ; expr=cudaSetDevice();", {}, BROKEN),
+        (f'{PARSE}Failed to parse provider option "device_id": {CUDA_CALL}{ILLEGAL} ; GPU=0', {"device_id": 0}, BROKEN),
+        (f"{CUDA_CALL}CUDA failure 2: out of memory ; GPU=0", {}, "CUDA failure 2: out of memory. Its options"),
     ],
 )
 def test_why_the_provider_is_not_started_is_said(monkeypatch, text, options, reason) -> None:
@@ -282,56 +254,6 @@ def test_an_error_in_a_capture_makes_it_void_and_is_raised_as_itself(cupy, faile
     with pytest.raises(Exception, match="Unexpected input data type"):
         session.run(None, {"x": np.zeros(3, np.int8)})
     run(session)
-
-
-@pytest.fixture(params=[True, False], ids=["with CUDA graphs", "without"])
-def captures(request, monkeypatch) -> bool:
-    """Whether sessions have the option `enable_cuda_graph`."""
-    options = {PROVIDER: {"enable_cuda_graph": str(int(request.param))}}
-    monkeypatch.setattr(onnxruntime.InferenceSession, "get_provider_options", lambda self: options)
-    return bool(request.param)
-
-
-@ways_to_run
-@pytest.mark.parametrize("profiled", [False, True])
-def test_a_session_that_may_have_kept_a_part_of_a_graph_refuses_to_run(cupy, captures, run, profiled) -> None:
-    raising: list[Any] = [ValueError("while it is captured"), ValueError("while it is not")]
-
-    def kernel(x: F32) -> F32:
-        if raising:
-            raise raising.pop()
-        return x + np.float32(1)
-
-    declare(kernel, device_types=("cuda",))
-    session = cuda_session(chain("cuda::Op"))
-    with pyops.profile(session) if profiled else contextlib.nullcontext():
-        with pytest.raises(ValueError, match="while it is not"):
-            run(session)
-        cupy.state.capturing = True
-        with pytest.raises(ValueError, match="while it is captured"):
-            run(session)
-    cupy.state.capturing = False
-    if captures:
-        for _ in range(2):
-            with pytest.raises(errors.DeviceError, match=r"graph .* would replay .* old values; create a new session"):
-                run(session)
-        session.set_providers([PROVIDER])
-    run(session)  # else it was the user's own capture of the stream
-
-
-def test_where_nobody_says_whether_it_was_captured_a_failed_node_is_taken_for_it(captures) -> None:
-    # A node of ONNX Runtime's own, or an interrupt that came before a kernel of ours was reached.
-    declare(device_types=("cuda",))
-    text = "(float[n] x, int64[1] shape) => (float[m] y) { t = cuda.Op(x)  y = Reshape(t, shape) }"
-    feed, wrong = {"x": X, "shape": np.array([3])}, {"x": X, "shape": np.array([4])}
-    session = cuda_session(parse(text))
-    with pytest.raises(Exception, match="Invalid rank"):  # refused before it is run
-        session.run(None, {"x": X[None], "shape": np.array([3])})
-    assert session.run(None, feed)[0].tolist() == [1, 2, 3]
-    with pytest.raises(Exception, match="Reshape"):
-        session.run(None, wrong)
-    with pytest.raises(errors.DeviceError, match="create a new session") if captures else contextlib.nullcontext():
-        assert session.run(None, feed)[0].tolist() == [1, 2, 3]
 
 
 def test_other_errors_are_not_taken_for_those_of_a_capture(cupy) -> None:

@@ -1,21 +1,22 @@
-"""Checks of a session's CUDA provider, and warnings about ops that run on the CPU beside it."""
+"""A session's CUDA provider: whether it started and why not, and the ops that run on the CPU beside it."""
 
 from __future__ import annotations
 
+import re
 import warnings
 import weakref
 from collections.abc import Collection, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import onnxruntime
 
 from .._ops.op import AnyOp
 from .._schema import devices
 from ..errors import DeviceCopyWarning, DeviceError, MissingDependencyError
-from .provider_refusals import not_started, provider_names
 
 _CPU_PROVIDER = "CPUExecutionProvider"
-_NODE_FAILED = "Non-zero status code returned while running"
+_FAILURE = re.compile(r"CUDA failure (?P<status>\d+): .*?(?= ; |$)")
+_REFUSED_OPTION = re.compile(r"(?P<status>)(?:Unknown provider option|Failed to parse provider option).*")
 # Ops already reported as running on the CPU in sessions with a GPU.
 _warned: weakref.WeakSet[AnyOp] = weakref.WeakSet()
 
@@ -44,7 +45,7 @@ def check_started(providers: Any, started: Collection[str]) -> None:
         ONNX Runtime has not started the CUDA execution provider.
     """
     if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in started:
-        raise not_started()
+        raise _not_started("there is no usable GPU")
 
 
 def without_fallback(providers: Any) -> dict[str, int]:
@@ -53,43 +54,36 @@ def without_fallback(providers: Any) -> dict[str, int]:
     By default ONNX Runtime prints the reason and creates a session on the CPU. With TensorRT among the providers the
     default stays, because TensorRT falls back to CUDA.
     """
-    only_cuda = {*provider_names(providers), _CPU_PROVIDER} == {devices.CUDA_PROVIDER, _CPU_PROVIDER}
+    only_cuda = {*_names(providers), _CPU_PROVIDER} == {devices.CUDA_PROVIDER, _CPU_PROVIDER}
     return {"enable_fallback": 0} if only_cuda else {}
 
 
 def _asks_for_cuda(providers: Any) -> bool:
-    return devices.CUDA_PROVIDER in provider_names(providers)
+    return devices.CUDA_PROVIDER in _names(providers)
 
 
-def refuse_part_of_graph() -> NoReturn:
-    """Raise the error for running a session that may hold part of a CUDA graph.
+def _names(providers: Any) -> list[str]:
+    return [item if isinstance(item, str) else item[0] for item in providers or ()]
 
-    Raises
-    ------
-    DeviceError
-        Always.
-    """
-    raise DeviceError(
-        "a node of this session failed during the capture of a CUDA graph (enable_cuda_graph), and ONNX Runtime "
-        "would replay the part of the graph before it, with old values; create a new session"
+
+def explained(error: Exception) -> DeviceError | None:
+    """Translate ONNX Runtime's failure to start the CUDA provider; return None for any other error."""
+    found = _FAILURE.search(str(error)) or _REFUSED_OPTION.search(str(error))
+    if found is None:
+        return None
+    is_broken = found["status"] and int(found["status"]) in devices.BREAKING_STATUSES
+    refusal = _not_started(devices.broken(found[0]) if is_broken else found[0])
+    refusal.__cause__ = error
+    return refusal
+
+
+def _not_started(reason: str) -> DeviceError:
+    return DeviceError(
+        f"{devices.CUDA_PROVIDER} was requested, but ONNX Runtime could not start it: {reason}. Its options are at "
+        "https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html; python -m pyops doctor says "
+        "which GPU, driver, CUDA and cuDNN there are, and which this onnxruntime-gpu needs; to run on the CPU, pass "
+        'providers=["CPUExecutionProvider"]'
     )
-
-
-def keeps_part_of_graph(error: Exception, failed: Collection[BaseException | None], options: Any) -> bool:
-    """Return whether ONNX Runtime may replay part of a CUDA graph after `error`.
-
-    Parameters
-    ----------
-    error : Exception
-        ONNX Runtime's error in a run. If it was raised when the capture ended, no graph was kept.
-    failed : collection
-        One entry per CUDA node of ours that failed in the run: the exception if it was raised during a capture,
-        None otherwise. Other libraries' nodes do not report.
-    options : dict
-        The session's provider options.
-    """
-    captures = options.get(devices.CUDA_PROVIDER, {}).get("enable_cuda_graph") == "1"
-    return captures and _NODE_FAILED in str(error) and None not in failed
 
 
 def warn_copies(ops: Iterable[AnyOp], engine: str) -> None:

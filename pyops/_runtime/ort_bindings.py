@@ -1,0 +1,107 @@
+"""What ONNX Runtime's Python bindings do not do by themselves: some element types, and data beside a model in memory.
+
+``onnxruntime.InferenceSession.run`` does not accept some element types (bfloat16, float8, 4-bit integers), but its
+``OrtValue`` methods do. One call passes either only arrays or only OrtValues.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from .._schema.dtypes import ELEMENT_TYPES, STRING, element_type, from_onnx
+from .native.workspace import pack, unpack
+
+# ONNX Runtime's names of the element types whose dtypes come from ml_dtypes.
+FOREIGN_TYPES = {row.type_str for row in ELEMENT_TYPES if row.dtype.type.__module__ != "numpy"}
+
+
+def from_array(array: Any) -> Any:
+    """Return an ``OrtValue`` with the elements of `array`; an ``OrtValue`` is returned unchanged.
+
+    The value may share the array's memory, so the array must outlive it.
+    """
+    if isinstance(array, onnxruntime.OrtValue):
+        return array
+    array = np.ascontiguousarray(array).reshape(np.shape(array))
+    row = element_type(array.dtype)
+    if row is not None and row.dtype is STRING:
+        return _of_strings(array.astype(STRING))
+    if row is None or row.type_str not in FOREIGN_TYPES:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    if not row.packed:
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, row.onnx)
+    value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(array.shape, row.onnx)
+    data = pack(array)
+    ctypes.memmove(value.data_ptr(), data, len(data))
+    return value
+
+
+def _of_strings(array: Any) -> Any:
+    # The bindings make no OrtValue of strings, but return a model's constant as one.
+    constant = helper.make_node("Constant", [], ["y"], value=numpy_helper.from_array(array))
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.STRING, array.shape)
+    model = helper.make_model(helper.make_graph([constant], "strings", [], [output]), ir_version=10)
+    model.opset_import[0].version = 17
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run_with_ort_values(None, {})[0]
+
+
+def to_array(value: Any) -> Any:
+    """Return a copy of an ``OrtValue`` in CPU memory as a NumPy array."""
+    if not value.is_tensor() or value.data_type() not in FOREIGN_TYPES:
+        return value.numpy()
+    row = from_onnx(value.element_type())
+    assert row is not None
+    shape = tuple(value.shape())
+    if row.packed:
+        data = ctypes.string_at(value.data_ptr(), (math.prod(shape) + 1) // 2)
+        return unpack(data, shape, row.dtype).copy()
+    data = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    return np.frombuffer(bytearray(data), row.dtype).reshape(shape)
+
+
+_FOLDER = "session.model_external_initializers_file_folder_path"
+
+_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+@contextmanager
+def reading_external_data(folder: str | None, options: Any, of_one_session: bool = False) -> Iterator[None]:
+    """Make sessions created from `options` within the block read external data of their models from `folder`.
+
+    For models that ONNX Runtime gets from memory. A folder that `options` already configure takes precedence. ONNX
+    Runtime reads this setting from the options, which several threads may share; a lock per options object serializes
+    them, and the setting is cleared on exit. With `of_one_session` nobody else uses the options, and it is left there:
+    ONNX Runtime logs a warning where one changes.
+    """
+    with _lock:
+        lock = _locks.setdefault(options, threading.RLock())
+    with lock:
+        if folder is None or _configured_folder(options):
+            yield
+            return
+        options.add_session_config_entry(_FOLDER, folder)
+        try:
+            yield
+        finally:
+            if not of_one_session:
+                options.add_session_config_entry(_FOLDER, "")
+
+
+def _configured_folder(options: Any) -> str:
+    try:
+        return str(options.get_session_config_entry(_FOLDER))
+    except RuntimeError:
+        return ""
