@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import DeclarationError, InputError
 from .attribute import Attribute, AttributeKind
-from .declaration import check_version, split_op_type
+from .declaration import read_name
 from .dtypes import from_onnx
 from .signature import Input, Output, Signature, TypeParameter
 
@@ -86,8 +86,7 @@ def read_signature(
     """
     given: Any = op_type or getattr(function, "__name__", "")
     qualified: Any = f"{DEFAULT_DOMAIN}::{given}" if isinstance(given, str) and "::" not in given else given
-    domain, name = split_op_type(qualified)
-    check_version(version, qualified)
+    domain, name = read_name(qualified, version)
     called = _python_signature(function, qualified)
     parameters = called.parameters
     positional = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
