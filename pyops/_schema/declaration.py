@@ -209,7 +209,7 @@ class _Reader:
                 f"the fields of {origin.__qualname__} have no hints",
                 f"write class {origin.__name__}(NamedTuple), with a line such as values: NDArray[np.float32] for each",
             )
-        # The hints of a class from another module must not hints.resolve to names local to this declaration.
+        # The hints of a class from another module must not resolve to names local to this declaration.
         localns: Mapping[str, Any] = {}
         globalns = None
         if origin.__module__ == self.function.__module__:

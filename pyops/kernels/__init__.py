@@ -65,6 +65,4 @@ def declare_all() -> None:
     >>> import pyops.kernels
     >>> pyops.kernels.declare_all()
     """
-    with registry.without_override():
-        for op in OPS.values():
-            registry.declare(op)
+    registry.declare_new(OPS.values())
