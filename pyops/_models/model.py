@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp
 from .._ops.origin import DELETED, working_folder
-from .._schema.node import linked_attributes
 from ..errors import ModelError
 from .hosting import Host, declared_name
 
@@ -92,16 +91,6 @@ class Model:
             for tensor in graph.initializer:
                 yield tensor.name, tensor
 
-    def inlined(self, hosts: Mapping[Key, Host]) -> Model:
-        """Return the model, with its functions inlined if a hosted node refers to attributes of its function."""
-        import onnx.inliner
-
-        nodes = (node for container, _ in self._containers() for node in _nodes(container))
-        if self.proto is None or not any(linked_attributes(node) for node in nodes if key_of(node) in hosts):
-            return self
-        proto = onnx.inliner.inline_local_functions(_with_functions_per_call(self.proto))
-        return Model(proto.SerializeToString(), proto, self.folder)
-
     def hosted(self, hosts: Mapping[Key, Host], mark: Callable[[onnx.NodeProto, AnyOp], None] | None = None) -> Model:
         """Return the model with its nodes renamed to the domains and op types that host their ops.
 
@@ -158,47 +147,6 @@ def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
                 yield from _nodes(graph)
-
-
-def _with_functions_per_call(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of the model in which every call has its own function, with the call's attributes filled in.
-
-    onnx's inliner loses the defaults of function attributes, and skips functions whose opset imports differ from
-    those of the graph.
-    """
-    import onnx
-
-    result = onnx.ModelProto()
-    result.CopyFrom(proto)
-    del result.functions[:]
-    functions = {(full_domain(item.domain), item.name, item.overload): item for item in proto.functions}
-
-    def specialize(container: Any, values: Mapping[str, onnx.AttributeProto], callers: tuple[Any, ...]) -> None:
-        for node in _nodes(container):
-            for item in list(node.attribute):
-                if item.ref_attr_name in values:
-                    name = item.name
-                    item.CopyFrom(values[item.ref_attr_name])
-                    item.name = name
-                elif item.ref_attr_name:
-                    node.attribute.remove(item)
-            called = functions.get((full_domain(node.domain), node.op_type, node.overload))
-            if called in callers:
-                raise ModelError(
-                    f"the model's function {node.domain}::{node.op_type} calls itself; no ONNX function does"
-                )
-            if called is not None:
-                own = result.functions.add()
-                own.CopyFrom(called)
-                own.name = node.op_type = f"pyops_{len(result.functions)}_{called.name}"
-                specialize(
-                    own, {item.name: item for item in (*called.attribute_proto, *node.attribute)}, (*callers, called)
-                )
-                for message, field in ((own, "attribute"), (own, "attribute_proto"), (node, "attribute")):
-                    message.ClearField(field)
-
-    specialize(result.graph, {}, ())
-    return result
 
 
 def full_domain(domain: str) -> str:
