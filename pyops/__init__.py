@@ -59,14 +59,14 @@ _LAZY = {
     "get_library_path": "._runtime.session",
     "patch_onnxruntime": "._runtime.patching",
     "last_exception": "._runtime.calls.exceptions",
-    "load_ipython_extension": "._display.ipython",
+    "load_ipython_extension": "._display.tracebacks",
     "onnx_op": "._ops.decorator",
     "list_ops": "._display.op_table",
     "profile": "._runtime.profile",
     "reference_ops": "._runtime.reference",
     "register_custom_ops": "._runtime.session",
     "show_model": "._display.netron",
-    "unload_ipython_extension": "._display.ipython",
+    "unload_ipython_extension": "._display.tracebacks",
 }
 _MODULES = ("errors", "shapes", "testing")
 

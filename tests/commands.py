@@ -6,7 +6,7 @@ from typing import Any
 import onnx
 from typer.testing import CliRunner, Result
 
-from pyops._cli.app import app
+from pyops._cli import app
 from pyops._cli.ops import medians
 
 OPS = """

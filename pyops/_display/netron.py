@@ -134,17 +134,11 @@ def _properties(node: CustomNode) -> dict[str, str]:
 _lock = threading.Lock()
 
 
-def _serve(netron: Any, file: str, data: bytearray, attempts: int = 3) -> tuple[str, int]:
+def _serve(netron: Any, file: str, data: bytearray) -> tuple[str, int]:
     with _lock, _quiet():
-        try:
-            address: tuple[str, int] = netron.serve(file, data)
-        except OSError:  # another process took the port that Netron had found free
-            if attempts == 1:
-                raise
-        else:
-            _separate(address)
-            return address
-    return _serve(netron, file, data, attempts - 1)
+        address: tuple[str, int] = netron.serve(file, data)
+        _separate(address)
+        return address
 
 
 def _separate(address: tuple[str, int]) -> None:

@@ -84,8 +84,8 @@ def test_without_the_extra_it_is_named(missing: str) -> None:
 
 
 def test_a_broken_installation_of_ours_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyops._cli.app", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pyops\._cli\.app"):
+    monkeypatch.setitem(sys.modules, "pyops._cli", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pyops\._cli"):
         pyops.__main__.main()
 
 
