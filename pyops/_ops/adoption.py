@@ -27,8 +27,7 @@ def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
     """Return the functions declared with onnxruntime-extensions as Ops, by domain and name.
 
     For a function that cannot be adopted, the value is the DeclarationError to report when a model uses it. Of several
-    declarations of a name the last one counts. After ``onnxruntime_extensions.enable_py_op(False)`` the functions in
-    its default domain are left out, because its C++ operators run instead.
+    declarations of a name the last one counts. ``onnxruntime_extensions.enable_py_op(False)`` does not disable them.
 
     Warns
     -----
@@ -36,10 +35,7 @@ def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
         Another function has been declared under the name of an adopted one.
     """
     found: dict[tuple[str, str], AnyOp | DeclarationError] = {}
-    default_domain_is_enabled = _is_enabled()
     for key, definition in _definitions():
-        if key[0] == DEFAULT_DOMAIN and not default_domain_is_enabled:
-            continue
         if definition not in _ops:
             adopted, current = _adopt(definition), found.get(key)
             if isinstance(adopted, Op) and isinstance(current, Op):
@@ -47,11 +43,6 @@ def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
             _ops[definition] = adopted
         found[key] = _ops[definition]
     return found
-
-
-def is_disabled(domain: str, name: str) -> bool:
-    """Return whether a function is declared, but disabled by ``onnxruntime_extensions.enable_py_op(False)``."""
-    return (domain, name) in dict(_definitions()) and (domain, name) not in adopted_ops()
 
 
 def taken_domains() -> set[str]:
@@ -67,16 +58,6 @@ def _definitions() -> Iterator[tuple[tuple[str, str], Any]]:
     for definition in list(getattr(getattr(module, "Opdef", None), "_odlist", {}).values()):
         domain, _, name = str(definition.op_type).rpartition("::")
         yield (domain or DEFAULT_DOMAIN, name), definition
-
-
-def _is_enabled() -> bool:
-    extensions = sys.modules.get("onnxruntime_extensions")
-    # There is no getter: enable_py_op sets the flag and returns its previous value.
-    enable = getattr(extensions, "enable_py_op", None)
-    if enable is None or enable(True):
-        return True
-    enable(False)
-    return False
 
 
 def _adopt(definition: Any) -> AnyOp | DeclarationError:
