@@ -97,7 +97,7 @@ def test_of_an_op_of_several_types_it_carries_those_it_can():
     assert session(chain("ext::Same")).run(None, {"x": x})[0].tolist() == x.tolist()
     with pytest.raises(ModelError, match="onnxruntime-extensions does not support float16"):
         session(chain("ext::Same", dtype=np.float16))
-    with pytest.raises(ModelError, match=r"input 'x' is float64; declared is Half \(one of float16, float32\)"):
+    with pytest.raises(ModelError, match=r"input 'x' is float64; declared as Half \(one of float16, float32\)"):
         session(chain("ext::Same", dtype=np.float64))
 
 

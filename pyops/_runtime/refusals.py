@@ -159,7 +159,7 @@ def _mistyped_inputs(model: Model, resolution: Resolution, refusal: str, hosted_
             row = from_type_str(refused["type"])
             if value == refused["value"] and (row is None or row.dtype not in item.type.dtypes):
                 given = dtype_name(row.dtype) if row else refused["type"]
-                lines[f"{op.signature.qualified_name}: input {item.name!r} is {given}; declared is {item.type}"] = None
+                lines[f"{op.signature.qualified_name}: input {item.name!r} is {given}; declared as {item.type}"] = None
     return list(lines)
 
 

@@ -123,7 +123,7 @@ def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple
             continue
         if dtype not in item.type.dtypes:
             raise InputError(
-                f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)}; declared is {item.type}"
+                f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)}; declared as {item.type}"
             )
         if not item.homogeneous:
             continue
