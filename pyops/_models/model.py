@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -151,12 +150,22 @@ def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
 
 def full_domain(domain: str) -> str:
     """Return the domain, with ``ai.onnx`` for the empty string that stands for it in models."""
-    return domain or ONNX_DOMAIN
+    return _text(domain) or ONNX_DOMAIN
 
 
 def key_of(node: onnx.NodeProto) -> Key:
     """Return the declared domain and op type of a node, also if a session of pyops saved the model."""
-    return full_domain(node.domain), declared_name(node.op_type)
+    return full_domain(node.domain), declared_name(_text(node.op_type))
+
+
+def _text(name: str | bytes) -> str:
+    """Return a name in a model, which protobuf returns as bytes if it is not UTF-8."""
+    if isinstance(name, bytes):
+        raise ModelError(
+            f"the model has the name {name[:40]!r}, which is not UTF-8, as names in ONNX are; the file is damaged: "
+            "export it again"
+        )
+    return name
 
 
 def load(source: Any) -> Model:
@@ -169,18 +178,10 @@ def load(source: Any) -> Model:
     FileNotFoundError
         There is no such file.
     ModelError
-        The source is of another type, a protobuf too large to be serialized, or a model with names that are not
-        UTF-8.
+        The source is of another type, or a protobuf too large to be serialized.
     """
     if isinstance(source, Model):
         return source
-    loaded = _load(source)
-    if loaded.proto is not None:
-        _check_names(loaded.proto)
-    return loaded
-
-
-def _load(source: Any) -> Model:
     proto = getattr(source, "model_proto", source)
     if isinstance(proto, (str, os.PathLike)):
         return _load_file(Path(os.fspath(proto)))
@@ -199,32 +200,6 @@ def _load(source: Any) -> Model:
     raise ModelError(
         f"expected a path, bytes, an onnx.ModelProto or a torch ONNXProgram; got {type(source).__qualname__}"
     )
-
-
-def _check_names(proto: onnx.ModelProto) -> None:
-    # Protobuf returns names that are not valid UTF-8 as bytes.
-    containers = (proto.graph, *proto.functions)
-    imports = (entry for item in (proto, *proto.functions) for entry in item.opset_import)
-    for name in itertools.chain((entry.domain for entry in imports), *map(_names, containers)):
-        if isinstance(name, bytes):
-            raise ModelError(
-                f"the model has the name {name[:40]!r}, which is not UTF-8, as names in ONNX are; the file is damaged: "
-                "export it again"
-            )
-
-
-def _names(container: Any) -> Iterator[str | bytes]:
-    yield from (container.name, getattr(container, "domain", ""))
-    for value in (*container.input, *container.output):  # those of a function are plain names
-        yield getattr(value, "name", value)
-    for tensor in getattr(container, "initializer", ()):
-        yield tensor.name
-    for node in container.node:
-        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-        for attribute in node.attribute:
-            yield from (attribute.name, attribute.ref_attr_name)
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _names(graph)
 
 
 def _load_file(path: Path) -> Model:

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._schema.cupy_arrays import asarray, asnumpy
-from .._schema.devices import cupy_with_gpu, is_cupy
+from .._schema.devices import asarray, asnumpy, cupy_with_gpu, is_cupy
 from .._schema.dtypes import describe, spell_scalar
 from .._schema.signature import Signature
 from ..errors import DeclarationError, DeviceCopyWarning, InputError, OutputError

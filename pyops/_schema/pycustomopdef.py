@@ -90,14 +90,7 @@ def read_signature(
     called = _python_signature(function, qualified)
     parameters = called.parameters
     positional = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    codes = {"inputs": inputs, "outputs": outputs}
-    tensors = {
-        which: [
-            _tensor_type(qualified, which, i, code)
-            for i, code in enumerate([PyCustomOpDef.dt_float] if listed is None else _list(qualified, which, listed))
-        ]
-        for which, listed in codes.items()
-    }
+    tensors = {"inputs": _types(qualified, "inputs", inputs), "outputs": _types(qualified, "outputs", outputs)}
     if not tensors["outputs"]:
         raise DeclarationError(f"{qualified}: outputs is empty; an operator has at least one output")
     names = positional + [f"input_{i}" for i in range(len(positional), len(tensors["inputs"]))]
@@ -138,19 +131,20 @@ def _python_signature(function: Any, op_type: str) -> inspect.Signature:
         return inspect.signature(lambda *inputs, **attributes: None)
 
 
-def _list(op_type: str, which: str, listed: Any) -> Sequence[Any]:
-    if isinstance(listed, (list, tuple)):
-        return listed
-    raise DeclarationError(f"{op_type}: {which} is {listed!r}; write a list, such as [PyCustomOpDef.dt_float]")
-
-
-def _tensor_type(op_type: str, which: str, index: int, code: Any) -> TypeParameter:
-    row = from_onnx(code) if isinstance(code, int) else None
-    if row is None:
-        raise DeclarationError(
-            f"{op_type}: {which}[{index}] is {code!r}; expected a type code such as PyCustomOpDef.dt_float"
-        )
-    return TypeParameter(row.type_str, (row.dtype,))
+def _types(op_type: str, which: str, codes: Sequence[int] | None) -> list[TypeParameter]:
+    if codes is None:
+        codes = [PyCustomOpDef.dt_float]
+    if not isinstance(codes, (list, tuple)):
+        raise DeclarationError(f"{op_type}: {which} is {codes!r}; write a list, such as [PyCustomOpDef.dt_float]")
+    types = []
+    for index, code in enumerate(codes):
+        row = from_onnx(code) if isinstance(code, int) else None
+        if row is None:
+            raise DeclarationError(
+                f"{op_type}: {which}[{index}] is {code!r}; expected a type code such as PyCustomOpDef.dt_float"
+            )
+        types.append(TypeParameter(row.type_str, (row.dtype,)))
+    return types
 
 
 def _attributes(
