@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from . import testing as testing
     from ._display.netron import show_model as show_model
     from ._display.op_table import list_ops as list_ops
+    from ._ops.adoption import PyCustomOpDef as PyCustomOpDef
     from ._ops.decorator import onnx_op as onnx_op
     from ._ops.op import Op as Op
     from ._runtime.calls.exceptions import last_exception as last_exception
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ._runtime.session import InferenceSession as InferenceSession
     from ._runtime.session import get_library_path as get_library_path
     from ._runtime.session import register_custom_ops as register_custom_ops
-    from ._schema.pycustomopdef import PyCustomOpDef as PyCustomOpDef
 
 __version__ = "0.1.0"
 
@@ -41,7 +41,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "InferenceSession": "._runtime.session",
     "Op": "._ops.op",
-    "PyCustomOpDef": "._schema.pycustomopdef",
+    "PyCustomOpDef": "._ops.adoption",
     "get_library_path": "._runtime.session",
     "last_exception": "._runtime.calls.exceptions",
     "list_ops": "._display.op_table",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from sys import getrefcount
@@ -138,7 +137,6 @@ class CopyingKernel:
         self._signature = signature
         self._name = signature.qualified_name
         self._host_inputs = host_inputs
-        self._lock = threading.Lock()
         self._warned = False
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
@@ -166,9 +164,8 @@ class CopyingKernel:
         return type(result)(*outputs) if hasattr(result, "_fields") else tuple(outputs)
 
     def _warn_once(self) -> None:
-        with self._lock:
-            warned, self._warned = self._warned, True
-        if not warned:
+        if not self._warned:
+            self._warned = True
             warnings.warn(
                 f"{self._name} has only a CUDA kernel and is run on the CPU: its inputs are copied to the GPU and its "
                 'outputs back. Run it in a session with providers=["CUDAExecutionProvider"], or register a kernel for '

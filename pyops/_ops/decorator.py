@@ -6,11 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from .._schema import pycustomopdef
 from .._schema.declaration import Compile, FastMath, read_signature
 from .._schema.devices import DeviceType, check_device_types
 from ..errors import DeclarationError
-from . import registry
+from . import adoption, registry
 from .builtin import DOMAINS, is_builtin
 from .cuda_kernel import check_host_inputs
 from .op import Op, as_kernel
@@ -149,8 +148,8 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
                 )
             kernel_function = as_kernel(signature, function, function, **compiling)
         else:
-            signature = pycustomopdef.read_signature(function, **kwargs)
-            kernel_function = pycustomopdef.as_kernel(function, signature)
+            signature = adoption.read_signature(function, **kwargs)
+            kernel_function = adoption.as_kernel(function, signature)
         if not override and signature.domain in DOMAINS and is_builtin(signature.domain, signature.name):
             raise DeclarationError(
                 f"{signature.qualified_name} is an operator of ONNX Runtime's own; to take its place, write "
