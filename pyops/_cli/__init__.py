@@ -12,7 +12,7 @@ import typer
 
 from .. import __version__
 from ..errors import MissingDependencyError
-from . import doctor, models, ops, output
+from . import commands, doctor, output
 from .output import answering
 
 
@@ -35,11 +35,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("list")(ops.list_ops)
-app.command("inspect")(models.inspect_model)
-app.command("run")(models.run_model)
-app.command("check")(ops.check_op)
-app.command("bench")(ops.bench)
+app.command("list")(commands.list_ops)
+app.command("inspect")(commands.inspect_model)
+app.command("run")(commands.run_model)
+app.command("check")(commands.check_op)
+app.command("bench")(commands.bench)
 app.command("doctor")(doctor.report)
 app.command("demo")(demo)
 

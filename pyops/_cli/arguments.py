@@ -19,7 +19,6 @@ import typer
 from .._models.resolution import describe_missing
 from .._ops import plugins, registry
 from .._ops.op import AnyOp, Op
-from .._ops.origin import DELETED, working_folder
 from .._schema.attribute import AttributeKind
 from .._schema.dtypes import ELEMENT_TYPES, STRING, describe, dtype_name, from_type_str, native_dtype
 from .._schema.signature import Signature
@@ -49,12 +48,12 @@ def import_module(name: str) -> dict[str, Any]:
         The module or file does not exist.
     """
     # Unlike ``python -m``, the installed script does not have the working directory on its path.
-    here = os.fspath(working_folder() or "")  # sys.path has the working directory as a str
+    here = os.fspath(Path.cwd())  # as sys.path has it
     if here not in sys.path:
         sys.path.insert(0, here)
     if name.endswith(".py"):
         if not Path(name).is_file():
-            raise typer.BadParameter(f"there is no file {name!r} (from {here or DELETED})")
+            raise typer.BadParameter(f"there is no file {name!r} (from {here})")
         return runpy.run_path(name, run_name=Path(name).stem)
     if not name or name.startswith("."):
         raise typer.BadParameter(f"expected a module or a file.py, got {name!r}")
@@ -63,7 +62,7 @@ def import_module(name: str) -> dict[str, Any]:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # the module exists, and one of its own imports failed
-        raise typer.BadParameter(f"there is no module {name!r} (looked for from {here or DELETED}, too)") from error
+        raise typer.BadParameter(f"there is no module {name!r} (looked for from {here}, too)") from error
 
 
 def find_op(spec: str) -> AnyOp:

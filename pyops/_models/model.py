@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp
-from .._ops.origin import DELETED, working_folder
 from ..errors import ModelError
 from .hosting import Host, declared_name
 
@@ -204,7 +203,7 @@ def load(source: Any) -> Model:
 
 def _load_file(path: Path) -> Model:
     if not path.is_file():
-        raise FileNotFoundError(f"there is no model file {os.fspath(path)!r} (from {working_folder() or DELETED})")
+        raise FileNotFoundError(f"there is no model file {os.fspath(path)!r} (from {Path.cwd()})")
     if path.suffix == ".ort":
         return Model(os.fspath(path))
     return Model(os.fspath(path), _parse(path.read_bytes()), os.fspath(path.parent))
