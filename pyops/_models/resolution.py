@@ -10,7 +10,7 @@ from .._ops import plugins, registry
 from .._ops.builtin import DOMAINS, is_builtin, unknown_version
 from .._ops.op import AnyOp
 from .._schema.node import find_mismatch
-from ..errors import DeclarationError
+from ..errors import DeclarationError, ModelError
 from .model import Key, Model, key_of
 
 IMPORT_IT = "import the module that declares it before creating the session"
@@ -104,7 +104,10 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"export it with that version, or declare the op with version={opset}"
         )
     if provider := registry.provider(domain):
-        return f"{wanted} is not declared: {provider.describe_missing(name)}"
+        try:
+            provider.provide(name)
+        except ModelError as error:
+            return f"{wanted} is not declared: {error}"
     if domain == "aten" or domain.startswith("torch."):
         namespace = domain.removeprefix("torch.")
         call = "" if domain == "aten" else f'"{namespace}"'

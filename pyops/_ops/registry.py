@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, cast
 
+from ..errors import ModelError
 from . import origin
 from .op import AnyOp
 
@@ -26,11 +27,8 @@ listeners: list[Callable[[AnyOp], None]] = []
 class Provider(Protocol):
     """A module or object that declares ops of a domain on request, because they are too many to declare all."""
 
-    def provide(self, name: str) -> AnyOp | None:
-        """Return the op of this name, not yet declared, or None if there is none."""
-
-    def describe_missing(self, name: str) -> str:
-        """Return a message that says why there is no op of this name."""
+    def provide(self, name: str) -> AnyOp:
+        """Return the op of this name, not yet declared; raise a ModelError that says why if there is none."""
 
 
 providers: dict[str, Provider | str] = {"pyops": "pyops.kernels"}
@@ -80,7 +78,7 @@ def declare(op: AnyOp) -> AnyOp:
     return op
 
 
-@contextmanager
+@contextlib.contextmanager
 def collecting() -> Iterator[list[AnyOp]]:
     """Collect this thread's declarations in the list that the context manager yields, without registering them."""
     ops: list[AnyOp] = []
@@ -171,7 +169,7 @@ def restore(state: Snapshot, modules: Collection[str]) -> None:
             listener(op)
 
 
-@contextmanager
+@contextlib.contextmanager
 def isolated_declarations() -> Iterator[None]:
     """Undo, at the end of the block, all declarations and registrations made in it.
 
@@ -202,8 +200,9 @@ def versions(domain: str, name: str) -> dict[int, AnyOp]:
 
     Asks the domain's provider, and registers the op that it returns.
     """
-    if (domain, name) not in _ops and (source := provider(domain)) and (provided := source.provide(name)):
-        declare(provided)
+    if (domain, name) not in _ops and (source := provider(domain)):
+        with contextlib.suppress(ModelError):
+            declare(source.provide(name))
     return dict(_ops.get((domain, name), {}))
 
 
