@@ -61,11 +61,15 @@ def declare(op: AnyOp) -> AnyOp:
     if (collected := _collected.get()) is not None:
         collected.append(op)
         return op
+    return _register(op)
+
+
+def _register(op: AnyOp) -> AnyOp:
     with _lock:
         current = _ops.get((op.domain, op.name), {}).get(op.version)
     if current is not None:
         # Before the op is registered, so that a warning turned into an error prevents that.
-        origin.warn_of_takeover(op.signature.qualified_name, current, op, stacklevel=3)
+        origin.warn_of_takeover(op.signature.qualified_name, current, op, stacklevel=4)
     with _lock:
         versions = _ops.get((op.domain, op.name), {})
         current = versions.get(op.version)
@@ -202,7 +206,7 @@ def versions(domain: str, name: str) -> dict[int, AnyOp]:
     """
     if (domain, name) not in _ops and (source := provider(domain)):
         with contextlib.suppress(ModelError):
-            declare(source.provide(name))
+            _register(source.provide(name))
     return dict(_ops.get((domain, name), {}))
 
 
