@@ -123,12 +123,9 @@ def marked(loaded: model.Model, report: ModelReport) -> onnx.ModelProto:
 
 
 def _properties(node: CustomNode) -> dict[str, str]:
-    facts = {"kernel": node.kernel, "engine": node.engine, "package": node.package}
-    return {
-        "verdict": node.verdict,
-        **{name: value for name, value in facts.items() if value},
-        **({"problem": "; ".join(node.problems)} if node.problems else {}),
-    }
+    problems = "; ".join(node.problems)
+    facts = {"verdict": node.verdict, "kernel": node.kernel, "engine": node.engine, "package": node.package}
+    return {name: value for name, value in {**facts, "problem": problems}.items() if value}
 
 
 _lock = threading.Lock()

@@ -152,7 +152,15 @@ class CopyingKernel:
             The kernel returned something other than CuPy arrays.
         """
         cupy = cupy_with_gpu(f"{self._name}, which has only a CUDA kernel,")
-        self._warn_once()
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._name} has only a CUDA kernel and is run on the CPU: its inputs are copied to the GPU and its "
+                'outputs back. Run it in a session with providers=["CUDAExecutionProvider"], or register a kernel for '
+                'the CPU: register_kernel("cpu")',
+                DeviceCopyWarning,
+                stacklevel=2,
+            )
         attributes.pop("out", None)  # host memory, which a CUDA kernel cannot write to
         are_host = on_host(self._signature, len(inputs), self._host_inputs)
         given = [x if x is None or is_host else asarray(cupy, x) for x, is_host in zip(inputs, are_host, strict=True)]
@@ -162,14 +170,3 @@ class CopyingKernel:
             return asnumpy(result)
         outputs = map(asnumpy, result)
         return type(result)(*outputs) if hasattr(result, "_fields") else tuple(outputs)
-
-    def _warn_once(self) -> None:
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{self._name} has only a CUDA kernel and is run on the CPU: its inputs are copied to the GPU and its "
-                'outputs back. Run it in a session with providers=["CUDAExecutionProvider"], or register a kernel for '
-                'the CPU: register_kernel("cpu")',
-                DeviceCopyWarning,
-                stacklevel=3,
-            )

@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, SupportsIndex, TypeVar, cast
 
 from .._schema import validation
 from .._schema.declaration import Compile, FastMath
-from .._schema.devices import DEVICE_TYPES, DeviceType, check_device_type, cupy, is_cupy
+from .._schema.devices import DEVICE_TYPES, DeviceType, cupy, is_cupy
 from .._schema.signature import Signature
 from .._schema.specs import TensorSpec, infer
 from ..errors import DeclarationError, ShapeInferenceError
@@ -213,7 +213,11 @@ class Op(Generic[P, R]):
         >>> list(root.kernels)
         ['cpu', 'cuda']
         """
-        check_device_type(device_type, f"{self.signature.qualified_name}: register_kernel")
+        if device_type not in DEVICE_TYPES:
+            raise DeclarationError(
+                f"{self.signature.qualified_name}: register_kernel got {device_type!r}; expected "
+                f"{' or '.join(map(repr, DEVICE_TYPES))}"
+            )
         if device_type != "cpu" and (compile or parallel or fastmath):
             raise DeclarationError(f"{self.signature.qualified_name}: compile, parallel and fastmath are for the CPU")
         named = check_host_inputs(self.signature, host_inputs, (device_type,))

@@ -35,35 +35,19 @@ _USER_DEFINED = 2  # dtype.isbuiltin of a type that another package (ml_dtypes) 
 _INSTALL = 'pip install "onnx-pyops[cuda]" on a machine with an NVIDIA GPU'
 
 
-def check_device_type(device_type: Any, where: str) -> None:
-    """Raise if `device_type` is unknown.
-
-    Raises
-    ------
-    DeclarationError
-        It is neither ``"cpu"`` nor ``"cuda"``.
-    """
-    if device_type not in DEVICE_TYPES:
-        raise DeclarationError(f"{where} got {device_type!r}; expected {' or '.join(map(repr, DEVICE_TYPES))}")
-
-
 def check_device_types(device_types: Any, op_type: str) -> tuple[str, ...]:
     """Validate the ``device_types`` of a declaration and return them as a tuple.
 
     Raises
     ------
     DeclarationError
-        There are none, one is unknown, or one is repeated.
+        They are not in a sequence, there are none, one is unknown, or one is repeated.
     """
-    where = f"{op_type}: device_types"
-    if isinstance(device_types, str) or not isinstance(device_types, Iterable):
-        raise DeclarationError(f'{where} is {device_types!r}; write a tuple: device_types=("cpu", "cuda")')
-    named = tuple(device_types)
-    for device_type in named:
-        check_device_type(device_type, where)
-    if not named or len(set(named)) != len(named):
-        problem = "names a device type twice" if named else "is empty"
-        raise DeclarationError(f'{where} {problem}; write ("cpu",), ("cuda",) or ("cpu", "cuda")')
+    named = () if isinstance(device_types, str) or not isinstance(device_types, Iterable) else tuple(device_types)
+    if not named or any(item not in DEVICE_TYPES for item in named) or len(set(named)) < len(named):
+        raise DeclarationError(
+            f'{op_type}: device_types is {device_types!r}; write ("cpu",), ("cuda",) or ("cpu", "cuda")'
+        )
     return named
 
 
