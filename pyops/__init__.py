@@ -18,35 +18,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import errors, shapes, testing
-    from ._display.netron import show_model
-    from ._display.op_table import list_ops
-    from ._ops.decorator import onnx_op
-    from ._ops.op import Op
-    from ._runtime.calls.exceptions import last_exception
-    from ._runtime.patching import patch_onnxruntime
-    from ._runtime.profile import profile
-    from ._runtime.reference import reference_ops
-    from ._runtime.session import InferenceSession, get_library_path, register_custom_ops
-    from ._schema.pycustomopdef import PyCustomOpDef
-
-__all__ = [
-    "InferenceSession",
-    "Op",
-    "PyCustomOpDef",
-    "errors",
-    "get_library_path",
-    "last_exception",
-    "list_ops",
-    "onnx_op",
-    "patch_onnxruntime",
-    "profile",
-    "reference_ops",
-    "register_custom_ops",
-    "shapes",
-    "show_model",
-    "testing",
-]
+    from . import errors as errors
+    from . import shapes as shapes
+    from . import testing as testing
+    from ._display.netron import show_model as show_model
+    from ._display.op_table import list_ops as list_ops
+    from ._ops.adoption import PyCustomOpDef as PyCustomOpDef
+    from ._ops.decorator import onnx_op as onnx_op
+    from ._ops.op import Op as Op
+    from ._runtime.calls.exceptions import last_exception as last_exception
+    from ._runtime.patching import patch_onnxruntime as patch_onnxruntime
+    from ._runtime.profile import profile as profile
+    from ._runtime.reference import reference_ops as reference_ops
+    from ._runtime.session import InferenceSession as InferenceSession
+    from ._runtime.session import get_library_path as get_library_path
+    from ._runtime.session import register_custom_ops as register_custom_ops
 
 __version__ = "0.1.0"
 
@@ -55,33 +41,33 @@ __version__ = "0.1.0"
 _LAZY = {
     "InferenceSession": "._runtime.session",
     "Op": "._ops.op",
-    "PyCustomOpDef": "._schema.pycustomopdef",
+    "PyCustomOpDef": "._ops.adoption",
     "get_library_path": "._runtime.session",
-    "patch_onnxruntime": "._runtime.patching",
     "last_exception": "._runtime.calls.exceptions",
-    "load_ipython_extension": "._display.ipython",
-    "onnx_op": "._ops.decorator",
     "list_ops": "._display.op_table",
+    "onnx_op": "._ops.decorator",
+    "patch_onnxruntime": "._runtime.patching",
     "profile": "._runtime.profile",
     "reference_ops": "._runtime.reference",
     "register_custom_ops": "._runtime.session",
     "show_model": "._display.netron",
-    "unload_ipython_extension": "._display.ipython",
 }
 _MODULES = ("errors", "shapes", "testing")
+_IPYTHON = ("load_ipython_extension", "unload_ipython_extension")  # which %load_ext looks for here
 
 
 # Hidden from type checkers, which would otherwise accept any name; they read the imports above.
 if not TYPE_CHECKING:
+    __all__ = sorted([*_LAZY, *_MODULES])
 
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
             return importlib.import_module(f".{name}", __name__)
-        if name not in _LAZY:
+        module = "._display.tracebacks" if name in _IPYTHON else _LAZY.get(name)
+        if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(_LAZY[name], __name__), name)
+        value = globals()[name] = getattr(importlib.import_module(module, __name__), name)
         return value
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    def __dir__() -> list[str]:
+        return __all__

@@ -10,7 +10,7 @@ import sys
 def main() -> None:
     """Run the command line."""
     try:
-        from ._cli.app import app
+        from ._cli import app
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("typer", "rich"):

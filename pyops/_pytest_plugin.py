@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ._ops.isolation import isolated_declarations
-
 if TYPE_CHECKING:
     from ._runtime.session import InferenceSession
     from .testing import Sample
@@ -35,8 +33,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def pyops_isolation() -> Iterator[None]:
     """Undo the declarations that a test makes, but not those of modules and of fixtures of a wider scope."""
-    with isolated_declarations():
-        yield
+    modules = set(sys.modules)
+    before = registry.snapshot() if (registry := _registry()) else None
+    yield
+    if registry := _registry():
+        registry.restore(before or registry.EMPTY, modules)
+
+
+def _registry() -> Any:
+    """Return the registry, or None if nothing has been declared in this process yet."""
+    return sys.modules.get(f"{__package__}._ops.registry")
 
 
 @pytest.fixture

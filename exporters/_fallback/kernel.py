@@ -18,7 +18,7 @@ from pyops._ops.op import Op
 from pyops._schema.attribute import Attribute, AttributeKind
 from pyops._schema.dtypes import DType
 from pyops._schema.signature import Input, Output, Signature, TypeParameter
-from pyops.errors import InputError, OutputError
+from pyops.errors import InputError, ModelError, OutputError
 
 from .._torch.operators import overloads
 from .._torch.tensors import TORCH_DTYPES, as_array, as_pairs, sharing_tensor
@@ -94,10 +94,14 @@ class _NamespaceProvider:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
 
-    def provide(self, name: str) -> Op[..., Any] | None:
-        targets = {overload_name(overload): overload for overload, why in self._overloads(name) if not why}
+    def provide(self, name: str) -> Op[..., Any]:
+        found = self._overloads(name)
+        targets = {overload_name(overload): overload for overload, why in found if not why}
         if not targets:
-            return None
+            reasons = dict.fromkeys(why for _, why in found)
+            raise ModelError(
+                "; ".join(reasons) or f"torch {torch.__version__} has no operator {self.namespace}::{name}"
+            )
         signature = _signature(domain(self.namespace), name, tuple(targets))
 
         def kernel(*inputs: Any, overload_name: str, arguments: str, call: int | None = None) -> tuple[Any, ...]:
@@ -106,10 +110,6 @@ class _NamespaceProvider:
         kernel.__name__ = kernel.__qualname__ = name
         kernel.__doc__ = "\n".join(map(spell, targets.values()))
         return Op(signature, kernel)
-
-    def describe_missing(self, name: str) -> str:
-        reasons = dict.fromkeys(why for _, why in self._overloads(name))
-        return "; ".join(reasons) or f"torch {torch.__version__} has no operator {self.namespace}::{name}"
 
     def _overloads(self, name: str) -> list[tuple[OpOverload, str]]:
         try:

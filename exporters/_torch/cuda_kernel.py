@@ -10,7 +10,7 @@ import torch
 
 from pyops._ops.cuda_kernel import check_given, extra_references, on_host, returning_cupy
 from pyops._ops.op import Op, kernel_of, output_shapes
-from pyops._schema import cupy_arrays, devices, validation
+from pyops._schema import devices, validation
 
 from .tensors import as_array, holding_tensor, torch_dtype
 
@@ -94,5 +94,5 @@ def _as_owned_tensor(cupy: Any, outputs: list[Any], index: int, device: torch.de
     if is_cupy_s_own and is_alone and array.size and array.flags.c_contiguous:
         return holding_tensor(array)
     tensor = torch.empty(array.shape, dtype=dtype, device=device)
-    cupy_arrays.copyto(cupy, as_array(tensor), array)
+    devices.copyto(cupy, as_array(tensor), array)
     return tensor

@@ -19,7 +19,6 @@ import typer
 from .._models.resolution import describe_missing
 from .._ops import plugins, registry
 from .._ops.op import AnyOp, Op
-from .._ops.origin import DELETED, working_folder
 from .._schema.attribute import AttributeKind
 from .._schema.dtypes import ELEMENT_TYPES, STRING, describe, dtype_name, from_type_str, native_dtype
 from .._schema.signature import Signature
@@ -49,12 +48,12 @@ def import_module(name: str) -> dict[str, Any]:
         The module or file does not exist.
     """
     # Unlike ``python -m``, the installed script does not have the working directory on its path.
-    here = os.fspath(working_folder() or "")  # sys.path has the working directory as a str
+    here = os.fspath(Path.cwd())  # as sys.path has it
     if here not in sys.path:
         sys.path.insert(0, here)
     if name.endswith(".py"):
         if not Path(name).is_file():
-            raise typer.BadParameter(f"there is no file {name!r} (from {here or DELETED})")
+            raise typer.BadParameter(f"there is no file {name!r} (from {here})")
         return runpy.run_path(name, run_name=Path(name).stem)
     if not name or name.startswith("."):
         raise typer.BadParameter(f"expected a module or a file.py, got {name!r}")
@@ -63,7 +62,7 @@ def import_module(name: str) -> dict[str, Any]:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # the module exists, and one of its own imports failed
-        raise typer.BadParameter(f"there is no module {name!r} (looked for from {here or DELETED}, too)") from error
+        raise typer.BadParameter(f"there is no module {name!r} (looked for from {here}, too)") from error
 
 
 def find_op(spec: str) -> AnyOp:
@@ -160,22 +159,29 @@ def as_feed(given: Sequence[tuple[str, Any]], inputs: Sequence[Any]) -> dict[str
     typer.BadParameter
         An input is missing, unknown, given twice or of the wrong element type.
     """
-    feed: dict[str, Any] = {}
     wanted = {item.name: item for item in inputs}
-    for name, array in given:
-        if name not in wanted:
-            raise typer.BadParameter(f"the model has no input {name!r}; it has {', '.join(wanted) or 'none'}")
-        if name in feed:
-            raise typer.BadParameter(f"input {name!r} is given twice")
+    feed = {name: array for name, (array,) in _by_name(given, "the model", list(wanted)).items()}
+    for name, array in feed.items():
         needed = from_type_str(wanted[name].type)
         if needed is not None and array.dtype != needed.dtype:
             raise typer.BadParameter(f"input {name!r} is {describe(array)}; the model needs {dtype_name(needed.dtype)}")
-        feed[name] = array
     missing = [item for name, item in wanted.items() if name not in feed]
     if missing:
         options = " ".join(f"--input '{item.name}={_example(item.type, item.shape)}'" for item in missing)
         raise typer.BadParameter(f"the model needs more inputs, for example {options}")
     return feed
+
+
+def _by_name(given: Sequence[tuple[str, Any]], owner: str, known: Sequence[str], variadic: str = "") -> dict[str, Any]:
+    """Return the arrays given for each input as a list, of one unless the input is the variadic one."""
+    by_name: dict[str, list[Any]] = {}
+    for name, array in given:
+        if name not in known:
+            raise typer.BadParameter(f"{owner} has no input {name!r}; it has {', '.join(known) or 'none'}")
+        if name in by_name and name != variadic:
+            raise typer.BadParameter(f"input {name!r} is given twice")
+        by_name.setdefault(name, []).append(array)
+    return by_name
 
 
 def _example(type_str: str, shape: Sequence[Any]) -> str:
@@ -191,15 +197,8 @@ def as_call(signature: Signature, given: Sequence[tuple[str, Any]]) -> list[Any]
     typer.BadParameter
         An input is missing, unknown, or given twice.
     """
-    by_name: dict[str, list[Any]] = {}
-    for name, array in given:
-        by_name.setdefault(name, []).append(array)
-    known = [item.name for item in signature.inputs]
-    for name, arrays in by_name.items():
-        if name not in known:
-            raise typer.BadParameter(f"{signature} has no input {name!r}")
-        if len(arrays) > 1 and not signature.inputs[known.index(name)].variadic:
-            raise typer.BadParameter(f"input {name!r} is given twice")
+    variadic = signature.inputs[-1].name if signature.is_variadic else ""
+    by_name = _by_name(given, str(signature), [item.name for item in signature.inputs], variadic)
     inputs: list[Any] = []
     for item in signature.inputs:
         if item.name not in by_name and not item.optional and not item.variadic:

@@ -1,4 +1,4 @@
-"""Diagnosis of an installation: what is installed, and whether it works.
+"""The command ``doctor``: what is installed, and whether it works.
 
 Anything that may end the process, such as a broken ONNX Runtime, is tried in a process of its own.
 """
@@ -10,9 +10,9 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Any
@@ -21,6 +21,8 @@ from .._ops import plugins
 from .._ops.origin import package
 from .._releases import TESTED, is_tested, tested
 from .._runtime.native.c_api import OLDEST, is_too_old
+from . import output
+from .output import Answer, answering, progress_console
 
 PACKAGES = (
     "onnx-pyops",
@@ -180,15 +182,25 @@ def diagnose(machine: Machine) -> list[Finding]:
     """Return the findings for a machine."""
     found = [Finding("Python", State.OK, machine.python), Finding("system", State.OK, machine.system)]
     found += [Finding(name, State.OK, number) for name, number in machine.versions.items()]
+    for what, packages in zip(("ONNX Runtime", "CuPy"), map(machine.providers.get, _SHARED), strict=True):
+        if packages and len(packages) > 1:
+            listed = " and ".join(f"{name} {machine.versions[name]}" for name in packages)
+            text = f"{listed} have overwritten each other's files"
+            fix = f"pip uninstall -y {' '.join(packages)}, then install the one that fits this machine"
+            found.append(Finding(f"one {what}", State.BROKEN, text, fix))
     found += _onnxruntime(machine)
-    found += _engines(machine)
+    probes = machine.probes
+    extensions = probes.get("extensions")
+    # If the other engine can take over, ops still run.
+    without_native = State.WARNING if extensions and not extensions.failure else State.BROKEN
+    found.append(_of_probe("engine native", probes["native"], without_native))
+    fix = "pip install --force-reinstall onnxruntime-extensions"
+    absent = "onnxruntime-extensions is not installed; native needs none"
+    found.append(_of_probe("engine extensions", extensions, State.WARNING, fix, absent=absent))
     found += _cuda(machine)
-    if "numba" in machine.probes:
-        fix = 'pip install --force-reinstall "onnx-pyops[compiled]"'
-        found.append(_of_probe("compiled kernels", machine.probes["numba"], State.BROKEN, fix))
-    else:
-        text = 'numba is not installed; kernels with compile=True need pip install "onnx-pyops[compiled]"'
-        found.append(Finding("compiled kernels", State.ABSENT, text))
+    fix = 'pip install --force-reinstall "onnx-pyops[compiled]"'
+    absent = 'numba is not installed; kernels with compile=True need pip install "onnx-pyops[compiled]"'
+    found.append(_of_probe("compiled kernels", probes.get("numba"), State.BROKEN, fix, absent=absent))
     found += _exporters(machine)
     for name, result in machine.plugins.items():
         fix = "fix or uninstall the package, or set PYOPS_PLUGINS=0"
@@ -196,22 +208,24 @@ def diagnose(machine: Machine) -> list[Finding]:
     return found
 
 
+def _of_probe(what: str, result: Probe | None, bad: State, fix: str = "", good: str = "", absent: str = "") -> Finding:
+    """Return the finding for a probe: `absent` if there is none, its failure, or `good` (by default its answer)."""
+    if result is None:
+        return Finding(what, State.ABSENT, absent)
+    if result.failure:
+        return Finding(what, bad, result.failure, fix)
+    return Finding(what, State.OK, good or str(result.answer))
+
+
 def _onnxruntime(machine: Machine) -> Iterator[Finding]:
     packages, result = machine.providers["onnxruntime"], machine.probes["onnxruntime"]
-    if len(packages) > 1:
-        fix = f'pip uninstall -y {" ".join(packages)}, then pip install "onnx-pyops[cpu]" or "onnx-pyops[cuda]"'
-        yield Finding("one ONNX Runtime", State.BROKEN, _overwritten(machine, packages), fix)
-    if not packages and result.failure:
-        yield Finding(
-            "ONNX Runtime",
-            State.BROKEN,
-            "is not installed: ops can be declared and called, and no session can run them",
-            'pip install "onnx-pyops[cpu]", or "onnx-pyops[cuda]" on a machine with an NVIDIA GPU',
-        )
-        return
     reinstall = f"pip install --force-reinstall {' '.join(packages[:1])}"
     if result.failure:
-        yield Finding("ONNX Runtime", State.BROKEN, f"cannot be imported: {result.failure}", reinstall)
+        text = f"cannot be imported: {result.failure}"
+        if not packages:
+            text = "is not installed: ops can be declared and called, and no session can run them"
+            reinstall = 'pip install "onnx-pyops[cpu]", or "onnx-pyops[cuda]" on a machine with an NVIDIA GPU'
+        yield Finding("ONNX Runtime", State.BROKEN, text, reinstall)
         return
     number, providers = result.answer
     yield Finding("execution providers", State.OK, ", ".join(providers))
@@ -225,37 +239,12 @@ def _onnxruntime(machine: Machine) -> Iterator[Finding]:
         yield _of_release("ONNX Runtime", "onnxruntime", number)
 
 
-def _overwritten(machine: Machine, packages: Sequence[str]) -> str:
-    listed = " and ".join(f"{name} {machine.versions[name]}" for name in packages)
-    return f"{listed} have overwritten each other's files"
-
-
-def _engines(machine: Machine) -> Iterator[Finding]:
-    native, extensions = machine.probes["native"], machine.probes.get("extensions")
-    other_runs = extensions is not None and not extensions.failure
-    # If the other engine can take over, ops still run.
-    yield _of_probe("engine native", native, State.WARNING if other_runs else State.BROKEN)
-    if extensions is None:
-        yield Finding("engine extensions", State.ABSENT, "onnxruntime-extensions is not installed; native needs none")
-    else:
-        fix = "pip install --force-reinstall onnxruntime-extensions"
-        yield _of_probe("engine extensions", extensions, State.WARNING, fix)
-
-
 def _cuda(machine: Machine) -> Iterator[Finding]:
     result = machine.probes.get("cupy")
-    gpu = "onnxruntime-gpu" in machine.providers["onnxruntime"]
-    if result is None:
-        state, text = State.ABSENT, "CuPy is not installed; CUDA kernels need it"
-        yield Finding("CuPy", state, text, 'pip install "onnx-pyops[cuda]"' if gpu else "")
-        return
-    packages = machine.providers["cupy"]
-    if len(packages) > 1:
-        fix = f"pip uninstall -y {' '.join(packages)}, then install the one that fits"
-        yield Finding("one CuPy", State.BROKEN, _overwritten(machine, packages), fix)
-    if result.failure:
-        text = f"does not work: {result.failure}"
-        yield Finding("CuPy", State.BROKEN, text, "install the CuPy package of the CUDA version that nvidia-smi shows")
+    if result is None or result.failure:
+        fix = "install the CuPy package of the CUDA version that nvidia-smi shows"
+        absent = 'CuPy is not installed; CUDA kernels need pip install "onnx-pyops[cuda]"'
+        yield _of_probe("CuPy", result, State.BROKEN, fix, absent=absent)
         return
     devices, runtime, driver = result.answer
     text = f"{devices} GPU, CUDA {_cuda_version(runtime)}, driver for CUDA {_cuda_version(driver)}"
@@ -265,14 +254,12 @@ def _cuda(machine: Machine) -> Iterator[Finding]:
         yield Finding("CuPy", State.BROKEN, f"{text}: CuPy is newer than the driver", fix)
         return
     yield Finding("CuPy", State.OK, text)
-    tried = machine.probes.get("cuda")
-    if tried is None:
-        fix = 'pip uninstall -y onnxruntime, then pip install "onnx-pyops[cuda]"'
-        text = "run in plain calls and as torch operators; sessions need onnxruntime-gpu"
-        yield Finding("CUDA kernels", State.ABSENT, text, fix)
-    else:
-        fix = "install the CUDA and cuDNN that this onnxruntime-gpu needs"
-        yield _of_probe("CUDA kernels", tried, State.BROKEN, fix, "run in sessions")
+    absent = (
+        "run in plain calls and as torch operators; sessions need onnxruntime-gpu: "
+        'pip uninstall -y onnxruntime, then pip install "onnx-pyops[cuda]"'
+    )
+    fix = "install the CUDA and cuDNN that this onnxruntime-gpu needs"
+    yield _of_probe("CUDA kernels", machine.probes.get("cuda"), State.BROKEN, fix, "run in sessions", absent)
 
 
 def _exporters(machine: Machine) -> Iterator[Finding]:
@@ -308,14 +295,25 @@ def _cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _of_probe(what: str, result: Probe, bad: State, fix: str = "", good: str = "") -> Finding:
-    if result.failure:
-        return Finding(what, bad, result.failure, fix)
-    return Finding(what, State.OK, good or str(result.answer))
-
-
 def _version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+@answering
+def report(as_json: output.Json = False) -> Answer:
+    """Report what is installed, which engines work or why not, and how to fix what is broken.
+
+    Each component is tried in a process of its own, including exporters and installed plug-ins. The exit code is 1 if
+    something is broken.
+    """
+    with progress_console().status("trying what is installed"):
+        findings = diagnose(examine())
+    broken = sum(item.state is State.BROKEN for item in findings)
+    rows = [(item.what, item.state, item.found) for item in findings]
+    fixes = [f"{item.what}: {item.fix}" for item in findings if item.fix and item.state is not State.OK]
+    verdict = f"{broken} broken" if broken else "nothing is broken"
+    parts = [[("", "state", "found"), *rows], "", *fixes, verdict]
+    return Answer(parts, {"ok": not broken, "findings": list(map(asdict, findings))}, ok=not broken)

@@ -85,14 +85,6 @@ P = ParamSpec("P")
 FAILED = 1
 """The exit code if something is broken or fails; typer exits with 2 on wrong usage."""
 
-_WIDE = 10_000
-
-
-def console() -> Console:
-    """Return a console on stdout; if that is not a terminal, lines are never wrapped."""
-    made = Console(highlight=False)
-    return made if made.is_terminal else Console(highlight=False, width=_WIDE)
-
 
 def progress_console() -> Console:
     """Return a console on stderr for progress; it prints nothing if stderr is not a terminal."""
@@ -120,20 +112,20 @@ class Answer:
     ok: bool = True
 
     def print(self) -> None:
-        """Print the parts as text and tables, folded to the terminal's width."""
+        """Print the parts as text and tables; those on a terminal are folded to its width."""
+        console = Console(highlight=False)
         for part in without_empty_tables(self.parts):
             if isinstance(part, str):
-                console().print(Text(printable(in_options(part))), soft_wrap=True)
-                continue
-            if not console().is_terminal:  # Rich would fill every line
+                print(printable(in_options(part)))
+            elif not console.is_terminal:  # Rich would fill every line
                 print(in_options(text_table(part)))
-                continue
-            table = Table(box=None, pad_edge=False, header_style="bold")
-            for cell in part[0]:
-                table.add_column(printable(cell), overflow="fold")
-            for row in part[1:]:
-                table.add_row(*(Text(printable(cell)) for cell in row))
-            console().print(table)
+            else:
+                table = Table(box=None, pad_edge=False, header_style="bold")
+                for cell in part[0]:
+                    table.add_column(printable(cell), overflow="fold")
+                for row in part[1:]:
+                    table.add_row(*(Text(printable(cell)) for cell in row))
+                console.print(table)
 
 
 def in_options(message: str) -> str:

@@ -8,11 +8,12 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
 import numpy as np
 
 from .._schema import validation
+from .._schema.declaration import Compile, FastMath
 from .._schema.dtypes import DType, dtype_name
 from .._schema.signature import Input, Output, Signature
 from ..errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError
@@ -21,9 +22,6 @@ from .specialization import Specialization, as_arguments, spell, weak_float
 
 if TYPE_CHECKING:
     from .machine_code import CallableKernel, MachineCode
-
-Compile = bool | Literal["try", "debug"]
-FastMath = bool | Collection[str]
 
 _FLAGS = ("afn", "arcp", "contract", "ninf", "nnan", "nsz", "reassoc")
 
@@ -201,11 +199,11 @@ def make(
     signature: Signature,
     function: Callable[..., Any],
     plain: Callable[..., Any],
-    compile: Compile = False,
+    compile: Compile,
     parallel: str | None = None,
     fastmath: FastMath = False,
 ) -> Callable[..., Any]:
-    """Return the kernel for a declaration: compiled, or `function` itself without ``compile``.
+    """Return the compiled kernel for a declaration; `plain` if numba is not installed and `compile` is ``"try"``.
 
     Raises
     ------
@@ -215,12 +213,8 @@ def make(
         numba is not installed and `compile` is not ``"try"``.
     """
     name = signature.qualified_name
-    if compile not in (True, False, "try", "debug"):
+    if compile not in (True, "try", "debug"):
         raise DeclarationError(f'{name}: compile={compile!r} is unknown; it is True, "try" or "debug"')
-    if not compile:
-        if parallel is not None or fastmath:
-            raise DeclarationError(f"{name}: parallel and fastmath are for compiled kernels; add compile=True")
-        return function
     if isinstance(fastmath, str) or not isinstance(fastmath, (bool, Collection)):
         raise DeclarationError(
             f"{name}: fastmath is {fastmath!r}; write True or a set of LLVM's flags, which are {', '.join(_FLAGS)}"

@@ -61,22 +61,12 @@ def spell_attribute(item: onnx.AttributeProto) -> str:
 
     if item.ref_attr_name:
         return f"that of the function ({item.ref_attr_name})"
-    value = onnx.helper.get_attribute_value(item)
     if item.type == onnx.AttributeProto.TENSOR:
-        row = from_onnx(value.data_type)
-        return f"{dtype_name(row.dtype) if row else '?'}{list(value.dims)}"
+        row = from_onnx(item.t.data_type)
+        return f"{dtype_name(row.dtype) if row else '?'}{list(item.t.dims)}"
     if item.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
         return "graph"
-    if item.type == onnx.AttributeProto.FLOAT:
-        return f"{value:.9g}"
-    if item.type == onnx.AttributeProto.FLOATS:
-        text = f"[{', '.join(f'{number:.9g}' for number in value)}]"
-    elif isinstance(value, bytes):
-        text = repr(value.decode(errors="replace"))
-    elif item.type == onnx.AttributeProto.STRINGS:
-        text = repr([entry.decode(errors="replace") for entry in value])
-    else:
-        text = str(list(value) if item.type == onnx.AttributeProto.INTS else value)
+    text = str(onnx.helper.printable_attribute(item)).partition(" = ")[2]
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 

@@ -123,28 +123,19 @@ def marked(loaded: model.Model, report: ModelReport) -> onnx.ModelProto:
 
 
 def _properties(node: CustomNode) -> dict[str, str]:
-    facts = {"kernel": node.kernel, "engine": node.engine, "package": node.package}
-    return {
-        "verdict": node.verdict,
-        **{name: value for name, value in facts.items() if value},
-        **({"problem": "; ".join(node.problems)} if node.problems else {}),
-    }
+    problems = "; ".join(node.problems)
+    facts = {"verdict": node.verdict, "kernel": node.kernel, "engine": node.engine, "package": node.package}
+    return {name: value for name, value in {**facts, "problem": problems}.items() if value}
 
 
 _lock = threading.Lock()
 
 
-def _serve(netron: Any, file: str, data: bytearray, attempts: int = 3) -> tuple[str, int]:
+def _serve(netron: Any, file: str, data: bytearray) -> tuple[str, int]:
     with _lock, _quiet():
-        try:
-            address: tuple[str, int] = netron.serve(file, data)
-        except OSError:  # another process took the port that Netron had found free
-            if attempts == 1:
-                raise
-        else:
-            _separate(address)
-            return address
-    return _serve(netron, file, data, attempts - 1)
+        address: tuple[str, int] = netron.serve(file, data)
+        _separate(address)
+        return address
 
 
 def _separate(address: tuple[str, int]) -> None:

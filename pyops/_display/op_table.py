@@ -69,11 +69,11 @@ class OpTable(Shown, Sequence[AnyOp]):
         self._where_empty = where_empty
         self.notes = tuple(notes)
 
-    def only(self, domain: str | None, notes: Iterable[str] = ()) -> OpTable:
-        """Return the ops of one domain, or all for None, with further notes."""
+    def only(self, domain: str | None) -> OpTable:
+        """Return the ops of one domain, or all for None."""
         found = [op for op in self._ops if domain in (None, op.domain)]
         where_empty = f"no ops are declared in the domain {domain!r}" if domain else self._where_empty
-        return OpTable(found, (*self.notes, *notes), where_empty)
+        return OpTable(found, self.notes, where_empty)
 
     def records(self) -> list[dict[str, str]]:
         """Return the rows of the table as dictionaries, by column name."""

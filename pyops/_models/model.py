@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp
-from .._ops.origin import DELETED, working_folder
-from .._schema.node import linked_attributes
 from ..errors import ModelError
 from .hosting import Host, declared_name
 
@@ -92,16 +89,6 @@ class Model:
             for tensor in graph.initializer:
                 yield tensor.name, tensor
 
-    def inlined(self, hosts: Mapping[Key, Host]) -> Model:
-        """Return the model, with its functions inlined if a hosted node refers to attributes of its function."""
-        import onnx.inliner
-
-        nodes = (node for container, _ in self._containers() for node in _nodes(container))
-        if self.proto is None or not any(linked_attributes(node) for node in nodes if key_of(node) in hosts):
-            return self
-        proto = onnx.inliner.inline_local_functions(_with_functions_per_call(self.proto))
-        return Model(proto.SerializeToString(), proto, self.folder)
-
     def hosted(self, hosts: Mapping[Key, Host], mark: Callable[[onnx.NodeProto, AnyOp], None] | None = None) -> Model:
         """Return the model with its nodes renamed to the domains and op types that host their ops.
 
@@ -160,55 +147,24 @@ def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
                 yield from _nodes(graph)
 
 
-def _with_functions_per_call(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of the model in which every call has its own function, with the call's attributes filled in.
-
-    onnx's inliner loses the defaults of function attributes, and skips functions whose opset imports differ from
-    those of the graph.
-    """
-    import onnx
-
-    result = onnx.ModelProto()
-    result.CopyFrom(proto)
-    del result.functions[:]
-    functions = {(full_domain(item.domain), item.name, item.overload): item for item in proto.functions}
-
-    def specialize(container: Any, values: Mapping[str, onnx.AttributeProto], callers: tuple[Any, ...]) -> None:
-        for node in _nodes(container):
-            for item in list(node.attribute):
-                if item.ref_attr_name in values:
-                    name = item.name
-                    item.CopyFrom(values[item.ref_attr_name])
-                    item.name = name
-                elif item.ref_attr_name:
-                    node.attribute.remove(item)
-            called = functions.get((full_domain(node.domain), node.op_type, node.overload))
-            if called in callers:
-                raise ModelError(
-                    f"the model's function {node.domain}::{node.op_type} calls itself; no ONNX function does"
-                )
-            if called is not None:
-                own = result.functions.add()
-                own.CopyFrom(called)
-                own.name = node.op_type = f"pyops_{len(result.functions)}_{called.name}"
-                specialize(
-                    own, {item.name: item for item in (*called.attribute_proto, *node.attribute)}, (*callers, called)
-                )
-                for message, field in ((own, "attribute"), (own, "attribute_proto"), (node, "attribute")):
-                    message.ClearField(field)
-
-    specialize(result.graph, {}, ())
-    return result
-
-
 def full_domain(domain: str) -> str:
     """Return the domain, with ``ai.onnx`` for the empty string that stands for it in models."""
-    return domain or ONNX_DOMAIN
+    return _text(domain) or ONNX_DOMAIN
 
 
 def key_of(node: onnx.NodeProto) -> Key:
     """Return the declared domain and op type of a node, also if a session of pyops saved the model."""
-    return full_domain(node.domain), declared_name(node.op_type)
+    return full_domain(node.domain), declared_name(_text(node.op_type))
+
+
+def _text(name: str | bytes) -> str:
+    """Return a name in a model, which protobuf returns as bytes if it is not UTF-8."""
+    if isinstance(name, bytes):
+        raise ModelError(
+            f"the model has the name {name[:40]!r}, which is not UTF-8, as names in ONNX are; the file is damaged: "
+            "export it again"
+        )
+    return name
 
 
 def load(source: Any) -> Model:
@@ -221,18 +177,10 @@ def load(source: Any) -> Model:
     FileNotFoundError
         There is no such file.
     ModelError
-        The source is of another type, a protobuf too large to be serialized, or a model with names that are not
-        UTF-8.
+        The source is of another type, or a protobuf too large to be serialized.
     """
     if isinstance(source, Model):
         return source
-    loaded = _load(source)
-    if loaded.proto is not None:
-        _check_names(loaded.proto)
-    return loaded
-
-
-def _load(source: Any) -> Model:
     proto = getattr(source, "model_proto", source)
     if isinstance(proto, (str, os.PathLike)):
         return _load_file(Path(os.fspath(proto)))
@@ -253,35 +201,9 @@ def _load(source: Any) -> Model:
     )
 
 
-def _check_names(proto: onnx.ModelProto) -> None:
-    # Protobuf returns names that are not valid UTF-8 as bytes.
-    containers = (proto.graph, *proto.functions)
-    imports = (entry for item in (proto, *proto.functions) for entry in item.opset_import)
-    for name in itertools.chain((entry.domain for entry in imports), *map(_names, containers)):
-        if isinstance(name, bytes):
-            raise ModelError(
-                f"the model has the name {name[:40]!r}, which is not UTF-8, as names in ONNX are; the file is damaged: "
-                "export it again"
-            )
-
-
-def _names(container: Any) -> Iterator[str | bytes]:
-    yield from (container.name, getattr(container, "domain", ""))
-    for value in (*container.input, *container.output):  # those of a function are plain names
-        yield getattr(value, "name", value)
-    for tensor in getattr(container, "initializer", ()):
-        yield tensor.name
-    for node in container.node:
-        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-        for attribute in node.attribute:
-            yield from (attribute.name, attribute.ref_attr_name)
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _names(graph)
-
-
 def _load_file(path: Path) -> Model:
     if not path.is_file():
-        raise FileNotFoundError(f"there is no model file {os.fspath(path)!r} (from {working_folder() or DELETED})")
+        raise FileNotFoundError(f"there is no model file {os.fspath(path)!r} (from {Path.cwd()})")
     if path.suffix == ".ort":
         return Model(os.fspath(path))
     return Model(os.fspath(path), _parse(path.read_bytes()), os.fspath(path.parent))

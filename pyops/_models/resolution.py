@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .._ops import adoption, plugins, registry
+from .._ops import plugins, registry
 from .._ops.builtin import DOMAINS, is_builtin, unknown_version
 from .._ops.op import AnyOp
 from .._schema.node import find_mismatch
-from ..errors import DeclarationError
+from ..errors import DeclarationError, ModelError
 from .model import Key, Model, key_of
 
 IMPORT_IT = "import the module that declares it before creating the session"
@@ -103,13 +103,11 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "
             f"export it with that version, or declare the op with version={opset}"
         )
-    if adoption.is_disabled(domain, name):
-        return (
-            f"{wanted} is a function that onnxruntime_extensions.enable_py_op(False) disables; call "
-            "onnxruntime_extensions.enable_py_op(True) before creating the session"
-        )
     if provider := registry.provider(domain):
-        return f"{wanted} is not declared: {provider.describe_missing(name)}"
+        try:
+            provider.provide(name)
+        except ModelError as error:
+            return f"{wanted} is not declared: {error}"
     if domain == "aten" or domain.startswith("torch."):
         namespace = domain.removeprefix("torch.")
         call = "" if domain == "aten" else f'"{namespace}"'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from sys import getrefcount
@@ -11,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._schema.cupy_arrays import asarray, asnumpy
-from .._schema.devices import cupy_with_gpu, is_cupy
+from .._schema.devices import asarray, asnumpy, cupy_with_gpu, is_cupy
 from .._schema.dtypes import describe, spell_scalar
 from .._schema.signature import Signature
 from ..errors import DeclarationError, DeviceCopyWarning, InputError, OutputError
@@ -139,7 +137,6 @@ class CopyingKernel:
         self._signature = signature
         self._name = signature.qualified_name
         self._host_inputs = host_inputs
-        self._lock = threading.Lock()
         self._warned = False
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
@@ -155,7 +152,15 @@ class CopyingKernel:
             The kernel returned something other than CuPy arrays.
         """
         cupy = cupy_with_gpu(f"{self._name}, which has only a CUDA kernel,")
-        self._warn_once()
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._name} has only a CUDA kernel and is run on the CPU: its inputs are copied to the GPU and its "
+                'outputs back. Run it in a session with providers=["CUDAExecutionProvider"], or register a kernel for '
+                'the CPU: register_kernel("cpu")',
+                DeviceCopyWarning,
+                stacklevel=2,
+            )
         attributes.pop("out", None)  # host memory, which a CUDA kernel cannot write to
         are_host = on_host(self._signature, len(inputs), self._host_inputs)
         given = [x if x is None or is_host else asarray(cupy, x) for x, is_host in zip(inputs, are_host, strict=True)]
@@ -165,15 +170,3 @@ class CopyingKernel:
             return asnumpy(result)
         outputs = map(asnumpy, result)
         return type(result)(*outputs) if hasattr(result, "_fields") else tuple(outputs)
-
-    def _warn_once(self) -> None:
-        with self._lock:
-            warned, self._warned = self._warned, True
-        if not warned:
-            warnings.warn(
-                f"{self._name} has only a CUDA kernel and is run on the CPU: its inputs are copied to the GPU and its "
-                'outputs back. Run it in a session with providers=["CUDAExecutionProvider"], or register a kernel for '
-                'the CPU: register_kernel("cpu")',
-                DeviceCopyWarning,
-                stacklevel=3,
-            )

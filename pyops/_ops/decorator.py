@@ -6,16 +6,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from .._compiled.kernel import Compile, FastMath
-from .._compiled.kernel import make as make_kernel
-from .._schema import pycustomopdef
-from .._schema.declaration import read_signature, with_may_inplace
+from .._schema.declaration import Compile, FastMath, read_signature
 from .._schema.devices import DeviceType, check_device_types
 from ..errors import DeclarationError
-from . import registry
+from . import adoption, registry
 from .builtin import DOMAINS, is_builtin
 from .cuda_kernel import check_host_inputs
-from .op import Op
+from .op import Op, as_kernel
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -140,7 +137,7 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         host_inputs: tuple[str, ...] = ()
         if args:
             signature = read_signature(function, args[0], kwargs.get("version", 1), localns)
-            signature = with_may_inplace(signature, kwargs.get("may_inplace") or {})
+            signature = signature.with_may_inplace(kwargs.get("may_inplace") or {})
             device_types = check_device_types(kwargs.get("device_types", device_types), args[0])
             host_inputs = check_host_inputs(signature, kwargs.get("host_inputs", ()), device_types)
             compiling = {name: value for name, value in kwargs.items() if name in _COMPILING}
@@ -149,10 +146,10 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
                     f"{args[0]}: compile, parallel and fastmath are for the CPU; leave device_types out and register "
                     'the CUDA kernel with register_kernel("cuda")'
                 )
-            kernel_function = make_kernel(signature, function, function, **compiling)
+            kernel_function = as_kernel(signature, function, function, **compiling)
         else:
-            signature = pycustomopdef.read_signature(function, **kwargs)
-            kernel_function = pycustomopdef.as_kernel(function, signature)
+            signature = adoption.read_signature(function, **kwargs)
+            kernel_function = adoption.as_kernel(function, signature)
         if not override and signature.domain in DOMAINS and is_builtin(signature.domain, signature.name):
             raise DeclarationError(
                 f"{signature.qualified_name} is an operator of ONNX Runtime's own; to take its place, write "

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, SupportsIndex, TypeVar, cast
 
-from .._compiled import ahead
-from .._compiled.kernel import Compile, CompiledKernel, FastMath
-from .._compiled.kernel import make as make_kernel
 from .._schema import validation
-from .._schema.callables import check_parameters
-from .._schema.devices import DEVICE_TYPES, DeviceType, check_device_type, cupy, is_cupy
+from .._schema.declaration import Compile, FastMath
+from .._schema.devices import DEVICE_TYPES, DeviceType, cupy, is_cupy
 from .._schema.signature import Signature
-from .._schema.specs import TensorSpec
+from .._schema.specs import TensorSpec, infer
 from ..errors import DeclarationError, ShapeInferenceError
-from . import origin, shape_inference
+from . import origin
 from .cuda_kernel import CopyingKernel, check_given, check_host_inputs, returning_cupy
 from .html import op_html
 
@@ -25,6 +23,41 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound=Callable[..., TensorSpec | tuple[TensorSpec, ...]])
+
+
+COMPILER = "pyops._compiled"
+"""The subpackage that makes and compiles the kernels declared with ``compile=``, imported for the first of them."""
+
+
+def as_kernel(
+    signature: Signature,
+    function: Callable[..., Any],
+    plain: Callable[..., Any],
+    compile: Compile = False,
+    parallel: str | None = None,
+    fastmath: FastMath = False,
+) -> Callable[..., Any]:
+    """Return the kernel for a declaration: `function` itself, or with ``compile=`` a compiled one.
+
+    A compiled kernel has `plain`, the function to call where compiled code cannot run, as an attribute.
+
+    Raises
+    ------
+    DeclarationError
+        The arguments are invalid, or the kernel can never be compiled.
+    MissingDependencyError
+        numba is not installed and `compile` is not ``"try"``.
+    """
+    if compile is not False:
+        kernel: Callable[..., Any] = importlib.import_module(COMPILER).make(
+            signature, function, plain, compile, parallel, fastmath
+        )
+        return kernel
+    if parallel is not None or fastmath:
+        raise DeclarationError(
+            f"{signature.qualified_name}: parallel and fastmath are for compiled kernels; add compile=True"
+        )
+    return function
 
 
 class Op(Generic[P, R]):
@@ -180,17 +213,21 @@ class Op(Generic[P, R]):
         >>> list(root.kernels)
         ['cpu', 'cuda']
         """
-        check_device_type(device_type, f"{self.signature.qualified_name}: register_kernel")
+        if device_type not in DEVICE_TYPES:
+            raise DeclarationError(
+                f"{self.signature.qualified_name}: register_kernel got {device_type!r}; expected "
+                f"{' or '.join(map(repr, DEVICE_TYPES))}"
+            )
         if device_type != "cpu" and (compile or parallel or fastmath):
             raise DeclarationError(f"{self.signature.qualified_name}: compile, parallel and fastmath are for the CPU")
         named = check_host_inputs(self.signature, host_inputs, (device_type,))
 
         def register(function: F) -> F:
-            check_parameters(function, self.signature, self.signature.takes_out)
+            self.signature.check_callable(function, self.signature.takes_out)
             declared = self.kernels["cpu"]
             is_copying = isinstance(declared, CopyingKernel)
-            plain = function if is_copying else declared.plain if isinstance(declared, CompiledKernel) else declared
-            self.kernels[device_type] = make_kernel(self.signature, function, plain, compile, parallel, fastmath)
+            plain = function if is_copying else getattr(declared, "plain", declared)
+            self.kernels[device_type] = as_kernel(self.signature, function, plain, compile, parallel, fastmath)
             if device_type == "cuda":
                 self.host_inputs = named
                 if is_copying:
@@ -225,7 +262,7 @@ class Op(Generic[P, R]):
         >>> print(*flat.infer_shapes(pyops.shapes.TensorSpec((2, 3, 4), np.float32)))
         float32[2, 12]
         """
-        check_parameters(function, self.signature, takes_out=False)
+        self.signature.check_callable(function, takes_out=False)
         self.shape_function = function
         self._revision.value += 1
         return function
@@ -251,7 +288,9 @@ class Op(Generic[P, R]):
             The examples do not match the declaration.
         """
         shapes = None if self.shape_function is None else functools.partial(output_shapes, self)
-        ahead.compile_kernel(self.signature, self.kernels["cpu"], shapes, inputs, attributes)
+        importlib.import_module(COMPILER).compile_kernel(
+            self.signature, self.kernels["cpu"], shapes, inputs, attributes
+        )
 
     def infer_shapes(self, *specs: TensorSpec | None, **attributes: Any) -> tuple[TensorSpec, ...]:
         """Run the shape function.
@@ -280,7 +319,7 @@ class Op(Generic[P, R]):
                 f"{self.signature.qualified_name} has no shape function; register one with "
                 f"@{self.__name__}.register_shape_inference"
             )
-        return shape_inference.infer(self.signature, self.shape_function, specs, attributes)
+        return infer(self.signature, self.shape_function, specs, attributes)
 
     @property
     def device_types(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import warnings
@@ -11,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RedeclarationWarning
-
-DELETED = "a folder that has been deleted"
 
 
 def location(function: Callable[..., Any]) -> str:
@@ -27,18 +26,9 @@ def location(function: Callable[..., Any]) -> str:
 def source_line(function: Callable[..., Any]) -> str:
     """Return a function's `location`, relative to the working directory if it is inside of it."""
     path, _, line = location(function).rpartition(":")
-    folder = working_folder()
-    if folder is not None and Path(path).is_relative_to(folder):
-        path = str(Path(path).relative_to(folder))
+    with contextlib.suppress(ValueError, OSError):  # it is outside of the folder, or the folder has been deleted
+        path = str(Path(path).relative_to(Path.cwd()))
     return f"{path}:{line}" if path else line
-
-
-def working_folder() -> Path | None:
-    """Return the working directory, or None if it has been deleted."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return None
 
 
 def module_of(function: Callable[..., Any]) -> str:

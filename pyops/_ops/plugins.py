@@ -97,12 +97,13 @@ def _import(plugin: EntryPoint) -> None:
 
 def _load(plugin: EntryPoint) -> None:
     modules = set(sys.modules)
-    # Without overriding: a user who develops an installed op has declared their own version of it already.
-    with registry.without_override() as added:
+    with registry.collecting() as ops:
         try:
             plugin.load()
         except BaseException:
             # Python removes only the module that raised; the others must be imported again to declare their ops again.
-            for name in {module_of(op.kernels["cpu"]) for op in added} - modules:
+            for name in {module_of(op.kernels["cpu"]) for op in ops} - modules:
                 sys.modules.pop(name, None)
             raise
+    # A user who develops an installed op has declared their own version of it already.
+    registry.declare_new(ops)

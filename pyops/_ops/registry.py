@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, cast
 
+from ..errors import ModelError
 from . import origin
 from .op import AnyOp
 
-V = TypeVar("V")
-
 _lock = threading.Lock()
+# The dictionaries of versions are replaced, never changed.
 _ops: dict[tuple[str, str], dict[int, AnyOp]] = {}
-# Per thread: the list of `collecting`, and that of `without_override`.
+# The list of `collecting`, in the thread that collects.
 _collected: ContextVar[list[AnyOp] | None] = ContextVar("_collected", default=None)
-_added: ContextVar[list[AnyOp] | None] = ContextVar("_added", default=None)
 
 listeners: list[Callable[[AnyOp], None]] = []
 """Functions called with each op after it has been registered."""
@@ -27,11 +27,8 @@ listeners: list[Callable[[AnyOp], None]] = []
 class Provider(Protocol):
     """A module or object that declares ops of a domain on request, because they are too many to declare all."""
 
-    def provide(self, name: str) -> AnyOp | None:
-        """Return the op of this name, not yet declared, or None if there is none."""
-
-    def describe_missing(self, name: str) -> str:
-        """Return a message that says why there is no op of this name."""
+    def provide(self, name: str) -> AnyOp:
+        """Return the op of this name, not yet declared; raise a ModelError that says why if there is none."""
 
 
 providers: dict[str, Provider | str] = {"pyops": "pyops.kernels"}
@@ -64,19 +61,18 @@ def declare(op: AnyOp) -> AnyOp:
     if (collected := _collected.get()) is not None:
         collected.append(op)
         return op
-    added = _added.get()
+    return _register(op)
+
+
+def _register(op: AnyOp) -> AnyOp:
     with _lock:
         current = _ops.get((op.domain, op.name), {}).get(op.version)
     if current is not None:
-        if added is not None and current not in added:
-            return op
         # Before the op is registered, so that a warning turned into an error prevents that.
-        origin.warn_of_takeover(op.signature.qualified_name, current, op, stacklevel=3)
+        origin.warn_of_takeover(op.signature.qualified_name, current, op, stacklevel=4)
     with _lock:
         versions = _ops.get((op.domain, op.name), {})
         current = versions.get(op.version)
-        if added is not None:
-            added.append(op)
         if current is not None and current.signature == op.signature:
             _set_body(current, _body(op))
             return current
@@ -86,42 +82,23 @@ def declare(op: AnyOp) -> AnyOp:
     return op
 
 
-@contextmanager
-def _set_within(variable: ContextVar[Any], value: V) -> Iterator[V]:
-    token = variable.set(value)
-    try:
-        yield value
-    finally:
-        variable.reset(token)
-
-
-@contextmanager
-def without_override() -> Iterator[list[AnyOp]]:
-    """Ignore, in this thread, declarations of ops that were registered before the block.
-
-    Yields the list of the ops that are registered in the block. If the block raises, they are removed.
-    """
-    added: list[AnyOp] = []
-    with _set_within(_added, added):
-        try:
-            yield added
-        except BaseException:
-            _remove(added)
-            raise
-
-
-def _remove(ops: Iterable[AnyOp]) -> None:
-    with _lock:
-        for op in ops:
-            versions = {number: one for number, one in _ops.get((op.domain, op.name), {}).items() if one is not op}
-            _ops.pop((op.domain, op.name), None)
-            if versions:
-                _ops[op.domain, op.name] = versions
-
-
-def collecting() -> AbstractContextManager[list[AnyOp]]:
+@contextlib.contextmanager
+def collecting() -> Iterator[list[AnyOp]]:
     """Collect this thread's declarations in the list that the context manager yields, without registering them."""
-    return _set_within(_collected, [])
+    ops: list[AnyOp] = []
+    token = _collected.set(ops)
+    try:
+        yield ops
+    finally:
+        _collected.reset(token)
+
+
+def declare_new(ops: Iterable[AnyOp]) -> None:
+    """Register the ops whose domain, name and version nobody has declared yet."""
+    declared = all_versions()
+    for op in ops:
+        if op.version not in declared.get((op.domain, op.name), {}):
+            declare(op)
 
 
 class Snapshot(NamedTuple):
@@ -163,19 +140,22 @@ def snapshot() -> Snapshot:
         return Snapshot(ops, dict(providers))
 
 
-def restore(state: Snapshot, keep: Callable[[AnyOp], bool]) -> None:
+def restore(state: Snapshot, modules: Collection[str]) -> None:
     """Undo every declaration and registration made since `state` was taken.
+
+    Ops of modules that have been imported since then stay declared, because importing the modules again would not
+    declare them.
 
     Parameters
     ----------
-    keep : callable
-        Returns whether an op that has been added since then stays registered.
+    modules : collection of str
+        The names of the modules that were imported when `state` was taken.
     """
     restored = []
     with _lock:
         providers.clear()
         providers.update(state.providers)
-        current = {key: dict(versions) for key, versions in _ops.items()}
+        current = dict(_ops)
         _ops.clear()
         for key, bodies in state.ops.items():
             _ops[key] = {version: op for version, (op, _) in bodies.items()}
@@ -183,13 +163,40 @@ def restore(state: Snapshot, keep: Callable[[AnyOp], bool]) -> None:
                 if _body(op) != body or current.get(key, {}).get(version) is not op:
                     _set_body(op, body)
                     restored.append(op)
+        imported = sys.modules.keys() - set(modules)
         for key, versions in current.items():
-            added = {version: op for version, op in versions.items() if version not in _ops.get(key, {}) and keep(op)}
-            if added:
-                _ops.setdefault(key, {}).update(added)
+            kept = {version: op for version, op in versions.items() if op.__module__ in imported}
+            if kept:
+                _ops[key] = kept | _ops.get(key, {})
     for op in restored:
         for listener in tuple(listeners):
             listener(op)
+
+
+@contextlib.contextmanager
+def isolated_declarations() -> Iterator[None]:
+    """Undo, at the end of the block, all declarations and registrations made in it.
+
+    Ops of modules that are first imported in the block stay declared, because importing the modules again
+    would not declare them.
+
+    Examples
+    --------
+    >>> import numpy as np, pyops
+    >>> from numpy.typing import NDArray
+    >>> from pyops.testing import isolated_declarations
+    >>> with isolated_declarations():
+    ...     @pyops.onnx_op("passing::Halve")
+    ...     def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...         return x / np.float32(2)
+    >>> [op for op in pyops.list_ops() if op.domain == "passing"]
+    []
+    """
+    before, modules = snapshot(), set(sys.modules)
+    try:
+        yield
+    finally:
+        restore(before, modules)
 
 
 def versions(domain: str, name: str) -> dict[int, AnyOp]:
@@ -197,10 +204,10 @@ def versions(domain: str, name: str) -> dict[int, AnyOp]:
 
     Asks the domain's provider, and registers the op that it returns.
     """
-    if (domain, name) not in _ops and (source := provider(domain)) and (provided := source.provide(name)):
-        declare(provided)
-    with _lock:
-        return dict(_ops.get((domain, name), {}))
+    if (domain, name) not in _ops and (source := provider(domain)):
+        with contextlib.suppress(ModelError):
+            _register(source.provide(name))
+    return dict(_ops.get((domain, name), {}))
 
 
 def find(domain: str, name: str, opset: int) -> AnyOp | None:
@@ -216,7 +223,7 @@ def choose(versions: Mapping[int, AnyOp], opset: int) -> AnyOp | None:
 def all_versions() -> dict[tuple[str, str], dict[int, AnyOp]]:
     """Return every registered op: (domain, name) to version to op."""
     with _lock:
-        return {key: dict(versions) for key, versions in _ops.items()}
+        return dict(_ops)
 
 
 def latest() -> list[AnyOp]:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import GenericAlias
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import DeclarationError
+from . import hints
 from .attribute import Attribute
-from .callables import check_function
-from .hints import HintError, resolve, spell, split_variadic, strip_none, substitute
-from .parameters import ATTRIBUTE_HINTS, is_abstract, read_attribute, type_parameter
+from .hints import HintError, spell
 from .signature import Input, Output, Signature, TypeParameter
+
+Compile = bool | Literal["try", "debug"]
+FastMath = bool | Collection[str]
 
 _HIGHEST_VERSION = 2**31 - 2  # ONNX Runtime stores the end of the version range, one higher, in 32 bits
 _NAME = re.compile(r"(?P<domain>[A-Za-z_][\w.\-]*)::(?P<name>[A-Za-z_]\w*)")
@@ -43,19 +45,18 @@ def read_signature(
     DeclarationError
         Anything is wrong with the declaration.
     """
-    split_op_type(op_type)
-    check_version(version, op_type)
+    read_name(op_type, version)
     check_function(function, op_type)
     return _Reader(function, op_type, version, localns or {}).read()
 
 
-def split_op_type(op_type: Any) -> tuple[str, str]:
-    """Split ``"domain::Name"`` into ``("domain", "Name")``.
+def read_name(op_type: Any, version: Any) -> tuple[str, str]:
+    """Split ``"domain::Name"`` into ``("domain", "Name")``, and check the version.
 
     Raises
     ------
     DeclarationError
-        `op_type` is not of this form.
+        `op_type` is not of this form, or `version` is not an opset version.
     """
     matched = _NAME.fullmatch(op_type) if isinstance(op_type, str) else None
     if matched is None:
@@ -63,56 +64,36 @@ def split_op_type(op_type: Any) -> tuple[str, str]:
             f'onnx_op got {op_type!r} as the operator\'s name; write @onnx_op("domain::Name"), for example '
             '@onnx_op("mylibrary::AddRound")'
         )
-    return matched["domain"], matched["name"]
-
-
-def check_version(version: Any, op_type: str) -> None:
-    """Raise if `version` cannot be an opset version.
-
-    Raises
-    ------
-    DeclarationError
-        It is not an int, or out of range.
-    """
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= _HIGHEST_VERSION:
         raise DeclarationError(
             f"{op_type}: version is {version!r}; an opset version is an int from 1 on, up to {_HIGHEST_VERSION}"
         )
+    return matched["domain"], matched["name"]
 
 
-def with_may_inplace(signature: Signature, names: Mapping[str, str]) -> Signature:
-    """Return a signature that lets ONNX Runtime place outputs in the memory of inputs.
-
-    Parameters
-    ----------
-    names : mapping of str to str
-        Output name to input name.
+def check_function(function: Any, op_type: str) -> None:
+    """Raise if `function` is a kind of callable that cannot be an operator's kernel.
 
     Raises
     ------
     DeclarationError
-        An output or input is unknown, or the types of a pair differ.
+        It is not a plain function with type hints, but a class, a coroutine or generator function, a built-in, ...
     """
-    if not isinstance(names, Mapping):
-        raise DeclarationError(
-            f'{signature.qualified_name}: may_inplace is {names!r}; write output and input: {{"output": "x"}}'
-        )
-    outputs = {item.name: (position, item.type) for position, item in enumerate(signature.outputs)}
-    inputs = {item.name: (position, item.type) for position, item in enumerate(signature.inputs)}
-    pairs = []
-    for output, input in names.items():
-        for name, known, kind in ((output, outputs, "output"), (input, inputs, "input")):
-            if not isinstance(name, str) or name not in known:
-                raise DeclarationError(
-                    f"{signature.qualified_name}: may_inplace names the {kind} {name!r}; there are: {', '.join(known)}"
-                )
-        if outputs[output][1] != inputs[input][1]:
-            raise DeclarationError(
-                f"{signature.qualified_name}: output {output!r} is {outputs[output][1]} and input {input!r} is "
-                f"{inputs[input][1]}; only equal types can share memory, leave it out of may_inplace"
-            )
-        pairs.append((outputs[output][0], inputs[input][0]))
-    return replace(signature, may_inplace=tuple(pairs))
+    name = getattr(function, "__qualname__", None)
+    problem = None
+    if not callable(function):
+        problem = f"{function!r} is not a function; put @onnx_op on a function, under @staticmethod in a class"
+    elif isinstance(function, type):
+        problem = f"{name} is a class; put @onnx_op on a function"
+    elif name is None or not isinstance(getattr(function, "__annotations__", None), dict):
+        example = "def op(x: NDArray[np.float32]) -> NDArray[np.float32]: ..."
+        problem = f"{function!r} has no signature with hints; write a def with hints that calls it: {example}"
+    elif inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        problem = f"{name} is an async function, and a kernel is called once and returns; write def"
+    elif inspect.isgeneratorfunction(function):
+        problem = f"{name} yields, and a kernel is called once and returns; return what it computes"
+    if problem:
+        raise DeclarationError(f"{op_type}: {problem}")
 
 
 @dataclass
@@ -123,7 +104,7 @@ class _Reader:
     localns: Mapping[str, Any]
 
     def read(self) -> Signature:
-        domain, name = split_op_type(self.op_type)
+        domain, name = read_name(self.op_type, self.version)
         parameters = inspect.signature(self.function).parameters
         inputs: list[Input] = []
         attributes: list[Attribute] = []
@@ -165,7 +146,7 @@ class _Reader:
     def hint(self, parameter: inspect.Parameter, example: str) -> Any:
         name = parameter.name
         if name in self.function.__annotations__:
-            return resolve(self.function, name, self.localns)
+            return hints.resolve(self.function, name, self.localns)
         if name in ("self", "cls"):
             raise HintError("an operator cannot be a method", "declare a function, or put @staticmethod above @onnx_op")
         raise HintError("it has no type hint", f"annotate it, for example {example}")
@@ -173,11 +154,13 @@ class _Reader:
     def input(self, parameter: inspect.Parameter) -> Input:
         name, variadic = parameter.name, parameter.kind is parameter.VAR_POSITIONAL
         hint = self.hint(parameter, f"{'*' if variadic else ''}{name}: NDArray[np.float32]")
-        inner, optional = strip_none(hint)
+        inner, optional = hints.strip_none(hint)
         if variadic:
             if optional:
                 raise HintError("a variadic input cannot be optional", f"write *{name}: {spell(inner)}")
-            return Input(name, type_parameter(inner, f"T_{name}"), variadic=True, homogeneous=not is_abstract(inner))
+            return Input(
+                name, hints.type_parameter(inner, f"T_{name}"), variadic=True, homogeneous=not hints.is_abstract(inner)
+            )
         if parameter.default is not parameter.empty and parameter.default is not None:
             raise HintError(
                 f"an input cannot default to {parameter.default!r}",
@@ -192,19 +175,19 @@ class _Reader:
             raise HintError(
                 "it defaults to None, and its hint does not say so", f"write {name}: {spell(hint)} | None = None"
             )
-        return Input(name, type_parameter(inner, f"T_{name}"), optional=optional)
+        return Input(name, hints.type_parameter(inner, f"T_{name}"), optional=optional)
 
     def outputs(self) -> tuple[tuple[Output, ...], Any]:
         """Return the outputs, and the return type with a NamedTuple replaced by the equivalent tuple."""
         if "return" not in self.function.__annotations__:
             raise HintError("it is missing", "annotate what is returned, for example -> NDArray[np.float32]")
-        hint = resolve(self.function, "return", self.localns)
+        hint = hints.resolve(self.function, "return", self.localns)
         origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
         if origin is not tuple and not (isinstance(origin, type) and issubclass(origin, tuple)):
             return (Output("output", self.output(hint)),), hint
         rest = None
         if origin is tuple:
-            args, rest = split_variadic(args)
+            args, rest = hints.split_variadic(args)
         items = {f"output_{i}": arg for i, arg in enumerate(args)} if origin is tuple else self.fields(origin, args)
         if not items and rest is None:
             raise HintError("it is a tuple of nothing", "say what is in it, for example -> tuple[NDArray[np.float32]]")
@@ -213,8 +196,8 @@ class _Reader:
             with self.at(f"output {name!r} in the return type"):
                 outputs.append(Output(name, self.output(item)))
         if rest is not None:
-            abstract = is_abstract(rest)
-            types = type_parameter(rest, "T_outputs") if abstract else self.output(rest)
+            abstract = hints.is_abstract(rest)
+            types = hints.type_parameter(rest, "T_outputs") if abstract else self.output(rest)
             return (*outputs, Output("outputs", types, variadic=True, homogeneous=not abstract)), hint
         return tuple(outputs), GenericAlias(tuple, tuple(items.values()))
 
@@ -235,16 +218,16 @@ class _Reader:
         items = {}
         for name in names:
             with self.at(f"output {name!r} in the return type"):
-                items[name] = substitute(resolve(origin, name, localns, globalns), given)
+                items[name] = hints.substitute(hints.resolve(origin, name, localns, globalns), given)
         return items
 
     def output(self, hint: Any) -> Any:
-        inner, optional = strip_none(hint)
+        inner, optional = hints.strip_none(hint)
         if hint is type(None):
             raise HintError("it is None, and an operator has at least one output", "return an array")
         if optional:
             raise HintError("an output is an array on every call", f"write {spell(inner)}, and return an empty one")
-        if is_abstract(hint):
+        if hints.is_abstract(hint):
             scalar = spell(hint)[len("NDArray[") : -1]
             raise HintError(
                 f"{scalar} contains several types",
@@ -254,7 +237,7 @@ class _Reader:
             raise HintError(
                 "a kernel returns arrays in a tuple", f"write tuple[{spell(typing.get_args(hint)[0])}, ...]"
             )
-        return type_parameter(hint, "T")
+        return hints.type_parameter(hint, "T")
 
     def check_types(self, inputs: list[Input], outputs: tuple[Output, ...]) -> None:
         known: dict[str, TypeParameter] = {}
@@ -272,12 +255,12 @@ class _Reader:
         expected = f"out: {spell(returned)} | None = None"
         if parameter.kind is not parameter.KEYWORD_ONLY:
             raise HintError("`out` is the buffer for the result", "put it after `*`, or rename the input")
-        inner, optional = strip_none(self.hint(parameter, expected))
+        inner, optional = hints.strip_none(self.hint(parameter, expected))
         if not optional or parameter.default is not None or inner != returned:
             raise HintError(
                 "it must be annotated like the return type, optional, and default to None", f"write {expected}"
             )
 
     def attribute(self, parameter: inspect.Parameter) -> Attribute:
-        example = f"{parameter.name}: int, where attributes may be {ATTRIBUTE_HINTS}"
-        return read_attribute(parameter.name, self.hint(parameter, example), parameter.default)
+        example = f"{parameter.name}: int, where attributes may be {hints.ATTRIBUTE_HINTS}"
+        return hints.read_attribute(parameter.name, self.hint(parameter, example), parameter.default)

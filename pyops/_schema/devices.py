@@ -1,12 +1,21 @@
-"""Device types, and access to CuPy, which is imported only when something needs a GPU."""
+"""Device types, access to CuPy, which is imported only when something needs a GPU, and CuPy arrays of every type.
+
+CuPy can view an array as bfloat16 or a float8 type, but depending on its version cannot create, copy or fetch one. The
+functions here do so through unsigned integers of the same size.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
+from operator import methodcaller
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from ..errors import DeclarationError, DeviceError, MissingDependencyError
+from .dtypes import DType
 
 DeviceType = Literal["cpu", "cuda"]
 DEVICE_TYPES = get_args(DeviceType)
@@ -21,19 +30,9 @@ BREAKING_STATUSES = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719}
 CUDA reports them asynchronously: the call that raises is not the one at fault.
 """
 
+_USER_DEFINED = 2  # dtype.isbuiltin of a type that another package (ml_dtypes) registered with NumPy
+
 _INSTALL = 'pip install "onnx-pyops[cuda]" on a machine with an NVIDIA GPU'
-
-
-def check_device_type(device_type: Any, where: str) -> None:
-    """Raise if `device_type` is unknown.
-
-    Raises
-    ------
-    DeclarationError
-        It is neither ``"cpu"`` nor ``"cuda"``.
-    """
-    if device_type not in DEVICE_TYPES:
-        raise DeclarationError(f"{where} got {device_type!r}; expected {' or '.join(map(repr, DEVICE_TYPES))}")
 
 
 def check_device_types(device_types: Any, op_type: str) -> tuple[str, ...]:
@@ -42,17 +41,13 @@ def check_device_types(device_types: Any, op_type: str) -> tuple[str, ...]:
     Raises
     ------
     DeclarationError
-        There are none, one is unknown, or one is repeated.
+        They are not in a sequence, there are none, one is unknown, or one is repeated.
     """
-    where = f"{op_type}: device_types"
-    if isinstance(device_types, str) or not isinstance(device_types, Iterable):
-        raise DeclarationError(f'{where} is {device_types!r}; write a tuple: device_types=("cpu", "cuda")')
-    named = tuple(device_types)
-    for device_type in named:
-        check_device_type(device_type, where)
-    if not named or len(set(named)) != len(named):
-        problem = "names a device type twice" if named else "is empty"
-        raise DeclarationError(f'{where} {problem}; write ("cpu",), ("cuda",) or ("cpu", "cuda")')
+    named = () if isinstance(device_types, str) or not isinstance(device_types, Iterable) else tuple(device_types)
+    if not named or any(item not in DEVICE_TYPES for item in named) or len(set(named)) < len(named):
+        raise DeclarationError(
+            f'{op_type}: device_types is {device_types!r}; write ("cpu",), ("cuda",) or ("cpu", "cuda")'
+        )
     return named
 
 
@@ -145,3 +140,47 @@ def stream(cupy: Any, pointer: int) -> Any:
     if hasattr(cupy.cuda.Stream, "from_external"):
         return cupy.cuda.Stream.from_external(_ForeignStream(pointer))
     return cupy.cuda.ExternalStream(pointer)
+
+
+def asarray(cupy: Any, array: Any) -> Any:
+    """Return a copy of a NumPy array on the GPU."""
+    return _through_bits(cupy.asarray, array)
+
+
+def asnumpy(array: Any) -> Any:
+    """Return a copy of a CuPy array on the host, and any other value unchanged.
+
+    Blocks until the array has been computed.
+    """
+    return _through_bits(sys.modules["cupy"].asnumpy, array) if is_cupy(array) else array
+
+
+def copy(array: Any) -> Any:
+    """Return a copy of a CuPy array in new memory."""
+    return _through_bits(methodcaller("copy"), array)
+
+
+def copyto(cupy: Any, target: Any, array: Any) -> None:
+    """Copy a CuPy array into `target`, which has the same shape and dtype."""
+    cupy.copyto(_bits(target), _bits(array))
+
+
+def empty(cupy: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    """Return an uninitialized CuPy array."""
+    return _view_as(dtype, cupy.empty(shape, _bits_dtype(dtype)))
+
+
+def _through_bits(function: Callable[[Any], Any], array: Any) -> Any:
+    return _view_as(array.dtype, function(_bits(array)))
+
+
+def _bits(array: Any) -> Any:
+    return _view_as(_bits_dtype(array.dtype), array)
+
+
+def _bits_dtype(dtype: DType) -> DType:
+    return np.dtype(f"u{dtype.itemsize}") if dtype.isbuiltin == _USER_DEFINED else dtype
+
+
+def _view_as(dtype: DType, array: Any) -> Any:
+    return array if array.dtype == dtype else array.view(dtype)

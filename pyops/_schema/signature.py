@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import InputError
+from ..errors import DeclarationError, InputError
 from .attribute import Attribute
 from .dtypes import DType, dtype_name
 
@@ -157,6 +158,62 @@ class Signature:
                 # A copy, so that a kernel that modifies its list does not change the default.
                 values[attribute.name] = copy(attribute.default) if attribute.is_list else attribute.default
         return values
+
+    def check_callable(self, function: Callable[..., Any], takes_out: bool) -> None:
+        """Check that a second kernel or a shape function can be called like the declared function.
+
+        Parameters
+        ----------
+        takes_out : bool
+            Whether it is also called with the keyword `out`.
+
+        Raises
+        ------
+        DeclarationError
+            Its parameters do not accept the declared inputs and attributes, or `out`.
+        """
+        names = [attribute.name for attribute in self.attributes] + ["out"] * takes_out
+        required = sum(not item.optional and not item.variadic for item in self.inputs)
+        try:
+            bind = inspect.signature(function).bind
+            for count in (required, len(self.inputs) + self.is_variadic):
+                bind(*[None] * count, **dict.fromkeys(names))
+        except (TypeError, ValueError) as error:
+            name = getattr(function, "__qualname__", repr(function))
+            raise DeclarationError(
+                f"{self.qualified_name}: {name} cannot be called like the declared function ({error}); give it the "
+                f"same parameters, hints may be left out: {self}{', and out=None' if takes_out else ''}"
+            ) from None
+
+    def with_may_inplace(self, names: Mapping[str, str]) -> Signature:
+        """Return a signature that lets ONNX Runtime place outputs in the memory of inputs.
+
+        Parameters
+        ----------
+        names : mapping of str to str
+            Output name to input name.
+
+        Raises
+        ------
+        DeclarationError
+            An output or input is unknown, or the types of a pair differ.
+        """
+        where = f"{self.qualified_name}: may_inplace"
+        if not isinstance(names, Mapping):
+            raise DeclarationError(f'{where} is {names!r}; write output and input: {{"output": "x"}}')
+        outputs = {item.name: index for index, item in enumerate(self.outputs)}
+        inputs = {item.name: index for index, item in enumerate(self.inputs)}
+        for output, input in names.items():
+            for name, known, kind in ((output, outputs, "output"), (input, inputs, "input")):
+                if not isinstance(name, str) or name not in known:
+                    raise DeclarationError(f"{where} names the {kind} {name!r}; there are: {', '.join(known)}")
+            written, read = self.outputs[outputs[output]].type, self.inputs[inputs[input]].type
+            if written != read:
+                raise DeclarationError(
+                    f"{where}: output {output!r} is {written} and input {input!r} is {read}; only equal types can "
+                    "share memory, leave it out"
+                )
+        return replace(self, may_inplace=tuple((outputs[output], inputs[input]) for output, input in names.items()))
 
     def __str__(self) -> str:
         return f"{self.qualified_name}{self._spell(str)}"

@@ -79,20 +79,14 @@ def _as_array_of(value: Any, item: Input) -> str:
     """Return what to write for an array of a value, in the declared type that its data is nearest to."""
     if type(value).__module__.partition(".")[0] == "onnxruntime" and hasattr(value, "numpy"):
         return f"{item.name}.numpy()"
+    # A float of Python is float64 to NumPy, and float32 to almost every model.
+    float32 = np.dtype(np.float32)
     try:
         own = np.asarray(value).dtype
-        kind = own.kind
     except Exception:  # whatever is no array
-        return f"np.asarray({item.name}, {spell_scalar(item.type.dtypes[0])})"
-    # A float of Python is float64 to NumPy, and float32 to almost every model.
-    floats = [np.dtype(name) for name in ("float32", "float64")]
-    near = [*floats, own] if own == floats[1] else [own, *floats]
-    if kind in "iub":
-        near = [own, np.dtype(np.int64), np.dtype(np.int32), *floats]
-    if kind in "UT":
-        near = [STRING]
-    found = next((dtype for dtype in near if dtype in item.type.dtypes), item.type.dtypes[0])
-    return f"np.asarray({item.name}, {spell_scalar(found)})"
+        own = item.type.dtypes[0]
+    near = (float32 if own == np.float64 else STRING if own.kind in "UT" else own, float32, *item.type.dtypes)
+    return f"np.asarray({item.name}, {spell_scalar(next(dtype for dtype in near if dtype in item.type.dtypes))})"
 
 
 def _plain(value: Any) -> Any:
@@ -129,7 +123,7 @@ def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple
             continue
         if dtype not in item.type.dtypes:
             raise InputError(
-                f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)}; declared is {item.type}"
+                f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)}; declared as {item.type}"
             )
         if not item.homogeneous:
             continue

@@ -11,6 +11,7 @@ import difflib
 
 from .._ops import registry
 from .._ops.op import AnyOp
+from ..errors import ModelError
 
 with registry.collecting() as _declared:
     from . import (  # noqa: F401
@@ -37,15 +38,18 @@ OPS = {op.name: op for op in _declared}
 """Every op of the library by its op type."""
 
 
-def provide(name: str) -> AnyOp | None:
-    """Return the op of this name without declaring it, or None if there is none."""
-    return OPS.get(name)
+def provide(name: str) -> AnyOp:
+    """Return the op of this name without declaring it.
 
-
-def describe_missing(name: str) -> str:
-    """Return a message that says why there is no op of this name."""
-    near = difflib.get_close_matches(name, OPS, n=1)
-    return f"pyops.kernels has no op {name}" + (f"; did you mean pyops::{near[0]}?" if near else "")
+    Raises
+    ------
+    ModelError
+        There is none.
+    """
+    if name not in OPS:
+        near = difflib.get_close_matches(name, OPS, n=1)
+        raise ModelError(f"pyops.kernels has no op {name}" + (f"; did you mean pyops::{near[0]}?" if near else ""))
+    return OPS[name]
 
 
 def declare_all() -> None:
@@ -56,6 +60,4 @@ def declare_all() -> None:
     >>> import pyops.kernels
     >>> pyops.kernels.declare_all()
     """
-    with registry.without_override():
-        for op in OPS.values():
-            registry.declare(op)
+    registry.declare_new(OPS.values())

@@ -9,7 +9,7 @@ The modules:
   (`_variations`). `_examples` generates a sample when the caller passes no inputs.
 - `_outputs` compares arrays, `_engines` creates a session for each engine, and `strategies` is for hypothesis.
 
-The pytest plug-in is `pyops._pytest_plugin`. It shares `pyops._ops.isolation` with this package.
+The pytest plug-in is `pyops._pytest_plugin`. It isolates tests as `isolated_declarations` does.
 
 Examples
 --------
@@ -21,7 +21,7 @@ Examples
 True
 """
 
-from .._ops.isolation import isolated_declarations
+from .._ops.registry import isolated_declarations
 from ._check import CHECKS, check
 from ._outputs import Outputs, assert_close
 from ._report import CheckError, CheckReport, CheckResult

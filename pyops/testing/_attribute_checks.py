@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from .._ops import registry
-from .._ops.isolation import isolated_declarations
 from .._ops.op import AnyOp, Op
 from .._schema.attribute import Attribute
 from .._schema.dtypes import STRING
@@ -49,7 +48,7 @@ def attributes(case: Case) -> str:
         return tuple(case.outputs) if case.signature.returns_tuple else case.outputs[0]
 
     wanted = case.attributes
-    with isolated_declarations(), quiet():
+    with registry.isolated_declarations(), quiet():
         op = Op(replace(case.signature, domain="pyops.testing"), spy)
         op.shape_function = case.op.shape_function
         registry.declare(op)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._ops.cuda_kernel import on_host, returning_cupy
-from .._schema import cupy_arrays, devices, validation
+from .._schema import devices, validation
 from ..errors import CompileError, DeviceError, MissingDependencyError
 from . import _variations
 from ._case import Case, NotRun, Variation, is_installed, quiet
@@ -72,11 +72,9 @@ def cuda(case: Case) -> str:
     except (MissingDependencyError, DeviceError) as error:
         raise NotRun(str(error)) from None
     stay = on_host(signature, len(case.arrays), op.host_inputs)
-    arrays = [
-        x if x is None or stays else cupy_arrays.asarray(cupy, x) for x, stays in zip(case.arrays, stay, strict=True)
-    ]
+    arrays = [x if x is None or stays else devices.asarray(cupy, x) for x, stays in zip(case.arrays, stay, strict=True)]
     outputs = validation.call(signature, returning_cupy(signature, op.kernels["cuda"]), arrays, case.attributes)
-    case.compare(list(map(cupy_arrays.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
+    case.compare(list(map(devices.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
     problem = _why_no_session()
     if problem:
         return f"called; in no session: {problem}"

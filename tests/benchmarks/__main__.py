@@ -25,7 +25,7 @@ from rich.progress import track
 
 import pyops
 from pyops import onnx_op
-from pyops._cli.ops import medians
+from pyops._cli.commands import medians
 
 SIZES = (1, 10**3, 10**5, 10**6, 10**7)
 LONGEST = 10**6  # elements at which onnx_op as shipped takes about a tenth of a second

@@ -240,7 +240,7 @@ def contests(sizes: list[int], graph: bool) -> Callable[[], tuple[list[str], boo
     def section() -> tuple[list[str], bool]:
         import warnings
 
-        from pyops._cli.ops import medians
+        from pyops._cli.commands import medians
 
         title = "## Under CUDA graph replay" if graph else "## Against ONNX Runtime's own operators"
         header = "| | elements | ONNX Runtime | pyops | allowed | NumPy kernel, between copies |"

@@ -6,8 +6,8 @@ from typing import Any
 import onnx
 from typer.testing import CliRunner, Result
 
-from pyops._cli.app import app
-from pyops._cli.ops import medians
+from pyops._cli import app
+from pyops._cli.commands import medians
 
 OPS = """
 import numpy as np

@@ -60,7 +60,7 @@ def test_bench_of_a_model_that_nothing_runs() -> None:
 
 
 def test_bench_leaves_out_the_reference_where_it_lacks_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyops._cli.ops, "medians", quick_medians)
+    monkeypatch.setattr(pyops._cli.commands, "medians", quick_medians)
     result = parsed("bench", save(chain("com.microsoft::Gelu")), "-x", "x=float32[2]")
     assert "Gelu" in result["left out"]["reference"]
 
@@ -97,7 +97,7 @@ def test_attributes_may_be_called_like_options_of_check() -> None:
 
 
 def test_bench_gives_ratios_to_the_plain_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyops._cli.ops, "medians", quick_medians)
+    monkeypatch.setattr(pyops._cli.commands, "medians", quick_medians)
     arrays = ("-x", "first=float32[2]", "-x", "rest=float32[3]", "-x", "rest=float32[1]")
     result = parsed("bench", "typed_ops:concatenate", *arrays)
     assert result["base"] == "plain call"
@@ -111,7 +111,7 @@ def test_bench_gives_ratios_to_the_plain_call(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_bench_makes_inputs_up_as_check_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyops._cli.ops, "medians", quick_medians)
+    monkeypatch.setattr(pyops._cli.commands, "medians", quick_medians)
     result = parsed("bench", "typed_ops:plus")
     assert [item["name"] for item in result["results"]][:2] == ["plain call", "native"]
 

@@ -34,7 +34,7 @@ def test_a_file_that_is_no_model_is_said(folder: Path, arguments: tuple[str, ...
 def test_json_is_alone_on_stdout_whatever_modules_and_kernels_print(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pyops._cli.ops, "medians", quick_medians)
+    monkeypatch.setattr(pyops._cli.commands, "medians", quick_medians)
     save(chain("typed::Ending"))
     only = ("--only", "outputs") if arguments[0] == "check" else ()
     result = command(*arguments, *only, "-i", "typed_ops", "-x", "x=float32[2]", "--json")
@@ -84,8 +84,8 @@ def test_without_the_extra_it_is_named(missing: str) -> None:
 
 
 def test_a_broken_installation_of_ours_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyops._cli.app", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pyops\._cli\.app"):
+    monkeypatch.setitem(sys.modules, "pyops._cli", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pyops\._cli"):
         pyops.__main__.main()
 
 
@@ -132,11 +132,10 @@ def test_a_closed_stderr_is_none_to_fail_at() -> None:
     assert "domain" in started("list", "-i", "typed_ops", before="import sys; sys.stderr = None", wanted=0)
 
 
-def test_a_deleted_working_folder_is_said() -> None:
-    # Python 3.13 cannot load pydantic's extension, which typer needs, where the folder is gone.
-    loaded = "import contextlib, typed_ops\nwith contextlib.suppress(ImportError): import pydantic"
-    gone = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"
-    show = f"{loaded}\n{gone}; import pyops; print(pyops.list_ops())"
-    said = started("run", "-i", "nowhere", __file__, before=show, wanted=2)
-    assert "typed_ops.py" in said
-    assert "deleted" in said
+def test_ops_are_listed_in_a_deleted_working_folder() -> None:
+    code = (
+        "import os, typed_ops, pyops; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); print(pyops.list_ops())"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path.cwd())])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert "typed_ops.py" in done.stdout, done.stderr

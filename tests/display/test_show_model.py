@@ -148,27 +148,6 @@ def test_the_user_s_logging_stays_as_it_is(model: onnx.ModelProto, views: list[V
         root.handlers[:] = before
 
 
-@pytest.mark.parametrize("taken", [2, 3])
-def test_a_port_that_somebody_took_meanwhile(
-    taken: int, model: onnx.ModelProto, views: list[View], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    netron = pytest.importorskip("netron")
-    serve, answers = netron.serve, [OSError("in use")] * taken
-
-    def serve_late(*args: Any) -> Any:
-        if answers:
-            raise answers.pop()
-        return serve(*args)
-
-    monkeypatch.setattr(netron, "serve", serve_late)
-    if taken < 3:
-        views.append(pyops.show_model(model))
-        assert served(views[0]).graph.node
-    else:
-        with pytest.raises(OSError, match="in use"):
-            pyops.show_model(model)
-
-
 def test_without_netron_the_extra_is_named(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "netron", None)
     with pytest.raises(MissingDependencyError, match=r'pip install "onnx-pyops\[notebook\]"'):

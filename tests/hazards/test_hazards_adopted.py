@@ -311,27 +311,3 @@ def test_attributes_that_are_not_declared_are_ignored_as_in_its_own_sessions(lib
     # Its library, once in the options, is not registered again by the extensions engine.
     script = f"ENGINE = {'native' if library else 'extensions'!r}\n" + textwrap.dedent(script)
     run_adopted(script, f"{two}\n{two}\n{two}\n{five}\n{two}\n{five}\n{refusal}", library)
-
-
-def test_functions_in_its_default_domain_can_be_disabled() -> None:
-    script = """
-        for op_type in "StringUpper", "Mine", "other::Mine":
-            @extensions.onnx_op(op_type=op_type, inputs=[PyCustomOpDef.dt_string], outputs=[PyCustomOpDef.dt_string])
-            def op(x):
-                return np.array([f"{item}!" for item in x], object)
-
-        model = chain("ai.onnx.contrib::StringUpper", "other::Mine", dtype=np.object_)
-        x = np.array(["ab"], object)
-        for enabled in True, False, False, True:
-            extensions.enable_py_op(enabled)
-            attempt(pyops.InferenceSession(model, options()).run, None, {"x": x})
-            is_listed = "Mine" in {op.name for op in pyops.list_ops() if op.domain != "other"}
-            print(is_listed, extensions.enable_py_op(enabled) == enabled)
-        extensions.enable_py_op(False)
-        try:
-            session("ai.onnx.contrib::Mine", dtype=np.object_)
-        except pyops.errors.ModelError as error:
-            print("onnxruntime_extensions.enable_py_op(True)" in str(error))
-    """
-    with_function, without = "[['ab!!']]\nTrue True", "[['AB!']]\nFalse True"
-    run_adopted(script, f"{with_function}\n{without}\n{without}\n{with_function}\nTrue", library=True)

@@ -51,12 +51,12 @@ def test_an_equal_declaration_replaces_the_devices_too() -> None:
 @pytest.mark.parametrize(
     ("device_types", "fragment"),
     [
-        ((), r'device_types is empty; write \("cpu",\), \("cuda",\) or \("cpu", "cuda"\)'),
-        (("cuda", "cuda"), "device_types names a device type twice; write"),
-        (("cpu", "gpu"), "device_types got 'gpu'; expected 'cpu' or 'cuda'"),
-        ((["cpu"],), r"device_types got \['cpu'\]; expected"),
-        ("cuda", r"device_types is 'cuda'; write a tuple: device_types=\(\"cpu\", \"cuda\"\)"),
-        (None, "device_types is None; write a tuple"),
+        ((), r'device_types is \(\); write \("cpu",\), \("cuda",\) or \("cpu", "cuda"\)'),
+        (("cuda", "cuda"), r"device_types is \('cuda', 'cuda'\); write"),
+        (("cpu", "gpu"), r"device_types is \('cpu', 'gpu'\); write"),
+        ((["cpu"],), r"device_types is \(\['cpu'\],\); write"),
+        ("cuda", "device_types is 'cuda'; write"),
+        (None, "device_types is None; write"),
     ],
 )
 def test_what_is_no_choice_of_devices_is_said_when_it_is_declared(device_types, fragment) -> None:

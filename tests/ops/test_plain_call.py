@@ -60,7 +60,7 @@ def test_a_type_parameter_takes_each_of_its_types(dtype):
 
 def test_a_dtype_that_is_not_declared_is_refused():
     with pytest.raises(
-        errors.InputError, match=r"tests::AddUp: input 'x' is int64; declared is T \(one of float32, float64\)"
+        errors.InputError, match=r"tests::AddUp: input 'x' is int64; declared as T \(one of float32, float64\)"
     ):
         add(np.ones(2, np.int64), np.ones(2, np.int64))
 
@@ -71,7 +71,7 @@ def test_inputs_that_share_a_type_parameter_have_one_type():
 
 
 def test_a_foreign_byte_order_is_refused():
-    with pytest.raises(errors.InputError, match=r"input 'x' is >f4; declared is"):
+    with pytest.raises(errors.InputError, match=r"input 'x' is >f4; declared as"):
         add(ONE.astype(">f4"), ONE)
 
 
@@ -129,7 +129,7 @@ def test_ml_dtypes_go_through():
         return x + x
 
     assert double(np.ones(1, ml_dtypes.bfloat16)).dtype == ml_dtypes.bfloat16
-    with pytest.raises(errors.InputError, match="input 'x' is float16; declared is bfloat16"):
+    with pytest.raises(errors.InputError, match="input 'x' is float16; declared as bfloat16"):
         double(np.ones(1, np.float16))
 
 
@@ -199,7 +199,7 @@ def test_an_object_array_that_holds_anything_but_str_is_refused():
 
 
 def test_bytes_are_no_strings():
-    with pytest.raises(errors.InputError, match=r"input 'x' is \|S1; declared is string"):
+    with pytest.raises(errors.InputError, match=r"input 'x' is \|S1; declared as string"):
         upper(np.array([b"a"]))
 
 

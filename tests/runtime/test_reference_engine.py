@@ -87,7 +87,7 @@ def test_a_wrong_result_and_a_wrong_input_are_errors_that_name_the_node() -> Non
     session = evaluator(chain("reference::Half"))
     for feed, expected in (
         (X, "declared float32 and the kernel returned float64"),
-        (X > 1, "'x' is bool; declared is"),
+        (X > 1, "'x' is bool; declared as"),
     ):
         with pytest.raises(errors.PyopsError, match=expected) as raised:
             session.run(None, {"x": feed})

@@ -113,8 +113,8 @@ def test_what_is_not_known_passes_as_it_is():
         pyops.InferenceSession(model)
 
 
-@pytest.mark.parametrize("inside", [b"dom", b"Op", b"node0", b"known", b"graph"])
-def test_a_name_that_is_no_text_is_said(inside):
+@pytest.mark.parametrize("inside", [b"Op", b"known"])
+def test_an_operator_whose_name_is_no_text_is_said(inside):
     model = chain("known::Op")
     model.graph.node.add(op_type="If", name="dom").attribute.add(name="branch").g.node.add(op_type="Op")
     data = model.SerializeToString()

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops._runtime.extensions import registry as extensions_registry
-from pyops._schema.parameters import read_attribute
+from pyops._schema.hints import read_attribute
 from pyops.errors import EngineError
 from pyops.testing import strategies
 from tests.helpers.engines import ENGINES, make_session

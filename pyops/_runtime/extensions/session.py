@@ -22,7 +22,7 @@ from ..._ops.builtin import ONNX_DOMAIN
 from ..._ops.op import AnyOp
 from ..._ops.op import compute as compute_op
 from ..._schema.dtypes import STRING
-from ..._schema.node import add_note, describe_node, read_attributes
+from ..._schema.node import add_note, describe_node, linked_attributes, read_attributes
 from ...errors import EngineError, InputError, OutputError
 from ..calls import exceptions
 from ..calls.timing import NodeClock, Nodes, TimedOp
@@ -144,7 +144,7 @@ class SessionHost:
                 register_all(declared)
         self._fresh, self._options = fresh, options
         hosts = {key: Host(domain, HOST_OP_TYPE, ops[key]) for key, domain in domains.items()}
-        self.model = source.inlined(hosts).hosted(hosts, self._mark)
+        self.model = source.hosted(hosts, self._mark)
         if hosts:
             _forget_shapes(self.model, set(domains.values()))
         types = [parameter for op in ops.values() for parameter in op.signature.type_parameters]
@@ -153,6 +153,12 @@ class SessionHost:
             _check_strings(f"constant {name!r}", tensor.string_data)
 
     def _mark(self, node: Any, op: AnyOp) -> None:
+        if any(map(op.signature.attribute, linked_attributes(node))):
+            raise EngineError(
+                f"{describe_node(node.name, op.signature)}: the extensions engine cannot give a kernel the attributes "
+                "of the function that its node is in; use engine='native', or inline the model's functions first "
+                "(onnx.inliner.inline_local_functions)"
+            )
         key = str(next(_numbers))
         _computes[key] = _Node(node.name, op, read_attributes(node, op.signature)).compute
         self._keys.append(key)

@@ -16,7 +16,6 @@ from ctypes import c_int, c_void_p
 from typing import Any, NamedTuple
 
 from ..._schema import devices
-from ..._schema.cupy_arrays import copyto
 from ..._schema.dtypes import DType
 from ...errors import EngineError
 from .c_api import Api
@@ -177,4 +176,4 @@ class CudaWorkspace(Workspace):
         """Copy a CuPy array into the output at `index` on the device, ordered by the current stream."""
         output = self.output(context, index, array.shape, array.dtype)
         if output is not None:
-            copyto(self._arena.cupy, output, array)
+            devices.copyto(self._arena.cupy, output, array)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..._ops.cuda_kernel import check_returned, extra_references, on_host
 from ..._ops.op import kernel_of
-from ..._schema import cupy_arrays, devices
+from ..._schema import devices
 from ..._schema.devices import BREAKING_STATUSES, OUT_OF_MEMORY, cupy_with_gpu, is_cupy
 from ..._schema.dtypes import DType, dtype_name, is_viewable
 from ..._schema.node import add_note
@@ -190,16 +190,16 @@ class CudaNode(KernelNode):
                 if not self._present[index] or to_host == self._on_host[index]:
                     continue
                 array = into[index]
-                into[index] = cupy_arrays.asnumpy(array) if to_host else cupy_arrays.asarray(self._cupy, array)
+                into[index] = devices.asnumpy(array) if to_host else devices.asarray(self._cupy, array)
 
     def _lender_for(self, info: int) -> Any:
         return ALWAYS  # an array on the device keeps the arena's pages mapped
 
     def _copy(self, array: Any) -> Any:
-        return cupy_arrays.copy(array) if is_cupy(array) else array
+        return devices.copy(array) if is_cupy(array) else array
 
     def _empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        return cupy_arrays.empty(self._cupy, shape, dtype)
+        return devices.empty(self._cupy, shape, dtype)
 
     def _checked(self, result: Any) -> tuple[Any, ...]:
         if type(result) is self._cupy.ndarray and result.dtype == self._only_cupy_dtype:

@@ -28,7 +28,7 @@ def torch_add_round():
 
 
 def test_errors_are_those_of_the_plain_call(torch_add_round):
-    with pytest.raises(InputError, match=r"input 'x' is int64; declared is T"):
+    with pytest.raises(InputError, match=r"input 'x' is int64; declared as T"):
         torch_add_round(torch.ones(2, dtype=torch.int64))
 
     def wrong(x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -136,7 +136,7 @@ def test_an_op_with_a_list_of_tensors(export, model):
 
 def test_an_op_of_other_dtypes_says_so(export, model, inverse):
     exporters.register_translation("aten::neg", inverse)
-    with pytest.raises(InputError, match=r"input 'x' is float16; declared is T"):
+    with pytest.raises(InputError, match=r"input 'x' is float16; declared as T"):
         export(model(lambda x: -x), (torch.eye(2).half(),))
 
 

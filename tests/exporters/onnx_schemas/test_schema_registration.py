@@ -165,7 +165,7 @@ def test_without_a_shape_function_types_are_known(schemas):
         (
             lambda: pair(dtype=np.int8),
             InferenceError,
-            r"known::Pair: input 'x' is int8; declared is T \(one of float32",
+            r"known::Pair: input 'x' is int8; declared as T \(one of float32",
         ),
         (lambda: pair(""), ValidationError, "has input size 0 not in range"),
         (lambda: pair(outputs="y z w"), ValidationError, "has output size 3 not in range"),

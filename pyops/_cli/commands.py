@@ -1,0 +1,266 @@
+"""The commands about ops and models: ``list``, ``inspect``, ``run``, ``check`` and ``bench``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import statistics
+import sys
+import timeit
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import typer
+from rich.progress import track
+
+from .._display import op_table
+from .._display.inspection import inspect
+from .._files import whole_file
+from .._ops import plugins as plugin_packages
+from .._ops.origin import package
+from .._schema.dtypes import describe, dtype_name
+from ..errors import EngineError, PyopsError
+from . import output
+from .arguments import as_call, as_feed, find_op, import_modules, read_arrays, read_attributes
+from .output import Answer, answering, progress_console
+
+_FILE_NAMES = sys.getfilesystemencoding()
+_LONGEST = 200  # bytes, of the 255 that file systems allow
+ROUNDS = 15
+SECONDS = 0.02
+"""The time to spend on each call in each round."""
+
+Call = Callable[[], object]
+
+
+@answering
+def list_ops(
+    modules: output.Modules = [],  # noqa: B006  typer reads it
+    plugins: output.Plugins = False,
+    as_json: output.Json = False,
+) -> Answer:
+    """List the declared ops, and the installed plug-ins that could declare more."""
+    import_modules(modules)
+    if plugins:
+        plugin_packages.import_all()
+    table = op_table.list_ops()
+    waiting = [
+        {"domain": plugin.name, "package": package(plugin), "module": plugin.value}
+        for plugin in plugin_packages.not_imported()
+    ]
+    where_empty = "no ops are declared; --import MODULE imports a module that does"
+    parts = table.parts() if table else [where_empty, *table.notes]
+    return Answer(parts, {"ops": table.records(), "plugins": waiting})
+
+
+@answering
+def inspect_model(
+    model: output.Model,
+    modules: output.Modules = [],  # noqa: B006  typer reads it
+    plugins: output.Plugins = False,
+    as_json: output.Json = False,
+) -> Answer:
+    """Report which kernel would run each custom node of a model, and which package provides it.
+
+    The exit code is 1 if a node would not run.
+    """
+    import_modules(modules)
+    report = inspect(model, import_plugins=plugins)
+    data = dataclasses.asdict(report) | {"problems": report.problems, "ok": report.ok}
+    return Answer(report.parts(), data, report.ok)
+
+
+@answering
+def run_model(
+    model: output.Model,
+    inputs: output.Inputs = [],  # noqa: B006
+    save: output.Save = None,
+    modules: output.Modules = [],  # noqa: B006
+    engine: output.Engine = output.EngineName.AUTO,
+    providers: output.Providers = [],  # noqa: B006
+    as_json: output.Json = False,
+) -> Answer:
+    """Run a model once, and print its outputs or save them."""
+    import_modules(modules)
+    arrays = read_arrays(inputs)
+    from .._runtime.session import InferenceSession
+
+    _check_providers(providers)
+    with progress_console().status("creating the session"):
+        session = InferenceSession(model, providers=list(providers) or None, engine=engine.value)
+    feed = as_feed(arrays, session.get_inputs())
+    with progress_console().status("running"):
+        results = session.run(None, feed)
+    names = [item.name for item in session.get_outputs()]
+    files = _save(save, names, results) if save is not None else [""] * len(names)
+    records: list[dict[str, Any]] = []
+    rows = [["output", "type", "values", *["file"] * bool(save)]]
+    for name, value, file in zip(names, results, files, strict=True):
+        kind: dict[str, Any] = {"type": type(value).__name__}
+        shown = value
+        if isinstance(value, np.ndarray):
+            kind = {"type": dtype_name(value.dtype), "shape": list(value.shape)}
+            shown = np.array2string(value, threshold=8, edgeitems=3, precision=6)
+        values = " ".join(str(shown).split())
+        records.append({"name": name, **kind, "values": values, **({"file": file} if file else {})})
+        rows.append([name, describe(value), values, *[file] * bool(save)])
+    return Answer([rows], records)
+
+
+def _check_providers(names: list[str]) -> None:
+    from onnxruntime import get_available_providers
+
+    available = get_available_providers()
+    unknown = [name for name in names if name not in available]
+    if unknown:  # ONNX Runtime would only warn and ignore it
+        raise typer.BadParameter(f"this ONNX Runtime has no {unknown[0]!r}; it has {', '.join(available)}")
+
+
+def _save(folder: Path, names: list[str], results: list[Any]) -> list[str]:
+    """Save each output as a .npy file; return the paths."""
+    files: list[str] = []
+    for name, value in zip(names, results, strict=True):
+        # The model chooses the names, so they must not lead out of the folder or collide.
+        spelled = name.encode(_FILE_NAMES, "replace")[:_LONGEST].decode(_FILE_NAMES, "ignore")
+        stem = re.sub(r"[^\w.-]", "_", spelled).lstrip(".") or "output"
+        while str(folder / f"{stem}.npy") in files:
+            stem += "_"
+        path = folder / f"{stem}.npy"
+        array = np.asarray(value)
+        try:
+            with whole_file(path) as part, part.open("wb") as file:
+                # NumPy writes to a real file without Python's file object, and does not notice a full disk.
+                writer: Any = SimpleNamespace(write=file.write)
+                np.save(writer, array.astype(str) if array.dtype == object else array, allow_pickle=False)
+        except OSError as error:
+            raise PyopsError(str(error)) from error
+        files.append(str(path))
+    return files
+
+
+@answering
+def check_op(
+    op: output.OpName,
+    inputs: output.Inputs = [],  # noqa: B006
+    attributes: output.Attributes = [],  # noqa: B006
+    checks: output.Checks = ["*"],  # noqa: B006
+    generate: output.Generate = 0,
+    modules: output.Modules = [],  # noqa: B006
+    as_json: output.Json = False,
+) -> Answer:
+    """Compare every engine and registration of an op with the plain call, on small arrays unless inputs are given.
+
+    The exit code is 1 if a check fails.
+    """
+    from ..testing import Sample, check
+    from ..testing._examples import example
+
+    import_modules(modules)
+    found = find_op(op)
+    named = read_attributes(found.signature, attributes)
+    with progress_console().status(f"checking {found.signature.qualified_name}"):
+        given = as_call(found.signature, read_arrays(inputs)) if inputs else None
+        sample = example(found, named) if given is None else Sample(found, *given, **named)
+        report = check(sample, checks=checks, generate=generate, raise_exception=False)
+    results = [{"name": item.name, "status": item.status, "reason": item.reason} for item in report]
+    data = {"op": found.signature.qualified_name, "ok": report.ok, "checks": results}
+    return Answer(str(report).splitlines(), data, report.ok)
+
+
+def medians(
+    calls: Mapping[str, Callable[[], object]],
+    rounds: int = ROUNDS,
+    seconds: float = SECONDS,
+    track: Callable[[Iterable[int]], Iterable[int]] = iter,
+) -> dict[str, float]:
+    """Return the seconds per call, as medians over rounds in which the calls alternate.
+
+    Times differ between machines and over time; only the ratios within one result are comparable.
+
+    Parameters
+    ----------
+    calls : mapping
+        The functions to measure, by name. Each is called once beforehand.
+    rounds : int
+    seconds : float
+        How long to repeat each call in each round; at least one call is made.
+    track : callable
+        Wraps the iterable of rounds, to show progress.
+    """
+    numbers = {}
+    for name, call in calls.items():
+        call()
+        numbers[name] = max(1, round(seconds / max(timeit.timeit(call, number=1), 1e-6)))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in track(range(rounds)):
+        for name, call in calls.items():
+            times[name].append(timeit.timeit(call, number=numbers[name]) / numbers[name])
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+@answering
+def bench(
+    what: output.Benched,
+    inputs: output.Inputs = [],  # noqa: B006
+    attributes: output.Attributes = [],  # noqa: B006
+    modules: output.Modules = [],  # noqa: B006
+    as_json: output.Json = False,
+) -> Answer:
+    """Measure an op in each engine against its plain call, or a model in each engine.
+
+    The calls alternate; compare only the ratios within one run.
+    """
+    import_modules(modules)
+    arrays = read_arrays(inputs)
+    if what.endswith(".onnx"):
+        if attributes:
+            raise typer.BadParameter("a model has its attributes in it")
+        calls, missing = _sessions(what, lambda session: as_feed(arrays, session.get_inputs()), {})
+    else:
+        op = find_op(what)
+        named = read_attributes(op.signature, attributes)
+        from ..testing import Sample
+        from ..testing._examples import example
+
+        sample = Sample(op, *as_call(op.signature, arrays), **named) if arrays else example(op, named)
+        plain: dict[str, Call] = {"plain call": functools.partial(op, *sample.inputs, **sample.attributes)}
+        calls, missing = _sessions(sample.model(), lambda session: sample.feed, plain)
+    if not calls:
+        raise EngineError("; ".join(f"{name}: {reason}" for name, reason in missing.items()))
+    times = medians(calls, track=functools.partial(track, description="measuring", console=progress_console()))
+    base = next(iter(times))
+    records = [{"name": name, "seconds": time, "ratio": time / times[base]} for name, time in times.items()]
+    rows = [(name, f"{time * 1e6:.1f} µs", f"{time / times[base]:.2f}") for name, time in times.items()]
+    left_out = [f"{name} is left out: {reason}" for name, reason in missing.items()]
+    parts = [[("", "a call", f"to {base}"), *rows], *left_out]
+    return Answer(parts, {"base": base, "results": records, "left out": missing})
+
+
+def _sessions(
+    model: Any, feed_for: Callable[[Any], dict[str, Any]], calls: dict[str, Call]
+) -> tuple[dict[str, Call], dict[str, str]]:
+    """Return `calls` with the model's run in each engine added, and why an engine was left out."""
+    from ..testing._engines import make_session
+
+    missing, feed = {}, None
+    for engine in ("native", "extensions"):
+        try:
+            session = make_session(model, engine)
+        except PyopsError as error:
+            missing[engine] = str(error)
+            continue
+        feed = feed_for(session)
+        calls[engine] = functools.partial(session.run, None, feed)
+    if feed is not None:
+        try:
+            evaluator = make_session(model, "reference")
+            evaluator.run(None, feed)
+        except Exception as error:
+            missing["reference"] = f"{type(error).__name__}: {error}"
+        else:
+            calls["reference"] = functools.partial(evaluator.run, None, feed)
+    return calls, missing
