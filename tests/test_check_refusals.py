@@ -191,7 +191,7 @@ def test_generated_inputs_that_are_all_refused_show_nothing():
     result = check(board, np.ones((7, 9), np.float32), generate=30, checks="generated")["generated"]
     assert (result.status, result.reason) == (
         "not run",
-        "the kernel refuses all 30 samples that are made up, the last one by ValueError: only boards",
+        "the kernel refuses all 30 generated samples, the last one with ValueError: only boards",
     )
 
 
@@ -214,7 +214,7 @@ def test_there_is_nothing_to_vary_in_one_number_or_none():
     assert report["outputs"].status == "passed"
 
 
-def test_inputs_of_integers_and_bool_are_made_up():
+def test_inputs_of_integers_and_bool_are_generated():
     @onnx_op("checked::Select")
     def select(which: NDArray[np.bool_], x: I64) -> I64:
         return np.where(which, x, 0)

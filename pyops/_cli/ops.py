@@ -154,7 +154,7 @@ def _sessions(
     model: Any, feed_for: Callable[[Any], dict[str, Any]], calls: dict[str, Call]
 ) -> tuple[dict[str, Call], dict[str, str]]:
     """Return `calls` with the model's run in each engine added, and why an engine was left out."""
-    from ..testing._engines import make_session
+    from ..testing._engine_checks import make_session
 
     missing, feed = {}, None
     for engine in ("native", "extensions"):
