@@ -7,19 +7,18 @@ must not import the rest of pyops up front.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ._ops.isolation import isolated_declarations
-
 if TYPE_CHECKING:
     from ._runtime.session import InferenceSession
     from .testing import Sample
 
-_NODE = "pyops-check"
+_ISOLATED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,11 +31,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.fixture(autouse=True)
-def pyops_isolation() -> Iterator[None]:
-    """Undo the declarations that a test makes, but not those of modules and of fixtures of a wider scope."""
-    with isolated_declarations():
-        yield
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """Isolate a test from its first own fixture on; what fixtures of a wider scope declare stays."""
+    if fixturedef.scope == "function":
+        _isolate(request.node)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Isolate a test without fixtures of its own."""
+    _isolate(item)
+
+
+def _isolate(item: pytest.Item) -> None:
+    """Undo the declarations of a test when it ends, if pyops has been imported."""
+    if "pyops._ops.registry" not in sys.modules or _ISOLATED in item.stash:
+        return
+    from ._ops.isolation import isolated_declarations
+
+    item.stash[_ISOLATED] = True
+    block = ExitStack()
+    block.enter_context(isolated_declarations())
+    item.addfinalizer(block.close)
 
 
 @pytest.fixture
@@ -96,19 +113,11 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         for sample in parameters:
             if isinstance(sample, Sample):
                 samples.setdefault(sample.op, {}).setdefault(sample.id, sample)
-    parent = _Checks.from_parent(session, name=_NODE, nodeid=_NODE)
     for op in list_ops():
         version = "" if op.version == 1 else f"-{op.version}"
         for name, sample in samples.get(op, {"": None}).items():
-            id = f"[{name}]" if name else ""
-            items.append(_Check.from_parent(parent, name=f"{op.domain}::{op.name}{version}{id}", call=sample or op))
-
-
-class _Checks(pytest.Collector):
-    """The parent of the checks, which are not collected from a file."""
-
-    def collect(self) -> list[pytest.Item]:
-        return []
+            id = f"{op.domain}::{op.name}{version}{f'[{name}]' if name else ''}"
+            items.append(_Check.from_parent(session, name=id, nodeid=f"pyops-check::{id}", call=sample or op))
 
 
 class _Check(pytest.Item):
