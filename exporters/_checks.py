@@ -42,7 +42,7 @@ def torch_eager(case: Case) -> str:
     call = _TorchCall(case)
     with quiet():
         case.compare(list(map(as_array, call(*call.tensors))), case.outputs, "in torch")
-    return f"as {call.operator._qualname}"
+    return f"as {call.name}"
 
 
 @check_after("torch_eager", "symbolic_shapes")
@@ -137,8 +137,9 @@ class _TorchCall:
             if array is not None and array.dtype not in TORCH_DTYPES:
                 raise NotRun(f"torch has no tensors of {dtype_name(array.dtype)}")
         name = "".join(char if char.isalnum() else "_" for char in f"{op.domain}_{op.name}_{op.version}")
+        name = f"pyops_testing::{name}"
         try:
-            self.operator = registered_for(op) or custom_op(op, f"pyops_testing::{name}")
+            self.name, self.operator = registered_for(op) or (name, custom_op(op, name))
         except ExportError as error:
             raise NotRun(str(error)) from None
         self.attributes = {name: value for name, value in case.sample.attributes.items() if value is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Literal
 
 import numpy as np
 
@@ -232,7 +232,7 @@ class OperatorSupport:
     sources: tuple[str, ...]
 
 
-class SupportReport(Shown, Sequence[OperatorSupport]):
+class SupportReport(Shown, tuple[OperatorSupport, ...]):
     """The support of each operator of a model, shown as a table in a terminal and in a notebook.
 
     Attributes
@@ -249,25 +249,17 @@ class SupportReport(Shown, Sequence[OperatorSupport]):
     (1, '', [])
     """
 
-    def __init__(self, operators: Iterable[OperatorSupport], problem: str = "") -> None:
-        self._operators = tuple(operators)
+    problem: str
+
+    def __new__(cls, operators: Iterable[OperatorSupport], problem: str = "") -> SupportReport:
+        """Create the tuple and store the problem."""
+        self = super().__new__(cls, operators)
         self.problem = problem
-
-    @overload
-    def __getitem__(self, index: int) -> OperatorSupport: ...
-    @overload
-    def __getitem__(self, index: slice) -> SupportReport: ...
-    def __getitem__(self, index: int | slice) -> OperatorSupport | SupportReport:
-        if isinstance(index, slice):
-            return SupportReport(self._operators[index], self.problem)
-        return self._operators[index]
-
-    def __len__(self) -> int:
-        return len(self._operators)
+        return self
 
     def by(self, who: By) -> list[str]:
         """Return the names of the operators that `who` exports."""
-        return [item.operator for item in self._operators if item.by == who]
+        return [item.operator for item in self if item.by == who]
 
     @property
     def verdict(self) -> str:
@@ -285,7 +277,7 @@ class SupportReport(Shown, Sequence[OperatorSupport]):
         """Return the parts to display: the table of the operators and the verdict."""
         rows = [
             (item.operator, str(item.calls), item.by, item.reason, ", ".join(map(_place, item.sources)))
-            for item in self._operators
+            for item in self
         ]
         return [[("operator", "calls", "exported by", "why", "called in"), *rows], self.verdict]
 

@@ -132,7 +132,7 @@ class _Check(pytest.Item):
         from ._ops.op import Op
         from .errors import InputError
         from .testing import check
-        from .testing._examples import example
+        from .testing._check import example
 
         sample = self._call
         if isinstance(sample, Op):

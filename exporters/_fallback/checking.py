@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,6 @@ from pyops._schema.dtypes import DType
 from .. import _dynamo
 from .._finishing.fallbacks import Finding
 from .._lowering.explanations import causes
-from .._progress import with_progress_if_installed
 from .._report import OutputComparison, compare
 from .._torch.arguments import to_onnx_outputs
 from .._torch.single_call import SingleCall, Tensors
@@ -148,11 +147,20 @@ def wrong_calls(
     with warnings.catch_warnings():
         # Warnings about the export of a single operator do not concern the user.
         warnings.simplefilter("ignore")
-        for call in with_progress_if_installed(calls, "checking each operator", len(calls)) if bar else calls:
+        for call in _track(calls) if bar else calls:
             finding = _check(call, table, passed)
             if finding is not None:
                 found |= dict.fromkeys(call.names, finding)
     return found
+
+
+def _track(calls: list[DistinctCall]) -> Iterable[DistinctCall]:
+    """Return the calls, with a progress bar if rich is installed."""
+    try:
+        from rich.progress import track
+    except ImportError:
+        return calls
+    return track(calls, "checking each operator")
 
 
 def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str, Any]) -> Finding | None:

@@ -93,7 +93,7 @@ def check_op(
     The exit code is 1 if a check fails.
     """
     from ..testing import Sample, check
-    from ..testing._examples import example
+    from ..testing._check import example
 
     import_modules(modules)
     found = find_op(op)
@@ -129,7 +129,7 @@ def bench(
         op = find_op(what)
         named = read_attributes(op.signature, attributes)
         from ..testing import Sample
-        from ..testing._examples import example
+        from ..testing._check import example
 
         sample = Sample(op, *as_call(op.signature, arrays), **named) if arrays else example(op, named)
         plain: dict[str, Call] = {"plain call": functools.partial(op, *sample.inputs, **sample.attributes)}

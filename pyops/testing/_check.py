@@ -1,21 +1,27 @@
-"""The table of all checks, and `check`, which runs them."""
+"""`check`, which runs all checks of an op, on generated inputs if none are given."""
 
 from __future__ import annotations
 
 import fnmatch
 import functools
 import importlib
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+import numpy as np
+
 from .._ops import adoption, registry
 from .._ops.op import AnyOp, Op
+from .._schema.attribute import Attribute, AttributeKind
+from .._schema.dtypes import DType
 from ..errors import InputError, MissingDependencyError
-from . import _engine_checks, _examples, _kernel_checks, _shape_checks, _thread_checks
-from ._case import Case, Check, NotRun, hide_own_frames, spell_error, where_available
+from . import _engine_checks, _kernel_checks, _shape_checks, _thread_checks
+from ._case import Case, Check, NotRun, copies, hide_own_frames, quiet, spell_error, where_available
 from ._report import CheckError, CheckReport, CheckResult
 from ._sample import Sample
+from ._variations import cast
 
 CHECKS: dict[str, Check | EntryPoint] = {
     name: check
@@ -28,6 +34,8 @@ CHECKS: dict[str, Check | EntryPoint] = {
 Those that another package contributes, by entry points of the group ``pyops.checks``, are loaded when they run.
 """
 CHECKS |= {entry.name: entry for entry in sorted(entry_points(group="pyops.checks"))}
+
+_SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3, 3), (4,), (2, 3, 4), (1, 2, 5, 5), ())
 
 _OPTIONS = ("checks", "expected", "generate", "rtol", "atol", "raise_exception")
 
@@ -134,7 +142,61 @@ def _sample(op: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Sampl
     named = {item.name for item in op.signature.inputs if not item.variadic}
     if inputs or named & set(attributes):
         return Sample(op, *inputs, **attributes)
-    return _examples.example(op, attributes)
+    return example(op, attributes)
+
+
+def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
+    """Generate a sample: small arrays of a shape that the kernel accepts, and missing required attributes.
+
+    Raises
+    ------
+    InputError
+        The kernel rejects every shape that is tried.
+    """
+    signature = op.signature
+    values = {a.name: _attribute(a) for a in signature.attributes if a.required} | dict(attributes)
+    if not signature.inputs:
+        return Sample(op, **values)
+    # Two arrays for a variadic input.
+    inputs = [*signature.inputs, *signature.inputs[-1:] * signature.is_variadic]
+    samples = [Sample(op, *(_array(item.type.dtypes, shape) for item in inputs), **values) for shape in _SHAPES]
+    refusals = []
+    for sample in samples:
+        case = Case(sample)
+        try:
+            with quiet():
+                # Not validated: what is wrong with the outputs, a check will report.
+                case.function(*copies(case.arrays), **case.attributes)
+        except (Exception, SystemExit) as error:
+            refusals.append(error)
+        else:
+            sample.generated = True
+            return sample
+    raise InputError(
+        f"{signature.qualified_name} takes none of the inputs that are generated from its signature, and raises "
+        f"{spell_error(refusals[0])} for {samples[0]!r}; pass inputs of your own: check({op.__name__}, x)"
+    ) from refusals[0]
+
+
+def _array(dtypes: Sequence[DType], shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(np.float32) if np.dtype(np.float32) in dtypes else dtypes[0]
+    numbers = (np.arange(math.prod(shape)) * 7 % 11).reshape(shape)
+    if dtype.kind in "iuO":
+        return cast(numbers, dtype)
+    return cast(numbers % 3 if dtype.kind == "b" else (numbers - 3) / 4, dtype)
+
+
+def _attribute(attribute: Attribute) -> Any:
+    if attribute.choices:
+        return attribute.choices[0]
+    values: dict[AttributeKind, Any] = {
+        AttributeKind.INT: 1,
+        AttributeKind.FLOAT: 0.5,
+        AttributeKind.STRING: "alpha",
+        AttributeKind.TENSOR: np.arange(3, dtype=np.float32),
+    }
+    value = values[attribute.kind.element]
+    return [value] if attribute.is_list else value
 
 
 def _check_declared(op: AnyOp) -> None:
