@@ -178,17 +178,19 @@ def _samples(
     """
     if args is not None and samples is not None:
         raise ExportError("verify got args and samples; pass verify(model, args) or verify(model, samples=[args, ...])")
-    if samples is None and args is None and kwargs is None:
-        if not isinstance(model, torch.export.ExportedProgram):
-            raise ExportError("verify got no arguments for the model; pass verify(model, (x,)) or samples=[(x,), ...]")
-        args, kwargs = model.example_inputs
-    given: Iterable[tuple[Any, ...]] = [() if args is None else args] if samples is None else samples
-    calls = map(_checked, given)
-    try:
-        first = next(calls)
-    except StopIteration:
-        raise ExportError("verify got no samples; pass at least one tuple of arguments") from None
-    total = len(given) if isinstance(given, Sized) else None
+    if samples is None:
+        if args is None and kwargs is None:
+            if not isinstance(model, torch.export.ExportedProgram):
+                raise ExportError(
+                    "verify got no arguments for the model; pass verify(model, (x,)) or samples=[(x,), ...]"
+                )
+            args, kwargs = model.example_inputs
+        samples = [() if args is None else args]
+    calls = map(_checked, samples)
+    first = next(calls, None)
+    if first is None:
+        raise ExportError("verify got no samples; pass at least one tuple of arguments")
+    total = len(samples) if isinstance(samples, Sized) else None
     return itertools.chain([first], calls), total, dict(kwargs or {})
 
 

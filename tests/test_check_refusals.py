@@ -83,19 +83,6 @@ def test_a_shape_function_with_another_number_of_outputs():
         check(rows, X, checks="symbolic_shapes")
 
 
-def test_a_default_that_is_no_value_of_the_attribute():
-    @onnx_op("checked::Times")
-    def times(x: F32, *, times: int = 2) -> F32:
-        return x * np.float32(times)
-
-    @times.register_shape_inference
-    def _(x, *, times="twice"):
-        return x
-
-    with pytest.raises(CheckError, match="has the default times='twice'; declared is times=2"):
-        check(times, X, checks="attribute_defaults")
-
-
 def test_a_kernel_that_knows_some_types_only():
     @onnx_op("checked::SomeTypes")
     def some_types(x: NDArray[T]) -> NDArray[T]:

@@ -15,8 +15,9 @@ from typing import Any
 
 from .._comparison import Outputs
 from .._compiled.kernel import CompiledKernel
+from .._schema import validation
 from . import _variations
-from ._case import Case, NotRun, check_after, copies, quiet, spell_error, views
+from ._case import Case, NotRun, check_after, copies, quiet, spell_error
 
 # The time for all lines of a slow kernel.
 _MOST_SECONDS = 10.0
@@ -24,7 +25,8 @@ _MOST_SECONDS = 10.0
 _PATIENCE = 0.25
 
 _INSTALLED = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-_NOT_TRACED = ("<frozen ", str(Path(__file__).parent), *_INSTALLED)
+_OWN = [str(path) for path in Path(__file__).parents[1].iterdir() if path.name != "kernels"]
+_NOT_TRACED = ("<frozen ", *_OWN, *_INSTALLED)
 
 
 def interleaved(first: Callable[[], Any], second: Callable[[], Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -87,33 +89,28 @@ def thread_safe(case: Case) -> str:
     function = case.function
     if isinstance(function, CompiledKernel):
         function = function.plain
-    attributes = case.attributes
 
-    def call(given: Sequence[Any]) -> Any:
-        own = {name: list(value) if isinstance(value, list) else value for name, value in attributes.items()}
+    def call(given: Sequence[Any]) -> Outputs:
         # Copied, because the other call may write to what the kernel returned.
-        return deepcopy(function(*views(given), **own))
-
-    def alone(given: Sequence[Any]) -> Outputs:
-        with quiet():
-            return case.validated(call(given), given)
+        return Outputs(deepcopy(validation.call(case.signature, function, given, case.attributes)))
 
     arrays = case.arrays, copies(_variations.mixed(case.arrays))
-    first = alone(arrays[0])
-    try:
-        expected = first, alone(arrays[1])
-    except Exception:  # a kernel may reject its inputs with any exception
-        arrays, expected = (case.arrays, case.arrays), (first, first)
+    with quiet():
+        first = call(arrays[0])
+        try:
+            expected = first, call(arrays[1])
+        except Exception:  # a kernel may reject its inputs with any exception
+            arrays, expected = (case.arrays, case.arrays), (first, first)
 
     count = 0
     with quiet():
         for place, *results in interleaved(lambda: call(arrays[0]), lambda: call(arrays[1])):
-            for result, inputs, wanted in zip(results, arrays, expected, strict=True):
+            for result, wanted in zip(results, expected, strict=True):
                 if isinstance(result, Exception):
                     raise AssertionError(
                         f"the kernel raises {spell_error(result)} when another thread's call runs at {place}"
                     ) from result
-                case.compare(case.validated(result, inputs), wanted, f"when another thread's call runs at {place}")
+                case.compare(result, wanted, f"when another thread's call runs at {place}")
             count += 1
     if not count:
         raise NotRun("no line of the kernel can be stopped at: its code is in an installed package, or not in Python")
