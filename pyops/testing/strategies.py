@@ -123,8 +123,8 @@ def arrays(
     shape = _drawn(draw, shapes)
     turned = draw(st.booleans())
     made = shape[::-1] if turned else shape
-    if elements is None and dtype == STRING:
-        elements = TEXT
+    if dtype == STRING:
+        elements = TEXT if elements is None else elements.map(str)
     if elements is None and dtype.type.__module__ == "ml_dtypes":
         elements = st.integers(0 if dtype.name.startswith("uint") else -8, 7)
     if elements is None:
