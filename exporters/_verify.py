@@ -115,21 +115,23 @@ def verify(
     """
     from pyops._runtime.session import InferenceSession  # needs onnxruntime, which exporting does not
 
-    calls, total, keywords = _samples(model, args, samples, kwargs)
+    calls, keywords = _calls(model, args, samples, kwargs)
     allowed = {_dtype(dtype): pair for dtype, pair in (tolerances or {}).items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     outputs: list[OutputComparison] = []
     inside: list[OutputComparison] = []
     count = 0
     with _evaluation(model), torch.no_grad():
-        first = next(calls)
+        first = next(calls, None)
+        if first is None:
+            raise ExportError("verify got no samples; pass at least one tuple of arguments")
         if program is None:
             program = capture(model, first, kwargs=keywords, verbose=False)
         session = InferenceSession(program, providers=_providers(run, first, keywords))
         names = [item.name for item in session.get_outputs()]
         evaluator = _evaluator(program) if reference else None
         every = itertools.chain([first], calls)
-        for sample in _track(every, total) if progress else every:
+        for sample in _track(every, len(samples) if isinstance(samples, Sized) else None) if progress else every:
             expected = to_onnx_outputs(run(*clone_tensors(sample), **clone_tensors(keywords)))
             feed = {name: as_onnx_array(value) for name, value in input_values(session, sample, keywords).items()}
             actual = session.run(None, feed)
@@ -163,18 +165,18 @@ def _dtype(dtype: Any) -> DType:
     return numpy_dtype(dtype) if isinstance(dtype, torch.dtype) else np.dtype(dtype)
 
 
-def _samples(
+def _calls(
     model: Model,
     args: tuple[Any, ...] | None,
     samples: Iterable[tuple[Any, ...]] | None,
     kwargs: Mapping[str, Any] | None,
-) -> tuple[Iterator[tuple[Any, ...]], int | None, dict[str, Any]]:
-    """Return an iterator of positional arguments, their number if known, and the keyword arguments of every call.
+) -> tuple[Iterator[tuple[Any, ...]], dict[str, Any]]:
+    """Return an iterator of the positional arguments of each call, and the keyword arguments of every call.
 
     Raises
     ------
     ExportError
-        Both `args` and `samples` were given, or neither, or `samples` is empty or has an item that is not a tuple.
+        Both `args` and `samples` were given, or neither, or `samples` has an item that is not a tuple.
     """
     if args is not None and samples is not None:
         raise ExportError("verify got args and samples; pass verify(model, args) or verify(model, samples=[args, ...])")
@@ -186,12 +188,7 @@ def _samples(
                 )
             args, kwargs = model.example_inputs
         samples = [() if args is None else args]
-    calls = map(_checked, samples)
-    first = next(calls, None)
-    if first is None:
-        raise ExportError("verify got no samples; pass at least one tuple of arguments")
-    total = len(samples) if isinstance(samples, Sized) else None
-    return itertools.chain([first], calls), total, dict(kwargs or {})
+    return map(_checked, samples), dict(kwargs or {})
 
 
 def _checked(call: tuple[Any, ...]) -> tuple[Any, ...]:
