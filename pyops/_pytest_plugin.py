@@ -48,11 +48,12 @@ def _isolate(item: pytest.Item) -> None:
     """Undo the declarations of a test when it ends, if pyops has been imported."""
     if "pyops._ops.registry" not in sys.modules or _ISOLATED in item.stash:
         return
-    from ._ops.isolation import isolated_declarations
+    from .testing import isolated_declarations
 
-    item.stash[_ISOLATED] = True
     block = ExitStack()
     block.enter_context(isolated_declarations())
+    item.stash[_ISOLATED] = True
+    block.callback(item.stash.__delitem__, _ISOLATED)  # another plug-in may run the test again
     item.addfinalizer(block.close)
 
 

@@ -9,7 +9,7 @@ The modules:
   (`_variations`).
 - `strategies` is for hypothesis.
 
-The pytest plug-in is `pyops._pytest_plugin`. It shares `pyops._ops.isolation` with this package.
+The pytest plug-in is `pyops._pytest_plugin`. It isolates tests by `isolated_declarations`.
 
 Examples
 --------
