@@ -25,6 +25,13 @@ _TOLERANCES: Tolerances = {
     np.dtype(np.complex128): (1e-7, 1e-7),
 }
 
+# For translations of torch operators: a correct one may round differently, and a wrong one is far off.
+WIDE_TOLERANCES: Tolerances = {
+    np.dtype(np.float16): (1e-2, 1e-2),
+    np.dtype(np.float32): (1e-3, 1e-4),
+    np.dtype(np.float64): (1e-5, 1e-7),
+}
+
 
 class Difference(NamedTuple):
     """How far two arrays of the same dtype and shape are apart, element by element.

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
-from pyops._schema.dtypes import DType
+from pyops._comparison import WIDE_TOLERANCES
 
 from .. import _dynamo
 from .._finishing.fallbacks import Finding
@@ -30,13 +29,6 @@ from .named_calls import mark_of, target_of
 
 # The number of other sizes tried until one fits.
 _OTHER_SIZES = 16
-
-# Wide, because a correct translation may round differently, and a wrong one is far off.
-_TOLERANCES: dict[DType, tuple[float, float]] = {
-    np.dtype(np.float16): (1e-2, 1e-2),
-    np.dtype(np.float32): (1e-3, 1e-4),
-    np.dtype(np.float64): (1e-5, 1e-7),
-}
 
 
 @dataclass
@@ -193,7 +185,7 @@ def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str,
 def _reports(session: Any, tensors: Tensors, expected: Any) -> list[OutputComparison]:
     names = [item.name for item in session.get_inputs()]
     actual = session.run(None, dict(zip(names, map(as_onnx_array, tensors), strict=True)))
-    return compare(0, [item.name for item in session.get_outputs()], to_onnx_outputs(expected), actual, _TOLERANCES)
+    return compare(0, [item.name for item in session.get_outputs()], to_onnx_outputs(expected), actual, WIDE_TOLERANCES)
 
 
 def _differs(call: DistinctCall) -> Callable[[OutputComparison], bool]:
