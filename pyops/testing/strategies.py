@@ -69,10 +69,9 @@ def samples(
     >>> from pyops.kernels.cumulative import cumprod
     >>> from pyops.testing import strategies
     >>> small = strategies.samples(cumprod, shapes=(2, 3), elements=st.integers(0, 5), attributes={"dim": 1})
-    >>> @given(small)
+    >>> @given(small)  # pytest calls the test
     ... def test_it_gives_no_negative_numbers(sample):
     ...     assert (sample.expected()[0] >= 0).all()
-    >>> test_it_gives_no_negative_numbers()  # pytest calls it by itself
     """
     signature = op.signature
     shapes, attributes = _drawn(draw, shapes), attributes or {}
