@@ -34,8 +34,7 @@ from ._lowering.contrib_ops import register_contrib_ops
 from ._lowering.nodes import opset
 from ._lowering.translations import register_translation
 from ._onnx_schemas.registration import SchemaRegistration, register_schemas
-from ._report import OutputComparison, VerificationReport
-from ._support_report import OperatorSupport, SupportReport
+from ._report import OperatorSupport, OutputComparison, SupportReport, VerificationReport
 from ._torch.arguments import to_onnx_inputs, to_onnx_outputs
 from ._verify import verify
 from .errors import ExportError

@@ -32,9 +32,9 @@ _registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
 _outdated: set[str] = set()
 
 
-def registered_for(op: Op[..., Any]) -> CustomOpDef | None:
-    """Return the torch operator that `custom_op` registered last for an Op, or None."""
-    found = [registered for known, registered in _registered.values() if known is op]
+def registered_for(op: Op[..., Any]) -> tuple[str, CustomOpDef] | None:
+    """Return the torch operator that `custom_op` registered last for an Op, with its name, or None."""
+    found = [(name, registered) for name, (known, registered) in _registered.items() if known is op]
     return found[-1] if found else None
 
 

@@ -8,13 +8,11 @@ neither ``torch.onnx`` nor ONNX Runtime has.
 from __future__ import annotations
 
 import tempfile
-import timeit
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
@@ -133,44 +131,16 @@ def train(console: Console, images: NDArray[np.float32], labels: NDArray[np.int6
 
 
 def results(model: ImageClassifier, path: Path, images: NDArray[np.float32], labels: NDArray[np.int64]) -> Table:
-    """Return a table of accuracies, operator counts and times."""
+    """Return a table of accuracies and operator counts."""
     with torch.no_grad():
         in_torch = model(torch.from_numpy(images)).numpy()
-    session, shipped = pyops.InferenceSession(path), shipped_session(path)
-    feed = {session.get_inputs()[0].name: images}
-    in_onnx_runtime, in_shipped = (item.run(None, feed)[0] for item in (session, shipped))
+    session = pyops.InferenceSession(path)
+    in_onnx_runtime = session.run(None, {session.get_inputs()[0].name: images})[0]
     operators = Counter(f"{node.domain or 'ai.onnx'}::{node.op_type}" for node in onnx.load(path).graph.node)
-    batch = {session.get_inputs()[0].name: images[:BATCH]}
-    ours, theirs = milliseconds(session, batch), milliseconds(shipped, batch)
 
     table = Table(title=f"{len(images)} test images", show_header=False)
     table.add_row("accuracy in torch", f"{np.mean(in_torch.argmax(1) == labels):.1%}")
     table.add_row("accuracy in ONNX Runtime", f"{np.mean(in_onnx_runtime.argmax(1) == labels):.1%}")
     table.add_row("largest difference", f"{np.abs(in_torch - in_onnx_runtime).max():.1e}")
-    table.add_row("with onnxruntime-extensions' onnx_op", f"{np.abs(in_torch - in_shipped).max():.1e}")
     table.add_row("operators", ", ".join(f"{name} ({count})" for name, count in sorted(operators.items())))
-    table.add_row(f"a batch of {BATCH} with pyops", f"{ours:.2f} ms")
-    table.add_row("the same with onnxruntime-extensions' onnx_op", f"{theirs:.2f} ms ({theirs / ours:.1f} times)")
     return table
-
-
-def shipped_session(path: Path) -> onnxruntime.InferenceSession:
-    """Return a plain session in which onnxruntime-extensions' own ``onnx_op`` hosts the same kernel."""
-    import onnxruntime_extensions
-
-    code = onnxruntime_extensions.PyCustomOpDef
-    onnxruntime_extensions.onnx_op(
-        op_type=median_pool.signature.qualified_name,
-        inputs=[code.dt_float],
-        outputs=[code.dt_float],
-        attrs={"size": code.dt_int64, "threshold": code.dt_float},
-    )(median_pool.kernels["cpu"])
-    options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
-    return onnxruntime.InferenceSession(path, options)
-
-
-def milliseconds(session: onnxruntime.InferenceSession, feed: dict[str, NDArray[np.float32]]) -> float:
-    """Return the time of the fastest run, in milliseconds."""
-    session.run(None, feed)
-    return min(timeit.repeat(lambda: session.run(None, feed), number=3, repeat=7)) / 3 * 1e3

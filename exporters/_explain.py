@@ -20,7 +20,7 @@ from ._library import library
 from ._library.table import Row
 from ._lowering.explanations import causes, explain_error
 from ._lowering.translations import registered, registered_source
-from ._support_report import By, OperatorSupport, SupportReport
+from ._report import By, OperatorSupport, SupportReport
 from ._torch.operators import is_native
 from ._torch.recorded_arguments import split_arguments
 from ._torch_private.exporter import one_at_a_time, untranslated

@@ -1,16 +1,20 @@
-"""Comparison of two results, and a table of the differences."""
+"""What `verify` and `explain` return: reports that are tables, and the comparison that fills the former."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from pyops._comparison import TOLERANCES, Array, Tolerances, differences, magnitudes, within
+from pyops._comparison import Array, Tolerances, difference
 from pyops._schema.dtypes import DType, describe, dtype_name
-from pyops._tables import html_paragraphs, html_table, text_table
+from pyops._tables import Part, Shown
+
+By = Literal["torch", "registration", "kernel", "fallback", "nothing"]
+
 
 Side = Literal["", "torch", "ONNX Runtime", "both", "neither"]
 """The side that the reference evaluator agrees with; empty if it was not run."""
@@ -70,7 +74,7 @@ class OutputComparison:
 
 
 @dataclass(frozen=True, repr=False)
-class VerificationReport:
+class VerificationReport(Shown):
     """The comparison of torch with ONNX Runtime, output by output.
 
     Attributes
@@ -105,15 +109,19 @@ class VerificationReport:
         """Return the first value inside the model that is not within its tolerance, or None."""
         return next((item for item in self.intermediates if not item.ok), None)
 
-    def __str__(self) -> str:
-        return f"{self._summary()}\n{text_table(self._rows())}"
-
     def __repr__(self) -> str:
         count = f", {len(self.outputs)} output{'s' * (len(self.outputs) != 1)}" if self.ok else ""
         return f"<VerificationReport: {self._summary()}{count}>"
 
-    def _repr_html_(self) -> str:
-        return html_paragraphs([self._summary()]) + html_table(self._rows())
+    def parts(self) -> list[Part]:
+        """Return the parts to display: the verdict and the table of the outputs."""
+        several, asked = self.samples > 1, any(item.reference for item in self.outputs)
+        header = ["output", "dtype", "shape", "max abs", "max rel", "allowed", "ok"]
+        rows = [
+            [*["sample"] * several, *header, *["reference agrees with"] * asked],
+            *([*[str(item.sample)] * several, *_row(item), *[item.reference] * asked] for item in self._listed()),
+        ]
+        return [self._summary(), rows]
 
     def _summary(self) -> str:
         wrong = sum(not output.ok for output in self.outputs)
@@ -129,23 +137,12 @@ class VerificationReport:
             verdict += f"; there the reference engine agrees with {' or '.join(sorted(sides))}"
         return f"torch and ONNX Runtime {verdict}"
 
-    def _rows(self) -> list[list[str]]:
-        several, asked = self.samples > 1, any(item.reference for item in self.outputs)
-        listed = self.outputs if self.samples <= _LISTED_SAMPLES else self._worst()
-        header = ["output", "dtype", "shape", "max abs", "max rel", "allowed", "ok"]
-        return [
-            [*["sample"] * several, *header, *["reference agrees with"] * asked],
-            *([*[str(item.sample)] * several, *_row(item), *[item.reference] * asked] for item in listed),
-        ]
-
-    def _worst(self) -> Sequence[OutputComparison]:
-        """Return the worst sample of each output."""
-        worst: dict[str, OutputComparison] = {}
-        for item in self.outputs:
-            known = worst.get(item.name)
-            if known is None or _badness(item) > _badness(known):
-                worst[item.name] = item
-        return list(worst.values())
+    def _listed(self) -> Iterable[OutputComparison]:
+        """Return all comparisons, or the worst sample of each output if there are many."""
+        if self.samples <= _LISTED_SAMPLES:
+            return self.outputs
+        names = dict.fromkeys(item.name for item in self.outputs)
+        return [max((item for item in self.outputs if item.name == name), key=_badness) for name in names]
 
 
 def _badness(output: OutputComparison) -> tuple[bool, float]:
@@ -179,7 +176,7 @@ def compare(
     tolerances : mapping, optional
         ``(rtol, atol)`` by dtype; other dtypes use those of ``torch.testing.assert_close``.
     """
-    allowed = {**TOLERANCES, **(tolerances or {})}
+    allowed = tolerances or {}
     reports = [_compare(sample, *item, allowed) for item in zip(names, expected, actual, strict=False)]
     for index in range(len(reports), max(len(expected), len(actual))):
         one = expected[index] if index < len(expected) else actual[index]
@@ -192,23 +189,99 @@ def compare(
 def _compare(sample: int, name: str, expected: Array, actual: Array, allowed: Tolerances) -> OutputComparison:
     if expected.dtype != actual.dtype or expected.shape != actual.shape:
         return _failed(sample, name, expected, f"ONNX Runtime gives {describe(actual)}")
-    rtol, atol = allowed.get(expected.dtype, (0.0, 0.0))
-    with np.errstate(all="ignore"):
-        difference, magnitude = differences(expected, actual), magnitudes(expected)
-        close = within(difference, magnitude, rtol, atol)
-        relative = np.where(difference == 0, 0.0, difference / magnitude)
-    return OutputComparison(
-        sample,
-        name,
-        expected.dtype,
-        expected.shape,
-        float(difference.max(initial=0.0)),
-        float(relative.max(initial=0.0)),
-        rtol,
-        atol,
-        bool(close.all()),
-    )
+    found = difference(expected, actual, *allowed.get(expected.dtype, (None, None)))
+    largest = float(found.absolute.max(initial=0.0)), float(found.relative.max(initial=0.0))
+    ok = not found.wrong.any()
+    return OutputComparison(sample, name, expected.dtype, expected.shape, *largest, found.rtol, found.atol, ok)
 
 
 def _failed(sample: int, name: str, array: Array, problem: str) -> OutputComparison:
     return OutputComparison(sample, name, array.dtype, array.shape, np.nan, np.nan, 0.0, 0.0, False, problem)
+
+
+@dataclass(frozen=True)
+class OperatorSupport:
+    """How the calls of one torch operator are exported.
+
+    Attributes
+    ----------
+    operator : str
+        Name as the model's code calls it: ``"aten::linalg_inv"``, with the overload unless it is the default one.
+    calls : int
+        Number of calls in the captured model.
+    by : str
+        What exports it: ``"torch"`` (its exporter), ``"registration"`` (`custom_op` or `register_translation`),
+        ``"kernel"`` (an op of `pyops.kernels`), ``"fallback"`` (only ``fallback=True``) or ``"nothing"``.
+    reason : str
+        The registered op or function, why it falls back, or why it cannot.
+    sources : tuple of str
+        Lines of the model's code that call it: ``"model.py:12: return x.inverse()"``.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> first = exporters.explain(torch.nn.ReLU().eval(), (torch.ones(2),))[0]
+    >>> first.operator, first.calls, first.by
+    ('aten::relu', 1, 'torch')
+    """
+
+    operator: str
+    calls: int
+    by: By
+    reason: str
+    sources: tuple[str, ...]
+
+
+class SupportReport(Shown, tuple[OperatorSupport, ...]):
+    """The support of each operator of a model, shown as a table in a terminal and in a notebook.
+
+    Attributes
+    ----------
+    problem : str
+        Why the report is empty: ``torch.export`` cannot capture the model, or torch's exporter fails before it
+        translates anything. Otherwise ``""``.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> explanation = exporters.explain(torch.nn.ReLU().eval(), (torch.ones(2),))
+    >>> len(explanation), explanation.problem, explanation.by("fallback")
+    (1, '', [])
+    """
+
+    problem: str
+
+    def __new__(cls, operators: Iterable[OperatorSupport], problem: str = "") -> SupportReport:
+        """Create the tuple and store the problem."""
+        self = super().__new__(cls, operators)
+        self.problem = problem
+        return self
+
+    def by(self, who: By) -> list[str]:
+        """Return the names of the operators that `who` exports."""
+        return [item.operator for item in self if item.by == who]
+
+    @property
+    def verdict(self) -> str:
+        """Return one line that says what to call for the model to export."""
+        if self.problem:
+            return self.problem
+        missing, impossible = self.by("fallback"), self.by("nothing")
+        if impossible:
+            return f"no export has {', '.join(impossible)}"
+        if missing:
+            return f"export(..., fallback=True) lets torch run {', '.join(missing)}"
+        return "every operator has a translation"
+
+    def parts(self) -> list[Part]:
+        """Return the parts to display: the table of the operators and the verdict."""
+        rows = [
+            (item.operator, str(item.calls), item.by, item.reason, ", ".join(map(_place, item.sources)))
+            for item in self
+        ]
+        return [[("operator", "calls", "exported by", "why", "called in"), *rows], self.verdict]
+
+
+def _place(source: str) -> str:
+    """Return ``"model.py:12"`` for ``"/home/me/model.py:12: return x.inverse()"``."""
+    return re.sub(r"^.*?([^/\\]+:\d+): .*$", r"\1", source)

@@ -1,31 +1,46 @@
-"""Comparison of torch with ONNX Runtime on a model's outputs."""
+"""Comparison of torch with ONNX Runtime on a model's outputs, and on the values inside it.
+
+ONNX's reference evaluator can give a third opinion.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
+import onnx
 import torch
+from onnx.reference import ReferenceEvaluator
 
+from pyops._comparison import Array, Tolerances
+from pyops._models import model as models
 from pyops._models.model import ModelSource
 from pyops._schema import devices
 from pyops._schema.dtypes import DType
+from pyops.errors import MissingDependencyError
 
 from ._dynamo import capture
 from ._finishing.program import Model
-from ._progress import with_progress
-from ._report import OutputComparison, VerificationReport, compare
+from ._report import OutputComparison, Side, VerificationReport, compare
 from ._torch.arguments import to_onnx_outputs
 from ._torch.recorded_arguments import input_values
 from ._torch.tensors import as_onnx_array, numpy_dtype
 from ._torch_private.exporter import one_at_a_time
 from ._torch_private.trees import clone_tensors, tensor_leaves
-from ._verification.intermediates import compare_intermediates
-from ._verification.reference import Reference
 from .errors import ExportError
+
+T = TypeVar("T")
+
+_SIDES: dict[tuple[bool, bool], Side] = {
+    (True, True): "both",
+    (True, False): "torch",
+    (False, True): "ONNX Runtime",
+    (False, False): "neither",
+}
 
 
 @one_at_a_time
@@ -100,30 +115,43 @@ def verify(
     """
     from pyops._runtime.session import InferenceSession  # needs onnxruntime, which exporting does not
 
-    calls, total, keywords = _samples(model, args, samples, kwargs)
+    calls, keywords = _calls(model, args, samples, kwargs)
     allowed = {_dtype(dtype): pair for dtype, pair in (tolerances or {}).items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     outputs: list[OutputComparison] = []
     inside: list[OutputComparison] = []
     count = 0
     with _evaluation(model), torch.no_grad():
-        first = next(calls)
+        first = next(calls, None)
+        if first is None:
+            raise ExportError("verify got no samples; pass at least one tuple of arguments")
         if program is None:
             program = capture(model, first, kwargs=keywords, verbose=False)
         session = InferenceSession(program, providers=_providers(run, first, keywords))
         names = [item.name for item in session.get_outputs()]
-        opinion = Reference(program) if reference else None
+        evaluator = _evaluator(program) if reference else None
         every = itertools.chain([first], calls)
-        for sample in with_progress(every, "comparing", total) if progress else every:
+        for sample in _track(every, len(samples) if isinstance(samples, Sized) else None) if progress else every:
             expected = to_onnx_outputs(run(*clone_tensors(sample), **clone_tensors(keywords)))
             feed = {name: as_onnx_array(value) for name, value in input_values(session, sample, keywords).items()}
             actual = session.run(None, feed)
             compared = compare(count, names, expected, actual, allowed)
-            outputs += opinion.judge(compared, feed, expected, actual, allowed) if opinion else compared
+            if evaluator is not None:
+                opinion = [np.asarray(array) for array in evaluator.run(None, dict(feed))]
+                compared = _with_opinion(compared, opinion, expected, actual, allowed)
+            outputs += compared
             if intermediates:
-                inside += compare_intermediates(count, program, sample, keywords, allowed)
+                inside += _compare_intermediates(count, program, sample, keywords, allowed)
             count += 1
     return VerificationReport(tuple(outputs), count, tuple(inside))
+
+
+def _track(samples: Iterable[T], total: int | None) -> Iterable[T]:
+    try:
+        from rich.progress import track
+    except ImportError as error:
+        raise MissingDependencyError("the progress bar needs rich; pip install rich") from error
+    return track(samples, "comparing", total)
 
 
 def _providers(run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
@@ -137,33 +165,30 @@ def _dtype(dtype: Any) -> DType:
     return numpy_dtype(dtype) if isinstance(dtype, torch.dtype) else np.dtype(dtype)
 
 
-def _samples(
+def _calls(
     model: Model,
     args: tuple[Any, ...] | None,
     samples: Iterable[tuple[Any, ...]] | None,
     kwargs: Mapping[str, Any] | None,
-) -> tuple[Iterator[tuple[Any, ...]], int | None, dict[str, Any]]:
-    """Return an iterator of positional arguments, their number if known, and the keyword arguments of every call.
+) -> tuple[Iterator[tuple[Any, ...]], dict[str, Any]]:
+    """Return an iterator of the positional arguments of each call, and the keyword arguments of every call.
 
     Raises
     ------
     ExportError
-        Both `args` and `samples` were given, or neither, or `samples` is empty or has an item that is not a tuple.
+        Both `args` and `samples` were given, or neither, or `samples` has an item that is not a tuple.
     """
     if args is not None and samples is not None:
         raise ExportError("verify got args and samples; pass verify(model, args) or verify(model, samples=[args, ...])")
-    if samples is None and args is None and kwargs is None:
-        if not isinstance(model, torch.export.ExportedProgram):
-            raise ExportError("verify got no arguments for the model; pass verify(model, (x,)) or samples=[(x,), ...]")
-        args, kwargs = model.example_inputs
-    given: Iterable[tuple[Any, ...]] = [() if args is None else args] if samples is None else samples
-    calls = map(_checked, given)
-    try:
-        first = next(calls)
-    except StopIteration:
-        raise ExportError("verify got no samples; pass at least one tuple of arguments") from None
-    total = len(given) if isinstance(given, Sized) else None
-    return itertools.chain([first], calls), total, dict(kwargs or {})
+    if samples is None:
+        if args is None and kwargs is None:
+            if not isinstance(model, torch.export.ExportedProgram):
+                raise ExportError(
+                    "verify got no arguments for the model; pass verify(model, (x,)) or samples=[(x,), ...]"
+                )
+            args, kwargs = model.example_inputs
+        samples = [() if args is None else args]
+    return map(_checked, samples), dict(kwargs or {})
 
 
 def _checked(call: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -185,3 +210,93 @@ def _evaluation(model: Model) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+def _evaluator(program: Any) -> ReferenceEvaluator:
+    """Return ONNX's reference evaluator of a model, with the declared ops.
+
+    Raises
+    ------
+    ExportError
+        The evaluator does not support an operator of the model, or the model is in ORT format.
+    """
+    from pyops._runtime.reference import reference_ops
+
+    model = models.load(program)
+    if model.proto is None:
+        raise ExportError("reference=True needs a model in ONNX's format; ONNX's evaluator does not read ORT's")
+    proto = model.proto if model.folder is None else onnx.load(str(model.source))
+    try:
+        return ReferenceEvaluator(proto, new_ops=reference_ops(proto))
+    except NotImplementedError as error:
+        raise ExportError(
+            f"ONNX's evaluator cannot give an opinion on this model: {error}; leave out reference=True, or declare "
+            "the operator with @pyops.onnx_op"
+        ) from error
+
+
+def _with_opinion(
+    reports: Sequence[OutputComparison],
+    opinion: Sequence[Array],
+    expected: Sequence[Array],
+    actual: Sequence[Array],
+    tolerances: Tolerances,
+) -> list[OutputComparison]:
+    """Return the comparisons of torch's outputs (`expected`) with ONNX Runtime's, each with the evaluator's side."""
+    names = [report.name for report in reports]
+    torchs, runtimes = (
+        [item.ok for item in compare(0, names, side, opinion, tolerances)] for side in (expected, actual)
+    )
+    sides = itertools.zip_longest(torchs, runtimes, fillvalue=False)  # one side may lack an output
+    return [replace(report, reference=_SIDES[side]) for report, side in zip(reports, sides, strict=True)]
+
+
+def _compare_intermediates(
+    number: int, program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerances: Tolerances
+) -> list[OutputComparison]:
+    """Compare the values inside an exported program, in the order of its nodes.
+
+    A value is compared if torch's graph has a node of the same name. torch's exporter keeps the names, but its
+    optimizations leave some values without a counterpart.
+
+    Raises
+    ------
+    ExportError
+        The program has no torch graph.
+    """
+    if getattr(program, "exported_program", None) is None:
+        raise ExportError(
+            "intermediates=True needs the program that exporters.export returned, which has torch's graph beside the "
+            f"model; got {type(program).__name__}"
+        )
+    interpreter = _Interpreter(program.exported_program.module())
+    interpreter.run(*clone_tensors(args), *clone_tensors(dict(kwargs)).values())
+    producers = {
+        value.name: node for node in program.model.graph for value in node.outputs if value.name in interpreter.values
+    }
+    names = list(producers)
+    actual = program.compute_values(names, args, dict(kwargs)) if names else ()
+    reports = compare(
+        number,
+        names,
+        [as_onnx_array(interpreter.values[name]) for name in names],
+        [as_onnx_array(value) for value in actual],
+        tolerances,
+    )
+    spelled = {name: f"{node.domain or 'ai.onnx'}::{node.op_type} {node.name!r}" for name, node in producers.items()}
+    return [replace(report, node=spelled[report.name]) for report in reports]
+
+
+class _Interpreter(torch.fx.Interpreter):
+    """An interpreter that runs torch's graph and stores each computed tensor by name."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__(module)
+        self.values: dict[str, torch.Tensor] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        if n.op == "call_function" and isinstance(result, torch.Tensor):
+            # A later node may write to it in place.
+            self.values[n.name] = result.detach().clone()
+        return result

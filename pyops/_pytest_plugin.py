@@ -7,7 +7,8 @@ must not import the rest of pyops up front.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ._runtime.session import InferenceSession
     from .testing import Sample
 
-_NODE = "pyops-check"
+_ISOLATED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,19 +31,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.fixture(autouse=True)
-def pyops_isolation() -> Iterator[None]:
-    """Undo the declarations that a test makes, but not those of modules and of fixtures of a wider scope."""
-    modules = set(sys.modules)
-    before = registry.snapshot() if (registry := _registry()) else None
-    yield
-    if registry := _registry():
-        registry.restore(before or registry.EMPTY, modules)
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """Isolate a test from its first own fixture on; what fixtures of a wider scope declare stays."""
+    if fixturedef.scope == "function":
+        _isolate(request.node)
 
 
-def _registry() -> Any:
-    """Return the registry, or None if nothing has been declared in this process yet."""
-    return sys.modules.get(f"{__package__}._ops.registry")
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Isolate a test without fixtures of its own."""
+    _isolate(item)
+
+
+def _isolate(item: pytest.Item) -> None:
+    """Undo the declarations of a test when it ends, if pyops has been imported."""
+    if "pyops._ops.registry" not in sys.modules or _ISOLATED in item.stash:
+        return
+    from .testing import isolated_declarations
+
+    block = ExitStack()
+    block.enter_context(isolated_declarations())
+    item.stash[_ISOLATED] = True
+    block.callback(item.stash.__delitem__, _ISOLATED)  # another plug-in may run the test again
+    item.addfinalizer(block.close)
 
 
 @pytest.fixture
@@ -102,19 +114,11 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         for sample in parameters:
             if isinstance(sample, Sample):
                 samples.setdefault(sample.op, {}).setdefault(sample.id, sample)
-    parent = _Checks.from_parent(session, name=_NODE, nodeid=_NODE)
     for op in list_ops():
         version = "" if op.version == 1 else f"-{op.version}"
         for name, sample in samples.get(op, {"": None}).items():
-            id = f"[{name}]" if name else ""
-            items.append(_Check.from_parent(parent, name=f"{op.domain}::{op.name}{version}{id}", call=sample or op))
-
-
-class _Checks(pytest.Collector):
-    """The parent of the checks, which are not collected from a file."""
-
-    def collect(self) -> list[pytest.Item]:
-        return []
+            id = f"{op.domain}::{op.name}{version}{f'[{name}]' if name else ''}"
+            items.append(_Check.from_parent(session, name=id, nodeid=f"pyops-check::{id}", call=sample or op))
 
 
 class _Check(pytest.Item):
@@ -129,7 +133,7 @@ class _Check(pytest.Item):
         from ._ops.op import Op
         from .errors import InputError
         from .testing import check
-        from .testing._examples import example
+        from .testing._check import example
 
         sample = self._call
         if isinstance(sample, Op):

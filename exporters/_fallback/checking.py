@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
-from pyops._schema.dtypes import DType
+from pyops._comparison import WIDE_TOLERANCES
 
 from .. import _dynamo
 from .._finishing.fallbacks import Finding
 from .._lowering.explanations import causes
-from .._progress import with_progress_if_installed
 from .._report import OutputComparison, compare
 from .._torch.arguments import to_onnx_outputs
 from .._torch.single_call import SingleCall, Tensors
@@ -31,13 +29,6 @@ from .named_calls import mark_of, target_of
 
 # The number of other sizes tried until one fits.
 _OTHER_SIZES = 16
-
-# Wide, because a correct translation may round differently, and a wrong one is far off.
-_TOLERANCES: dict[DType, tuple[float, float]] = {
-    np.dtype(np.float16): (1e-2, 1e-2),
-    np.dtype(np.float32): (1e-3, 1e-4),
-    np.dtype(np.float64): (1e-5, 1e-7),
-}
 
 
 @dataclass
@@ -148,11 +139,20 @@ def wrong_calls(
     with warnings.catch_warnings():
         # Warnings about the export of a single operator do not concern the user.
         warnings.simplefilter("ignore")
-        for call in with_progress_if_installed(calls, "checking each operator", len(calls)) if bar else calls:
+        for call in _track(calls) if bar else calls:
             finding = _check(call, table, passed)
             if finding is not None:
                 found |= dict.fromkeys(call.names, finding)
     return found
+
+
+def _track(calls: list[DistinctCall]) -> Iterable[DistinctCall]:
+    """Return the calls, with a progress bar if rich is installed."""
+    try:
+        from rich.progress import track
+    except ImportError:
+        return calls
+    return track(calls, "checking each operator")
 
 
 def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str, Any]) -> Finding | None:
@@ -185,7 +185,7 @@ def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str,
 def _reports(session: Any, tensors: Tensors, expected: Any) -> list[OutputComparison]:
     names = [item.name for item in session.get_inputs()]
     actual = session.run(None, dict(zip(names, map(as_onnx_array, tensors), strict=True)))
-    return compare(0, [item.name for item in session.get_outputs()], to_onnx_outputs(expected), actual, _TOLERANCES)
+    return compare(0, [item.name for item in session.get_outputs()], to_onnx_outputs(expected), actual, WIDE_TOLERANCES)
 
 
 def _differs(call: DistinctCall) -> Callable[[OutputComparison], bool]:

@@ -157,7 +157,7 @@ def check_op(
     The exit code is 1 if a check fails.
     """
     from ..testing import Sample, check
-    from ..testing._examples import example
+    from ..testing._check import example
 
     import_modules(modules)
     found = find_op(op)
@@ -224,7 +224,7 @@ def bench(
         op = find_op(what)
         named = read_attributes(op.signature, attributes)
         from ..testing import Sample
-        from ..testing._examples import example
+        from ..testing._check import example
 
         sample = Sample(op, *as_call(op.signature, arrays), **named) if arrays else example(op, named)
         plain: dict[str, Call] = {"plain call": functools.partial(op, *sample.inputs, **sample.attributes)}
@@ -244,7 +244,7 @@ def _sessions(
     model: Any, feed_for: Callable[[Any], dict[str, Any]], calls: dict[str, Call]
 ) -> tuple[dict[str, Call], dict[str, str]]:
     """Return `calls` with the model's run in each engine added, and why an engine was left out."""
-    from ..testing._engines import make_session
+    from ..testing._engine_checks import make_session
 
     missing, feed = {}, None
     for engine in ("native", "extensions"):

@@ -2,14 +2,14 @@
 
 The modules:
 
-- `_check` lists the checks and runs them; `_report` holds their results.
-- `_kernel_checks` (the kernel as a plain function), `_attribute_checks`, `_shape_checks`, `_thread_checks`,
-  `_engine_checks` (sessions, CUDA included), `_torch_checks` and `_generated_checks` are the checks.
+- `_check` collects the checks and runs them, on generated inputs if none are given; `_report` holds their results.
+- `_kernel_checks` (the kernel as a plain function), `_thread_checks`, `_shape_checks` and `_engine_checks` (sessions,
+  CUDA included) are the checks. Those of PyTorch operators are in `exporters._checks`, whose entry points name them.
 - `_case` is what every check gets: a `Sample` (`_sample`), the kernel's results for it, and inputs derived from it
-  (`_variations`). `_examples` generates a sample when the caller passes no inputs.
-- `_outputs` compares arrays, `_engines` creates a session for each engine, and `strategies` is for hypothesis.
+  (`_variations`).
+- `strategies` is for hypothesis.
 
-The pytest plug-in is `pyops._pytest_plugin`. It isolates tests as `isolated_declarations` does.
+The pytest plug-in is `pyops._pytest_plugin`. It isolates tests by `isolated_declarations`.
 
 Examples
 --------
@@ -21,9 +21,9 @@ Examples
 True
 """
 
+from .._comparison import Outputs, assert_close
 from .._ops.registry import isolated_declarations
 from ._check import CHECKS, check
-from ._outputs import Outputs, assert_close
 from ._report import CheckError, CheckReport, CheckResult
 from ._sample import Sample
 

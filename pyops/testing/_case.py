@@ -1,10 +1,9 @@
-"""The case that every check gets: a sample, the results of its kernel, and inputs derived from the sample."""
+"""What a check is, and the case that every check gets: a sample, and the results of its kernel."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,24 +13,69 @@ from typing import Any
 
 import numpy as np
 
-from .._comparison import first_difference
+from .._comparison import Outputs, first_difference
 from .._ops.op import output_shapes
 from .._schema import validation
 from .._schema.dtypes import describe
-from ..errors import CompileError, OutputError, ShapeInferenceError
+from ..errors import (
+    CompileError,
+    DeviceError,
+    EngineError,
+    MissingDependencyError,
+    OutputError,
+    ShapeInferenceError,
+)
 from . import _variations
-from ._outputs import Outputs
 from ._sample import Sample
 
-# Exceptions that point to a bug in the kernel; a kernel that rejects its inputs raises something else.
-_MISTAKES = (TypeError, AttributeError, NameError, KeyError)
+# Exceptions of a kernel that point to a bug in it, where the declaration allows the call.
+_MISTAKES = (TypeError, AttributeError, NameError, KeyError, CompileError)
 
 NO_HYPOTHESIS = 'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
-NO_ONNXRUNTIME = 'ONNX Runtime is not installed: pip install "onnx-pyops[cpu]"'
+
+IN_SESSIONS = ("repeatable", "shape_function", "out_buffers", "non_contiguous")
+"""What checks need that run the op outside of a plain call."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes
+    ----------
+    run : callable
+        Runs the check and returns a note for the report, or None. It raises `NotRun` where there is nothing to
+        check, and any other exception where the check fails.
+    needs : tuple of str
+        Checks that run first. If one of them, or one that it needs, fails, this check is not run: it would report the
+        same fault again.
+    """
+
+    run: Callable[[Case], str | None]
+    needs: tuple[str, ...]
+
+    @property
+    def condition(self) -> str:
+        """Return the condition for passing: the first line of the docstring without "Check that"."""
+        return (self.run.__doc__ or "").splitlines()[0].removeprefix("Check that ")
+
+
+def check_after(*needs: str) -> Callable[[Callable[[Case], str | None]], Check]:
+    """Return a decorator that makes a `Check` of a function; the check is named for it."""
+    return lambda run: Check(run, needs)
 
 
 class NotRun(Exception):  # noqa: N818 - not an error
     """Raised by a check that has nothing to check; the message is the reason."""
+
+
+@contextmanager
+def where_available() -> Iterator[None]:
+    """Context manager: without a package, an engine or a GPU that the block needs, the check is not run."""
+    try:
+        yield
+    except (DeviceError, EngineError, MissingDependencyError) as error:
+        raise NotRun(str(error).splitlines()[-1].lstrip(" -")) from None
 
 
 @dataclass(frozen=True)
@@ -89,12 +133,17 @@ class Case:
         """Return the CPU kernel."""
         return self.op.kernels["cpu"]
 
-    def call(self, arrays: Sequence[Any] | None = None, attributes: Mapping[str, Any] | None = None) -> Outputs:
-        """Run the CPU kernel and validate its outputs against the declaration, but not against the shape function."""
+    def call(
+        self,
+        arrays: Sequence[Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        function: Callable[..., Any] | None = None,
+    ) -> Outputs:
+        """Run the CPU kernel, or `function`, and validate its outputs, but not against the shape function."""
         given = self.arrays if arrays is None else arrays
+        values = self.attributes if attributes is None else attributes
         with quiet():
-            values = self.attributes if attributes is None else attributes
-            return Outputs(validation.call(self.signature, self.function, given, values))
+            return Outputs(validation.call(self.signature, function or self.function, given, values))
 
     def lend(self) -> tuple[Any, ...]:
         """Copy the sample's inputs for one call, with weak references that later show whether the kernel kept one."""
@@ -103,12 +152,6 @@ class Case:
             if array is not None:
                 self.lent.append((item.name, weakref.ref(array)))
         return arrays
-
-    def validated(self, result: Any, arrays: Sequence[Any] | None = None) -> Outputs:
-        """Validate what the kernel returned for `arrays` (by default the sample's) against the declaration."""
-        given = self.arrays if arrays is None else arrays
-        dtypes = validation.output_dtypes(self.signature, [None if array is None else array.dtype for array in given])
-        return Outputs(validation.check_outputs(self.signature, dtypes, result))
 
     @functools.cached_property
     def outputs(self) -> Outputs:
@@ -128,27 +171,22 @@ class Case:
         if problem is not None:
             raise AssertionError(f"{what}: {problem}")
 
-    def refused(self, what: str, arrays: Sequence[Any], attributes: Mapping[str, Any]) -> list[str]:
+    def note_refusal(self, what: str, arrays: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> list[str]:
         """Run a call that the declaration allows, and return a note if the kernel rejects it.
 
         Raises
         ------
-        OutputError or CompileError
-            The outputs do not match the declaration, or the kernel does not compile.
+        OutputError
+            The outputs do not match the declaration.
         AssertionError
             The kernel raises a TypeError or the like, which is a bug rather than a rejection.
         """
-        try:
-            self.call(arrays, attributes)
-        except (OutputError, CompileError) as error:
-            raise type(error)(f"{what}: {error}") from error
-        except _MISTAKES as error:
+        refusal = self.vary(what, arrays, attributes).refusal
+        if isinstance(refusal, _MISTAKES):
             raise AssertionError(
-                f"{what}, which the declaration allows, the kernel raises {spell_error(error)}"
-            ) from error
-        except Exception as error:  # a kernel may reject its inputs with any exception
-            return [f"{what} the kernel refuses: {spell_error(error)}"]
-        return []
+                f"{what}, which the declaration allows, the kernel raises {spell_error(refusal)}"
+            ) from refusal
+        return [] if refusal is None else [f"{what} the kernel refuses: {spell_error(refusal)}"]
 
     def validate_shapes(self, variation: Variation) -> None:
         """Raise an OutputError or ShapeInferenceError unless the shape function, if any, gives the right shapes."""
@@ -164,8 +202,8 @@ class Case:
             ) from error
         validation.check_shapes(self.signature, shapes, variation.outputs, variation.arrays)
 
-    def vary(self, what: str, arrays: Sequence[Any]) -> Variation:
-        """Run the kernel on other inputs.
+    def vary(self, what: str, arrays: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Variation:
+        """Run the kernel on other inputs, or with other attributes.
 
         Raises
         ------
@@ -174,9 +212,9 @@ class Case:
         """
         arrays = tuple(arrays)
         try:
-            return Variation(what, arrays, self.call(arrays))
+            return Variation(what, arrays, self.call(arrays, attributes))
         except OutputError as error:
-            raise OutputError(f"{what} ({', '.join(map(describe, arrays))}): {error}") from error
+            raise OutputError(f"{what}: {error}") from error
         except Exception as error:  # a kernel may reject its inputs with any exception
             return Variation(what, arrays, None, error)
 
@@ -187,29 +225,9 @@ class Case:
         return [variation for variation in varied if variation.outputs is not None]
 
 
-def is_installed(module: str) -> bool:
-    """Return whether a module can be imported, by importing it."""
-    try:
-        importlib.import_module(module)
-    except ImportError:
-        return False
-    return True
-
-
 def copies(arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Copy arrays to contiguous memory; None stays None."""
     return _variations.each(arrays, functools.partial(np.array, order="C"))
-
-
-def views(arrays: Sequence[Any], writable: bool = False) -> tuple[Any, ...]:
-    """Create views of arrays, read-only as in a session unless `writable`; None stays None."""
-
-    def view(array: Any) -> Any:
-        found = array.view()
-        found.flags.writeable = writable
-        return found
-
-    return _variations.each(arrays, view)
 
 
 @contextmanager
@@ -231,12 +249,10 @@ def hide_own_frames(error: BaseException) -> None:
     item: BaseException | None = error
     while item is not None:
         step = item.__traceback__
-        while step is not None and _is_own(step.tb_frame.f_globals.get("__name__") or ""):
+        while step is not None and str(step.tb_frame.f_globals.get("__name__")).startswith(
+            ("pyops._", "pyops.testing")
+        ):
             step = step.tb_next
         with contextlib.suppress(Exception):  # an exception may forbid that it is changed
             item.__traceback__ = step
         item = item.__cause__
-
-
-def _is_own(module: str) -> bool:
-    return module.startswith("pyops.") and not module.startswith("pyops.kernels.")

@@ -1,97 +1,41 @@
-"""The table of all checks, and `check`, which runs them."""
+"""`check`, which runs all checks of an op, on generated inputs if none are given."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+import functools
+import importlib
+import math
+from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
+
+import numpy as np
 
 from .._ops import adoption, registry
 from .._ops.op import AnyOp, Op
+from .._schema.attribute import Attribute, AttributeKind
+from .._schema.dtypes import DType
 from ..errors import InputError, MissingDependencyError
-from . import (
-    _attribute_checks,
-    _engine_checks,
-    _examples,
-    _generated_checks,
-    _kernel_checks,
-    _shape_checks,
-    _thread_checks,
-    _torch_checks,
-)
-from ._case import Case, NotRun, hide_own_frames, spell_error
+from . import _engine_checks, _kernel_checks, _shape_checks, _thread_checks
+from ._case import Case, Check, NotRun, copies, hide_own_frames, quiet, spell_error, where_available
 from ._report import CheckError, CheckReport, CheckResult
 from ._sample import Sample
+from ._variations import cast
 
-
-@dataclass(frozen=True)
-class Check:
-    """One check.
-
-    Attributes
-    ----------
-    run : callable
-        Runs the check and returns a note for the report, or None. It raises `NotRun` where there is nothing to
-        check, and any other exception where the check fails.
-    needs : tuple of str
-        Checks that run first. If one of them fails, this check is not run: it would report the same fault again.
-    """
-
-    run: Callable[[Case], str | None]
-    needs: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Return the name that results and the argument `checks` use."""
-        return self.run.__name__
-
-    @property
-    def condition(self) -> str:
-        """Return the condition for passing: the first line of the docstring without "Check that"."""
-        return (self.run.__doc__ or "").splitlines()[0].removeprefix("Check that ")
-
-
-_PLAIN = ("inputs_unchanged", "outputs")
-_VALUES = (*_PLAIN, "repeatable")
-_ALL_OF_KERNEL = (*_VALUES, "shape_function", "out_buffers", "non_contiguous")
-
-CHECKS: dict[str, Check] = {
-    check.name: check
-    for check in (
-        Check(_kernel_checks.inputs_unchanged),
-        Check(_kernel_checks.outputs, ("inputs_unchanged",)),
-        Check(_kernel_checks.repeatable, _PLAIN),
-        Check(_kernel_checks.expected, _VALUES),
-        Check(_kernel_checks.inputs_released, _PLAIN),
-        Check(_kernel_checks.outputs_owned, _PLAIN),
-        Check(_kernel_checks.dtypes, _PLAIN),
-        Check(_kernel_checks.optional_inputs, _PLAIN),
-        Check(_attribute_checks.attribute_defaults, _PLAIN),
-        Check(_kernel_checks.non_contiguous, _VALUES),
-        Check(_shape_checks.shape_function, _PLAIN),
-        Check(_shape_checks.other_sizes, (*_PLAIN, "shape_function")),
-        Check(_shape_checks.symbolic_shapes, (*_PLAIN, "shape_function", "other_sizes")),
-        Check(_kernel_checks.empty, (*_PLAIN, "shape_function", "other_sizes")),
-        Check(_kernel_checks.scalar, (*_PLAIN, "shape_function", "other_sizes")),
-        Check(_kernel_checks.out_buffers, _VALUES),
-        Check(_kernel_checks.compiled, _VALUES),
-        Check(_thread_checks.thread_safe, (*_VALUES, "outputs_owned")),
-        Check(_attribute_checks.attributes, _PLAIN),
-        Check(_engine_checks.engine_native, (*_ALL_OF_KERNEL, "other_sizes", "empty", "scalar", "attributes")),
-        Check(_engine_checks.engine_extensions, (*_ALL_OF_KERNEL, "other_sizes", "empty", "scalar", "attributes")),
-        Check(_engine_checks.engine_reference, (*_ALL_OF_KERNEL, "other_sizes", "empty", "scalar", "attributes")),
-        Check(_torch_checks.torch_eager, _ALL_OF_KERNEL),
-        Check(_torch_checks.torch_fake, (*_ALL_OF_KERNEL, "symbolic_shapes")),
-        Check(_torch_checks.torch_opcheck, (*_ALL_OF_KERNEL, "symbolic_shapes", "torch_eager", "torch_fake")),
-        Check(_torch_checks.torch_gradients, (*_ALL_OF_KERNEL, "torch_eager")),
-        Check(_torch_checks.torch_export, (*_ALL_OF_KERNEL, "engine_native", "torch_eager", "torch_fake")),
-        Check(_engine_checks.cuda, _VALUES),
-        Check(_generated_checks.generated, (*_ALL_OF_KERNEL, "dtypes", "empty", "scalar", "engine_native")),
-    )
+CHECKS: dict[str, Check | EntryPoint] = {
+    name: check
+    for module in (_kernel_checks, _thread_checks, _shape_checks, _engine_checks)
+    for name, check in vars(module).items()
+    if isinstance(check, Check)
 }
-"""All checks by name, in the order in which they run."""
+"""All checks by name, in the order in which they run.
+
+Those that another package contributes, by entry points of the group ``pyops.checks``, are loaded when they run.
+"""
+CHECKS |= {entry.name: entry for entry in sorted(entry_points(group="pyops.checks"))}
+
+_SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3, 3), (4,), (2, 3, 4), (1, 2, 5, 5), ())
 
 _OPTIONS = ("checks", "expected", "generate", "rtol", "atol", "raise_exception")
 
@@ -167,12 +111,13 @@ def check(
     _check_declared(sample.op)
     if expected is not None:
         sample = sample.with_expected(*(expected if isinstance(expected, tuple) else (expected,)))
-    subject = f"{sample!r}{', inputs made up' if sample.generated else ''}"
+    subject = f"{sample!r}{', generated inputs' if sample.generated else ''}"
     wanted = _wanted(checks)
     if generate < 0:
-        raise InputError(f"generate is {generate}; expected how many samples to make up, or 0")
-    case = Case(sample, generate, rtol, atol)
-    results = {result.name: result for result in _run(case, wanted)}
+        raise InputError(f"generate is {generate}; expected the number of samples to generate, or 0")
+    if generate:
+        importlib.import_module("pyops.testing.strategies")  # which says how to install hypothesis
+    results = _run(Case(sample, generate, rtol, atol), wanted)
     report = CheckReport(
         subject, [result for name, result in results.items() if name in wanted or result.status == "failed"]
     )
@@ -197,7 +142,61 @@ def _sample(op: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Sampl
     named = {item.name for item in op.signature.inputs if not item.variadic}
     if inputs or named & set(attributes):
         return Sample(op, *inputs, **attributes)
-    return _examples.example(op, attributes)
+    return example(op, attributes)
+
+
+def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
+    """Generate a sample: small arrays of a shape that the kernel accepts, and missing required attributes.
+
+    Raises
+    ------
+    InputError
+        The kernel rejects every shape that is tried.
+    """
+    signature = op.signature
+    values = {a.name: _attribute(a) for a in signature.attributes if a.required} | dict(attributes)
+    if not signature.inputs:
+        return Sample(op, **values)
+    # Two arrays for a variadic input.
+    inputs = [*signature.inputs, *signature.inputs[-1:] * signature.is_variadic]
+    samples = [Sample(op, *(_array(item.type.dtypes, shape) for item in inputs), **values) for shape in _SHAPES]
+    refusals = []
+    for sample in samples:
+        case = Case(sample)
+        try:
+            with quiet():
+                # Not validated: what is wrong with the outputs, a check will report.
+                case.function(*copies(case.arrays), **case.attributes)
+        except (Exception, SystemExit) as error:
+            refusals.append(error)
+        else:
+            sample.generated = True
+            return sample
+    raise InputError(
+        f"{signature.qualified_name} takes none of the inputs that are generated from its signature, and raises "
+        f"{spell_error(refusals[0])} for {samples[0]!r}; pass inputs of your own: check({op.__name__}, x)"
+    ) from refusals[0]
+
+
+def _array(dtypes: Sequence[DType], shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(np.float32) if np.dtype(np.float32) in dtypes else dtypes[0]
+    numbers = (np.arange(math.prod(shape)) * 7 % 11).reshape(shape)
+    if dtype.kind in "iuO":
+        return cast(numbers, dtype)
+    return cast(numbers % 3 if dtype.kind == "b" else (numbers - 3) / 4, dtype)
+
+
+def _attribute(attribute: Attribute) -> Any:
+    if attribute.choices:
+        return attribute.choices[0]
+    values: dict[AttributeKind, Any] = {
+        AttributeKind.INT: 1,
+        AttributeKind.FLOAT: 0.5,
+        AttributeKind.STRING: "alpha",
+        AttributeKind.TENSOR: np.arange(3, dtype=np.float32),
+    }
+    value = values[attribute.kind.element]
+    return [value] if attribute.is_list else value
 
 
 def _check_declared(op: AnyOp) -> None:
@@ -216,32 +215,49 @@ def _wanted(checks: str | Collection[str]) -> set[str]:
             raise InputError(f"there is no check {pattern!r}; there are: {', '.join(CHECKS)}")
         wanted.update(found)
     if not wanted:
-        raise InputError(f"no check is asked for; there are: {', '.join(CHECKS)}")
+        raise InputError(f"no check is requested; there are: {', '.join(CHECKS)}")
     return wanted
 
 
-def _run(case: Case, wanted: Collection[str]) -> Iterator[CheckResult]:
-    needed = set(wanted).union(*(CHECKS[name].needs for name in wanted))
-    failed: set[str] = set()
-    for name, one in CHECKS.items():
-        if name not in needed:
-            continue
-        missing = [other for other in one.needs if other in failed]
-        if missing:
-            yield CheckResult(name, "not run", f"{missing[0]} failed")
-            continue
-        result = _result(name, one, case)
-        if result.status == "failed":
-            failed.add(name)
-        yield result
+def _run(case: Case, wanted: Collection[str]) -> dict[str, CheckResult]:
+    """Run checks, and before each of them those that it needs; return the results in the order of `CHECKS`."""
+    results: dict[str, CheckResult] = {}
+
+    @functools.cache
+    def failed(name: str) -> str:
+        """Run a check; return its name if it failed, or that of a failed check that it needs, or an empty string."""
+        check = _load(CHECKS[name])
+        needed = next(filter(None, map(failed, check.needs)), "")
+        results[name] = CheckResult(name, "not run", f"{needed} failed") if needed else _result(name, check, case)
+        return name if results[name].status == "failed" else needed
+
+    for name in CHECKS:
+        if name in wanted:
+            failed(name)
+    return {name: results[name] for name in CHECKS if name in results}
 
 
-def _result(name: str, one: Check, case: Case) -> CheckResult:
+def _load(check: Check | EntryPoint) -> Check:
+    if isinstance(check, Check):
+        return check
     try:
-        with _torch_checks.unlogged() if name.startswith("torch_") else nullcontext():
-            return CheckResult(name, "passed", one.run(case) or "")
+        with where_available():
+            loaded: Check = check.load()
+        return loaded
+    except (NotRun, ImportError) as error:
+        reason = error
+
+    def run(case: Case) -> None:
+        raise reason
+
+    return Check(run, ())
+
+
+def _result(name: str, check: Check, case: Case) -> CheckResult:
+    try:
+        return CheckResult(name, "passed", check.run(case) or "")
     except MissingDependencyError:
-        raise  # the caller asked for a check that needs it
+        raise  # the kernel needs it
     except NotRun as reason:
         return CheckResult(name, "not run", str(reason))
     except (Exception, SystemExit) as error:  # a kernel may call sys.exit()

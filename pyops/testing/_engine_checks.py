@@ -2,41 +2,147 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
 from .._ops.cuda_kernel import on_host, returning_cupy
 from .._schema import devices, validation
-from ..errors import CompileError, DeviceError, MissingDependencyError
+from .._schema.dtypes import dtype_name
+from ..errors import CompileError, DeviceError, MissingDependencyError, OutputError
 from . import _variations
-from ._case import Case, NotRun, Variation, is_installed, quiet
-from ._engines import Engine, make_session, why_not
+from ._case import IN_SESSIONS, Case, NotRun, Variation, check_after, quiet, spell_error, where_available
 from ._sample import Sample
 
+if TYPE_CHECKING:
+    import onnx
 
+Engine = Literal["native", "extensions", "reference"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+
+def make_session(model: onnx.ModelProto, engine: Engine = "native") -> Any:
+    """Create a `pyops.InferenceSession` with an engine; for ``reference``, ONNX's ReferenceEvaluator."""
+    if engine == "reference":
+        from onnx.reference import ReferenceEvaluator
+
+        from .._runtime.reference import reference_ops
+
+        return ReferenceEvaluator(model, new_ops=reference_ops(model))
+    from .._runtime.session import InferenceSession
+
+    return InferenceSession(model, engine=engine)
+
+
+@check_after(*IN_SESSIONS, "empty", "scalar")
 def engine_native(case: Case) -> str:
     """Check that sessions of the native engine return what the plain call returns."""
     return _agrees(case, "native")
 
 
+@check_after(*IN_SESSIONS, "empty", "scalar")
 def engine_extensions(case: Case) -> str:
     """Check that sessions of the extensions engine return what the plain call returns."""
     return _agrees(case, "extensions")
 
 
+@check_after(*IN_SESSIONS, "empty", "scalar")
 def engine_reference(case: Case) -> str:
     """Check that ONNX's ReferenceEvaluator returns what the plain call returns."""
     return _agrees(case, "reference")
 
 
+@check_after("repeatable")
+def cuda(case: Case) -> str:
+    """Check that the CUDA kernel returns what the CPU kernel returns, in a plain call and in a CUDA session."""
+    op, signature = case.op, case.signature
+    if "cuda" not in op.kernels:
+        raise NotRun("no CUDA kernel is registered")
+    if "cpu" not in op.device_types:
+        raise NotRun("there is no CPU kernel to compare the CUDA kernel with")
+    with where_available():
+        cupy = devices.cupy_with_gpu("the CUDA kernel")
+    stay = on_host(signature, len(case.arrays), op.host_inputs)
+    arrays = [x if x is None or stays else devices.asarray(cupy, x) for x, stays in zip(case.arrays, stay, strict=True)]
+    outputs = validation.call(signature, returning_cupy(signature, op.kernels["cuda"]), arrays, case.attributes)
+    case.compare(list(map(devices.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
+    try:
+        from .._runtime.session import InferenceSession
+
+        with quiet():
+            session = InferenceSession(case.sample.model(), providers=[devices.CUDA_PROVIDER, "CPUExecutionProvider"])
+    except (DeviceError, MissingDependencyError) as error:
+        return f"called; in no session: {error}"
+    with quiet():
+        results = session.run(None, case.sample.feed)
+    case.compare(results, case.outputs, "in a CUDA session it gives other outputs")
+    return "called, and in a CUDA session"
+
+
+@check_after("dtypes", "engine_native")
+def generated(case: Case) -> str:
+    """Check that sessions return what the plain call returns for generated inputs and attributes."""
+    if not case.generate:
+        raise NotRun("no generated inputs are requested; generate=100 is a hundred of them")
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    from .strategies import samples
+
+    failing: list[Sample] = []
+    refusals: list[Exception | None] = []
+
+    @settings(
+        max_examples=case.generate,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        derandomize=True,
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(samples(case.op))
+    def validate(sample: Sample) -> None:
+        failing[:] = [sample]
+        refusals.append(_refusal(Case(sample, rtol=case.rtol, atol=case.atol)))
+
+    try:
+        validate()
+    except Exception as error:  # whatever the kernel or a comparison raised
+        raise AssertionError(f"for {failing[0]}: {spell_error(error)}") from error
+    refused = [refusal for refusal in refusals if refusal is not None]
+    if len(refused) == len(refusals):
+        raise NotRun(
+            f"the kernel refuses all {len(refused)} generated samples, the last one with {spell_error(refused[-1])}"
+        )
+    return f"{len(refusals)} samples, of which the kernel refuses {len(refused)}"
+
+
+def _refusal(case: Case) -> Exception | None:
+    """Return the exception with which the kernel rejects a sample; None if a session agrees with the plain call."""
+    try:
+        outputs = case.outputs
+    except OutputError:
+        raise
+    except Exception as error:  # a kernel may reject its inputs with any exception
+        return error
+    case.validate_shapes(Variation("generated inputs", case.arrays, outputs))
+    if outputs:
+        model = case.sample.with_expected(*outputs).model()
+        try:
+            session = _session(case, model, "native")
+        except NotRun:
+            session = _session(case, model, "reference")
+        with quiet():
+            actual = session.run(None, case.sample.feed)
+        case.compare(actual, outputs, "in a session")
+    return None
+
+
 def _agrees(case: Case, engine: Engine) -> str:
-    problem = why_not(engine, case)
-    if problem is not None:
-        raise NotRun(problem)
     # Compare with what the kernel returns, even if the user expects something else: that is another check.
     sample = Sample(case.op, *case.arrays, **case.sample.attributes).with_expected(*case.outputs)
     count = 0
     for dynamic in (False, True):
         shapes = "unknown" if dynamic else "known"
-        with quiet():
-            session = make_session(sample.model(dynamic), engine)
+        session = _session(case, sample.model(dynamic), engine)
         # Twice: a second call must not see anything that the session kept from the first.
         varied = [Variation("with the sample's inputs", case.arrays, case.outputs)] * 2
         if dynamic:
@@ -60,37 +166,16 @@ def _agrees(case: Case, engine: Engine) -> str:
     return f"{count} runs"
 
 
-def cuda(case: Case) -> str:
-    """Check that the CUDA kernel returns what the CPU kernel returns, in a plain call and in a CUDA session."""
-    op, signature = case.op, case.signature
-    if "cuda" not in op.kernels:
-        raise NotRun("no CUDA kernel is registered")
-    if "cpu" not in op.device_types:
-        raise NotRun("there is no CPU kernel to hold the CUDA kernel against")
-    try:
-        cupy = devices.cupy_with_gpu("the CUDA kernel")
-    except (MissingDependencyError, DeviceError) as error:
-        raise NotRun(str(error)) from None
-    stay = on_host(signature, len(case.arrays), op.host_inputs)
-    arrays = [x if x is None or stays else devices.asarray(cupy, x) for x, stays in zip(case.arrays, stay, strict=True)]
-    outputs = validation.call(signature, returning_cupy(signature, op.kernels["cuda"]), arrays, case.attributes)
-    case.compare(list(map(devices.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
-    problem = _why_no_session()
-    if problem:
-        return f"called; in no session: {problem}"
-    from .._runtime.session import InferenceSession
+def _session(case: Case, model: onnx.ModelProto, engine: Engine) -> Any:
+    """Create a session of the case's op; where the engine does not support the op here, the check is not run."""
+    with where_available(), quiet():
+        if engine != "reference":
+            from .._runtime.extensions import registry
+            from .._runtime.native import hosted_op
 
-    with quiet():
-        session = InferenceSession(case.sample.model(), providers=[devices.CUDA_PROVIDER, "CPUExecutionProvider"])
-        results = session.run(None, case.sample.feed)
-    case.compare(results, case.outputs, "in a CUDA session it gives other outputs")
-    return "called, and in a CUDA session"
-
-
-def _why_no_session() -> str | None:
-    if not is_installed("onnxruntime"):
-        return "ONNX Runtime is not installed"
-    import onnxruntime
-
-    available = devices.CUDA_PROVIDER in onnxruntime.get_available_providers()
-    return None if available else f"this onnxruntime has no {devices.CUDA_PROVIDER}"
+            used = {dtype_name(array.dtype) for array in (*case.arrays, *case.outputs) if array is not None}
+            module = hosted_op if engine == "native" else registry
+            lacking = used.intersection(module.unsupported_types(case.signature))
+            if lacking:
+                raise NotRun(f"the {engine} engine does not support {', '.join(sorted(lacking))}")
+        return make_session(model, engine)

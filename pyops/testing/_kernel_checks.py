@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import gc
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .._compiled.kernel import CompiledKernel
 from .._schema.dtypes import STRING, dtype_name
-from ..errors import OutputError
 from . import _variations
-from ._case import Case, NotRun, copies, quiet, spell_error, views
+from ._case import Case, NotRun, check_after, copies, quiet, spell_error
 
 
+@check_after()
 def inputs_unchanged(case: Case) -> None:
     """Check that the kernel does not write into its inputs."""
     for writable in (True, False):
         arrays = case.lend()
+        views = _variations.each(arrays, lambda array: array.view())
+        for view in views:
+            if view is not None:
+                view.flags.writeable = writable
         try:
             with quiet():
-                case.function(*views(arrays, writable), **case.attributes)
+                case.function(*views, **case.attributes)
         except (Exception, SystemExit):
             # The next check reports it; this one looks at what the kernel wrote before it raised.
             pass
@@ -30,11 +34,20 @@ def inputs_unchanged(case: Case) -> None:
                 raise AssertionError(f"the kernel changes its input {item.name!r}; work on a copy: {item.name}.copy()")
 
 
+@check_after("inputs_unchanged")
 def outputs(case: Case) -> None:
     """Check that the kernel returns the declared number of arrays, of the declared dtypes."""
     case.outputs  # noqa: B018 - computing them is the check
 
 
+@check_after("outputs")
+def repeatable(case: Case) -> None:
+    """Check that the same call returns the same outputs again."""
+    for _ in range(2):
+        case.compare(case.call(), case.outputs, "called again with the same inputs, the kernel gives other outputs")
+
+
+@check_after("repeatable")
 def expected(case: Case) -> None:
     """Check that the kernel returns the expected outputs."""
     if case.sample.returned is None:
@@ -42,12 +55,7 @@ def expected(case: Case) -> None:
     case.compare(case.outputs, case.sample.returned, "the kernel returns other than expected")
 
 
-def repeatable(case: Case) -> None:
-    """Check that the same call returns the same outputs again."""
-    for _ in range(2):
-        case.compare(case.call(), case.outputs, "called again with the same inputs, the kernel gives other outputs")
-
-
+@check_after("outputs")
 def inputs_released(case: Case) -> None:
     """Check that the kernel keeps no input, and no view of one, after the call."""
     case.call(case.lend())
@@ -61,6 +69,7 @@ def inputs_released(case: Case) -> None:
             )
 
 
+@check_after("outputs")
 def outputs_owned(case: Case) -> None:
     """Check that the kernel neither returns the same memory in the next call nor writes to it."""
     first, second = case.call(copies(case.arrays)), case.call(copies(case.arrays))
@@ -71,32 +80,32 @@ def outputs_owned(case: Case) -> None:
             )
 
 
+@check_after("outputs")
 def dtypes(case: Case) -> str:
     """Check that the kernel returns the declared outputs for every element type of its type parameters."""
     tried = []
     declared = list(case.signature.parameters(len(case.arrays)))
-    for parameter in dict.fromkeys(item.type for item in declared):
-        for dtype in parameter.dtypes[: len(parameter.dtypes) if len(parameter.dtypes) > 1 else 0]:
+    for parameter in dict.fromkeys(item.type for item in declared if len(item.type.dtypes) > 1):
+        for dtype in parameter.dtypes:
             with quiet():
                 arrays = [
                     _variations.cast(array, dtype) if array is not None and item.type == parameter else array
                     for item, array in zip(declared, case.arrays, strict=True)
                 ]
-            try:
-                case.call(arrays)
-            except OutputError as error:
-                raise OutputError(f"for {parameter.name} = {dtype_name(dtype)}: {error}") from error
-            except Exception as error:  # raised by the user's code
+            what = f"for {parameter.name} = {dtype_name(dtype)}"
+            refusal = case.vary(what, arrays).refusal
+            if refusal is not None:
                 raise AssertionError(
-                    f"for {parameter.name} = {dtype_name(dtype)} the kernel raises {spell_error(error)}; leave the "
-                    "type out of the declaration, or handle it"
-                ) from error
+                    f"{what} the kernel raises {spell_error(refusal)}; leave the type out of the declaration, or "
+                    "handle it"
+                ) from refusal
             tried.append(dtype_name(dtype))
     if not tried:
         raise NotRun("no input has several types")
     return ", ".join(dict.fromkeys(tried))
 
 
+@check_after("outputs")
 def optional_inputs(case: Case) -> str:
     """Check that the kernel accepts None for each optional input."""
     declared = list(case.signature.parameters(len(case.arrays)))
@@ -106,10 +115,26 @@ def optional_inputs(case: Case) -> str:
     notes = []
     for position in positions:
         arrays = [None if index == position else array for index, array in enumerate(case.arrays)]
-        notes += case.refused(f"without {declared[position].name!r}", arrays, case.attributes)
+        notes += case.note_refusal(f"without {declared[position].name!r}", arrays)
     return "; ".join(notes)
 
 
+@check_after("outputs")
+def attribute_defaults(case: Case) -> str:
+    """Check that the kernel accepts the default of each attribute that the sample gives."""
+    given = case.sample.attributes
+    optional = [a.name for a in case.signature.attributes if a.name in given and not a.required]
+    if not optional:
+        raise NotRun("the sample gives no attribute that has a default")
+    notes = []
+    for name in optional:
+        others = {other: value for other, value in given.items() if other != name}
+        attributes = case.signature.convert_attributes(others)
+        notes += case.note_refusal(f"with the default of {name!r}", case.arrays, attributes)
+    return "; ".join(notes)
+
+
+@check_after("repeatable")
 def non_contiguous(case: Case) -> None:
     """Check that inputs with other strides give the same outputs."""
     varied = list(_variations.strided(case.arrays))
@@ -119,16 +144,7 @@ def non_contiguous(case: Case) -> None:
         case.compare(case.call(arrays), case.outputs, f"for inputs that are {what}")
 
 
-def empty(case: Case) -> str:
-    """Check that the kernel returns the declared outputs for inputs without elements, or rejects them."""
-    return _accepted_or_refused(case, list(_variations.empty(case.arrays)))
-
-
-def scalar(case: Case) -> str:
-    """Check that the kernel returns the declared outputs for inputs without dimensions, or rejects them."""
-    return _accepted_or_refused(case, [("without dimensions", _variations.scalar(case.arrays))])
-
-
+@check_after("repeatable")
 def out_buffers(case: Case) -> None:
     """Check that the outputs are the same with `out` buffers, those that share an input's memory included."""
     if not case.signature.takes_out:
@@ -146,33 +162,18 @@ def out_buffers(case: Case) -> None:
             item = case.signature.inputs[source].name
             what = f"with out= in the memory of {item!r}, which may_inplace allows,"
         out: Any = tuple(buffers) if case.signature.returns_tuple else buffers[0]
-        with quiet():
-            result = case.function(*views(arrays), **case.attributes, out=out)
-        case.compare(case.validated(result), case.outputs, f"{what} the kernel returns other outputs")
+        outputs = case.call(arrays, function=functools.partial(case.function, out=out))
+        case.compare(outputs, case.outputs, f"{what} the kernel returns other outputs")
 
 
+@check_after("repeatable")
 def compiled(case: Case) -> None:
     """Check that a compiled kernel returns what its function returns as plain Python."""
-    function = case.function
-    if not isinstance(function, CompiledKernel):
+    if not isinstance(case.function, CompiledKernel):
         raise NotRun("the kernel is not declared with compile=")
-    with quiet():
-        result = function.plain(*views(copies(case.arrays)), **case.attributes)
-    case.compare(case.outputs, case.validated(result), "compiled, the kernel gives other outputs than as plain Python")
+    plain = case.call(function=case.function.plain)
+    case.compare(case.outputs, plain, "compiled, the kernel gives other outputs than as plain Python")
 
 
 def _identical(one: Any, other: Any) -> bool:
     return bool(one.tolist() == other.tolist() if one.dtype == STRING else one.tobytes() == other.tobytes())
-
-
-def _accepted_or_refused(case: Case, varied: Sequence[tuple[str, Any]]) -> str:
-    if not varied or not any(array is not None for array in case.arrays):
-        raise NotRun("no input has dimensions" if case.arrays else "the op has no inputs")
-    notes = []
-    for what, arrays in varied:
-        variation = case.vary(what, arrays)
-        if variation.refusal is not None:
-            notes.append(f"the kernel refuses inputs {what}: {spell_error(variation.refusal)}")
-        else:
-            case.validate_shapes(variation)
-    return "; ".join(notes)

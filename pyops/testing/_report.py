@@ -82,7 +82,7 @@ class CheckReport(Shown, Sequence[CheckResult]):
             return self._results[key]
         named: Mapping[str, CheckResult] = {result.name: result for result in self._results}
         if key not in named:
-            raise KeyError(f"no check called {key!r} was asked for; there are: {', '.join(named)}")
+            raise KeyError(f"no check called {key!r} was requested; there are: {', '.join(named)}")
         return named[key]
 
     def __len__(self) -> int:

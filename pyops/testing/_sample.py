@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from .._comparison import Outputs
 from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp
 from .._schema import validation
@@ -17,7 +18,6 @@ from .._schema.dtypes import describe, element_type
 from .._schema.signature import Signature
 from .._schema.specs import TensorSpec
 from ..errors import InputError
-from ._outputs import Outputs
 
 if TYPE_CHECKING:
     import onnx

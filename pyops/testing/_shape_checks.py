@@ -1,21 +1,25 @@
-"""Checks that compare the shape function with what the kernel returns."""
+"""Checks of shapes: the shape function against what the kernel returns, for inputs of other sizes too."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .._schema.dtypes import describe
 from .._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
 from ..errors import ShapeInferenceError, UnknownSizeError
-from ._case import Case, NotRun, Variation, spell_error
+from . import _variations
+from ._case import Case, NotRun, Variation, check_after, spell_error
 
 
+@check_after("outputs")
 def shape_function(case: Case) -> None:
     """Check that the shape function gives the shapes and dtypes that the kernel returns."""
     _require(case)
     case.validate_shapes(Variation("for the sample's inputs", case.arrays, case.outputs))
 
 
+@check_after("shape_function")
 def other_sizes(case: Case) -> str:
     """Check that the kernel and the shape function agree for inputs of other sizes."""
     if not case.other_sizes:
@@ -26,6 +30,7 @@ def other_sizes(case: Case) -> str:
     return f"{len(case.other_sizes)} others"
 
 
+@check_after("other_sizes")
 def symbolic_shapes(case: Case) -> str:
     """Check that the shape function gives the right shapes for named dimensions."""
     _require(case)
@@ -36,6 +41,18 @@ def symbolic_shapes(case: Case) -> str:
         except UnknownSizeError:
             notes["it needs to know sizes"] = None
     return "; ".join(notes)
+
+
+@check_after("other_sizes")
+def empty(case: Case) -> str:
+    """Check that the kernel returns the declared outputs for inputs without elements, or rejects them."""
+    return _accepted_or_refused(case, list(_variations.empty(case.arrays)))
+
+
+@check_after("other_sizes")
+def scalar(case: Case) -> str:
+    """Check that the kernel returns the declared outputs for inputs without dimensions, or rejects them."""
+    return _accepted_or_refused(case, [("without dimensions", _variations.scalar(case.arrays))])
 
 
 def _require(case: Case) -> None:
@@ -82,3 +99,16 @@ class _Sizes(dict[str, int]):
 
     def __missing__(self, name: str) -> int:
         return int(name.removeprefix("size_"))
+
+
+def _accepted_or_refused(case: Case, varied: Sequence[tuple[str, Any]]) -> str:
+    if not varied or not any(array is not None for array in case.arrays):
+        raise NotRun("no input has dimensions" if case.arrays else "the op has no inputs")
+    notes = []
+    for what, arrays in varied:
+        variation = case.vary(what, arrays)
+        if variation.refusal is not None:
+            notes.append(f"the kernel refuses inputs {what}: {spell_error(variation.refusal)}")
+        else:
+            case.validate_shapes(variation)
+    return "; ".join(notes)

@@ -18,22 +18,15 @@ Arrays = tuple[Any, ...]
 def other_sizes(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:
     """Yield inputs of other nonzero sizes: first equal sizes change together, then each axis alone."""
     sizes = sorted({size for array in _present(arrays) for size in array.shape if size})
+    axes = [(i, axis) for i, array in enumerate(arrays) if array is not None for axis in range(min(4, array.ndim))]
     yield "larger", _resized(arrays, lambda _, size: size + (size > 1))
     yield "twice as large", _resized(arrays, lambda _, size: 2 * size if size > 1 else size)
     yield "of size 1", _resized(arrays, lambda _, size: min(size, 1))
-    for size in sizes:
-        yield f"with {size + 2} for {size}", _with_another_size(arrays, size)
-    for index, array in enumerate(arrays):
-        for axis in range(min(4, np.ndim(array) if array is not None else 0)):
-            yield f"with axis {axis} of input {index} larger", _with_larger_axis(arrays, (index, axis))
-
-
-def _with_another_size(arrays: Sequence[Any], old: int) -> Arrays:
-    return _resized(arrays, lambda _, size: size + 2 * (size == old))
-
-
-def _with_larger_axis(arrays: Sequence[Any], axis: tuple[int, int]) -> Arrays:
-    return _resized(arrays, lambda where, size: size + (where == axis))
+    for old in sizes:
+        yield f"with {old + 2} for {old}", _resized(arrays, lambda _, size: size + 2 * (size == old))  # noqa: B023
+    for axis in axes:
+        larger = _resized(arrays, lambda where, size: size + (where == axis))  # noqa: B023
+        yield f"with axis {axis[1]} of input {axis[0]} larger", larger
 
 
 def empty(arrays: Sequence[Any]) -> Iterator[tuple[str, Arrays]]:

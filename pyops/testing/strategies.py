@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from .._ops.op import AnyOp
 from .._schema.attribute import Attribute, AttributeKind
 from .._schema.dtypes import STRING, DType
-from .._schema.signature import Input, TypeParameter
-from ..errors import MissingDependencyError
+from .._schema.signature import Input
+from ..errors import InputError, MissingDependencyError
 from ._case import NO_HYPOTHESIS
 from ._sample import Sample
 
@@ -21,7 +21,9 @@ try:
 except ImportError as error:
     raise MissingDependencyError(NO_HYPOTHESIS) from error
 
-SHAPES: st.SearchStrategy[tuple[int, ...]] = st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+Shape = tuple[int, ...]
+
+SHAPES: st.SearchStrategy[Shape] = st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
 """Shapes of 0 to 3 dimensions, each of size 0 to 3."""
 
 # ONNX strings are UTF-8, which has no surrogates, and ONNX Runtime truncates strings at NUL.
@@ -32,40 +34,79 @@ _INTS = st.integers(-(2**63), 2**63 - 1)
 
 
 @st.composite
-def samples(draw: st.DrawFn, op: AnyOp) -> Sample:
+def samples(
+    draw: st.DrawFn,
+    op: AnyOp,
+    *,
+    shapes: Any = None,
+    elements: st.SearchStrategy[Any] | Mapping[str, st.SearchStrategy[Any]] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Sample:
     """Draw a call of an op.
 
     The calls cover every type that the op accepts, absent optional inputs, up to three variadic inputs, and given
     and default attributes. The shapes of the inputs are equal, broadcast to each other, or are independent.
 
+    Parameters
+    ----------
+    shapes : tuple of int, or mapping, optional
+        The shape of all inputs, or shapes by the names of inputs; inputs that it does not name keep the shapes above.
+        It may be a strategy, and so may the shapes in a mapping.
+    elements : strategy, or mapping of strategies, optional
+        The elements of all inputs, or elements by the names of inputs. They are converted to the input's type.
+    attributes : mapping, optional
+        Values by name, or strategies for them. These attributes are then always given.
+
+    Raises
+    ------
+    InputError
+        `shapes`, `elements` or `attributes` has a name that the op does not have.
+
     Examples
     --------
-    >>> import pyops
-    >>> from hypothesis import given
+    >>> import numpy as np, pyops
+    >>> from hypothesis import given, strategies as st
+    >>> from pyops.kernels.cumulative import cumprod
     >>> from pyops.testing import strategies
-    >>> @given(strategies.samples(op))  # doctest: +SKIP
+    >>> small = strategies.samples(cumprod, shapes=(2, 3), elements=st.integers(0, 5), attributes={"dim": 1})
+    >>> @given(small)  # pytest calls the test
     ... def test_it_gives_no_negative_numbers(sample):
     ...     assert (sample.expected()[0] >= 0).all()
     """
     signature = op.signature
+    shapes, attributes = _drawn(draw, shapes), attributes or {}
+    for what, given in (("shapes", shapes), ("elements", elements)):
+        unknown = set(given if isinstance(given, Mapping) else ()) - {item.name for item in signature.inputs}
+        if unknown:
+            raise InputError(f"{what} names {unknown.pop()!r}, which is not an input of {signature}")
     singles = [item for item in signature.inputs if not item.variadic]
     present = [item if not item.optional or draw(st.booleans()) else None for item in singles]
     if signature.is_variadic:
         present += [signature.inputs[-1]] * draw(st.integers(0, 3))
     chosen: dict[str, DType] = {}
-    inputs = []
+    inputs: list[Any] = []
     for item, shape in zip(present, _draw_shapes(draw, len(present)), strict=True):
-        inputs.append(None if item is None else draw(arrays(_draw_dtype(draw, item, chosen), shape)))
-    attributes = {
+        if item is None:
+            inputs.append(None)
+            continue
+        wanted = _drawn(draw, shapes.get(item.name)) if isinstance(shapes, Mapping) else shapes
+        values = elements.get(item.name) if isinstance(elements, Mapping) else elements
+        inputs.append(draw(arrays(_draw_dtype(draw, item, chosen), shape if wanted is None else wanted, values)))
+    made = {
         attribute.name: draw(attribute_values(attribute))
         for attribute in signature.attributes
-        if attribute.required or draw(st.booleans())
+        if attribute.name not in attributes and (attribute.required or draw(st.booleans()))
     }
-    return Sample(op, *inputs, **attributes)
+    return Sample(op, *inputs, **made, **{name: _drawn(draw, value) for name, value in attributes.items()})
 
 
 @st.composite
-def arrays(draw: st.DrawFn, dtype: Any, shapes: st.SearchStrategy[tuple[int, ...]] | tuple[int, ...] = SHAPES) -> Any:
+def arrays(
+    draw: st.DrawFn,
+    dtype: Any,
+    shapes: st.SearchStrategy[Shape] | Shape = SHAPES,
+    elements: st.SearchStrategy[Any] | None = None,
+) -> Any:
     """Draw an array of any ONNX element type, contiguous or not; string arrays have dtype object.
 
     Parameters
@@ -73,18 +114,22 @@ def arrays(draw: st.DrawFn, dtype: Any, shapes: st.SearchStrategy[tuple[int, ...
     dtype : numpy.dtype or what ``numpy.dtype()`` accepts
     shapes : strategy or tuple, optional
         By default `SHAPES`.
+    elements : strategy, optional
+        What the elements are converted from; by default all values of the type, and small integers for those types
+        that NumPy lacks.
     """
     dtype = np.dtype(dtype)
-    shape = shapes if isinstance(shapes, tuple) else draw(shapes)
-    if dtype == STRING:
-        return draw(st_numpy.arrays(object, shape, elements=TEXT, fill=st.just("")))
+    shape = _drawn(draw, shapes)
     turned = draw(st.booleans())
     made = shape[::-1] if turned else shape
-    if dtype.type.__module__ == "ml_dtypes":
-        lowest = 0 if dtype.name.startswith("uint") else -8
-        array = draw(st_numpy.arrays(np.int8, made, elements=st.integers(lowest, 7))).astype(dtype)
-    else:
+    if dtype == STRING:
+        elements = TEXT if elements is None else elements.map(str)
+    if elements is None and dtype.type.__module__ == "ml_dtypes":
+        elements = st.integers(0 if dtype.name.startswith("uint") else -8, 7)
+    if elements is None:
         array = draw(st_numpy.arrays(dtype, made))
+    else:
+        array = draw(st_numpy.arrays(object, made, elements=elements)).astype(dtype)
     return array.T if turned else array
 
 
@@ -107,7 +152,11 @@ def attribute_values(attribute: Attribute) -> st.SearchStrategy[Any]:
     return lists.map(tuple) if attribute.as_tuple else lists
 
 
-def _draw_shapes(draw: st.DrawFn, count: int) -> Sequence[tuple[int, ...]]:
+def _drawn(draw: st.DrawFn, value: Any) -> Any:
+    return draw(value) if isinstance(value, st.SearchStrategy) else value
+
+
+def _draw_shapes(draw: st.DrawFn, count: int) -> Sequence[Shape]:
     how = draw(st.sampled_from(["equal", "broadcast", "independent"]))
     if how == "independent" or not count:
         return [draw(SHAPES) for _ in range(count)]
@@ -118,11 +167,7 @@ def _draw_shapes(draw: st.DrawFn, count: int) -> Sequence[tuple[int, ...]]:
 
 
 def _draw_dtype(draw: st.DrawFn, item: Input, chosen: dict[str, DType]) -> DType:
-    def draw_from(parameter: TypeParameter) -> DType:
-        return draw(st.sampled_from(parameter.dtypes))
-
-    if not item.homogeneous:
-        return draw_from(item.type)
-    if item.type.name not in chosen:
-        chosen[item.type.name] = draw_from(item.type)
-    return chosen[item.type.name]
+    if item.homogeneous and item.type.name in chosen:
+        return chosen[item.type.name]
+    dtype = draw(st.sampled_from(item.type.dtypes))
+    return chosen.setdefault(item.type.name, dtype) if item.homogeneous else dtype

@@ -93,7 +93,7 @@ def test_check_fails_where_a_check_does() -> None:
 def test_attributes_may_be_called_like_options_of_check() -> None:
     arguments = ("typed_ops:options", "--only", "outputs", "-a", "checks=all", "-a", "generate=3")
     text = command("check", *arguments).stdout
-    assert "Options(float32[2, 3], checks='all', generate=3), inputs made up: 1 passed" in text
+    assert "Options(float32[2, 3], checks='all', generate=3), generated inputs: 1 passed" in text
 
 
 def test_bench_gives_ratios_to_the_plain_call(monkeypatch: pytest.MonkeyPatch) -> None:

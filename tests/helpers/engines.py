@@ -11,8 +11,8 @@ import pytest
 import pyops
 from pyops._runtime import ort_bindings
 from pyops.testing import Sample
-from pyops.testing._engines import ENGINES as ENGINES
-from pyops.testing._engines import make_session as make_session
+from pyops.testing._engine_checks import ENGINES as ENGINES
+from pyops.testing._engine_checks import make_session as make_session
 from tests.helpers.op_db import SAMPLES, expected_failures
 
 PLAIN_ENGINES = ("native", "extensions-plain")

@@ -78,6 +78,12 @@ def some_dtypes(x: NDArray[T]) -> NDArray[T]:
     return x * np.float32(0.5)
 
 
+@fault("its table lacks a declared type", "dtypes", "for T = float64 the kernel raises KeyError")
+@onnx_op("faulty::TableOfTypes")
+def table_of_types(x: NDArray[T]) -> NDArray[T]:
+    return x * {"float16": np.float16(0.5), "float32": np.float32(0.5)}[x.dtype.name]
+
+
 @fault("a list without elements is float64", "empty", r"empty along .* declared float32 .* float64\[0\]")
 @onnx_op("faulty::Empty")
 def empty(x: F32) -> F32:
@@ -191,17 +197,6 @@ def _(x):
 
 
 # What it does with attributes and optional inputs.
-
-
-@fault("a registered function has another default", "attribute_defaults", "default times=1; declared is times=2")
-@onnx_op("faulty::WrongDefault")
-def wrong_default(x: F32, *, times: int = 2) -> F32:
-    return np.stack([x] * times)
-
-
-@wrong_default.register_shape_inference
-def _(x, *, times=1):
-    return x.like(shape=(times, *x.shape))
 
 
 @fault(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,12 @@ def op() -> Op[..., Any]:
 
 
 def test_the_page_says_what_each_check_holds():
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    loaded = {name: one.load() if isinstance(one, EntryPoint) else one for name, one in CHECKS.items()}
     page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
     assert re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE) == [
-        (name, one.condition.rstrip(".")) for name, one in CHECKS.items()
+        (name, one.condition.rstrip(".")) for name, one in loaded.items()
     ]
 
 
@@ -79,6 +84,17 @@ def test_what_failed_stands_before_what_is_not_run():
         ["inputs_released", "not"],
         ["cuda", "not"],
     ]
+
+
+def test_torch_logs_nothing_into_the_test(op, caplog):
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    op.register_shape_inference(lambda x, *, by=2: x)
+    caplog.set_level("DEBUG")
+    assert check(op, X, checks="torch_*")["torch_export"].status == "passed"
+    assert [record.name for record in caplog.records] == []
+    logging.getLogger("mine").debug("as before")
+    assert [record.name for record in caplog.records] == ["mine"]
 
 
 def test_the_kernels_own_exception_is_the_cause():
@@ -148,9 +164,9 @@ def test_what_is_no_call_is_refused(arguments: Any, message: str):
 
 
 def test_what_can_check_nothing_is_refused(op):
-    with pytest.raises(InputError, match="no check is asked for; there are: inputs_unchanged, "):
+    with pytest.raises(InputError, match="no check is requested; there are: inputs_unchanged, "):
         check(op, X, checks=[])
-    with pytest.raises(InputError, match="generate is -1; expected how many"):
+    with pytest.raises(InputError, match="generate is -1; expected the number of samples"):
         check(op, X, generate=-1)
 
 
@@ -168,22 +184,22 @@ def test_an_op_that_is_not_declared_any_more_is_refused(op):
     assert check(other, X, checks="outputs").ok
 
 
-def test_without_inputs_some_are_made_up(op):
+def test_without_inputs_some_are_generated(op):
     report = check(op, checks=WITHOUT_TORCH)
-    assert report.subject == "Halve(float32[2, 3]), inputs made up"
+    assert report.subject == "Halve(float32[2, 3]), generated inputs"
     for sample in op_db.SAMPLES:
         if sample.op.name in ("Required", "Total", "Clip", "Upper", "Halves"):
             assert check(sample.op, checks=["outputs", "engine_reference"]).ok
 
 
-def test_where_none_can_be_made_up_that_is_said():
+def test_where_none_can_be_generated_that_is_said():
     @onnx_op("checked::Board")
     def board(x: F32) -> F32:
         if x.shape != (7, 7):
             raise ValueError("only boards")
         return x
 
-    message = r"takes none of the inputs that are made up .* ValueError: only boards for Board\(float32\[2, 3\]\)"
+    message = r"takes none of the inputs that are generated .* ValueError: only boards for Board\(float32\[2, 3\]\)"
     with pytest.raises(InputError, match=message) as caught:
         check(board)
     assert isinstance(caught.value.__cause__, ValueError)
@@ -210,9 +226,9 @@ for name in ("engine_native", "engine_extensions", "torch_eager", "engine_refere
     print(report[name].status, *report[name].reason.split()[:5][: 5 * (report[name].status != "passed")])
 """
     expected = """
-not run ONNX Runtime is not installed:
-not run ONNX Runtime is not installed:
-not run torch or onnxscript is not
+not run sessions need ONNX Runtime, which
+not run sessions need ONNX Runtime, which
+not run exporters needs torch and onnxscript;
 passed
 """
     run_plain_script(script, expected)

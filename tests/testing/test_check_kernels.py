@@ -127,7 +127,7 @@ def test_generated_inputs_find_what_the_sample_does_not():
 
     report = check(total, X, X, generate=50, checks="generated", raise_exception=False)
     assert re.search(
-        r"for Sum\(float32\[\], float32\[\], float32\[\]\): OutputError: .*float64", report["generated"].reason
+        r"for Sum\(float32\[0?\], float32\[0?\], float32\[0?\]\): OutputError: .*float64", report["generated"].reason
     ), report
 
 
@@ -152,7 +152,7 @@ def test_an_op_of_types_that_onnx_runtime_lacks():
         return x.conj()
 
     report = check(conjugate, X.astype(np.complex64) * 1j, checks=WITHOUT_TORCH)
-    assert report["engine_native"].reason == "ONNX Runtime's custom operators cannot have complex64"
+    assert report["engine_native"].reason == "the native engine does not support complex64"
     assert report["engine_reference"].status == "passed"
 
 

@@ -83,19 +83,6 @@ def test_a_shape_function_with_another_number_of_outputs():
         check(rows, X, checks="symbolic_shapes")
 
 
-def test_a_default_that_is_no_value_of_the_attribute():
-    @onnx_op("checked::Times")
-    def times(x: F32, *, times: int = 2) -> F32:
-        return x * np.float32(times)
-
-    @times.register_shape_inference
-    def _(x, *, times="twice"):
-        return x
-
-    with pytest.raises(CheckError, match="has the default times='twice'; declared is times=2"):
-        check(times, X, checks="attribute_defaults")
-
-
 def test_a_kernel_that_knows_some_types_only():
     @onnx_op("checked::SomeTypes")
     def some_types(x: NDArray[T]) -> NDArray[T]:
@@ -191,7 +178,7 @@ def test_generated_inputs_that_are_all_refused_show_nothing():
     result = check(board, np.ones((7, 9), np.float32), generate=30, checks="generated")["generated"]
     assert (result.status, result.reason) == (
         "not run",
-        "the kernel refuses all 30 samples that are made up, the last one by ValueError: only boards",
+        "the kernel refuses all 30 generated samples, the last one with ValueError: only boards",
     )
 
 
@@ -214,7 +201,7 @@ def test_there_is_nothing_to_vary_in_one_number_or_none():
     assert report["outputs"].status == "passed"
 
 
-def test_inputs_of_integers_and_bool_are_made_up():
+def test_inputs_of_integers_and_bool_are_generated():
     @onnx_op("checked::Select")
     def select(which: NDArray[np.bool_], x: I64) -> I64:
         return np.where(which, x, 0)

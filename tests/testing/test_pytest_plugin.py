@@ -67,10 +67,17 @@ OF_ISOLATION = """
             return x / 2
         return halve
 
+    @pytest.fixture
+    def third():
+        @pyops.onnx_op("plugin::Third")
+        def third(x: F32) -> F32:
+            return x / 3
+        return third
+
     def names():
         return [op.name for op in pyops.list_ops() if op.domain == "plugin"]
 
-    def test_that_declares(halve):
+    def test_that_declares(third, halve):
         @pyops.onnx_op("plugin::Passing")
         def passing(x: F32) -> F32:
             return x
@@ -86,7 +93,7 @@ OF_ISOLATION = """
             return x
 
         assert double(X[0, :1]).tolist() == [1]
-        assert names() == ["Double", "Halve", "Passing"]
+        assert names() == ["Double", "Halve", "Passing", "Third"]
 
     def test_after_it():
         assert names() == ["Double", "Halve"]

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pyops
@@ -179,6 +180,64 @@ def test_what_is_generated_is_a_call_of_the_op(engine: str):
     assert {"float32", "float64", "int32", "object", "bfloat16"} <= {item[0] for item in seen}
     assert {0, 1, 2, 3} <= {item[2] for item in seen if len(item) == 3}
     assert any(item[1] for item in seen if len(item) == 3)
+
+
+def drawn(strategy: Any) -> list[Sample]:
+    found: list[Sample] = []
+
+    @settings(max_examples=80, deadline=None, derandomize=True, database=None)
+    @given(strategy)
+    def collect(sample: Sample) -> None:
+        found.append(sample)
+
+    collect()
+    return found
+
+
+@pytest.mark.parametrize("shapes", [(2, 3), st.just((2, 3)), {"x": (2, 3), "y": st.just((2, 3)), "rest": (2, 3)}])
+def test_shapes_are_those_that_are_given(shapes: Any):
+    samples = drawn(strategies.samples(join, shapes=shapes))
+    assert {array.shape for sample in samples for array in sample.inputs if array is not None} == {(2, 3)}
+
+
+def test_shapes_of_some_inputs_may_be_given_and_depend_on_each_other():
+    samples = drawn(strategies.samples(join, shapes={"x": (5,)}))
+    assert {sample.inputs[0].shape for sample in samples} == {(5,)}
+    assert len({array.shape for sample in samples for array in sample.inputs[2:]}) > 1
+    pairs = st.integers(1, 3).map(lambda n: {"x": (n, 2), "y": (2, n)})
+    shapes = [
+        [x.shape for x in sample.inputs[:2] if x is not None]
+        for sample in drawn(strategies.samples(join, shapes=pairs))
+    ]
+    assert all(pair[0] == pair[1][::-1] for pair in shapes if len(pair) == 2)
+
+
+def test_elements_are_those_that_are_given_as_the_type_of_the_input():
+    samples = drawn(strategies.samples(join, shapes=(2, 3), elements={"x": st.integers(2, 4), "rest": st.floats(5, 6)}))
+    seen = {x.dtype.name for x in (sample.inputs[0] for sample in samples)}
+    assert {"float32", "int32", "object"} <= seen
+    for sample in samples:
+        x, rest = sample.inputs[0], sample.inputs[2:]
+        assert set(x.flat) <= ({"2", "3", "4"} if x.dtype == object else {2, 3, 4})
+        assert all(((array >= 5) & (array <= 6)).all() for array in rest)
+
+
+def test_attributes_are_those_that_are_given():
+    samples = drawn(strategies.samples(join, attributes={"mode": "b", "flag": st.just(True)}))
+    assert {(sample.attributes["mode"], sample.attributes["flag"]) for sample in samples} == {("b", True)}
+
+
+@pytest.mark.parametrize(
+    ("steering", "message"),
+    [
+        ({"shapes": {"z": (2,)}}, "shapes names 'z', which is not an input of sampled::Join"),
+        ({"elements": {"mode": st.just(1)}}, "elements names 'mode', which is not an input"),
+        ({"attributes": {"colour": 1}}, "unknown attribute 'colour'"),
+    ],
+)
+def test_names_that_an_op_does_not_have_are_refused(steering: Any, message: str):
+    with pytest.raises(InputError, match=message):
+        drawn(strategies.samples(join, **steering))
 
 
 @pytest.mark.parametrize("name", pyops.testing.__all__)
