@@ -29,7 +29,7 @@ from ._export import export
 from ._fallback.kernel import register_fallback
 from ._finishing.fallbacks import Fallback
 from ._finishing.program import Program
-from ._library.translation_table import registered_by, translation_table
+from ._library.library import registered_by, translation_table
 from ._lowering.contrib_ops import register_contrib_ops
 from ._lowering.nodes import opset
 from ._lowering.translations import register_translation

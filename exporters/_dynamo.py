@@ -11,7 +11,7 @@ from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKi
 
 from ._finishing.finish import finish
 from ._finishing.program import Model, Program
-from ._library.translation_table import translation_table
+from ._library.library import translation_table
 from ._torch.recorded_arguments import Constant, as_json, record_arguments
 from ._torch_private.exporter import caching_torchlib, decomposing_without_gradients, supporting_complex32
 from .errors import ExportError

@@ -14,7 +14,7 @@ from onnx.reference.op_run import OpRun
 
 from exporters import ExportError
 from exporters._library import library
-from exporters._library.table import Pairs
+from exporters._library.values import Pairs
 from exporters._torch.operators import overloads
 from exporters._torch.tensors import TORCH_DTYPES, as_onnx_array
 from exporters._torch_private.exporter import recorded_nodes

@@ -1,8 +1,9 @@
-"""Lowering of LSTMs with a projected hidden state, which ONNX's LSTM does not have, to a Scan over the steps."""
+"""Lowering of layers over sequences that ONNX or torch's exporter lacks: attention that is not 4-D, projected LSTMs."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,40 @@ import onnx_ir
 
 from .._torch_private.exporter import recorded_nodes
 from ..errors import ExportError
-from .table import constant, lower, onnx_ops
+from .table import lower
+from .values import constant, like, onnx_ops, transposed
+
+
+@lower("aten::scaled_dot_product_attention", replaces=True)
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **others: Any,
+) -> Any:
+    ranks = {len(item.shape) for item in (query, key, value)}
+    width = query.shape[-1]
+    if ranks == {4} or any(others.values()) or not isinstance(width, int):  # dropout, or groups of heads
+        return NotImplemented
+    factor = like(1 / math.sqrt(width) if scale is None else scale, query)
+    scores = onnx_ops.MatMul(onnx_ops.Mul(query, factor), transposed(key))
+    least = like(-math.inf, query)
+    if is_causal:
+        lower_half = onnx_ops.Trilu(onnx_ops.Expand(like(1.0, query), onnx_ops.Shape(scores, start=-2)), upper=0)
+        scores = onnx_ops.Where(onnx_ops.Cast(lower_half, to=onnx_ir.DataType.BOOL), scores, least)
+    if attn_mask is not None:
+        masked = attn_mask.dtype == onnx_ir.DataType.BOOL
+        scores = onnx_ops.Where(attn_mask, scores, least) if masked else onnx_ops.Add(scores, attn_mask)
+    if not is_causal and attn_mask is None:
+        return onnx_ops.MatMul(onnx_ops.Softmax(scores, axis=-1), value)
+    # Where everything is masked, torch returns 0, and Softmax alone would give NaN.
+    nothing = onnx_ops.Equal(onnx_ops.ReduceMax(scores, constant([-1])), least)
+    zero = like(0.0, query)
+    weights = onnx_ops.Softmax(onnx_ops.Where(nothing, zero, scores), axis=-1)
+    return onnx_ops.MatMul(onnx_ops.Where(nothing, zero, weights), value)
 
 
 @lower("aten::lstm.input", replaces=True)
@@ -20,15 +54,14 @@ def _lstm(
     params: Sequence[Any],
     has_biases: bool,
     num_layers: int,
-    dropout: float,
-    train: bool,
     bidirectional: bool,
     batch_first: bool,
+    **given: Any,
 ) -> Any:
     directions = 2 if bidirectional else 1
     if len(params) != num_layers * directions * (5 if has_biases else 3):
         return NotImplemented
-    if train and dropout:
+    if given["train"] and given["dropout"]:
         raise ExportError("dropout in training draws at random; call model.eval() before the export")
     # (time, batch, width), the layout of ONNX's LSTM.
     values = onnx_ops.Transpose(input, perm=[1, 0, 2]) if batch_first else input
