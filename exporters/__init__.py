@@ -23,6 +23,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
+from ._arguments import to_onnx_inputs, to_onnx_outputs
 from ._custom_op import custom_op
 from ._explain import explain
 from ._export import export
@@ -36,7 +37,6 @@ from ._lowering.translations import register_translation
 from ._onnx_schemas.registration import SchemaRegistration, register_schemas
 from ._report import OutputComparison, VerificationReport
 from ._support_report import OperatorSupport, SupportReport
-from ._torch.arguments import to_onnx_inputs, to_onnx_outputs
 from ._verify import verify
 from .errors import ExportError
 

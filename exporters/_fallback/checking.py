@@ -17,11 +17,11 @@ import torch
 from pyops._schema.dtypes import DType
 
 from .. import _dynamo
+from .._arguments import to_onnx_outputs
 from .._finishing.fallbacks import Finding
 from .._lowering.explanations import causes
 from .._progress import with_progress_if_installed
 from .._report import OutputComparison, compare
-from .._torch.arguments import to_onnx_outputs
 from .._torch.single_call import SingleCall, Tensors
 from .._torch.tensors import as_onnx_array
 from .._torch_private.operators import OpOverload, qualified_name

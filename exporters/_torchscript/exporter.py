@@ -17,10 +17,10 @@ from typing import Any
 import onnx_ir
 import torch
 
+from .._arguments import Constant, as_json, record_arguments
 from .._finishing.finish import finish
 from .._finishing.program import Model, Program
 from .._lowering.translations import registered
-from .._torch.recorded_arguments import Constant, as_json, record_arguments
 from .._torch_private.exporter import default_opset
 from .._torch_private.torchscript import torchscript_opsets
 from .._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves, tensor_leaves
