@@ -34,7 +34,7 @@ from ._library.library import registered_by, translation_table
 from ._lowering.contrib_ops import register_contrib_ops
 from ._lowering.nodes import opset
 from ._lowering.translations import register_translation
-from ._onnx_schemas.registration import SchemaRegistration, register_schemas
+from ._onnx_schemas import SchemaRegistration, register_schemas
 from ._report import OutputComparison, VerificationReport
 from ._support_report import OperatorSupport, SupportReport
 from ._verify import verify

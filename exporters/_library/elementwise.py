@@ -14,19 +14,7 @@ from pyops.kernels import pointwise, polynomials, special
 
 from .._lowering.nodes import emit
 from .table import lower
-from .values import (
-    Pairs,
-    by_torch,
-    dtype_of,
-    join,
-    kernels,
-    like,
-    onnx_ops,
-    promote,
-    promoted,
-    split,
-    typed_constant,
-)
+from .values import Pairs, by_torch, dtype_of, join, kernels, like, onnx_ops, promote, promoted, split, typed_constant
 
 
 @lower("aten::divide.Tensor", replaces=True)

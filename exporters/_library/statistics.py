@@ -13,17 +13,7 @@ import torch
 from pyops.kernels import cumulative, histograms, order_statistics, reductions
 
 from .table import lower
-from .values import (
-    by_torch,
-    cast,
-    constant,
-    dtype_of,
-    kernels,
-    named_dtype,
-    onnx_ops,
-    promote,
-    typed_constant,
-)
+from .values import by_torch, cast, constant, dtype_of, kernels, named_dtype, onnx_ops, promote, typed_constant
 
 # Sorting puts NaN above everything, as in torch; ONNX does not define where TopK puts a NaN.
 
