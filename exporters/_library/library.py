@@ -24,7 +24,6 @@ from . import (  # noqa: F401
     layers,
     linear_algebra,
     losses,
-    sequences,
     statistics,
 )
 from .table import Row, rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -75,28 +75,6 @@ def fake_outputs(target: OpOverload, args: Any, kwargs: Any) -> list[tuple[torch
     return [(item.dtype, shape) for item, shape in zip(outputs, found, strict=True)]
 
 
-@guarded("torch.onnx.JitScalarType")
-def torchscript_dtype(code: int) -> torch.dtype:
-    """Return the dtype of a TorchScript dtype number."""
-    from torch.onnx import JitScalarType
-
-    dtype: torch.dtype = JitScalarType(code).dtype()
-    return dtype
-
-
-@guarded("torch._C.Value")
 def is_graph_value(item: Any) -> bool:
     """Return whether an object is a value of a TorchScript graph."""
-    return isinstance(item, torch._C.Value)
-
-
-@guarded("torch._C.TensorType")
-def tensor_type(dtype: torch.dtype, shape: Sequence[int | None]) -> Any:
-    """Return the type of a tensor in a TorchScript graph, with None for unknown sizes."""
-    return torch._C.TensorType.get().with_dtype(dtype).with_sizes(list(shape))
-
-
-@guarded("torch._C.ListType")
-def list_type() -> Any:
-    """Return the type of a list of tensors in a TorchScript graph."""
-    return torch._C.ListType(torch._C.TensorType.get())
+    return isinstance(item, torch.Value)

@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir
 import torch
 from onnx_ir.passes.common import InlinePass
+from torch.onnx import JitScalarType
 
 from .._lowering.functions import called_as_nodes
 from .._lowering.op_translation import check_returned
@@ -17,14 +18,7 @@ from .._lowering.translations import no_translation_error
 from .._torch.operators import as_exported
 from .._torch_private.exporter import element_type, recorded_nodes
 from .._torch_private.operators import Argument, OpOverload, qualified_name, schema_arguments, spell
-from .._torch_private.torchscript import (
-    fake_outputs,
-    installed_symbolics,
-    is_graph_value,
-    list_type,
-    tensor_type,
-    torchscript_dtype,
-)
+from .._torch_private.torchscript import fake_outputs, installed_symbolics, is_graph_value
 from .._torch_private.trees import flatten, replace_leaves
 from ..errors import ExportError
 from .tracing import OPERATOR, TracedCalls
@@ -125,7 +119,7 @@ class Symbolics:
         except Exception:  # the fake needs a size that may change between runs, or the rank of an input is not known
             types = [(dtype, (None,) * rank) for dtype, rank in traced if dtype is not None and rank is not None]
         for value, (dtype, shape) in zip(values, types, strict=False):
-            value.setType(tensor_type(dtype, shape))
+            value.setType(torch.TensorType.get().with_dtype(dtype).with_sizes(list(shape)))
         return values
 
     def _add_function(self, target: OpOverload, args: Any, kwargs: Any, given: Sequence[Any]) -> Any:
@@ -150,7 +144,7 @@ class Symbolics:
 def _packed(g: Any, values: Any) -> Any:
     if values is NotImplemented:
         return values
-    return g.op("prim::ListConstruct", *values).setType(list_type())
+    return g.op("prim::ListConstruct", *values).setType(torch.ListType(torch.TensorType.get()))
 
 
 def _ir_value(name: str, value: Any) -> onnx_ir.Value:
@@ -204,7 +198,7 @@ def _argument(item: Argument, value: Any) -> Any:
         return list(value.node().inputs()) if item.is_tensor_list else value
     number = _constant(value)
     if item.is_dtype and isinstance(number, int):
-        return torchscript_dtype(number)
+        return JitScalarType(number).dtype()
     return bool(number) if "bool" in item.type and isinstance(number, int) else number
 
 

@@ -165,18 +165,11 @@ def test_opsets():
 def test_fakes():
     graph = torch._C.Graph()
     x = graph.addInput()
-    x.setType(torchscript.tensor_type(torch.float32, [None, 3]))
+    x.setType(torch.TensorType.get().with_dtype(torch.float32).with_sizes([None, 3]))
+    assert torchscript.is_graph_value(x)
     fakes = torchscript.fake_outputs
     assert fakes(torch.ops.aten.topk.default, (x, 2), {}) == [(torch.float32, (None, 2)), (torch.int64, (None, 2))]
     assert fakes(torch.ops.aten.nonzero.default, (x,), {}) == [(torch.int64, (None, 2))]
-
-
-def test_torchscript_types():
-    made = torchscript.tensor_type(torch.float16, [None, 3])
-    assert (made.dtype(), made.varyingSizes()) == (torch.float16, [None, 3])
-    assert torchscript.list_type().kind() == "ListType"
-    assert not torchscript.is_graph_value(made)
-    assert torchscript.torchscript_dtype(7) is torch.float64
 
 
 def test_symbolics():
