@@ -128,7 +128,8 @@ def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
         The library supports the operator but not this call.
     """
     row = find(qualified_name(target))
-    if row is None or (_has_pairs(list(arguments.values())) and not row.takes_complex):
+    has_pairs = any(isinstance(leaf, Pairs) for leaf in flatten(list(arguments.values())))
+    if row is None or (has_pairs and not row.takes_complex):
         return NotImplemented
     declared = schema_arguments(target)
     args, kwargs = as_exported(declared, [arguments.get(item.name, item.default) for item in declared])
@@ -175,11 +176,7 @@ def _value(dtype: torch.dtype, *sizes: int | str) -> onnx_ir.Value:
     return onnx_ir.Value(shape=onnx_ir.Shape(sizes), type=onnx_ir.TensorType(element_type(dtype)))
 
 
-def _has_pairs(value: Any) -> bool:
-    return any(map(_has_pairs, value)) if isinstance(value, (list, tuple)) else isinstance(value, Pairs)
-
-
-def _translate(target: OpOverload, row: Row, *args: Any, **kwargs: Any) -> Any:
+def _translate(target: OpOverload, row: Row, /, *args: Any, **kwargs: Any) -> Any:
     try:
         return row.registration.translation(*args, **kwargs)
     except PyopsError as error:

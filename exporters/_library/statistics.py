@@ -121,7 +121,7 @@ def _factors(x: Any, dtype: Any) -> Any:
 
 def _extreme(kernel: Callable[..., Any]) -> Callable[..., Any]:
     def translation(self: Any, dim: Sequence[int] | None = None, keepdim: bool = False) -> Any:
-        return NotImplemented if dim and len(self.shape) else kernel(self, dim=dim, keepdim=keepdim)
+        return NotImplemented if dim and len(self.shape) else kernel(self, dim=dim or None, keepdim=keepdim)
 
     return translation
 

@@ -45,9 +45,9 @@ absent: list[str] = []
 def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False) -> Callable[[F], F]:
     """Register an op of the library, or a function that emits nodes of it.
 
-    A function gets the arguments of the call by torch's names; those that equal torch's defaults may be left out. If it
-    returns NotImplemented, the call is passed on to torch's own translation. Complex results are pairs along a last
-    dimension of 2.
+    A function gets the arguments of a call by torch's names: for each of its parameters, torch's default where the call
+    leaves it out. If it returns NotImplemented, the call is passed on to torch's own translation. Complex results are
+    pairs along a last dimension of 2.
 
     Parameters
     ----------
@@ -79,10 +79,12 @@ def _by_name(torch_op: str, function: Callable[..., Any]) -> dict[str, Registrat
 
 
 def _translation(target: OpOverload, function: Callable[..., Any]) -> Callable[..., Any]:
-    names = [item.name for item in schema_arguments(target)]
+    declared, parameters = schema_arguments(target), inspect.signature(function).parameters
+    # torch leaves out arguments that equal its defaults, from which those of the function may differ.
+    defaults = {item.name: item.default for item in declared if item.has_default and item.name in parameters}
 
     def translation(*args: Any, **kwargs: Any) -> Any:
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        given = {**defaults, **dict(zip([item.name for item in declared], args, strict=False)), **kwargs}
         if not _takes(function, given):
             raise ExportError(f"it takes {inspect.signature(function)}, and the model passes {', '.join(given)}")
         return function(**given)
