@@ -23,19 +23,19 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
+from ._arguments import to_onnx_inputs, to_onnx_outputs
 from ._custom_op import custom_op
 from ._explain import explain
 from ._export import export
 from ._fallback.kernel import register_fallback
 from ._finishing.fallbacks import Fallback
 from ._finishing.program import Program
-from ._library.translation_table import registered_by, translation_table
+from ._library.library import registered_by, translation_table
 from ._lowering.contrib_ops import register_contrib_ops
 from ._lowering.nodes import opset
 from ._lowering.translations import register_translation
-from ._onnx_schemas.registration import SchemaRegistration, register_schemas
+from ._onnx_schemas import SchemaRegistration, register_schemas
 from ._report import OperatorSupport, OutputComparison, SupportReport, VerificationReport
-from ._torch.arguments import to_onnx_inputs, to_onnx_outputs
 from ._verify import verify
 from .errors import ExportError
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind
 
+from ._arguments import Constant, as_json, record_arguments
 from ._finishing.finish import finish
 from ._finishing.program import Model, Program
-from ._library.translation_table import translation_table
-from ._torch.recorded_arguments import Constant, as_json, record_arguments
+from ._library.library import translation_table
 from ._torch_private.exporter import caching_torchlib, decomposing_without_gradients, supporting_complex32
 from .errors import ExportError
 

@@ -11,6 +11,7 @@ import torch
 
 from pyops._ops.op import Op
 
+from ._arguments import split_arguments
 from ._fallback import opaque, rewriting
 from ._fallback.capturing import capture_graph
 from ._fallback.named_calls import call_nodes, mark_of, target_of
@@ -22,7 +23,6 @@ from ._lowering.explanations import causes, explain_error
 from ._lowering.translations import registered, registered_source
 from ._report import By, OperatorSupport, SupportReport
 from ._torch.operators import is_native
-from ._torch.recorded_arguments import split_arguments
 from ._torch_private.exporter import one_at_a_time, untranslated
 from ._torch_private.operators import OpOverload, qualified_name
 from .errors import ExportError

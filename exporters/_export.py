@@ -10,10 +10,10 @@ from typing import Any, Literal, TypedDict, Unpack
 import torch
 
 from . import _dynamo as dynamo_exporter
+from ._arguments import split_arguments
 from ._fallback import attempts
 from ._fallback.opaque import Backends
 from ._finishing.program import Model, Program
-from ._torch.recorded_arguments import split_arguments
 from ._torch_private.exporter import one_at_a_time
 from ._torchscript import exporter as torchscript_exporter
 from ._verify import verify

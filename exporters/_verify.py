@@ -23,11 +23,10 @@ from pyops._schema import devices
 from pyops._schema.dtypes import DType
 from pyops.errors import MissingDependencyError
 
+from ._arguments import input_values, to_onnx_outputs
 from ._dynamo import capture
 from ._finishing.program import Model
 from ._report import OutputComparison, Side, VerificationReport, compare
-from ._torch.arguments import to_onnx_outputs
-from ._torch.recorded_arguments import input_values
 from ._torch.tensors import as_onnx_array, numpy_dtype
 from ._torch_private.exporter import one_at_a_time
 from ._torch_private.trees import clone_tensors, tensor_leaves

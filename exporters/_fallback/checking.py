@@ -16,10 +16,10 @@ import torch
 from pyops._comparison import WIDE_TOLERANCES
 
 from .. import _dynamo
+from .._arguments import to_onnx_outputs
 from .._finishing.fallbacks import Finding
 from .._lowering.explanations import causes
 from .._report import OutputComparison, compare
-from .._torch.arguments import to_onnx_outputs
 from .._torch.single_call import SingleCall, Tensors
 from .._torch.tensors import as_onnx_array
 from .._torch_private.operators import OpOverload, qualified_name

@@ -14,7 +14,7 @@ import onnx_ir
 import torch
 
 from .._library import library
-from .._library.table import Pairs
+from .._library.values import Pairs
 from .._lowering.nodes import emit, opset
 from .._lowering.translations import NoTranslationError
 from .._torch.operators import find_overload

@@ -10,7 +10,7 @@ import torch
 
 from pyops._files import whole_file
 
-from .._torch.recorded_arguments import input_values
+from .._arguments import input_values
 from .fallbacks import Fallback
 from .optimization import optimize
 

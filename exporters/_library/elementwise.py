@@ -13,10 +13,8 @@ from pyops._ops.op import Op
 from pyops.kernels import pointwise, special
 
 from .._lowering.nodes import emit
-from .._torch_private.exporter import own_translation
-from .parts import join, split
-from .promotion import dtype_of, promote, promoted, typed_constant
-from .table import Pairs, kernels, like, lower, onnx_ops
+from .table import lower
+from .values import Pairs, by_torch, dtype_of, join, kernels, like, onnx_ops, promote, promoted, split, typed_constant
 
 
 @lower("aten::divide.Tensor", replaces=True)
@@ -36,48 +34,39 @@ def _subtract(self: Any, other: Any, *, alpha: Any = None) -> Any:
     return onnx_ops.Sub(*promote(self, other))
 
 
-@lower("aten::__lshift__.Scalar", replaces=True)
-@lower("aten::bitwise_left_shift", replaces=True)
-def _left_shift(self: Any, other: Any) -> Any:
-    return _shifted_bytes(self, other, "LEFT")
+def _shifted(direction: str) -> Callable[..., Any]:
+    """Return a translation of shifts of uint8, which torch's exporter shifts as int8."""
+
+    def translation(self: Any, other: Any) -> Any:
+        if promoted(self, other) != torch.uint8:
+            return NotImplemented
+        fixed = isinstance(other, int)
+        if fixed:
+            other = other if 0 <= other < 8 else 8
+        bits, places = promote(self, other)
+        shifted = onnx_ops.BitShift(bits, places, direction=direction)
+        if fixed and other < 8:
+            return shifted
+        # ONNX does not define a shift by more places than there are bits.
+        zero, width = (typed_constant(number, torch.uint8) for number in (0, 8))
+        return onnx_ops.Where(onnx_ops.Less(places, width), shifted, zero)
+
+    return translation
 
 
-@lower("aten::__rshift__.Scalar", replaces=True)
-@lower("aten::bitwise_right_shift", replaces=True)
-def _right_shift(self: Any, other: Any) -> Any:
-    return _shifted_bytes(self, other, "RIGHT")
+def _shifted_tensors(direction: str, signed: str) -> Callable[..., Any]:
+    def translation(self: Any, other: Any) -> Any:
+        result = _shifted(direction)(self, other)
+        return by_torch(signed, *promote(self, other)) if result is NotImplemented else result
+
+    return translation
 
 
-@lower("aten::__lshift__.Tensor")
-def _left_shift_of_tensors(self: Any, other: Any) -> Any:
-    return _shifted(self, other, "LEFT", torch.ops.aten.bitwise_left_shift.Tensor)
-
-
-@lower("aten::__rshift__.Tensor")
-def _right_shift_of_tensors(self: Any, other: Any) -> Any:
-    return _shifted(self, other, "RIGHT", torch.ops.aten.bitwise_right_shift.Tensor)
-
-
-def _shifted(x: Any, count: Any, direction: str, signed: Any) -> Any:
-    result, own = _shifted_bytes(x, count, direction), own_translation(signed)
-    return own(*promote(x, count)) if result is NotImplemented and own is not None else result
-
-
-def _shifted_bytes(x: Any, count: Any, direction: str) -> Any:
-    # torch's exporter shifts uint8 as int8.
-    if promoted(x, count) != torch.uint8:
-        return NotImplemented
-    fixed = isinstance(count, int)
-    if fixed:
-        count = count if 0 <= count < 8 else 8
-    bits, places = promote(x, count)
-    shifted = onnx_ops.BitShift(bits, places, direction=direction)
-    if fixed and count < 8:
-        return shifted
-    # ONNX does not define a shift by more places than there are bits.
-    return onnx_ops.Where(
-        onnx_ops.Less(places, typed_constant(8, torch.uint8)), shifted, typed_constant(0, torch.uint8)
-    )
+for _side in ("left", "right"):
+    lower(f"aten::__{_side[0]}shift__.Scalar", replaces=True)(_shifted(_side.upper()))
+    lower(f"aten::bitwise_{_side}_shift", replaces=True)(_shifted(_side.upper()))
+    # torch's exporter has no translation of these.
+    lower(f"aten::__{_side[0]}shift__.Tensor")(_shifted_tensors(_side.upper(), f"aten::bitwise_{_side}_shift.Tensor"))
 
 
 def _differ(self: Any, other: Any) -> bool:
@@ -90,7 +79,7 @@ AnyOp = Op[..., Any]
 
 
 def _promoted(op: AnyOp, floating: bool) -> Callable[..., Any]:
-    return lambda *operands: emit(op, promote(*operands, floating=floating), {})
+    return lambda **operands: emit(op, promote(*operands.values(), floating=floating), {})
 
 
 # torch computes these in its default dtype if every argument is an integer.
@@ -143,7 +132,7 @@ def _signbit(self: Any) -> Any:
 
 
 @lower("aten::_to_copy", replaces=True)
-def _to_copy(self: Any, *, dtype: Any = None, **_: Any) -> Any:
+def _to_copy(self: Any, dtype: Any = None, **_: Any) -> Any:
     # torch's exporter supports the other complex types, but has no ONNX type for complex32.
     if dtype != onnx_ir.DataType.UNDEFINED:
         return NotImplemented
@@ -171,14 +160,7 @@ def _silu(self: Any) -> Any:
 
 
 @lower("aten::rrelu_with_noise_functional")
-def _rrelu(
-    self: Any,
-    noise: Any,
-    lower: float = 0.125,
-    upper: float = 1 / 3,
-    training: bool = False,
-    generator: Any = None,
-) -> Any:
+def _rrelu(self: Any, noise: Any, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, **_: Any) -> Any:
     dtype = dtype_of(self)
     zero, one = typed_constant(0, dtype), typed_constant(1, dtype)
     if training:

@@ -9,7 +9,8 @@ import onnx_ir
 
 from pyops.kernels.fft import NORMS
 
-from .table import Pairs, constant, kernels, lower, onnx_ops, vector
+from .table import lower
+from .values import Pairs, constant, kernels, onnx_ops, vector
 
 _Kind = Literal["full", "real to half", "half to real"]
 
@@ -68,29 +69,5 @@ def _c2r(self: Pairs, dim: Sequence[int], normalization: int, last_dim_size: Any
 
 
 @lower("aten::istft", takes_complex=True)
-def _istft(
-    self: Pairs,
-    n_fft: int,
-    hop_length: int | None = None,
-    win_length: int | None = None,
-    window: Any = None,
-    center: bool = True,
-    normalized: bool = False,
-    onesided: bool | None = None,
-    length: int | None = None,
-    return_complex: bool = False,
-) -> Any:
-    if isinstance(window, Pairs):
-        return NotImplemented
-    return kernels.Istft(
-        self.value,
-        window,
-        n_fft=n_fft,
-        hop_length=hop_length,
-        win_length=win_length,
-        center=center,
-        normalized=normalized,
-        onesided=onesided,
-        length=length,
-        return_complex=return_complex,
-    )
+def _istft(self: Pairs, window: Any = None, **given: Any) -> Any:
+    return NotImplemented if isinstance(window, Pairs) else kernels.Istft(self.value, window, **given)

@@ -10,10 +10,20 @@ import torch
 
 from pyops.kernels import scattering, searching
 
-from .._torch_private.exporter import own_translation
-from .parts import by_parts
-from .promotion import cast, dtype_of, promote, typed_constant
-from .table import Pairs, constant, kernels, lower, onnx_ops, vector
+from .table import lower
+from .values import (
+    Pairs,
+    by_parts,
+    by_torch,
+    cast,
+    constant,
+    dtype_of,
+    kernels,
+    onnx_ops,
+    promote,
+    typed_constant,
+    vector,
+)
 
 lower("aten::nonzero_static")(searching.nonzero_static)
 lower("aten::one_hot")(searching.one_hot)
@@ -27,27 +37,20 @@ def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, i
     # ONNX's ScatterElements has no mean, and torch's exporter emits one that keeps the last element.
     if reduce == "mean":
         return kernels.ScatterReduce(self, index, src, dim=dim, reduce=reduce, include_self=include_self)
-    own = own_translation(torch.ops.aten.scatter_reduce.two)
-    if own is None or index.shape == src.shape:
-        return NotImplemented
-    return own(self, dim, index, _indexed(src, index), reduce, include_self=include_self)
+    return _scattered("aten::scatter_reduce.two")(self, dim, index, src, reduce=reduce, include_self=include_self)
 
 
-@lower("aten::scatter_add", replaces=True)
-def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
-    return _scattered(torch.ops.aten.scatter_add.default, self, dim, index, src)
+def _scattered(name: str) -> Callable[..., Any]:
+    def translation(self: Any, dim: int, index: Any, src: Any, **given: Any) -> Any:
+        if index.shape == src.shape:
+            return NotImplemented
+        return by_torch(name, self, dim, index, _indexed(src, index), **given)
+
+    return translation
 
 
-@lower("aten::scatter.src", replaces=True)
-def _scatter_src(self: Any, dim: int, index: Any, src: Any) -> Any:
-    return _scattered(torch.ops.aten.scatter.src, self, dim, index, src)
-
-
-def _scattered(target: Any, self: Any, dim: int, index: Any, src: Any) -> Any:
-    own = own_translation(target)
-    if own is None or index.shape == src.shape:
-        return NotImplemented
-    return own(self, dim, index, _indexed(src, index))
+for _name in ("aten::scatter_add.default", "aten::scatter.src"):
+    lower(_name, replaces=True)(_scattered(_name))
 
 
 def _indexed(src: Any, index: Any) -> Any:
@@ -83,13 +86,13 @@ def _put(self: Any, index: Any, source: Any, accumulate: bool | None = None) -> 
 @lower("aten::_unsafe_index_put.default", replaces=True)
 def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     # torch's exporter passes an int32 index to ScatterND, which takes int64 only, and supports few mixes with masks.
-    own = own_translation(torch.ops.aten.index_put.default)
     dtypes = {dtype_of(index) for index in indices if index is not None}
     masks = [index for index in indices if index is not None and dtype_of(index) in (torch.bool, torch.uint8)]
     apart = len(indices) == 1 or (len(masks) == len(indices) and all(len(mask.shape) == 1 for mask in masks))
-    if own is None or dtypes <= {torch.int64} or (dtypes == {torch.bool} and apart):
+    if dtypes <= {torch.int64} or (dtypes == {torch.bool} and apart):
         return NotImplemented
-    return own(self, [place for index in indices for place in _places(index)], values, accumulate)
+    places = [place for index in indices for place in _places(index)]
+    return by_torch("aten::index_put", self, places, values, accumulate)
 
 
 def _places(index: Any) -> list[Any]:
@@ -105,23 +108,17 @@ def _places(index: Any) -> list[Any]:
 
 @lower("aten::searchsorted.Tensor")
 @lower("aten::searchsorted.Scalar")
-def _searchsorted(
-    sorted_sequence: Any,
-    self: Any,
-    *,
-    out_int32: bool | None = None,
-    right: bool | None = None,
-    side: str | None = None,
-    sorter: Any = None,
-) -> Any:
-    found = kernels.Searchsorted(*promote(sorted_sequence, self), sorter, right=right, side=side)
-    return onnx_ops.Cast(found, to=onnx_ir.DataType.INT32) if out_int32 else found
+def _searchsorted(sorted_sequence: Any, self: Any, out_int32: bool = False, sorter: Any = None, **given: Any) -> Any:
+    return _as_indices(kernels.Searchsorted(*promote(sorted_sequence, self), sorter, **given), out_int32)
 
 
 @lower("aten::bucketize.Tensor")
 @lower("aten::bucketize.Scalar")
-def _bucketize(self: Any, boundaries: Any, *, out_int32: bool | None = None, right: bool | None = None) -> Any:
-    found = kernels.Bucketize(*promote(self, boundaries), right=right)
+def _bucketize(self: Any, boundaries: Any, out_int32: bool = False, **given: Any) -> Any:
+    return _as_indices(kernels.Bucketize(*promote(self, boundaries), **given), out_int32)
+
+
+def _as_indices(found: Any, out_int32: bool) -> Any:
     return onnx_ops.Cast(found, to=onnx_ir.DataType.INT32) if out_int32 else found
 
 
@@ -147,7 +144,7 @@ def _unique_consecutive(
 
 
 @lower("aten::copy", replaces=True, takes_complex=True)
-def _copy(self: Any, src: Any, non_blocking: bool = False) -> Any:
+def _copy(self: Any, src: Any, **_: Any) -> Any:
     if isinstance(self, Pairs) and isinstance(src, Pairs):
         return _expanded(src.value, self.value)
     # torch's exporter does not broadcast the source.
@@ -161,73 +158,46 @@ def _expanded(src: Any, self: Any) -> Any:
     return onnx_ops.Identity(value) if self.shape == src.shape else onnx_ops.Expand(value, onnx_ops.Shape(self))
 
 
-@lower("aten::select.int", replaces=True, takes_complex=True)
-def _select(self: Any, dim: int, index: Any) -> Any:
-    own = own_translation(torch.ops.aten.select.int)
-    if own is None or not isinstance(self, Pairs):
-        return NotImplemented
-    return own(self.value, _place_in_pairs(self, dim), index)
+def _in_pairs(name: str) -> Callable[..., Any]:
+    """Return a translation that reads or writes along a dimension of pairs, by torch's own one for real tensors."""
+
+    def translation(self: Any, dim: int = 0, **given: Any) -> Any:
+        values = [value for value in (self, given.pop("src", None)) if value is not None]
+        if not all(isinstance(value, Pairs) for value in values):
+            return NotImplemented
+        pairs = [value.value for value in values]
+        return by_torch(name, *pairs, dim=dim % (len(pairs[0].shape) - 1), **given)
+
+    return translation
 
 
-@lower("aten::slice_scatter", replaces=True, takes_complex=True)
-def _slice_scatter(self: Any, src: Any, dim: int = 0, *places: Any) -> Any:
-    return _into_pairs(torch.ops.aten.slice_scatter.default, self, src, dim, *places)
+for _name in ("aten::select.int", "aten::slice_scatter", "aten::select_scatter"):
+    lower(_name, replaces=True, takes_complex=True)(_in_pairs(_name))
 
 
-@lower("aten::select_scatter", replaces=True, takes_complex=True)
-def _select_scatter(self: Any, src: Any, dim: int, index: Any) -> Any:
-    return _into_pairs(torch.ops.aten.select_scatter.default, self, src, dim, index)
+def _written(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def translation(self: Any, src: Any, **places: Any) -> Any:
+        return by_parts(lambda values, given: kernel(values, cast(given, dtype_of(values)), **places), self, src)
+
+    return translation
 
 
-def _into_pairs(target: Any, self: Any, src: Any, dim: int, *places: Any) -> Any:
-    """Write pairs along a dimension of pairs, by torch's own translation for real tensors."""
-    own = own_translation(target)
-    if own is None or not isinstance(self, Pairs) or not isinstance(src, Pairs):
-        return NotImplemented
-    return own(self.value, src.value, _place_in_pairs(self, dim), *places)
-
-
-def _place_in_pairs(self: Pairs, dim: int) -> int:
-    assert self.value.shape is not None  # torch's exporter sets it for every value
-    return dim % (len(self.value.shape) - 1)
-
-
-@lower("aten::diagonal_scatter", takes_complex=True)
-def _diagonal_scatter(
-    self: Any, src: Any, offset: int | None = None, dim1: int | None = None, dim2: int | None = None
-) -> Any:
-    return _written(kernels.DiagonalScatter, self, src, offset=offset, dim1=dim1, dim2=dim2)
-
-
-@lower("aten::as_strided_scatter", takes_complex=True)
-def _as_strided_scatter(self: Any, src: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
-    return _written(kernels.AsStridedScatter, self, src, size=size, stride=stride, storage_offset=storage_offset)
-
-
-def _written(kernel: Callable[..., Any], self: Any, src: Any, **places: Any) -> Any:
-    return by_parts(lambda values, given: kernel(values, cast(given, dtype_of(values)), **places), self, src)
+lower("aten::diagonal_scatter", takes_complex=True)(_written(kernels.DiagonalScatter))
+lower("aten::as_strided_scatter", takes_complex=True)(_written(kernels.AsStridedScatter))
 
 
 @lower("aten::resize", takes_complex=True)
-def _resize(self: Any, size: Any, *, memory_format: Any = None) -> Any:
+def _resize(self: Any, size: Any, **_: Any) -> Any:
     # An ONNX tensor has no memory format.
     return by_parts(lambda values: kernels.Resize(values, size=size), self)
 
 
 @lower("aten::segment_reduce")
 def _segment_reduce(
-    data: Any,
-    reduce: str,
-    *,
-    lengths: Any = None,
-    indices: Any = None,
-    offsets: Any = None,
-    axis: int | None = None,
-    unsafe: bool | None = None,
-    initial: Any = None,
+    data: Any, lengths: Any = None, offsets: Any = None, initial: Any = None, indices: Any = None, **given: Any
 ) -> Any:
     start = None if initial is None else typed_constant(initial, dtype_of(data))
-    return kernels.SegmentReduce(data, lengths, offsets, start, reduce=reduce, axis=axis, unsafe=unsafe)
+    return kernels.SegmentReduce(data, lengths, offsets, start, **given)
 
 
 @lower("prims::view_of", takes_complex=True)
@@ -251,7 +221,7 @@ def _squeeze_dims(self: Any, dim: Sequence[int]) -> Any:
 
 
 @lower("aten::expand", replaces=True)
-def _expand(self: Any, size: Sequence[Any], *, implicit: bool = False) -> Any:
+def _expand(self: Any, size: Sequence[Any], **_: Any) -> Any:
     # A size computed from data may be -1, which keeps the tensor's own size, as 1 does in ONNX.
     if all(isinstance(item, int) or _depends_on_shapes_only(item) for item in size):
         return NotImplemented

@@ -1,37 +1,33 @@
-"""The kernel library in an export: the translations that replace torch's, and those for unsupported operators."""
+"""The kernel library in an export, and the table of every translation, registered or from the library."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import onnx_ir
 import torch
 
 from pyops.errors import PyopsError
 
-from .._lowering.translations import NoTranslationError, or_own_translation
-from .._torch.operators import as_exported, find_overload, is_native
-from .._torch_private.exporter import default_opset, element_type, one_at_a_time, recorded_nodes
+from .._lowering.translations import NoTranslationError, or_own_translation, registered, registered_source
+from .._torch.operators import as_exported, find_overload, is_native, overloads
+from .._torch_private.exporter import default_opset, element_type, one_at_a_time, own_translation, recorded_nodes
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
 from .._torch_private.trees import flatten, unflatten
 from . import (  # noqa: F401
-    attention,
-    complex_constants,
-    convolution,
+    creation,
     elementwise,
     fft,
     indexing,
+    layers,
     linear_algebra,
     losses,
-    normalization,
-    products,
-    recurrent,
-    sorting,
     statistics,
 )
-from .table import Pairs, Row, rows
+from .table import Row, rows
+from .values import Pairs
 
 
 @functools.cache
@@ -43,6 +39,74 @@ def translations() -> Mapping[OpOverload, Callable[..., Any]]:
         for target, row in found.items()
         if target is not None and (row.replaces or not is_native(target))
     }
+
+
+def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Return every translation, for users who call ``torch.onnx.export`` themselves.
+
+    Parameters
+    ----------
+    kernels : bool
+        Include the translations to `pyops.kernels`, for operators that torch's exporter does not support and for
+        calls that it translates wrongly.
+
+    Returns
+    -------
+    dict
+        Callables by OpOverload, for ``torch.onnx.export(custom_translation_table=...)``.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> @exporters.register_translation("aten::gelu")
+    ... def gelu(x, *, approximate="none"):
+    ...     return exporters.opset("com.microsoft").Gelu(x)
+    >>> table = exporters.translation_table()
+    >>> torch.ops.aten.gelu.default in table
+    True
+    >>> program = torch.onnx.export(model, (x,), dynamo=True, custom_translation_table=table)  # doctest: +SKIP
+    """
+    own = {target: or_own_translation(target, translation) for target, translation in registered().items()}
+    kernel_translations = translations() if kernels else {}
+    return dict([*kernel_translations.items(), *own.items()])
+
+
+def registered_by(torch_op: str) -> Literal["exporters", "torch", "kernels"] | None:
+    """Return what translates a torch operator to ONNX.
+
+    An operator without a translation can still be exported if torch decomposes it into others.
+
+    Parameters
+    ----------
+    torch_op : str
+        ``"ns::name.overload"``, or ``"ns::name"`` for any of its overloads.
+
+    Returns
+    -------
+    str or None
+        ``"exporters"`` for a registration by `custom_op` or `register_translation`; ``"torch"`` for torch's own
+        translation in its ``torch.export`` based exporter, even if `pyops.kernels` handles calls that it
+        translates wrongly; ``"kernels"`` for an op of `pyops.kernels` where torch has none; None if there is none.
+
+    Raises
+    ------
+    ExportError
+        torch has no such operator.
+
+    Examples
+    --------
+    >>> import exporters
+    >>> exporters.registered_by("aten::add.Tensor")
+    'torch'
+    >>> exporters.registered_by("aten::lgamma")
+    'kernels'
+    """
+    targets = overloads(torch_op)
+    if any(registered_source(target) is not None for target in targets):
+        return "exporters"
+    if any(own_translation(target) is not None for target in targets):
+        return "torch"
+    return "kernels" if any(find(qualified_name(target)) for target in targets) else None
 
 
 def find(operator: str) -> Row | None:
@@ -64,7 +128,8 @@ def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
         The library supports the operator but not this call.
     """
     row = find(qualified_name(target))
-    if row is None or (_has_pairs(list(arguments.values())) and not row.takes_complex):
+    has_pairs = any(isinstance(leaf, Pairs) for leaf in flatten(list(arguments.values())))
+    if row is None or (has_pairs and not row.takes_complex):
         return NotImplemented
     declared = schema_arguments(target)
     args, kwargs = as_exported(declared, [arguments.get(item.name, item.default) for item in declared])
@@ -111,11 +176,7 @@ def _value(dtype: torch.dtype, *sizes: int | str) -> onnx_ir.Value:
     return onnx_ir.Value(shape=onnx_ir.Shape(sizes), type=onnx_ir.TensorType(element_type(dtype)))
 
 
-def _has_pairs(value: Any) -> bool:
-    return any(map(_has_pairs, value)) if isinstance(value, (list, tuple)) else isinstance(value, Pairs)
-
-
-def _translate(target: OpOverload, row: Row, *args: Any, **kwargs: Any) -> Any:
+def _translate(target: OpOverload, row: Row, /, *args: Any, **kwargs: Any) -> Any:
     try:
         return row.registration.translation(*args, **kwargs)
     except PyopsError as error:

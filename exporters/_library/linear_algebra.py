@@ -1,13 +1,18 @@
-"""Lowering of linear algebra.
+"""Lowering of linear algebra, cross products and einsum.
 
 Functions that check for errors in torch keep their checks, as an attribute of the op.
 """
 
 from __future__ import annotations
 
+import itertools
+import string
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir
+import torch
 
 from pyops.kernels import (
     factored_systems,
@@ -17,7 +22,10 @@ from pyops.kernels import (
     triangular_factorization,
 )
 
-from .table import constant, kernels, like, lower, onnx_ops, transposed
+from .._torch.tensors import numpy_dtype
+from ..errors import ExportError
+from .table import lower
+from .values import Pairs, by_torch, cast, constant, dtype_of, kernels, like, onnx_ops, transposed
 
 
 @lower("aten::_cdist_forward")
@@ -125,3 +133,49 @@ def _slogdet_with_factors(A: Any) -> Any:  # noqa: N803
 @lower("aten::linalg_lstsq")
 def _lstsq(self: Any, b: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     return kernels.Lstsq(self, b, None if rcond is None else constant(rcond), driver=driver)
+
+
+@lower("aten::cross", replaces=True)
+def _cross(self: Any, other: Any, dim: int | None = None) -> Any:
+    # Without dim, torch uses the first dimension of size 3, and its exporter the last dimension.
+    if dim is not None:
+        return NotImplemented
+    if 3 not in list(self.shape):
+        raise ExportError("torch.cross takes the first dimension of size 3, and none is fixed; give it dim=")
+    first = list(self.shape).index(3)
+    return NotImplemented if first == len(self.shape) - 1 else by_torch("aten::linalg_cross", self, other, dim=first)
+
+
+@lower("aten::einsum", replaces=True, takes_complex=True)
+def _einsum(equation: str, tensors: Sequence[Any], **_: Any) -> Any:
+    if any(isinstance(item, Pairs) for item in tensors):
+        return _complex_einsum(equation, tensors)
+    # ONNX Runtime's Einsum supports few integer types, and torch's exporter misses that integer sums are int64.
+    dtype = dtype_of(tensors[0])
+    if dtype.is_floating_point or dtype == torch.int64:
+        return NotImplemented
+    shapes = [[1 if size == 1 else 2 for size in item.shape] for item in tensors]
+    result = torch.einsum(equation, [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]).dtype
+    if result == dtype == torch.int32:
+        return NotImplemented
+    total = onnx_ops.Einsum(*(cast(item, torch.int64) for item in tensors), equation=equation)
+    return total if result == torch.int64 else onnx_ops.Cast(total, to=onnx_ir.DataType.from_numpy(numpy_dtype(result)))
+
+
+def _complex_einsum(equation: str, tensors: Sequence[Any]) -> Any:
+    """Return an Einsum over the pairs too, with a tensor of the signs of the products of real and imaginary parts."""
+    given, arrow, output = equation.replace(" ", "").partition("->")
+    if not arrow:
+        output = "..." * ("..." in given) + "".join(x for x in sorted(set(given) - set(".,")) if given.count(x) == 1)
+    free = iter(sorted(set(string.ascii_letters) - set(equation)))
+    labels = [next(free) if isinstance(item, Pairs) else "" for item in tensors]
+    inputs = [term + label for term, label in zip(given.split(","), labels, strict=True)]
+    values = [item.value if isinstance(item, Pairs) else item for item in tensors]
+    units = np.zeros([2] * (len("".join(labels)) + 1))
+    for parts in itertools.product((0, 1), repeat=units.ndim - 1):
+        power = sum(parts)
+        units[(*parts, power % 2)] = 1 - power % 4 // 2 * 2
+    last = next(free)
+    equation = f"{','.join([*inputs, ''.join(labels) + last])}->{output}{last}"
+    weights = constant(units.astype(numpy_dtype(dtype_of(values[0]))))
+    return onnx_ops.Einsum(*values, weights, equation=equation)

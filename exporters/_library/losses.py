@@ -8,64 +8,39 @@ import numpy as np
 import onnx_ir
 import torch.nn.modules.linear_cross_entropy  # noqa: F401 # defines its operators
 
-from .promotion import promote
-from .table import constant, kernels, like, lower, onnx_ops, transposed
+from .table import lower
+from .values import constant, kernels, like, onnx_ops, promote, transposed
 
 _NONE, _MEAN, _SUM = 0, 1, 2
-_RANK = 2
-"""The rank of the logits that torch computes in chunks: batch and classes."""
 
 
 @lower("aten::ctc_loss.Tensor")
 @lower("aten::ctc_loss.IntList")
-def _ctc(
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
-    blank: int = 0,
-    reduction: int = 1,
-    zero_infinity: bool = False,
-) -> Any:
+def _ctc(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, **given: Any) -> Any:
     lengths = (
         onnx_ops.Cast(item, to=onnx_ir.DataType.INT64) if isinstance(item, onnx_ir.Value) else constant(list(item))
         for item in (input_lengths, target_lengths)
     )
-    return kernels.CtcLoss(log_probs, targets, *lengths, blank=blank, reduction=reduction, zero_infinity=zero_infinity)
+    return kernels.CtcLoss(log_probs, targets, *lengths, **given)
 
 
 @lower("aten::cross_entropy_loss", replaces=True)
 def _cross_entropy(
-    self: Any,
-    target: Any,
-    weight: Any = None,
-    reduction: int = 1,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
+    self: Any, target: Any, weight: Any = None, reduction: int = _MEAN, label_smoothing: float = 0.0, **given: Any
 ) -> Any:
     """Lower the calls that ONNX's SoftmaxCrossEntropyLoss cannot: probabilities, smoothing, or no batch."""
     rank = len(self.shape)
-    if len(target.shape) == rank:
-        return _of_probabilities(self, rank, target, weight, reduction, label_smoothing)
-    if rank > 1 and not label_smoothing:
+    of_classes = len(target.shape) < rank
+    if of_classes and rank > 1 and not label_smoothing:
         return NotImplemented
-    return _of_classes(self, rank, target, weight, reduction, ignore_index, label_smoothing)
+    return _loss(self, target, weight, reduction, label_smoothing, **given)
 
 
 @lower("torch_nn::_linear_cross_entropy_batch_chunked_no_reduction")
 def _linear_cross_entropy(
-    input: Any,
-    linear_weight: Any,
-    target: Any,
-    linear_bias: Any,
-    weight: Any,
-    ignore_index: int,
-    batch_chunk_size: int,
-    acc_policy: str,
-    acc_dtype: Any,
+    input: Any, linear_weight: Any, target: Any, linear_bias: Any, weight: Any, ignore_index: int, **_: Any
 ) -> Any:
-    logits = _linear(input, linear_weight, linear_bias)
-    return _whole(logits, target, weight, _NONE, ignore_index, 0.0)
+    return _loss(_linear(input, linear_weight, linear_bias), target, weight, _NONE, 0.0, ignore_index)
 
 
 @lower("torch_nn::_linear_cross_entropy_batch_chunked")
@@ -78,38 +53,32 @@ def _linear_cross_entropy_and_gradients(
     reduction: str,
     ignore_index: int,
     label_smoothing: float,
-    batch_chunk_size: int,
-    acc_policy: str,
-    acc_dtype: Any,
-    allow_retain_graph: bool,
-    compute_input_grad: bool,
-    compute_linear_weight_grad: bool,
-    compute_linear_bias_grad: bool,
+    **given: Any,
 ) -> Any:
     logits = _linear(input, linear_weight, linear_bias)
     code = ("none", "mean", "sum").index(reduction)
-    loss = _whole(logits, target, weight, code, ignore_index, label_smoothing)
+    loss = _loss(logits, target, weight, code, label_smoothing, ignore_index)
     # Gradients that were not requested are empty. The others are NaN, since only a backward pass reads them.
-    asked = (compute_input_grad, 2), (compute_linear_weight_grad, 2), (compute_linear_bias_grad, 1)
-    empty = [np.full((int(computed),) * rank, np.nan) for computed, rank in asked]
-    return loss, *(like(gradient, input) for gradient in empty)
+    ranks = {"compute_input_grad": 2, "compute_linear_weight_grad": 2, "compute_linear_bias_grad": 1}
+    return loss, *(like(np.full((int(given[name]),) * rank, np.nan), input) for name, rank in ranks.items())
 
 
 def _linear(x: Any, weight: Any, bias: Any) -> Any:
     product = onnx_ops.MatMul(x, transposed(weight))
     logits = product if bias is None else onnx_ops.Add(product, bias)
-    logits.dtype = x.dtype
+    logits.dtype, logits.shape = x.dtype, onnx_ir.Shape([None, None])
     return logits
 
 
-def _whole(logits: Any, target: Any, weight: Any, reduction: int, ignore_index: int, smoothing: float) -> Any:
-    """Return the loss of the whole batch; torch computes it in chunks only to save memory."""
-    if len(target.shape) == _RANK:  # probabilities, as of torch 2.15
-        return _of_probabilities(logits, _RANK, target, weight, reduction, smoothing)
-    return _of_classes(logits, _RANK, target, weight, reduction, ignore_index, smoothing)
+def _loss(x: Any, target: Any, weight: Any, reduction: int, label_smoothing: float, ignore_index: int = -100) -> Any:
+    """Return the loss of a whole batch; torch computes some in chunks only to save memory."""
+    if len(target.shape) == len(x.shape):
+        return _of_probabilities(x, target, weight, reduction, label_smoothing)
+    return _of_classes(x, target, weight, reduction, label_smoothing, ignore_index)
 
 
-def _of_probabilities(x: Any, rank: int, target: Any, weight: Any, reduction: int, smoothing: float) -> Any:
+def _of_probabilities(x: Any, target: Any, weight: Any, reduction: int, smoothing: float) -> Any:
+    rank = len(x.shape)
     axis = min(1, rank - 1)
     logarithms = onnx_ops.LogSoftmax(x, axis=axis)
     logarithms.dtype = x.dtype
@@ -128,9 +97,8 @@ def _of_probabilities(x: Any, rank: int, target: Any, weight: Any, reduction: in
     return total if reduction == _SUM else onnx_ops.Div(total, onnx_ops.CastLike(onnx_ops.Size(losses), total))
 
 
-def _of_classes(
-    x: Any, rank: int, target: Any, weight: Any, reduction: int, ignore_index: int, smoothing: float
-) -> Any:
+def _of_classes(x: Any, target: Any, weight: Any, reduction: int, smoothing: float, ignore_index: int) -> Any:
+    rank = len(x.shape)
     axis = min(1, rank - 1)
     zero = like(0.0, x)
     logarithms = onnx_ops.LogSoftmax(x, axis=axis)

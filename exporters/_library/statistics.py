@@ -1,7 +1,8 @@
-"""Lowering of random numbers, order statistics, extremes, running results, histograms and covariances."""
+"""Lowering of sorting, order statistics, extremes, running results, histograms and covariances."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,41 +10,87 @@ import numpy as np
 import onnx_ir
 import torch
 
-from pyops.kernels import histograms, order_statistics, reductions, sampling
+from pyops.kernels import histograms, order_statistics, reductions
 
-from .promotion import cast, dtype_of, named_dtype, promote
-from .table import constant, kernels, like, lower, onnx_ops, vector
+from .table import lower
+from .values import by_torch, cast, constant, dtype_of, kernels, named_dtype, onnx_ops, promote, typed_constant
 
-lower("aten::grid_sampler_3d")(sampling.grid_sample)
+# Sorting puts NaN above everything, as in torch; ONNX does not define where TopK puts a NaN.
+
+# Wider types, with room for infinity and NaN above the largest number; and uint8 because ONNX Runtime does not sort
+# booleans.
+_KEYS = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.bool: torch.uint8,
+}
 
 
-@lower("aten::rand", replaces=True)
-def _rand(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
-    if dtype != onnx_ir.DataType.FLOAT16:
+@lower("aten::topk", replaces=True)
+def _topk(self: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    if not len(self.shape):
+        return onnx_ops.Identity(self), typed_constant(0, torch.int64)
+    if not _is_keyed(self):
         return NotImplemented
-    # ONNX Runtime does not draw float16, and rounding a float32 could give 1. torch draws from these steps as well.
-    steps = onnx_ops.Floor(onnx_ops.Mul(_drawn(onnx_ops.RandomUniformLike, size), constant(np.float32(2**11))))
-    return onnx_ops.Cast(onnx_ops.Div(steps, constant(np.float32(2**11))), to=dtype)
+    count = constant([k]) if isinstance(k, int) else onnx_ops.Reshape(k, constant([1]))
+    return _first(self, count, axis=dim, largest=int(largest), sorted=int(sorted))
 
 
-@lower("aten::randn", replaces=True)
-def _randn(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
-    if dtype != onnx_ir.DataType.FLOAT16:
+@lower("aten::sort", replaces=True)
+def _sort(self: Any, dim: int = -1, descending: bool = False) -> Any:
+    if not len(self.shape) or not _is_keyed(self):
         return NotImplemented
-    return onnx_ops.Cast(_drawn(onnx_ops.RandomNormalLike, size), to=dtype)
+    return _first(self, _size(self, dim), axis=dim, largest=int(descending))
 
 
-@lower("aten::native_dropout", replaces=True)
-def _dropout(input: Any, p: float, train: bool | None) -> Any:
-    if p != 1 or train is False:
-        return NotImplemented
-    # ONNX Runtime rejects a ratio of 1. The product keeps NaN, as torch does.
-    kept = onnx_ops.Expand(constant(False), onnx_ops.Shape(input))
-    return onnx_ops.Mul(input, like(0.0, input)), kept
+@lower("aten::sort.stable")
+def _stable_sort(self: Any, dim: int = -1, descending: bool = False, **_: Any) -> Any:
+    # TopK is stable: of equal elements, it puts the lower index first.
+    result = _sort(self, dim, descending)
+    return by_torch("aten::sort", self, dim, descending) if result is NotImplemented else result
 
 
-def _drawn(like: Callable[..., Any], size: Any) -> Any:
-    return like(onnx_ops.ConstantOfShape(vector(size)), dtype=onnx_ir.DataType.FLOAT)
+def _is_keyed(x: Any) -> bool:
+    return dtype_of(x) in (torch.float64, *_KEYS)
+
+
+def _first(x: Any, count: Any, *, axis: int, **order: int) -> Any:
+    """Return the first elements in an order, and their indices, of a tensor that is not a scalar."""
+    if dtype_of(x) == torch.float64:
+        indices = _places_of_doubles(x, count, axis=axis, **order)
+    else:
+        _, indices = onnx_ops.TopK(_key(x), count, axis=axis, **order)
+    return onnx_ops.GatherElements(x, indices, axis=axis), indices
+
+
+def _key(x: Any) -> Any:
+    """Return numbers of a wider type that sort in torch's order."""
+    dtype = dtype_of(x)
+    wide = cast(x, _KEYS[dtype])
+    if not dtype.is_floating_point:
+        return wide
+    # Infinity becomes a large finite number, so that NaN can become infinity.
+    large = typed_constant(2 * torch.finfo(dtype).max, _KEYS[dtype])
+    return onnx_ops.Where(onnx_ops.IsNaN(x), typed_constant(math.inf, _KEYS[dtype]), onnx_ops.Min(wide, large))
+
+
+def _places_of_doubles(x: Any, count: Any, *, axis: int, largest: int, sorted: int = 1) -> Any:
+    """Return the indices of the first elements of a float64 tensor, with NaN above infinity.
+
+    NaN are moved to one end first, and a second, stable sort treats them as infinite.
+    """
+    flags = onnx_ops.Cast(onnx_ops.IsNaN(x), to=onnx_ir.DataType.UINT8)
+    _, apart = onnx_ops.TopK(flags, _size(x, axis), axis=axis, largest=largest)
+    ordered = onnx_ops.GatherElements(x, apart, axis=axis)
+    key = onnx_ops.Where(onnx_ops.IsNaN(ordered), typed_constant(math.inf, torch.float64), ordered)
+    _, places = onnx_ops.TopK(key, count, axis=axis, largest=largest, sorted=sorted)
+    return onnx_ops.GatherElements(apart, places, axis=axis)
+
+
+def _size(x: Any, axis: int) -> Any:
+    size = x.shape[axis]
+    return constant([size]) if isinstance(size, int) else onnx_ops.Gather(onnx_ops.Shape(x), constant([axis]), axis=0)
 
 
 lower("aten::median")(order_statistics.median)
@@ -58,7 +105,7 @@ lower("aten::hash_tensor")(reductions.hash_tensor)
 lower("aten::histogram.bins_tensor")(histograms.histogram_bins_tensor)
 
 
-@lower("aten::cumprod")
+@lower("aten::cumprod.default")
 def _cumprod(self: Any, dim: int, *, dtype: Any = None) -> Any:
     return kernels.Cumprod(_factors(self, dtype), dim=dim)
 
@@ -72,35 +119,34 @@ def _factors(x: Any, dtype: Any) -> Any:
 # torch's exporter supports neither a reduction over all elements here, nor a dimension of a scalar.
 
 
-@lower("aten::amax", replaces=True)
-def _amax(self: Any, dim: Sequence[int] | None = None, keepdim: bool = False) -> Any:
-    return NotImplemented if dim and len(self.shape) else kernels.Amax(self, dim=dim, keepdim=keepdim)
+def _extreme(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def translation(self: Any, dim: Sequence[int] | None = None, keepdim: bool = False) -> Any:
+        return NotImplemented if dim and len(self.shape) else kernel(self, dim=dim or None, keepdim=keepdim)
+
+    return translation
 
 
-@lower("aten::amin", replaces=True)
-def _amin(self: Any, dim: Sequence[int] | None = None, keepdim: bool = False) -> Any:
-    return NotImplemented if dim and len(self.shape) else kernels.Amin(self, dim=dim, keepdim=keepdim)
+lower("aten::amax", replaces=True)(_extreme(kernels.Amax))
+lower("aten::amin", replaces=True)(_extreme(kernels.Amin))
 
 
-@lower("aten::argmax", replaces=True)
-def _argmax(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    return _place(onnx_ops.ArgMax, self, dim, keepdim)
+def _place(find: Callable[..., Any]) -> Callable[..., Any]:
+    def translation(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        # For keepdim, torch's exporter keeps only the one dimension of the flattened tensor.
+        if dim is not None or not keepdim or not len(self.shape):
+            return NotImplemented
+        found = find(onnx_ops.Reshape(self, constant([-1])))
+        return onnx_ops.Reshape(found, constant([1] * len(self.shape)))
+
+    return translation
 
 
-@lower("aten::argmin", replaces=True)
-def _argmin(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    return _place(onnx_ops.ArgMin, self, dim, keepdim)
-
-
-def _place(find: Callable[..., Any], x: Any, dim: int | None, keepdim: bool) -> Any:
-    # For keepdim, torch's exporter keeps only the one dimension of the flattened tensor.
-    if dim is not None or not keepdim or not len(x.shape):
-        return NotImplemented
-    return onnx_ops.Reshape(find(onnx_ops.Reshape(x, constant([-1]))), constant([1] * len(x.shape)))
+lower("aten::argmax", replaces=True)(_place(onnx_ops.ArgMax))
+lower("aten::argmin", replaces=True)(_place(onnx_ops.ArgMin))
 
 
 @lower("aten::prod.dim_int", replaces=True)
-def _prod(self: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _prod(self: Any, dtype: Any = None, **_: Any) -> Any:
     return NotImplemented if len(self.shape) else onnx_ops.Identity(_factors(self, dtype))
 
 
@@ -108,12 +154,12 @@ def _prod(self: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> A
 @lower("aten::all.dims", replaces=True)
 @lower("aten::any.dim", replaces=True)
 @lower("aten::any.dims", replaces=True)
-def _truth(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def _truth(self: Any, **_: Any) -> Any:
     return NotImplemented if len(self.shape) else onnx_ops.Cast(self, to=onnx_ir.DataType.BOOL)
 
 
 @lower("aten::linalg_vector_norm", replaces=True)
-def _vector_norm(self: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _vector_norm(self: Any, ord: float = 2, dim: Any = None, dtype: Any = None, **_: Any) -> Any:
     if len(self.shape) or not dim:
         return NotImplemented
     x = cast(self, named_dtype(dtype)) if dtype else self
@@ -121,51 +167,45 @@ def _vector_norm(self: Any, ord: float = 2, dim: Any = None, keepdim: bool = Fal
 
 
 @lower("aten::histogram.bin_ct")
-def _histogram(
-    self: Any, bins: int | None = None, *, range: Any = None, weight: Any = None, density: bool | None = None
-) -> Any:
-    return kernels.HistogramBinCt(self, weight, bins=bins, range=_limits(range), density=density)
+def _histogram(self: Any, range: Any = None, weight: Any = None, **given: Any) -> Any:
+    return kernels.HistogramBinCt(self, weight, range=_limits(range), **given)
 
 
 @lower("aten::histc", replaces=True)
-def _histc(self: Any, bins: int | None = None, min: Any = 0, max: Any = 0) -> Any:
+def _histc(self: Any, min: Any = 0, max: Any = 0, **given: Any) -> Any:
     # torch's exporter supports a given range only.
-    return kernels.Histc(self, bins=bins) if min == max else NotImplemented
+    return kernels.Histc(self, **given) if min == max else NotImplemented
 
 
 @lower("aten::bincount", replaces=True)
-def _bincount(self: Any, weights: Any = None, minlength: Any = None) -> Any:
+def _bincount(self: Any, weights: Any = None, **given: Any) -> Any:
     # torch's exporter supports no weights.
     if weights is None:
         return NotImplemented
-    exact = dtype_of(weights) == torch.float32
-    return kernels.Bincount(
-        cast(self, torch.int64), weights if exact else cast(weights, torch.float64), minlength=minlength
-    )
+    exact = weights if dtype_of(weights) == torch.float32 else cast(weights, torch.float64)
+    return kernels.Bincount(cast(self, torch.int64), exact, **given)
 
 
 @lower("aten::_histogramdd_bin_edges")
-def _histogramdd_edges(
-    self: Any, bins: list[int], *, range: Any = None, weight: Any = None, density: bool | None = None
-) -> Any:
+def _histogramdd_edges(self: Any, bins: list[int], range: Any = None, **_: Any) -> Any:
     return kernels.HistogramddBinEdges(self, bins=bins, range=_limits(range), _outputs=len(bins))
 
 
 @lower("aten::_histogramdd_from_bin_cts")
-def _histogramdd(self: Any, bins: list[int], *, range: Any = None, weight: Any = None, density: Any = None) -> Any:
-    return kernels.HistogramddFromBinCts(self, weight, bins=bins, range=_limits(range), density=density)
+def _histogramdd(self: Any, range: Any = None, weight: Any = None, **given: Any) -> Any:
+    return kernels.HistogramddFromBinCts(self, weight, range=_limits(range), **given)
 
 
 @lower("aten::_histogramdd_from_bin_tensors")
-def _histogramdd_of_edges(self: Any, bins: Sequence[Any], *, weight: Any = None, density: Any = None) -> Any:
-    return kernels.HistogramddFromBinTensors(self, weight, *bins, density=density)
+def _histogramdd_of_edges(self: Any, bins: Sequence[Any], weight: Any = None, **given: Any) -> Any:
+    return kernels.HistogramddFromBinTensors(self, weight, *bins, **given)
 
 
 @lower("aten::cov")
-def _cov(self: Any, *, correction: int | None = None, fweights: Any = None, aweights: Any = None) -> Any:
-    given = [self] if aweights is None else [self, aweights]
+def _cov(self: Any, fweights: Any = None, aweights: Any = None, **given: Any) -> Any:
+    operands = [self] if aweights is None else [self, aweights]
     counts = None if fweights is None else cast(fweights, torch.int64)
-    return kernels.Cov(promote(*given, floating=True)[0], counts, aweights, correction=correction)
+    return kernels.Cov(promote(*operands, floating=True)[0], counts, aweights, **given)
 
 
 @lower("aten::corrcoef")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
-import onnx
-import onnx_ir
+from pyops._ops.op import Op
 
-from .._lowering.nodes import opset
-from .._lowering.translations import Registration, registrations
+from .._lowering.translations import Registration, functional_overloads, registrations
 from .._torch.operators import NoOperatorError
+from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
+from ..errors import ExportError
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# torch's exporter converts these nodes to the requested opset.
-onnx_ops = opset("", 18)
-kernels = opset("pyops")
 
 
 @dataclass(frozen=True)
@@ -39,38 +35,6 @@ class Row:
     replaces: bool
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """A complex tensor among the arguments, with real and imaginary parts along a last dimension of 2."""
-
-    value: onnx_ir.Value
-
-
-def constant(value: Any) -> Any:
-    """Return a constant of the model: float64 for Python floats, int64 for ints; `like` gives it another type."""
-    return onnx_ops.Constant(value=onnx.numpy_helper.from_array(np.asarray(value)))
-
-
-def like(value: Any, x: onnx_ir.Value) -> Any:
-    """Return a constant with the element type of a graph value."""
-    return onnx_ops.CastLike(constant(value), x)
-
-
-def transposed(matrices: onnx_ir.Value) -> Any:
-    """Return a graph value with its last two dimensions exchanged."""
-    assert matrices.shape is not None  # torch's exporter sets it for every value
-    rank = len(matrices.shape)
-    return onnx_ops.Transpose(matrices, perm=[*range(rank - 2), rank - 1, rank - 2])
-
-
-def vector(sizes: Sequence[Any]) -> Any:
-    """Return sizes, some of which may be graph values, as one tensor."""
-    if all(isinstance(size, int) for size in sizes):
-        return constant(list(sizes))
-    parts = [constant([size]) if isinstance(size, int) else onnx_ops.Reshape(size, constant([1])) for size in sizes]
-    return onnx_ops.Concat(*parts, axis=0)
-
-
 rows: dict[str, Row] = {}
 """The table, by the overload's name."""
 
@@ -79,22 +43,23 @@ absent: list[str] = []
 
 
 def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False) -> Callable[[F], F]:
-    """Register an op of the library, or a function that emits nodes of it, as `register_translation` does.
+    """Register an op of the library, or a function that emits nodes of it.
 
-    A function that returns NotImplemented passes the call on to torch's own translation. It returns complex results
-    as pairs along a last dimension of 2.
+    A function gets the arguments of a call by torch's names: for each of its parameters, torch's default where the call
+    leaves it out. If it returns NotImplemented, the call is passed on to torch's own translation. Complex results are
+    pairs along a last dimension of 2.
 
     Parameters
     ----------
     torch_op : str
-        ``"ns::name.overload"``, or ``"ns::name"`` for every overload whose arguments the function takes.
+        ``"ns::name.overload"``, or ``"ns::name"`` for every overload whose required arguments the function takes.
     takes_complex, replaces : bool
         As in `Row`.
     """
 
     def register(function: F) -> F:
         try:
-            found = registrations(torch_op, function)
+            found = registrations(torch_op, function) if isinstance(function, Op) else _by_name(torch_op, function)
         except NoOperatorError:
             absent.append(torch_op)
         else:
@@ -102,3 +67,34 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
         return function
 
     return register
+
+
+def _by_name(torch_op: str, function: Callable[..., Any]) -> dict[str, Registration]:
+    found = {}
+    for target in functional_overloads(torch_op):
+        required = [item.name for item in schema_arguments(target) if not item.has_default]
+        if _takes(function, required):
+            found[qualified_name(target)] = Registration(_translation(target, function), function)
+    return found
+
+
+def _translation(target: OpOverload, function: Callable[..., Any]) -> Callable[..., Any]:
+    declared, parameters = schema_arguments(target), inspect.signature(function).parameters
+    # torch leaves out arguments that equal its defaults, from which those of the function may differ.
+    defaults = {item.name: item.default for item in declared if item.has_default and item.name in parameters}
+
+    def translation(*args: Any, **kwargs: Any) -> Any:
+        given = {**defaults, **dict(zip([item.name for item in declared], args, strict=False)), **kwargs}
+        if not _takes(function, given):
+            raise ExportError(f"it takes {inspect.signature(function)}, and the model passes {', '.join(given)}")
+        return function(**given)
+
+    return translation
+
+
+def _takes(function: Callable[..., Any], names: Iterable[str]) -> bool:
+    try:
+        inspect.signature(function).bind(**dict.fromkeys(names))
+    except TypeError:
+        return False
+    return True

@@ -15,7 +15,7 @@ from onnxscript.values import Op, Opset
 from pyops._schema.attribute import Attribute, AttributeKind
 from pyops._schema.dtypes import ELEMENT_TYPES
 
-from .._onnx_schemas.op_schema import attribute_proto
+from .._onnx_schemas import attribute_proto
 from ..errors import ExportError
 from . import emission
 from .nodes import require_export, symbolic_message

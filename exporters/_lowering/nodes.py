@@ -25,7 +25,7 @@ from pyops._schema.signature import Input, Output, Signature, TypeParameter
 from pyops._schema.specs import SymbolicDim, TensorSpec
 from pyops.errors import InputError
 
-from .._onnx_schemas.op_schema import attribute_proto, op_schema
+from .._onnx_schemas import attribute_proto, op_schema
 from ..errors import ExportError
 from . import emission
 

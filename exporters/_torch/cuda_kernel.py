@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from pyops._ops.cuda_kernel import check_given, extra_references, on_host, returning_cupy
+from pyops._ops.cuda_kernel import check_given, on_host, returning_cupy
 from pyops._ops.op import Op, kernel_of, output_shapes
 from pyops._schema import devices, validation
 
-from .tensors import as_array, holding_tensor, torch_dtype
+from .tensors import as_array, torch_dtype
 
 
 def call(
@@ -23,8 +23,7 @@ def call(
 ) -> list[torch.Tensor]:
     """Run the CUDA kernel on torch's current stream.
 
-    Buffers for `out` are allocated by torch. Other results are copied only if their memory is shared: an input, a
-    constant, or part of a larger array.
+    Buffers for `out` are allocated by torch. Other results are copied, as in ONNX Runtime.
 
     Parameters
     ----------
@@ -56,8 +55,8 @@ def call(
             function = functools.partial(function, out=out if signature.returns_tuple else out[0])
         outputs = list(validation.call(signature, returning_cupy(signature, function), arrays, values))
         return [
-            buffers[index] if out and outputs[index] is out[index] else _as_owned_tensor(cupy, outputs, index, device)
-            for index in range(len(outputs))
+            buffers[index] if out and output is out[index] else _copied(cupy, output, device)
+            for index, output in enumerate(outputs)
         ]
 
 
@@ -81,18 +80,8 @@ def _buffers(
     ]
 
 
-def _as_owned_tensor(cupy: Any, outputs: list[Any], index: int, device: torch.device) -> torch.Tensor:
-    """Return a contiguous tensor with the elements of ``outputs[index]``, in memory that nothing else refers to."""
-    others = extra_references(outputs)[index]
-    array = outputs[index]
-    dtype = torch_dtype(array.dtype)
-    memory = [array.data.mem]
-    # Memory that CuPy did not allocate, such as torch's, may have another owner.
-    is_cupy_s_own = isinstance(memory[0], (cupy.cuda.memory.Memory, cupy.cuda.memory.PooledMemory))
-    # The one expected reference is that of the array's own pointer.
-    is_alone = array.base is None and not others and extra_references(memory) == [1]
-    if is_cupy_s_own and is_alone and array.size and array.flags.c_contiguous:
-        return holding_tensor(array)
-    tensor = torch.empty(array.shape, dtype=dtype, device=device)
+def _copied(cupy: Any, array: Any, device: torch.device) -> torch.Tensor:
+    """Return a contiguous tensor with a copy of a CuPy array, in memory allocated by torch."""
+    tensor = torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=device)
     devices.copyto(cupy, as_array(tensor), array)
     return tensor

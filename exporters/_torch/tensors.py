@@ -91,15 +91,6 @@ def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
     return torch.from_numpy(np.asarray(_Writable(plain))).view(dtype)
 
 
-def holding_tensor(array: Any) -> torch.Tensor:
-    """Return a CUDA tensor on the memory of a CuPy array, which it keeps alive."""
-    dtype = torch_dtype(array.dtype)
-    if dtype in _BIT_VIEWED:
-        array = array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)
-    tensor: torch.Tensor = torch.from_dlpack(array)
-    return tensor.view(dtype)
-
-
 class _Writable:
     """A view of an array's memory without its read-only flag; keeps the array alive."""
 

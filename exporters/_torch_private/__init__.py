@@ -6,5 +6,4 @@ says so (`guard`), and so do the tests of these files.
 - `operators`: an operator's schema and properties
 - `trees`: nested tuples, lists and dicts
 - `exporter` and `torchscript`: torch's two exporters
-- `sample_calls`: torch's database of sample calls
 """

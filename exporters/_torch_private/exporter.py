@@ -9,7 +9,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar
@@ -45,19 +45,24 @@ def one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
     return locked
 
 
-@contextmanager
-def _caching_composites() -> Iterator[None]:
-    """Context manager: list torch's composite operators once, not for every namespace in every pass.
+def _caching_composites() -> AbstractContextManager[None]:
+    """Return a context manager: list torch's composite operators once, not for every namespace in every pass.
 
     This saves a third of the time of a small export.
     """
     module = _passes()
-    before = module._materialize_cpp_cia_ops
-    module._materialize_cpp_cia_ops = functools.cache(before)
+    return _replaced(module, "_materialize_cpp_cia_ops", functools.cache(module._materialize_cpp_cia_ops))
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Context manager: replace an attribute of a module, a class or an object."""
+    before = vars(owner)[name]
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        module._materialize_cpp_cia_ops = before
+        setattr(owner, name, before)
 
 
 @guarded("torch._export.utils._materialize_cpp_cia_ops")
@@ -108,19 +113,13 @@ def shapes_of_axes(
     return shapes, values, {}
 
 
-@contextmanager
-def decomposing_without_gradients() -> Iterator[None]:
-    """Context manager: make torch decompose its graphs without gradients, for which some operators have no formula.
+def decomposing_without_gradients() -> AbstractContextManager[None]:
+    """Return a context manager: torch decomposes graphs without gradients, for which some operators have no formula.
 
     The model is captured as before, since it may use gradients itself.
     """
-    core = _core()
-    before = core._prepare_exported_program_for_export
-    core._prepare_exported_program_for_export = torch.no_grad()(before)
-    try:
-        yield
-    finally:
-        core._prepare_exported_program_for_export = before
+    name, core = "_prepare_exported_program_for_export", _core()
+    return _replaced(core, name, torch.no_grad()(getattr(core, name)))
 
 
 @guarded("torch.onnx._internal.exporter._core._prepare_exported_program_for_export")
@@ -186,7 +185,8 @@ def untranslated(
 @functools.cache
 def _torchlib(**arguments: Any) -> Any:
     """Return torch's registry of translations, extended by sizes of complex tensors."""
-    with _without_torchvision_log():
+    # It logs for each operator of torchvision's that torchvision is not installed.
+    with _replaced(logging.getLogger("torch.onnx._internal.exporter._registration"), "disabled", True):
         registry = _reading().__get__(None, _registry_class())(**arguments)
     # Complex tensors are pairs along a last dimension; the translations of their other sizes are the same.
     for name in ("aten::sym_size.int", "aten::sym_storage_offset"):
@@ -195,30 +195,12 @@ def _torchlib(**arguments: Any) -> Any:
     return registry
 
 
-@contextmanager
-def _without_torchvision_log() -> Iterator[None]:
-    """Context manager: keep torch's exporter from logging for each operator that torchvision is not installed."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-
-    def is_news(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith("torchvision is not installed")
-
-    logger.addFilter(is_news)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_news)
-
-
-@contextmanager
-def caching_torchlib() -> Iterator[None]:
-    """Context manager: make torch's exporter read its translations from their sources once, not in every export.
+def caching_torchlib() -> AbstractContextManager[None]:
+    """Return a context manager: torch's exporter reads its translations from their sources once, not in every export.
 
     This saves most of the time of a small export.
     """
-    class_ = _registry_class()
     _reading()  # cached before it is replaced
-    before = vars(class_)["from_torchlib"]
 
     def from_torchlib(cls: Any, /, **arguments: Any) -> Any:
         # A copy, because an export adds the user's translations to its registry.
@@ -226,11 +208,7 @@ def caching_torchlib() -> Iterator[None]:
         registry.functions = {name: list(found) for name, found in registry.functions.items()}
         return registry
 
-    class_.from_torchlib = classmethod(from_torchlib)
-    try:
-        yield
-    finally:
-        class_.from_torchlib = before
+    return _replaced(_registry_class(), "from_torchlib", classmethod(from_torchlib))
 
 
 @functools.cache

@@ -17,18 +17,16 @@ from typing import Any
 import onnx_ir
 import torch
 
+from .._arguments import Constant, as_json, record_arguments
 from .._finishing.finish import finish
 from .._finishing.program import Model, Program
 from .._lowering.translations import registered
-from .._torch.recorded_arguments import Constant, as_input, as_json, record_arguments
 from .._torch_private.exporter import default_opset
 from .._torch_private.torchscript import torchscript_opsets
-from .._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves
+from .._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves, tensor_leaves
 from ..errors import ExportError
-from .flat_model import FlatModel, Given
 from .symbolics import Symbolics
-from .traced_numbers import is_number, without_conversions
-from .tracing import TracedCalls
+from .tracing import FlatModel, Given, TracedCalls
 
 _DYNAMO_ONLY = ("dynamic_shapes", "report", "profile", "dump_exported_program", "artifacts_dir")
 
@@ -55,34 +53,23 @@ def capture(
     table = {**registered(), **(custom_translation_table or {})}
     arguments |= {"opset_version": version, "input_names": input_names}
     given: Given = as_dicts((args, dict(kwargs or {})))
-
-    def export_with(is_input: Callable[[Any], bool]) -> Program:
-        return finish(
-            lambda: _captured(model, given, is_input, table, {**arguments}),
-            keep_functions=keep_functions,
-            custom_opsets=custom_opsets,
-            optimize=optimize,
-        )
-
-    if any(map(is_number, flatten(given))) and not isinstance(model, torch.jit.ScriptModule):
-        program = without_conversions(lambda: export_with(lambda leaf: is_tensor(leaf) or is_number(leaf)))
-        if program is not None:
-            return program
-    return export_with(is_tensor)
+    return finish(
+        lambda: _captured(model, given, table, {**arguments}),
+        keep_functions=keep_functions,
+        custom_opsets=custom_opsets,
+        optimize=optimize,
+    )
 
 
-def _captured(
-    model: Any, given: Given, is_input: Callable[[Any], bool], table: Mapping[Any, Any], arguments: dict[str, Any]
-) -> Program:
+def _captured(model: Any, given: Given, table: Mapping[Any, Any], arguments: dict[str, Any]) -> Program:
     leaves = flatten(given)
     names = _names(model, given, arguments.pop("input_names"))
     calls = TracedCalls(table)
     symbolics = Symbolics(table, arguments["opset_version"], calls)
     flat, values = model, [*given[0], *given[1].values()]
     if not isinstance(model, torch.jit.ScriptModule):
-        flat = FlatModel(model, given, is_input, calls.with_results)
-        values = [as_input(leaf) for leaf in leaves if is_input(leaf)]
-    inputs = [name for name, leaf in zip(names, leaves, strict=False) if is_input(leaf)]
+        flat, values = FlatModel(model, given, calls.with_results), tensor_leaves(given)
+    inputs = [name for name, leaf in zip(names, leaves, strict=False) if is_tensor(leaf)]
     with symbolics.installed(), calls:
         exported = _export(flat, tuple(values), {**arguments, "input_names": [*inputs, *names[len(leaves) :]]})
     calls.remove_results(exported.graph)
@@ -119,8 +106,8 @@ def _check(model: Any, args: tuple[Any, ...], opset_version: int, arguments: Map
 def _names(model: Any, given: Given, input_names: Sequence[str] | None) -> list[str]:
     """Return a name for each leaf of the arguments, followed by the remaining names in `input_names`.
 
-    A name in `input_names` goes to a tensor, or to a number too if there are more names than tensors. Other leaves are
-    named after their parameter, and their path in it if it is nested.
+    The names in `input_names` go to the tensors. Other leaves are named after their parameter, and their path in it if
+    it is nested.
     """
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())
@@ -134,13 +121,10 @@ def _names(model: Any, given: Given, input_names: Sequence[str] | None) -> list[
             index = int(first)
             first = positional[index] if index < len(positional) else f"{rest}_{index - len(positional)}"
         names.append("_".join([first, *inside]))
-    left = list(input_names or ())
-    leaves = flatten(given)
-    with_numbers = len(left) > sum(map(is_tensor, leaves))
-    for index, leaf in enumerate(leaves):
-        if left and (is_tensor(leaf) or (with_numbers and is_number(leaf))):
-            names[index] = left.pop(0)
-    return [*names, *left]
+    tensors = [index for index, leaf in enumerate(flatten(given)) if is_tensor(leaf)]
+    for index, name in zip(tensors, input_names or (), strict=False):
+        names[index] = name
+    return [*names, *list(input_names or ())[len(tensors) :]]
 
 
 def _export(model: Any, args: tuple[Any, ...], arguments: dict[str, Any]) -> onnx_ir.Model:

@@ -66,7 +66,7 @@ def samples(
     --------
     >>> import numpy as np, pyops
     >>> from hypothesis import given, strategies as st
-    >>> from pyops.kernels.cumulative import cumprod
+    >>> from pyops.kernels.reductions import cumprod
     >>> from pyops.testing import strategies
     >>> small = strategies.samples(cumprod, shapes=(2, 3), elements=st.integers(0, 5), attributes={"dim": 1})
     >>> @given(small)  # pytest calls the test

@@ -1,6 +1,5 @@
 """Which arguments of a model are inputs of the exported one, and what becomes of the others."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -25,32 +24,12 @@ def forms(program, path):
     return [program, program.model_proto, path, pyops.InferenceSession(path)]
 
 
-@pytest.mark.parametrize("number", [2, 2.5])
-def test_torchscript_keeps_numbers_as_inputs(number, tmp_path):
-    net = Scaled().eval()
-    program = exporters.export(net, (X, number), dynamo=False)
-    assert [item.name for item in program.model.graph.inputs] == ["x", "n"]
-    other = number + 5
-    for model in forms(program, tmp_path / "model.onnx"):
-        feed = exporters.to_onnx_inputs(model, X, n=other)
-        (result,) = pyops.InferenceSession(program).run(None, feed)
-        np.testing.assert_array_equal(result, net(X, other))
-    assert torch.equal(program(X, other)[0], net(X, other))
-    assert exporters.verify(net, samples=[(X, number), (X, other)], program=program).ok
-
-
-def test_numbers_keep_their_precision():
-    net, x = Scaled().eval(), X.double()
-    program = exporters.export(net, (x, 0.1), dynamo=False)
-    assert torch.equal(program(x, 0.3)[0], net(x, 0.3))
-
-
 CHANGED = "exported with n=2, a constant of the program, and is called with n=3; export it with that value too, or make"
 
 
-def test_a_changed_number_is_refused(tmp_path):
+def test_a_changed_number_is_refused(export, tmp_path):
     net = Scaled().eval()
-    program = exporters.export(net, (X, 2), verbose=False)
+    program = export(net, (X, 2))
     assert torch.equal(program(X, 2)[0], net(X, 2))
     assert torch.equal(program(X, n=2)[0], net(X, 2))
     assert torch.equal(program(X)[0], net(X, 2))
@@ -142,14 +121,13 @@ def test_what_torchscript_leaves_out_may_change():
     assert torch.equal(program(X, 7 * X, 3 * X)[0], 4 * X)
 
 
-def test_names_for_tensors_and_for_numbers():
+def test_names_are_for_tensors():
     def names(*given):
         program = exporters.export(Scaled().eval(), (X, 2), kwargs={"shift": X}, dynamo=False, input_names=given)
         return [item.name for item in program.model.graph.inputs]
 
-    assert names("a") == ["a", "n", "shift"]
-    assert names("a", "b") == ["a", "n", "b"]
-    assert names("a", "b", "c") == ["a", "b", "c"]
+    assert names("a") == ["a", "shift"]
+    assert names("a", "b") == ["a", "b"]
 
 
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec:FutureWarning")  # of torch's own

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from exporters._arguments import to_onnx_inputs, to_onnx_outputs
 from exporters._export import export
 from exporters._finishing.nodes import all_nodes
 from exporters._finishing.program import Program
 from exporters._report import VerificationReport, compare
-from exporters._torch.arguments import to_onnx_inputs, to_onnx_outputs
 from exporters._torch.single_call import SingleCall
 from exporters._torch.tensors import numpy_dtype
 from exporters._torch_private.trees import clone_tensors, tensor_leaves

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from exporters._torch.single_call import SingleCall
-from exporters._torch_private.sample_calls import op_database
 from exporters.errors import ExportError
+from pyops.errors import MissingDependencyError
 
 # Without a given dtype, the first of these that an operator supports is used.
 _ORDER = [
@@ -59,6 +59,24 @@ class Database:
         for seed in (torch.manual_seed, np.random.seed, random.seed):
             seed(0)
         return next(itertools.islice(filter(fits, _samples(info, chosen)), index, None), None)
+
+
+def op_database() -> Sequence[Any]:
+    """Return torch's own database, one OpInfo per operator.
+
+    Raises
+    ------
+    MissingDependencyError
+        expecttest is not installed, which torch's testing code imports.
+    """
+    try:
+        from torch.testing._internal.common_methods_invocations import op_db
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f'torch\'s database of sample calls needs {error.name}; pip install "onnx-pyops[coverage]"'
+        ) from error
+    found: Sequence[Any] = op_db
+    return found
 
 
 def _load(where: str) -> Sequence[Any]:

@@ -14,15 +14,15 @@ from onnx.reference.op_run import OpRun
 
 from exporters import ExportError
 from exporters._library import library
-from exporters._library.table import Pairs
+from exporters._library.values import Pairs
 from exporters._torch.operators import overloads
 from exporters._torch.tensors import TORCH_DTYPES, as_onnx_array
 from exporters._torch_private.exporter import recorded_nodes
 from exporters._torch_private.operators import OpOverload, TorchDispatchMode, qualified_name, schema_arguments
-from exporters._torch_private.sample_calls import op_database
 from exporters._torch_private.trees import clone_tensors, flatten, unflatten
 from pyops._schema.dtypes import ELEMENT_TYPES
 from pyops.kernels import OPS
+from tests.operator_coverage.samples import op_database
 
 ONNX_TYPES = {row.dtype: onnx_ir.DataType(row.onnx) for row in ELEMENT_TYPES}
 NUMPY_TYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}

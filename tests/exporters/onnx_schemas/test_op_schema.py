@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx.defs import OpSchema
 
-from exporters._onnx_schemas.op_schema import op_schema
+from exporters._onnx_schemas import op_schema
 from pyops import onnx_op
 
 T = TypeVar("T", np.float32, ml_dtypes.bfloat16)

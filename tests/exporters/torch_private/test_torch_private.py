@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from exporters import _torch_private
-from exporters._torch_private import exporter, operators, sample_calls
+from exporters._torch_private import exporter, operators
 from exporters.errors import ExportError
 from pyops.errors import MissingDependencyError
 from tests.helpers.scripts import run_plain_script
+from tests.operator_coverage.samples import op_database
 
 GUARDED = {
     name
@@ -27,7 +28,7 @@ def test_an_interface_that_a_guard_names_is_there(name):
 
 
 def test_the_database_of_sample_calls():
-    infos = {info.full_name: info for info in sample_calls.op_database()}
+    infos = {info.full_name: info for info in op_database()}
     assert torch.float32 in infos["linalg.inv"].supported_dtypes("cpu")
     samples = list(infos["linalg.inv"].sample_inputs("cpu", torch.float32))
     assert {sample.input.dtype for sample in samples} == {torch.float32}
@@ -36,7 +37,7 @@ def test_the_database_of_sample_calls():
 def test_the_database_needs_a_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.testing._internal.common_methods_invocations", None)
     with pytest.raises(MissingDependencyError, match=r'database of sample calls needs .*pip install "onnx-pyops\[cov'):
-        sample_calls.op_database()
+        op_database()
 
 
 def test_remembered_schemas():

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from onnxscript import opset18
 
 import exporters
-from exporters._torch_private.torchscript import _symbolic_registry
+from exporters._torch_private.torchscript import _symbolics
 from pyops import onnx_op, shapes
 
 pytestmark = pytest.mark.usefixtures("own_registrations")
@@ -47,7 +47,7 @@ def double():
 
 def symbolics():
     """Every symbolic function that torch has."""
-    registry = _symbolic_registry()
+    registry, _ = _symbolics()
     return {name: dict(group._functions._merged) for name, group in registry._registry.items()}
 
 
@@ -85,7 +85,7 @@ def test_other_peoples_symbolics_stay(double, model):
         assert op_types(export(net, (torch.ones(2),))) == [("theirs", "Gelu")]
         exporters.register_translation("aten::gelu", lambda x, *, approximate="none": exporters.opset("ours").Gelu(x))
         assert op_types(export(net, (torch.ones(2),))) == [("ours", "Gelu")]
-        assert _symbolic_registry().get_function_group("aten::gelu").get(20) is gelu
+        assert _symbolics()[0].get_function_group("aten::gelu").get(20) is gelu
         exporters.register_translation("aten::gelu", lambda x, *, approximate="none": NotImplemented)
         assert op_types(export(net, (torch.ones(2),))) == [("theirs", "Gelu")]
     finally:

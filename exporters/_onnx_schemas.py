@@ -1,4 +1,4 @@
-"""Registration of the declared ops' schemas with onnx."""
+"""ONNX schemas of the ops, and their registration with the onnx package."""
 
 from __future__ import annotations
 
@@ -9,21 +9,112 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
+from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceError
 
 from pyops._ops import registry
 from pyops._ops.builtin import ONNX_DOMAIN
 from pyops._ops.op import Op
 from pyops._schema import node, validation
+from pyops._schema.attribute import Attribute, AttributeKind
 from pyops._schema.dtypes import DType, element_type, from_onnx
+from pyops._schema.signature import Input, Output, Signature
 from pyops._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
 from pyops.errors import InputError, ShapeInferenceError, UnknownSizeError
 
-from .op_schema import op_schema
-
 if TYPE_CHECKING:
     from onnx.shape_inference import InferenceContext
+
+
+def op_schema(
+    signature: Signature, *, inputs: int | None = None, outputs: int | None = None, doc: str = ""
+) -> OpSchema:
+    """Return the ONNX schema of an operator, without registering it.
+
+    Parameters
+    ----------
+    inputs, outputs : int, optional
+        Number of inputs and outputs of one node: a variadic parameter becomes that many single ones.
+    doc : str
+        The schema's documentation string.
+
+    Returns
+    -------
+    onnx.defs.OpSchema
+        With the default of each attribute whose default is a value other than None.
+
+    Raises
+    ------
+    InputError
+        The operator does not take that many inputs.
+    """
+    given: list[Input | Output] = list(signature.inputs if inputs is None else signature.parameters(inputs))
+    returned: list[Input | Output] = list(signature.outputs)
+    if outputs is not None and returned[-1].variadic:
+        last = returned.pop()
+        returned += [last] * (outputs - len(returned))
+    formal_inputs = [_formal(item, None if inputs is None else index) for index, item in enumerate(given)]
+    formal_outputs = [_formal(item, None if outputs is None else index) for index, item in enumerate(returned)]
+    types = {
+        formal.type_str: item.type.dtypes
+        for formal, item in zip([*formal_inputs, *formal_outputs], [*given, *returned], strict=True)
+        if len(item.type.dtypes) > 1
+    }
+    return OpSchema(
+        signature.name,
+        signature.domain,
+        signature.version,
+        doc,
+        inputs=formal_inputs,
+        outputs=formal_outputs,
+        type_constraints=[(name, list(map(_type_str, dtypes)), "") for name, dtypes in types.items()],
+        attributes=[_attribute(item) for item in signature.attributes],
+    )
+
+
+def attribute_proto(attribute: Attribute, value: Any) -> onnx.AttributeProto:
+    """Return an AttributeProto for `value`, which must come from `Attribute.convert`."""
+    if attribute.kind is AttributeKind.TENSOR:
+        value = onnx.numpy_helper.from_array(np.asarray(value))
+    elif attribute.boolean:
+        value = int(value)
+    return onnx.helper.make_attribute(attribute.name, value, attr_type=attribute.kind.value)
+
+
+def _attribute(attribute: Attribute) -> OpSchema.Attribute:
+    if attribute.default is not None:
+        return OpSchema.Attribute(attribute.name, attribute_proto(attribute, attribute.default))
+    return OpSchema.Attribute(
+        attribute.name, getattr(OpSchema.AttrType, attribute.kind.name), required=attribute.required
+    )
+
+
+def _formal(item: Input | Output, index: int | None) -> OpSchema.FormalParameter:
+    """Return a parameter of a schema; with an index, the single parameter that a variadic one is in this place."""
+    options = OpSchema.FormalParameterOption
+    option, name, type_name = options.Single, item.name, item.type.name
+    if item.variadic and index is None:
+        option = options.Variadic
+    elif item.variadic:
+        name = f"{name}_{index}"
+        type_name = type_name if item.homogeneous else f"{type_name}_{index}"
+    elif isinstance(item, Input) and item.optional:
+        option = options.Optional
+    return OpSchema.FormalParameter(
+        name,
+        type_name if len(item.type.dtypes) > 1 else _type_str(item.type.dtypes[0]),
+        param_option=option,
+        is_homogeneous=item.homogeneous,
+        min_arity=int(option is options.Single),
+    )
+
+
+def _type_str(dtype: DType) -> str:
+    row = element_type(dtype)
+    assert row is not None
+    return row.type_str
 
 
 def inference_function(op: Op[..., Any]) -> Callable[[InferenceContext], None]:
@@ -46,12 +137,11 @@ def inference_function(op: Op[..., Any]) -> Callable[[InferenceContext], None]:
 
 
 def _infer(op: Op[..., Any], context: InferenceContext) -> None:
-    present = [context.has_input(index) for index in range(context.get_num_inputs())]
-    while present and not present[-1]:
-        present.pop()
-    types = [_tensor_type(context, index) if given else None for index, given in enumerate(present)]
+    types = [_tensor_type(context, index) for index in range(context.get_num_inputs())]
+    while types and types[-1] is None:
+        types.pop()
     dtypes = [None if item is None else _dtype(item) for item in types]
-    if any(given and dtype is None for given, dtype in zip(present, dtypes, strict=True)):
+    if any(item is not None and dtype is None for item, dtype in zip(types, dtypes, strict=True)):
         return  # onnx does not know the type of an input
     declared = validation.output_dtypes(op.signature, dtypes)
     count = context.get_num_outputs()
@@ -76,7 +166,10 @@ def _infer(op: Op[..., Any], context: InferenceContext) -> None:
         _set_output(context, index, spec.dtype, spec.shape)
 
 
-def _tensor_type(context: InferenceContext, index: int) -> onnx.TypeProto.Tensor:
+def _tensor_type(context: InferenceContext, index: int) -> onnx.TypeProto.Tensor | None:
+    """Return what onnx knows of an input, or None if the node does not have it."""
+    if not context.has_input(index):
+        return None
     proto = context.get_input_type(index)
     return proto.tensor_type if proto is not None and proto.HasField("tensor_type") else onnx.TypeProto.Tensor()
 
@@ -95,13 +188,12 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Any:
 def _set_output(context: InferenceContext, index: int, dtype: DType, shape: Sequence[Any] | None) -> None:
     row = element_type(dtype)
     assert row is not None
-    # A dimension known only at run time gets no name, because equal names mean equal sizes.
-    dims = None if shape is None else [None if isinstance(dim, RuntimeDim) else _plain(dim) for dim in shape]
+    dims = shape
+    if shape is not None:
+        # A dimension known only at run time gets no name, because equal names mean equal sizes.
+        named = [None if isinstance(dim, RuntimeDim) else dim for dim in shape]
+        dims = [dim if dim is None or isinstance(dim, int) else str(dim) for dim in named]
     context.set_output_type(index, onnx.helper.make_tensor_type_proto(row.onnx, dims))
-
-
-def _plain(dim: Any) -> int | str:
-    return dim if isinstance(dim, int) else str(dim)
 
 
 _Key = tuple[str, str, int]

@@ -1,0 +1,276 @@
+"""Lowering of layers where torch's exporter or ONNX Runtime fails: those of convolutions, attention and LSTMs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir
+
+from pyops.kernels import pooling, sampling
+
+from .._torch_private.exporter import recorded_nodes
+from ..errors import ExportError
+from .table import lower
+from .values import by_torch, constant, kernels, like, onnx_ops, transposed
+
+
+@lower("aten::convolution", replaces=True)
+def _convolution(input: Any, weight: Any, bias: Any, **given: Any) -> Any:
+    # ONNX Runtime rejects a transposed convolution whose output padding is as large as a stride.
+    stride, padding, more = given["stride"], given["padding"], given["output_padding"]
+    if not given["transposed"] or all(size < step for size, step in zip(more, stride, strict=False)):
+        return NotImplemented
+    none = [0] * len(stride)
+    whole = by_torch("aten::convolution", input, weight, None, **{**given, "padding": none, "output_padding": none})
+    others = [0] * (len(input.shape) - len(stride))
+    begins = [-size for size in padding]
+    ends = [after - size for after, size in zip(more, padding, strict=True)]
+    padded = onnx_ops.Pad(whole, constant([*others, *begins, *others, *ends]))
+    return padded if bias is None else onnx_ops.Add(padded, onnx_ops.Reshape(bias, constant([-1] + [1] * len(stride))))
+
+
+@lower("aten::replication_pad1d", replaces=True)
+@lower("aten::replication_pad2d", replaces=True)
+@lower("aten::replication_pad3d", replaces=True)
+def _replication_pad(self: Any, padding: Sequence[Any]) -> Any:
+    if not any(isinstance(size, int) and size < 0 for size in padding):
+        return NotImplemented
+    last = len(self.shape) - 1
+    for back, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True)):
+        self = _extended(self, last - back, before, after)
+    return self
+
+
+@lower("aten::pad", replaces=True)
+def _pad(self: Any, pad: Sequence[Any], mode: str = "constant", **_: Any) -> Any:
+    return _replication_pad(self, pad) if mode == "replicate" else NotImplemented
+
+
+def _extended(x: Any, axis: int, before: Any, after: Any) -> Any:
+    """Return the values from `before` positions ahead of the first to `after` past the last; edges are repeated."""
+    size = onnx_ops.Gather(onnx_ops.Shape(x), constant(axis))
+    start = onnx_ops.Neg(constant(before) if isinstance(before, int) else before)
+    positions = onnx_ops.Range(start, onnx_ops.Add(size, after), constant(1))
+    return onnx_ops.Gather(x, onnx_ops.Clip(positions, constant(0), onnx_ops.Sub(size, constant(1))), axis=axis)
+
+
+def _spread(numbers: Sequence[int], rank: int) -> list[int] | None:
+    """Return `numbers` as one number per dimension, or None if there are none; torch accepts a single one for all."""
+    return (list(numbers) * rank)[:rank] or None
+
+
+def _avg_pool(rank: int) -> Callable[..., Any]:
+    def translation(
+        self: Any,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] | int = (),
+        divisor_override: int | None = None,
+        count_include_pad: bool = True,
+        **given: Any,
+    ) -> Any:
+        # ONNX's AveragePool has every argument but divisor_override, which leaves count_include_pad without effect.
+        if divisor_override is None:
+            return NotImplemented
+        return kernels.AvgPool(
+            self,
+            kernel_size=_spread(kernel_size, rank),
+            stride=_spread(stride, rank),
+            padding=_spread([padding] if isinstance(padding, int) else padding, rank),
+            divisor_override=divisor_override,
+            **given,
+        )
+
+    return translation
+
+
+lower("aten::_adaptive_avg_pool3d")(pooling.adaptive_avg_pool)
+for _rank in (2, 3):
+    lower(f"aten::avg_pool{_rank}d", replaces=True)(_avg_pool(_rank))
+    lower(f"aten::adaptive_max_pool{_rank}d")(pooling.adaptive_max_pool)
+    lower(f"aten::fractional_max_pool{_rank}d")(pooling.fractional_max_pool)
+lower("aten::grid_sampler_3d")(sampling.grid_sample)
+
+
+@lower("aten::native_dropout", replaces=True)
+def _dropout(input: Any, p: float, train: bool | None) -> Any:
+    if p != 1 or train is False:
+        return NotImplemented
+    # ONNX Runtime rejects a ratio of 1. The product keeps NaN, as torch does.
+    kept = onnx_ops.Expand(constant(False), onnx_ops.Shape(input))
+    return onnx_ops.Mul(input, like(0.0, input)), kept
+
+
+# In training mode torch's exporter normalizes by the wrong statistics; in evaluation mode it returns batch statistics
+# where torch returns none.
+
+# torch normalizes other types in float32 and returns float32 statistics, which is left to its exporter.
+_WIDE = (onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE)
+
+
+@lower("aten::native_batch_norm", replaces=True)
+@lower("aten::_native_batch_norm_legit.no_stats", replaces=True)
+def _statistics(input: Any, weight: Any, bias: Any, training: bool, eps: float, **_: Any) -> Any:
+    return _trained(input, weight, bias, eps)[:3] if training and input.dtype in _WIDE else NotImplemented
+
+
+@lower("aten::_native_batch_norm_legit_functional", replaces=True)
+def _functional(input: Any, weight: Any, bias: Any, **given: Any) -> Any:
+    running_mean, running_var, momentum = given["running_mean"], given["running_var"], given["momentum"]
+    if input.dtype not in _WIDE:
+        return NotImplemented
+    if not given["training"]:
+        result = by_torch("aten::_native_batch_norm_legit_functional", input, weight, bias, **given)
+        if result is NotImplemented:
+            return NotImplemented
+        nothing = np.empty(0, input.dtype.numpy())
+        return result[0], constant(nothing), constant(nothing), *result[3:]
+    normalized, mean, inverse, variance = _trained(input, weight, bias, given["eps"])
+    count = onnx_ops.Div(onnx_ops.Size(input), onnx_ops.Size(mean))
+    unbiased = onnx_ops.Div(
+        onnx_ops.Mul(variance, onnx_ops.CastLike(count, input)),
+        onnx_ops.CastLike(onnx_ops.Sub(count, constant(1)), input),
+    )
+    moved = (_moved(running_mean, mean, momentum), _moved(running_var, unbiased, momentum))
+    return normalized, mean, inverse, *moved
+
+
+def _trained(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
+    """Return the values normalized by batch statistics; and mean, inverse standard deviation, variance per channel."""
+    rank = len(x.shape)
+    axes = constant([axis for axis in range(rank) if axis != 1])
+    mean = onnx_ops.ReduceMean(x, axes)
+    centred = onnx_ops.Sub(x, mean)
+    variance = onnx_ops.ReduceMean(onnx_ops.Mul(centred, centred), axes)
+    inverse = onnx_ops.Reciprocal(onnx_ops.Sqrt(onnx_ops.Add(variance, like(eps, x))))
+    normalized = _scaled(onnx_ops.Mul(centred, inverse), weight, bias, rank)
+    flat = [onnx_ops.Reshape(item, constant([-1])) for item in (mean, inverse, variance)]
+    return normalized, *flat
+
+
+def _scaled(x: Any, weight: Any, bias: Any, rank: int) -> Any:
+    if weight is not None:
+        x = onnx_ops.Mul(x, _per_channel(weight, rank))
+    return x if bias is None else onnx_ops.Add(x, _per_channel(bias, rank))
+
+
+def _per_channel(values: Any, rank: int) -> Any:
+    return onnx_ops.Reshape(values, constant([-1] + [1] * (rank - 2)))
+
+
+def _moved(running: Any, now: Any, momentum: float) -> Any:
+    kept = onnx_ops.Mul(running, like(1 - momentum, running))
+    return onnx_ops.Add(kept, onnx_ops.Mul(onnx_ops.CastLike(now, running), like(momentum, running)))
+
+
+@lower("aten::scaled_dot_product_attention", replaces=True)
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **others: Any,
+) -> Any:
+    ranks = {len(item.shape) for item in (query, key, value)}
+    width = query.shape[-1]
+    if ranks == {4} or any(others.values()) or not isinstance(width, int):  # dropout, or groups of heads
+        return NotImplemented
+    factor = like(1 / math.sqrt(width) if scale is None else scale, query)
+    scores = onnx_ops.MatMul(onnx_ops.Mul(query, factor), transposed(key))
+    least = like(-math.inf, query)
+    if is_causal:
+        lower_half = onnx_ops.Trilu(onnx_ops.Expand(like(1.0, query), onnx_ops.Shape(scores, start=-2)), upper=0)
+        scores = onnx_ops.Where(onnx_ops.Cast(lower_half, to=onnx_ir.DataType.BOOL), scores, least)
+    if attn_mask is not None:
+        masked = attn_mask.dtype == onnx_ir.DataType.BOOL
+        scores = onnx_ops.Where(attn_mask, scores, least) if masked else onnx_ops.Add(scores, attn_mask)
+    if not is_causal and attn_mask is None:
+        return onnx_ops.MatMul(onnx_ops.Softmax(scores, axis=-1), value)
+    # Where everything is masked, torch returns 0, and Softmax alone would give NaN.
+    nothing = onnx_ops.Equal(onnx_ops.ReduceMax(scores, constant([-1])), least)
+    zero = like(0.0, query)
+    weights = onnx_ops.Softmax(onnx_ops.Where(nothing, zero, scores), axis=-1)
+    return onnx_ops.MatMul(onnx_ops.Where(nothing, zero, weights), value)
+
+
+@lower("aten::lstm.input", replaces=True)
+def _lstm(
+    input: Any,
+    hx: Sequence[Any],
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+    **given: Any,
+) -> Any:
+    directions = 2 if bidirectional else 1
+    if len(params) != num_layers * directions * (5 if has_biases else 3):
+        return NotImplemented
+    if given["train"] and given["dropout"]:
+        raise ExportError("dropout in training draws at random; call model.eval() before the export")
+    # (time, batch, width), the layout of ONNX's LSTM.
+    values = onnx_ops.Transpose(input, perm=[1, 0, 2]) if batch_first else input
+    weights, last_hidden, last_cells = iter(params), [], []
+    for layer in range(num_layers):
+        found = []
+        for backward in range(directions):
+            state = [onnx_ops.Gather(item, constant(layer * directions + backward), axis=0) for item in hx]
+            hidden, cell, outputs = _scan(values, input.dtype, state, weights, has_biases, backward)
+            found.append(outputs)
+            last_hidden.append(hidden)
+            last_cells.append(cell)
+        values = onnx_ops.Concat(*found, axis=-1) if bidirectional else found[0]
+    output = onnx_ops.Transpose(values, perm=[1, 0, 2]) if batch_first else values
+    return output, _stacked(last_hidden), _stacked(last_cells)
+
+
+def _scan(
+    values: Any, dtype: onnx_ir.DataType, state: Sequence[Any], weights: Iterator[Any], has_biases: bool, backward: int
+) -> Any:
+    """Return the last hidden state, the last cell, and the hidden states of all steps of one layer in one direction."""
+    inputs, hidden = (onnx_ops.Transpose(next(weights), perm=[1, 0]) for _ in range(2))
+    gates = onnx_ops.MatMul(values, inputs)
+    if has_biases:
+        gates = onnx_ops.Add(gates, onnx_ops.Add(next(weights), next(weights)))
+    projection = onnx_ops.Transpose(next(weights), perm=[1, 0])
+    return onnx_ops.Scan(
+        *state,
+        gates,
+        _outputs=3,
+        body=_step(hidden, projection, dtype),
+        num_scan_inputs=1,
+        scan_input_directions=[backward],
+        scan_output_directions=[backward],
+    )
+
+
+def _step(hidden_weights: Any, projection: Any, dtype: onnx_ir.DataType) -> onnx_ir.Graph:
+    """Return the graph of one step; its names cannot clash with those that torch's exporter gives to outer values."""
+    hidden, cell, gates = inputs = [
+        onnx_ir.Value(name=f"step/{name}", type=onnx_ir.TensorType(dtype)) for name in ("hidden", "cell", "gates")
+    ]
+    with recorded_nodes(onnx_ops.version) as nodes:
+        total = onnx_ops.Add(gates, onnx_ops.MatMul(hidden, hidden_weights))
+        taken, kept, new, shown = onnx_ops.Split(total, axis=-1, num_outputs=4, _outputs=4)
+        kept_cell = onnx_ops.Mul(onnx_ops.Sigmoid(kept), cell)
+        next_cell = onnx_ops.Add(kept_cell, onnx_ops.Mul(onnx_ops.Sigmoid(taken), onnx_ops.Tanh(new)))
+        shown_cell = onnx_ops.Mul(onnx_ops.Sigmoid(shown), onnx_ops.Tanh(next_cell))
+        next_hidden = onnx_ops.MatMul(shown_cell, projection)
+        outputs = next_hidden, next_cell, onnx_ops.Identity(next_hidden)
+    for number, value in enumerate(itertools.chain.from_iterable(node.outputs for node in nodes)):
+        value.name = f"step/{number}"
+    for value in outputs:
+        value.dtype = dtype
+    return onnx_ir.Graph(inputs, outputs, nodes=nodes, name="step")
+
+
+def _stacked(states: Sequence[Any]) -> Any:
+    rows = [onnx_ops.Unsqueeze(state, constant([0])) for state in states]
+    return onnx_ops.Concat(*rows, axis=0) if len(rows) > 1 else rows[0]
