@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import enum
 import functools
 import hashlib
 import logging
@@ -16,7 +17,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -195,6 +196,11 @@ def _value(value: Any, seen: set[Any]) -> Iterator[str]:
         yield f"{type(value).__name__} {len(value)} {getattr(value, '_fields', '')}"
         for item in value:
             yield from _value(item, seen)
+    elif type(value) is type and issubclass(value, tuple):  # a NamedTuple class
+        yield f"{value.__qualname__} {getattr(value, '_fields', '')}"
+    elif isinstance(value, enum.EnumMeta):
+        members: Mapping[str, enum.Enum] = value.__members__
+        yield from _value([(name, member.value) for name, member in members.items()], seen)
     elif isinstance(value, np.ndarray) and value.dtype != np.object_:
         yield f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
     elif isinstance(getattr(value, "py_func", None), FunctionType):  # compiled by numba
