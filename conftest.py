@@ -6,12 +6,10 @@ import gc
 import importlib.metadata
 import importlib.util
 import os
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from pyops.testing import CHECKS
 from tests.gpu.gpus import missing_gpu, missing_provider
 
 # A checkout that is on the path without being installed has no entry points.
@@ -19,10 +17,6 @@ IS_INSTALLED = "pyops" in importlib.metadata.entry_points(group="pytest11").name
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: torch's threads would wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-PROJECT = tomllib.loads(Path(__file__).with_name("pyproject.toml").read_text())["project"]
-for name, value in PROJECT["entry-points"]["pyops.checks"].items():  # which an older installation lacks
-    CHECKS.setdefault(name, importlib.metadata.EntryPoint(name, value, "pyops.checks"))
 
 pytest_plugins = ["pytester", *([] if IS_INSTALLED else ["pyops._pytest_plugin"])]
 

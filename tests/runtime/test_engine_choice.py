@@ -109,9 +109,9 @@ attempt(pyops.get_library_path)
 attempt(pyops.InferenceSession(chain("ext::AddOne")).run, None, {"x": x})
 print(pyops.testing.check(add_one, x, checks="engine_extensions")["engine_extensions"].reason)
 """
-    message = (
-        "MissingDependencyError this needs onnxruntime-extensions, which cannot be imported (import of "
+    reason = (
+        "this needs onnxruntime-extensions, which cannot be imported (import of "
         "onnxruntime_extensions halted; None in sys.modules); pip install onnxruntime-extensions"
     )
-    not_run = "onnxruntime-extensions is not installed: pip install onnxruntime-extensions"
-    run_plain_script(PREAMBLE + script, f"{message}\n{message}\n[[1.0, 2.0, 3.0]]\n{not_run}")
+    message = f"MissingDependencyError {reason}"
+    run_plain_script(PREAMBLE + script, f"{message}\n{message}\n[[1.0, 2.0, 3.0]]\n{reason}")
