@@ -14,8 +14,9 @@ from pyops._models.model import ModelSource
 from pyops._schema import devices
 from pyops._schema.dtypes import DType
 
-from ._dynamo import capture
+from ._finishing.dynamo import capture
 from ._finishing.program import Model
+from ._library.translation_table import translation_table
 from ._progress import with_progress
 from ._report import OutputComparison, VerificationReport, compare
 from ._torch.arguments import to_onnx_outputs
@@ -109,7 +110,9 @@ def verify(
     with _evaluation(model), torch.no_grad():
         first = next(calls)
         if program is None:
-            program = capture(model, first, kwargs=keywords, verbose=False)
+            program = capture(
+                model, first, custom_translation_table=translation_table(), kwargs=keywords, verbose=False
+            )
         session = InferenceSession(program, providers=_providers(run, first, keywords))
         names = [item.name for item in session.get_outputs()]
         opinion = Reference(program) if reference else None

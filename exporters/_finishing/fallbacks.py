@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .._report import OutputComparison
+from .._support_report import By
 
 
 @dataclass(frozen=True)
@@ -71,29 +72,39 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class RecordedCall:
-    """A call that torch's exporter does not translate.
+class Decision:
+    """The answer for one call of the graph that is lowered.
 
-    `text` is the encoding of the call by `opaque.spell`.
+    Attributes
+    ----------
+    call : str
+        The name of the captured call that it is, or is decomposed from.
+    operator : str
+        The operator of the lowered call.
+    source : str
+        The line of the model's code that calls it.
+    finding : Finding, optional
+        What was wrong with an earlier answer.
     """
 
+    call: str
     operator: str
-    source: str
+    by: By
     reason: str
-    text: str
+    source: str
     finding: Finding | None = None
 
 
-def fallbacks(recorded: Iterable[RecordedCall], left_to_torch: Set[str]) -> tuple[Fallback, ...]:
-    """Return one Fallback for each operator with a call in `left_to_torch`, in the order of the first calls."""
-    calls: dict[str, list[RecordedCall]] = {}
-    for call in recorded:
-        if call.text in left_to_torch:
+def fallbacks(decisions: Iterable[Decision]) -> tuple[Fallback, ...]:
+    """Return one Fallback for each operator with a call that falls back, in the order of the first calls."""
+    calls: dict[str, list[Decision]] = {}
+    for call in decisions:
+        if call.by == "fallback":
             calls.setdefault(call.operator, []).append(call)
     return tuple(_fallback(operator, found) for operator, found in calls.items())
 
 
-def _fallback(operator: str, calls: list[RecordedCall]) -> Fallback:
+def _fallback(operator: str, calls: list[Decision]) -> Fallback:
     findings = list(dict.fromkeys(call.finding for call in calls if call.finding is not None))
     return Fallback(
         operator,

@@ -134,19 +134,68 @@ def test_torchs_own_translations():
     assert older is not exporter.own_translation(gelu)
 
 
-@pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:FutureWarning")
-def test_what_torch_does_not_translate():
-    class Model(torch.nn.Module):
-        def forward(self, x):
-            return torch.linalg.inv(torch.relu(x)) + torch.digamma(x)
+class Inverse(torch.nn.Module):
+    def forward(self, x):
+        return torch.linalg.inv(torch.relu(x))
 
-    program = torch.export.export(Model(), (torch.ones(2, 2),)).run_decompositions({})
-    found = [node.target for node in exporter.untranslated(program, [])]
-    # Between them may be the check of linalg_inv's errors, which is an effect of torch's.
-    assert [found[0], found[-1]] == [torch.ops.aten.linalg_inv_ex.default, torch.ops.prims.digamma.default]
-    kept = [torch.ops.aten.linalg_inv.default, torch.ops.aten.digamma.default]
-    assert exporter.untranslated(program, kept) == []
-    assert torch.ops.aten.linalg_inv.default in [node.target for node in program.graph.nodes]
+
+class Keeping:
+    """A lowering that keeps ``linalg_inv`` whole, and translates it to the identity."""
+
+    def __init__(self):
+        self.targets = []
+
+    def prepare(self, captured, exporter):
+        apart = exporter.decompose(captured, ())
+        assert torch.ops.aten.linalg_inv_ex.default in [node.target for node in apart.graph.nodes]
+        return exporter.decompose(captured, [torch.ops.aten.linalg_inv.default])
+
+    def translation(self, node, exporter):
+        self.targets.append((node.target, exporter.own_translation(node) is not None))
+        return exporter.translation(node) or opset20.Identity
+
+
+@pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec.*:FutureWarning")
+def test_a_lowering_takes_part_in_an_export():
+    from torch.onnx._internal.exporter import _core, _dispatching
+
+    before = vars(_core).copy(), vars(_dispatching).copy()
+    lowering = Keeping()
+    with exporter.adapted_exporter(lowering):
+        program = torch.onnx.export(Inverse().eval(), (torch.ones(2, 2),), verbose=False, optimize=False)
+    assert [node.op_type for node in program.model.graph] == ["Relu", "Identity"]
+    assert lowering.targets == [(torch.ops.aten.relu.default, True), (torch.ops.aten.linalg_inv.default, False)]
+    assert (vars(_core), vars(_dispatching)) == before
+
+
+def test_what_a_failed_translation_emitted_is_undone():
+    x = onnx_ir.Value(name="x")
+    with exporter.recorded_nodes(20) as nodes:
+        kept = opset20.Relu(x)
+
+        def fail():
+            with exporter.undo_on_failure():
+                opset20.Add(kept, 3.0)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        assert [node.op_type for node in nodes] == ["Relu"]
+        assert kept.uses() == ()
+        opset20.Add(kept, 3.0)
+    assert [node.op_type for node in nodes] == ["Relu", "Constant", "Add"]
+
+
+@pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec.*:FutureWarning")
+def test_sizes_that_a_decomposition_left_open_are_forgotten():
+    class Selected(torch.nn.Module):
+        def forward(self, x):
+            return x[x > 0.5].sort(stable=True)[0]
+
+    captured = torch.export.export(Selected(), (torch.rand(3, 4),))
+    for _ in range(2):
+        exporter.forget_pending_sizes(captured)
+        captured.run_decompositions({})
 
 
 def test_recorded_nodes():
@@ -239,7 +288,7 @@ def test_translations_are_read_once():
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     before = ONNXRegistry.__dict__["from_torchlib"]
-    with exporter.caching_torchlib():
+    with exporter.adapted_exporter():
         first, second = ONNXRegistry.from_torchlib(), ONNXRegistry.from_torchlib()
         target = torch.ops.aten.gelu.default
         assert first is not second

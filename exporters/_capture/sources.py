@@ -19,6 +19,7 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
 _TORCH = (f"{Path(torch.__file__).parent}/", "<")  # torch.cond compiles its branches from generated code
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _HERE = f"{Path(__file__).parent}/"
+_EXPORT = f"{Path(__file__).parents[1]}/_finishing/dynamo.py"
 
 
 def source_line(node: torch.fx.Node) -> str:
@@ -36,7 +37,7 @@ def source_line(node: torch.fx.Node) -> str:
 def calling_line() -> str:
     """Return the running line of the user's code in ``torch.export``, in the form of `source_line`, or ``""``."""
     stack = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
-    frames = itertools.takewhile(lambda frame: frame[0] != f"{_HERE}capturing.py", stack)
+    frames = itertools.takewhile(lambda frame: frame[0] != _EXPORT, stack)
     return _innermost(frames)
 
 
