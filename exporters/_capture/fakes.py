@@ -47,12 +47,6 @@ def _geqrf(values: Values) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.empty_like(x), x.new_empty([*x.shape[:-2], torch.sym_min(x.shape[-2], x.shape[-1])])
 
 
-def _hash_tensor(values: Values) -> torch.Tensor:
-    x, keep = values["self"], values.get("keepdim", False)
-    reduced: torch.Tensor = torch.sum(x, dim=values.get("dim") or list(range(x.dim())), keepdim=keep)
-    return torch.empty_like(reduced, dtype=torch.uint64)
-
-
 def _histogram(values: Values) -> tuple[torch.Tensor, torch.Tensor]:
     x, bins = values["self"], values["bins"]
     edges = bins.shape[0] if isinstance(bins, torch.Tensor) else bins + 1
@@ -93,7 +87,6 @@ FAKES: dict[str, Callable[..., Any]] = {
     "aten::corrcoef": _covariance,
     "aten::ctc_loss.Tensor": _ctc_loss,
     "aten::geqrf": _geqrf,
-    "aten::hash_tensor": _hash_tensor,
     "aten::histogram.bin_ct": _histogram,
     "aten::histogram.bins_tensor": _histogram,
     "aten::linalg_lstsq": _lstsq,

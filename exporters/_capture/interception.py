@@ -193,7 +193,6 @@ for _name, _replacement in {
     "cov": _kept("aten::cov"),
     "equal": _equal,
     "geqrf": _kept("aten::geqrf", _named("geqrf")),
-    "hash_tensor": _kept("aten::hash_tensor"),
     "histogram": _histogram,
     "narrow": _narrow,
 }.items():

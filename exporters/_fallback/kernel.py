@@ -23,6 +23,7 @@ from pyops.errors import InputError, OutputError
 from .._torch.operators import overloads
 from .._torch.tensors import TORCH_DTYPES, as_array, as_pairs, sharing_tensor
 from .._torch_private.operators import OpOverload, qualified_name, spell
+from .._torch_private.trees import present_leaves
 from ..errors import ExportError
 from . import bounds, calls, rule
 
@@ -60,11 +61,6 @@ def register_fallback(*namespaces: str) -> None:
                 f"torch has no operators of a namespace {namespace!r}; import the module that registers them first"
             )
         registry.providers.setdefault(domain(namespace), _NamespaceProvider(namespace))
-
-
-def allowed_namespaces() -> set[str]:
-    """Return the namespaces that this process registered."""
-    return {provider.namespace for provider in registry.providers.values() if isinstance(provider, _NamespaceProvider)}
 
 
 def domain(namespace: str) -> str:
@@ -170,7 +166,7 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
             bounds.check(name, values)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
-        results = calls.flat(call(target, values))
+        results = present_leaves(_call(target, values))
     return tuple(_array(target, result, inputs) for result in results)
 
 
@@ -178,8 +174,7 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
 _BATCH_NORMS = {"aten::_batch_norm_with_update_functional", "aten::_native_batch_norm_legit_functional"}
 
 
-def call(target: OpOverload, values: dict[str, Any]) -> Any:
-    """Call an operator with arguments by name."""
+def _call(target: OpOverload, values: dict[str, Any]) -> Any:
     result = target(**values)
     if qualified_name(target) in _BATCH_NORMS:
         *others, mean, variance = result
