@@ -1,4 +1,4 @@
-"""Which component exports each torch operator of a model, without exporting it."""
+"""The plan of an export as a report: what exports each torch operator of a model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import torch
 from ._capture.calls import target_of
 from ._capture.interception import Interception
 from ._capture.sources import source_line
-from ._finishing.fallbacks import Decision
-from ._finishing.program import Model
+from ._finishing.program import Decision, Model
 from ._lowering.explanations import causes, explain_error
 from ._plan.attempts import planned
 from ._plan.plan import Backends, Plan
@@ -38,13 +37,9 @@ def explain(
 ) -> SupportReport:
     """Report what exports each torch operator of a model: torch, a registration, a kernel, a fallback or nothing.
 
-    The model is captured with ``torch.export`` but not exported, so no translation runs. An operator whose
-    translation rejects this call, or gives wrong values for it, is therefore reported as torch's;
-    ``export(..., fallback="verify")`` finds those.
-
-    The model is captured with ``torch.export`` and not exported: no translation is called. So an operator
-    whose translation refuses this very call counts as torch's, and one that is translated wrongly too;
-    ``export(..., fallback="verify")`` finds those.
+    The model is captured and translated as by ``export(..., fallback=True)``, and not finished; so an operator is
+    reported as torch's if torch's translation takes this call. Whether it gives the right values,
+    ``export(..., fallback="verify")`` finds out.
 
     Parameters
     ----------

@@ -152,7 +152,6 @@ def decode(text: str, inputs: Sequence[Any], **read: Callable[[Any], Any]) -> di
     InputError
         `parse` rejects the text, the text refers to an input that does not exist, or `read` raises it.
     """
-
     return {name: _decoded(value, inputs, read) for name, value in parse(text).items()}
 
 

@@ -15,8 +15,7 @@ from pyops.errors import PyopsError
 
 from .._capture.interception import Interception
 from .._finishing import dynamo
-from .._finishing.fallbacks import fallbacks
-from .._finishing.program import Model, Program
+from .._finishing.program import Model, Program, fallbacks
 from .._lowering.emission import record_emission
 from .._lowering.explanations import unwrapping_errors
 from .._lowering.translations import NoTranslationError

@@ -19,7 +19,7 @@ from pyops._schema.dtypes import DType
 from .._capture.calls import mark_of, target_of
 from .._fallback import rule
 from .._finishing.dynamo import capture
-from .._finishing.fallbacks import Finding
+from .._finishing.program import Finding
 from .._library.translation_table import translation_table
 from .._lowering.explanations import causes
 from .._progress import with_progress_if_installed

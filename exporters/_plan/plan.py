@@ -23,8 +23,8 @@ from .._capture.calls import mark_calls, mark_of, target_of
 from .._capture.interception import Interception
 from .._capture.sources import source_line
 from .._fallback import rule
-from .._fallback.emission import emit_fallback
-from .._finishing.fallbacks import Decision, Finding
+from .._fallback.kernel import emit_fallback
+from .._finishing.program import Decision, Finding
 from .._library import library
 from .._library.table import Pairs, Row
 from .._lowering.explanations import causes
@@ -97,10 +97,11 @@ class Plan:
         explaining: bool = False,
     ) -> None:
         self.backends = backends
-        self._table = table
+        # By name, because registering an operator of torch again creates another OpOverload.
+        self._table = {qualified_name(key): item for key, item in table.items() if isinstance(key, OpOverload)}
         self.interception = interception
         self._explaining = explaining
-        self._registered = registered()
+        self._registered = {qualified_name(key): item for key, item in registered().items()}
         self._whole: dict[OpOverload, str] = {}
         self.findings: dict[tuple[str, OpOverload], Finding] = {}
         """What is wrong with the first answers for calls, by the name of the captured call and the operator."""
@@ -113,11 +114,11 @@ class Plan:
         self.interception.capturing = False
         self.captured, self.calls, self.decisions = captured, mark_calls(captured), []
         kernels = library.translations() if self.backends.kernels else {}
-        overruled = {target: finding.reason for (_, target), finding in self.findings.items()}
+        overruled = {target for _, target in self.findings}
         graph = functional_graph(captured) if self.findings else captured
         while True:
             try:
-                program = exporter.decompose(graph, {*self._registered, *kernels, *overruled, *self._whole})
+                program = exporter.decompose(graph, {*registered(), *kernels, *overruled, *self._whole})
                 missing = self._missing(program, exporter)
             except Exception as error:  # a decomposition may raise anything
                 missing = self._stopping(error)
@@ -156,7 +157,7 @@ class Plan:
         if not isinstance(node.target, OpOverload):
             return False
         target = target_of(node)
-        by_user = target in self._registered and not has_complex_input(node)
+        by_user = qualified_name(target) in self._registered and not has_complex_input(node)
         return by_user or self._row(node, target) is not None or is_constant(node)
 
     def _whole_of(self, node: Node) -> OpOverload | None:
@@ -203,13 +204,14 @@ class Plan:
         kernel = _Answer("kernel", reason, self._by_kernel(node, target))
         finding = self.findings.get((mark_of(node), target))
         if finding is None:
-            by_user = None if has_complex_input(node) else self._registered.get(target)
-            if node.target in self._table and not has_complex_input(node):
-                reason = f"custom_translation_table: {source_name(self._table[node.target])}"
-                yield _Answer("registration", reason, self._table[node.target])
+            name = "" if has_complex_input(node) else qualified_name(target)  # users translate real calls alone
+            if name in self._table:
+                given = self._table[name]
+                yield _Answer("registration", f"custom_translation_table: {source_name(given)}", given)
                 return
-            if by_user is not None:
-                yield _Answer("registration", source_name(registered_source(target)), _checked(target, by_user))
+            if name in self._registered:
+                source = source_name(registered_source(target))
+                yield _Answer("registration", source, _checked(target, self._registered[name]))
             if row is not None and row.replaces:
                 yield kernel
             own = exporter.own_translation(node)
@@ -231,6 +233,8 @@ class Plan:
         for answer in answers:
             if answer.by == "torch" and errors:
                 continue  # it is wrong where a row replaces it
+            if answer.by == "fallback" and errors and self._whole_of(node) is not None:
+                break
             try:
                 with undo_on_failure():
                     result = answer.emit(*args, **kwargs)
