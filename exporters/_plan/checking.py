@@ -30,7 +30,7 @@ from .._torch.tensors import as_onnx_array
 from .._torch_private.operators import OpOverload, qualified_name
 from .._torch_private.trees import flatten, replace_leaves
 from .functional import functional_graph
-from .obstacles import is_constant, obstacle
+from .obstacles import is_constant, refusal
 from .plan import Plan
 
 Place = tuple[str, OpOverload]
@@ -88,12 +88,9 @@ def findings(plan: Plan, args: tuple[Any, ...], arguments: Mapping[str, Any]) ->
 
 def _is_checked(node: torch.fx.Node) -> bool:
     """Return whether a call's translation is verified; of constants, only complex ones may be translated wrongly."""
-    target = target_of(node)
-    if target is not node.target or obstacle(node):
-        return False
     if is_constant(node):
         return bool(node.meta["val"].is_complex())
-    return not rule.refusal(target, {target.namespace})
+    return target_of(node) is node.target and not refusal(node, target_of(node))
 
 
 def _distinct_calls(

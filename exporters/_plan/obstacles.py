@@ -8,7 +8,9 @@ import torch
 from torch.export.graph_signature import CustomObjArgument
 from torch.fx import Node
 
-from .._torch_private.operators import OpOverload, is_mutable, is_random
+from .._fallback import rule
+from .._torch.operators import find_overload
+from .._torch_private.operators import OpOverload, is_mutable, is_random, qualified_name
 from .._torch_private.trees import present_leaves, tensor_leaves
 
 _aten = torch.ops.aten
@@ -38,6 +40,19 @@ def obstacle(node: Node) -> str:
     if not any(tensor_leaves(item.meta.get("val")) for item in node.all_input_nodes):
         return "this call takes no tensor"
     return ""
+
+
+def refusal(node: Node, target: OpOverload) -> str:
+    """Return why a call cannot become a node that calls torch, or ``""`` if it can."""
+    return obstacle(node) or rule.refusal(target, {target.namespace})
+
+
+def functional_operator(target: OpOverload) -> OpOverload | None:
+    """Return the operator that torch puts in place of one that writes to its argument, or the operator itself."""
+    if not is_mutable(target):
+        return target
+    name, _, overload = qualified_name(target).partition(".")
+    return find_overload(f"{name.removesuffix('_')}.{overload}".rstrip("."))
 
 
 def is_constant(node: Node) -> bool:

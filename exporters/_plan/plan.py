@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import onnx_ir
 import torch
 from torch.fx import GraphModule, Node
 
@@ -22,30 +21,26 @@ from pyops._ops.op import Op
 from .._capture.calls import mark_calls, mark_of, target_of
 from .._capture.interception import Interception
 from .._capture.sources import source_line
-from .._fallback import rule
 from .._fallback.kernel import emit_fallback
 from .._finishing.program import Decision, Finding
 from .._library import library
-from .._library.table import Pairs, Row
+from .._library.table import Row
 from .._lowering.explanations import causes
-from .._lowering.nodes import opset
 from .._lowering.op_translation import check_returned
 from .._lowering.translations import NoTranslationError, no_translation_error, registered, registered_source
 from .._support_report import By
-from .._torch.operators import find_overload
-from .._torch.tensors import as_onnx_array
-from .._torch_private.exporter import Exporter, set_type, undo_on_failure
+from .._torch_private.exporter import Exporter, undo_on_failure
 from .._torch_private.operators import (
     HigherOrderOperator,
     OpOverload,
-    is_mutable,
     is_random,
     qualified_name,
     schema_arguments,
 )
 from .._torch_private.trees import present_leaves
+from .emission import emit_constant, emit_placeholder, results, with_pairs
 from .functional import functional_graph, return_tensors
-from .obstacles import has_complex_input, is_constant, obstacle, tensor_obstacle
+from .obstacles import functional_operator, has_complex_input, is_constant, obstacle, refusal, tensor_obstacle
 
 LACKING = "torch's exporter has no translation"
 
@@ -163,7 +158,7 @@ class Plan:
     def _whole_of(self, node: Node) -> OpOverload | None:
         """Return the operator that a call is a part of, if it is decomposed, and can be kept whole."""
         call = self.calls.get(mark_of(node))
-        target = _functional(target_of(call)) if call is not None else None
+        target = functional_operator(target_of(call)) if call is not None else None
         if call is None or target is None or target in self._whole or target == node.target:
             return None
         return target if self._can_be_whole(call, target) else None
@@ -171,14 +166,14 @@ class Plan:
     def _can_be_whole(self, call: Node, target: OpOverload) -> bool:
         if self._row(call, target) is not None or is_constant(call):
             return not obstacle(call)
-        return self.backends.torch and not _refusal(call, target)
+        return self.backends.torch and not refusal(call, target)
 
     def _stopping(self, error: Exception) -> dict[OpOverload, str]:
         """Return the operator at whose call torch's decomposition stops, if it can be kept whole."""
         texts = "\n".join(str(cause) for cause in causes(error))
         for place in re.findall(r"While executing %(\w+) :", texts):
             call = next((call for name, call in self.calls.items() if name.endswith(f"/{place}")), None)
-            target = _functional(target_of(call)) if call is not None else None
+            target = functional_operator(target_of(call)) if call is not None else None
             if call is not None and target is not None and target not in self._whole:
                 return {target: "torch's exporter stops at it"} if self._can_be_whole(call, target) else {}
         return {}
@@ -222,8 +217,8 @@ class Plan:
         elif row is not None and target not in library.translations():
             yield kernel
         if is_constant(node):
-            yield _Answer("torch", "it is a constant of the model", lambda *_, **__: _constant(node))
-        elif self.backends.torch and not _refusal(node, target):
+            yield _Answer("torch", "it is a constant of the model", lambda *_, **__: emit_constant(node))
+        elif self.backends.torch and not refusal(node, target):
             yield _Answer("fallback", finding.reason if finding else "", self._by_torch(node, target))
 
     def _translate(self, node: Node, answers: list[_Answer], *args: Any, **kwargs: Any) -> Any:
@@ -258,7 +253,7 @@ class Plan:
         if whole is not None:
             self._whole[whole] = f"torch makes {qualified_name(target)} of it, at which its exporter stops"
             raise KeptWholeError(f"{qualified_name(whole)} is kept whole")
-        why = _refusal(node, target) if self.backends.torch else ""
+        why = refusal(node, target) if self.backends.torch else ""
         if self._explaining:
             return self._unsupported(node, f"{LACKING}, and {why}")
         if why:
@@ -270,7 +265,7 @@ class Plan:
 
     def _unsupported(self, node: Node, reason: str) -> Callable[..., Any]:
         self._decide(node, "nothing", reason)
-        return lambda *_, **__: _placeholder(node)
+        return lambda *_, **__: emit_placeholder(node)
 
     def _decide(self, node: Node, by: By, reason: str) -> None:
         overload = isinstance(node.target, OpOverload)
@@ -281,18 +276,18 @@ class Plan:
     def _by_kernel(self, node: Node, target: OpOverload) -> Callable[..., Any]:
         def emitted(*args: Any, **kwargs: Any) -> Any:
             names = [item.name for item in schema_arguments(target)]
-            pairs = _with_pairs((node.args, dict(node.kwargs)), (args, kwargs))
+            pairs = with_pairs((node.args, dict(node.kwargs)), (args, kwargs))
             result = library.emit(target, {**dict(zip(names, pairs[0], strict=False)), **pairs[1]})
-            return result if result is NotImplemented else _results(node.meta["val"], iter(present_leaves(result)))
+            return result if result is NotImplemented else results(node.meta["val"], iter(present_leaves(result)))
 
         return emitted
 
     def _by_torch(self, node: Node, target: OpOverload) -> Callable[..., Any]:
         def emitted(*args: Any, **kwargs: Any) -> Any:
             if self._explaining:
-                return _placeholder(node)
+                return emit_placeholder(node)
             number = len(self.decisions) if is_random(target) else None
-            return _results(node.meta["val"], iter(emit_fallback(node, target, args, kwargs, number)))
+            return results(node.meta["val"], iter(emit_fallback(node, target, args, kwargs, number)))
 
         return emitted
 
@@ -304,19 +299,6 @@ def source_name(source: Any) -> str:
     return f"the function {getattr(source, '__name__', type(source).__name__)}"
 
 
-def _refusal(node: Node, target: OpOverload) -> str:
-    """Return why a call cannot become a node that calls torch, or ``""`` if it can."""
-    return obstacle(node) or rule.refusal(target, {target.namespace})
-
-
-def _functional(target: OpOverload) -> OpOverload | None:
-    """Return the operator that torch puts in place of one that writes to its argument, or the operator itself."""
-    if not is_mutable(target):
-        return target
-    name, _, overload = qualified_name(target).partition(".")
-    return find_overload(f"{name.removesuffix('_')}.{overload}".rstrip("."))
-
-
 def _checked(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
     def checked(*args: Any, **kwargs: Any) -> Any:
         result = translation(*args, **kwargs)
@@ -325,50 +307,3 @@ def _checked(target: OpOverload, translation: Callable[..., Any]) -> Callable[..
         return result
 
     return checked
-
-
-def _constant(node: Node) -> Any:
-    target, kwargs = target_of(node), dict(node.kwargs)
-    return opset("", 18).Constant(value=onnx_ir.tensor(as_onnx_array(target(*node.args, **kwargs))))
-
-
-def _placeholder(node: Node) -> Any:
-    count = max(1, len(present_leaves(node.meta.get("val"))))
-    outputs = opset("unsupported").Call(_outputs=count)
-    value = node.meta.get("val")
-    if tensor_obstacle(value):
-        outputs.dtype = onnx_ir.DataType.UNDEFINED
-    return outputs if value is None else _results(value, iter([outputs] if count == 1 else outputs))
-
-
-def _with_pairs(written: Any, values: Any) -> Any:
-    """Return the arguments of a call with graph values of complex tensors as `Pairs`."""
-    if isinstance(written, Node):
-        value = written.meta.get("val")
-        return Pairs(values) if isinstance(value, torch.Tensor) and value.is_complex() else values
-    if isinstance(written, (list, tuple)):
-        return [_with_pairs(*both) for both in zip(written, values, strict=True)]
-    if isinstance(written, dict):
-        return {name: _with_pairs(item, values[name]) for name, item in written.items()}
-    return values
-
-
-class _Results(list[Any]):
-    """A list among the results of a call, which torch's exporter names as it names a value."""
-
-    name = ""
-
-    def producer(self) -> None:
-        """Return None: no node computes it."""
-
-
-def _results(value: Any, outputs: Iterator[Any], depth: int = 0) -> Any:
-    """Return the outputs of nodes in the structure of a call's results, with empty lists for absent ones."""
-    if value is None:
-        return _Results()
-    if isinstance(value, (list, tuple)):
-        return _Results([_results(item, outputs, depth + 1) for item in value])
-    output = next(outputs)
-    if depth > 1:  # of the others, torch's exporter sets the types
-        set_type(output, value)
-    return output

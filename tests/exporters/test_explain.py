@@ -8,6 +8,8 @@ from torch._higher_order_ops.map import map as torch_map
 
 import exporters
 from exporters import ExportError
+from exporters._torch.single_call import SingleCall
+from exporters._torch_private.sample_calls import op_database
 from pyops import onnx_op
 from pyops._ops import registry
 
@@ -210,3 +212,19 @@ def test_tables(model):
     assert "<td>aten::lgamma</td><td>1</td><td>fallback</td><td>torch&#x27;s exporter" in found._repr_html_()
     assert found[:1].by("fallback") == ["aten::lgamma"]
     assert found[0].operator == "aten::lgamma"
+
+
+@pytest.mark.exhaustive
+def test_it_agrees_with_the_export_of_every_operator_of_torch():
+    for info in op_database():
+        dtype = next(dtype for dtype in (torch.float32, torch.int64) if dtype in info.supported_dtypes("cpu"))
+        sample = next(iter(info.sample_inputs("cpu", dtype)))
+        call = SingleCall(info.op, (sample.input, *sample.args), sample.kwargs)
+        found = exporters.explain(call, call.tensors)
+        try:
+            program = exporters.export(call, call.tensors, fallback=True, verbose=False)
+        except Exception:
+            assert found.problem or found.by("nothing"), info.full_name
+        else:
+            assert (found.problem, found.by("nothing")) == ("", []), info.full_name
+            assert found.by("fallback") == [item.operator for item in program.fallbacks], info.full_name
