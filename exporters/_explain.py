@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from ._capture.calls import target_of
-from ._capture.interception import Interception
-from ._capture.sources import source_line
+from ._capture.calls import source_line
+from ._capture.interception import Interception, target_of
 from ._finishing.program import Decision, Model
 from ._lowering.explanations import causes, explain_error
 from ._plan.attempts import planned

@@ -1,19 +1,33 @@
-"""The calls of a captured graph, by names that survive torch's decompositions.
+"""The calls of a captured graph, each with a name and with the line of the user's code that it comes from.
 
-torch keeps a node's custom metadata in what it decomposes the node into, so each call stores its name there.
+torch keeps a node's custom metadata in what it decomposes the node into, so each call stores both there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import linecache
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import torch
 from torch.fx import GraphModule, Node
 
 from .._torch_private.operators import OpOverload
-from .interception import original
 
 _MARK = "pyops_call"
+
+LINE = "pyops_line"
+"""The key in a node's custom metadata for its `calling_line`."""
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
+_TORCH = (f"{Path(torch.__file__).parent}/", "<")  # torch.cond compiles its branches from generated code
+_LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_HERE = f"{Path(__file__).parent}/"
+_EXPORT = f"{Path(__file__).parents[1]}/_finishing/dynamo.py"
 
 
 def call_nodes(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Node]]:
@@ -38,7 +52,28 @@ def mark_of(node: Node) -> str:
     return str((node.meta.get("custom") or {}).get(_MARK, ""))
 
 
-def target_of(call: Node) -> OpOverload:
-    """Return the operator that a node calls; for one that stands for another, that one."""
-    assert isinstance(call.target, OpOverload)
-    return original(call.target)
+def source_line(node: Node) -> str:
+    """Return the line that a node comes from, ``"model.py:12: return x.inverse()"``, or ``""`` if torch has none.
+
+    It is the innermost line that is not in a library, or else the innermost that is not in torch.
+    """
+    line: str = (node.meta.get("custom") or {}).get(LINE, "")
+    if line:
+        return line
+    frames = [(item["file"], int(item["line"])) for item in _FRAME.finditer(node.meta.get("stack_trace") or "")]
+    return _innermost(reversed(frames))
+
+
+def calling_line() -> str:
+    """Return the running line of the user's code in ``torch.export``, in the form of `source_line`, or ``""``."""
+    stack = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
+    frames = itertools.takewhile(lambda frame: frame[0] != _EXPORT, stack)
+    return _innermost(frames)
+
+
+def _innermost(frames: Iterable[tuple[str, int]]) -> str:
+    """Return the first line that is not in a library, or else the first that is not in torch."""
+    outside = [(file, line) for file, line in frames if not file.startswith((*_TORCH, _HERE))]
+    users = [frame for frame in outside if not frame[0].startswith(_LIBRARIES)]
+    chosen = next(iter(users or outside), None)
+    return f"{chosen[0]}:{chosen[1]}: {linecache.getline(*chosen).strip()}" if chosen else ""

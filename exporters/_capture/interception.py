@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.fx import Node
 from torch.fx.traceback import annotate, preserve_node_meta
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -19,12 +20,12 @@ from torch.overrides import TorchFunctionMode
 from .._torch.operators import find_overload
 from .._torch_private.operators import OpOverload, promise, qualified_name, schema_arguments, spell
 from .._torch_private.trees import replace_leaves, tensor_leaves
+from .calls import LINE, calling_line
 from .fakes import FAKES
-from .sources import LINE, calling_line
 
 
 class Interception(TorchFunctionMode):
-    """A mode that annotates every node of a graph with the line of the user's code, for `sources.source_line`.
+    """A mode that annotates every node of a graph with the line of the user's code, for `calls.source_line`.
 
     Parameters
     ----------
@@ -90,6 +91,12 @@ def original(target: OpOverload) -> OpOverload:
     found = find_overload(f"aten::{name}") if namespace == _NAMESPACE else target
     assert found is not None
     return found
+
+
+def target_of(call: Node) -> OpOverload:
+    """Return the operator that a node calls; for one that stands for another, that one."""
+    assert isinstance(call.target, OpOverload)
+    return original(call.target)
 
 
 # Parameters have torch's names, because a model may pass them as keywords.

@@ -16,7 +16,8 @@ import torch
 
 from pyops._schema.dtypes import DType
 
-from .._capture.calls import mark_of, target_of
+from .._capture.calls import mark_of
+from .._capture.interception import target_of
 from .._fallback import rule
 from .._finishing.dynamo import capture
 from .._finishing.program import Finding

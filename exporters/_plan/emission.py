@@ -9,7 +9,7 @@ import onnx_ir
 import torch
 from torch.fx import Node
 
-from .._capture.calls import target_of
+from .._capture.interception import target_of
 from .._library.table import Pairs
 from .._lowering.nodes import opset
 from .._torch.tensors import as_onnx_array

@@ -18,9 +18,8 @@ from torch.fx import GraphModule, Node
 
 from pyops._ops.op import Op
 
-from .._capture.calls import mark_calls, mark_of, target_of
-from .._capture.interception import Interception
-from .._capture.sources import source_line
+from .._capture.calls import mark_calls, mark_of, source_line
+from .._capture.interception import Interception, target_of
 from .._fallback.kernel import emit_fallback
 from .._finishing.program import Decision, Finding
 from .._library import library
