@@ -28,8 +28,7 @@ from ._custom_op import custom_op
 from ._explain import explain
 from ._export import export
 from ._fallback.kernel import register_fallback
-from ._finishing.fallbacks import Fallback
-from ._finishing.program import Program
+from ._finishing.program import Fallback, Program
 from ._library.library import registered_by, translation_table
 from ._lowering.contrib_ops import register_contrib_ops
 from ._lowering.nodes import opset

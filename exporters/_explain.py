@@ -1,33 +1,27 @@
-"""Which component exports each torch operator of a model, without exporting it."""
+"""The plan of an export as a report: what exports each torch operator of a model."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from pyops._ops.op import Op
-
 from ._arguments import split_arguments
-from ._fallback import opaque, rewriting
-from ._fallback.capturing import capture_graph
-from ._fallback.named_calls import call_nodes, mark_of, target_of
-from ._fallback.sources import source_line
-from ._finishing.program import Model
-from ._library import library
-from ._library.table import Row
+from ._capture.calls import source_line
+from ._capture.interception import Interception, target_of
+from ._finishing.program import Decision, Model
 from ._lowering.explanations import causes, explain_error
-from ._lowering.translations import registered, registered_source
+from ._plan.attempts import planned
+from ._plan.plan import Backends, Plan
 from ._report import By, OperatorSupport, SupportReport
-from ._torch.operators import is_native
-from ._torch_private.exporter import one_at_a_time, untranslated
-from ._torch_private.operators import OpOverload, qualified_name
+from ._torch_private.exporter import one_at_a_time
+from ._torch_private.operators import qualified_name
 from .errors import ExportError
 
-_LACKING = "torch's exporter has no translation"
+_RANK: tuple[By, ...] = ("torch", "registration", "kernel", "fallback", "nothing")
 
 
 @one_at_a_time
@@ -42,13 +36,9 @@ def explain(
 ) -> SupportReport:
     """Report what exports each torch operator of a model: torch, a registration, a kernel, a fallback or nothing.
 
-    The model is captured with ``torch.export`` but not exported, so no translation runs. An operator whose
-    translation rejects this call, or gives wrong values for it, is therefore reported as torch's;
-    ``export(..., fallback="verify")`` finds those.
-
-    The model is captured with ``torch.export`` and not exported: no translation is called. So an operator
-    whose translation refuses this very call counts as torch's, and one that is translated wrongly too;
-    ``export(..., fallback="verify")`` finds those.
+    The model is captured and translated as by ``export(..., fallback=True)``, and not finished; so an operator is
+    reported as torch's if torch's translation takes this call. Whether it gives the right values,
+    ``export(..., fallback="verify")`` finds out.
 
     Parameters
     ----------
@@ -82,73 +72,55 @@ def explain(
     """
     if not isinstance(args, tuple):
         raise ExportError(f"explain takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
+    args, keywords = split_arguments(model, args, kwargs)
     table = custom_translation_table or {}
-    translated = {*table, *registered()}
+    arguments = {
+        "kwargs": keywords,
+        "dynamic_shapes": dynamic_shapes,
+        "custom_translation_table": table,
+        "verbose": False,
+    }
+    plans: list[Plan] = []
+
+    def make_plan(mode: Interception) -> Plan:
+        plans.append(Plan(Backends(kernels, torch=True), table, mode, explaining=True))
+        return plans[-1]
+
     try:
-        graph = capture_graph(model, *split_arguments(model, args, kwargs), dynamic_shapes, translated)
+        plan = planned(model, args, make_plan, arguments)
     except Exception as error:  # torch or the model's own code may raise anything
-        return SupportReport([], f"torch.export cannot capture the model: {_describe_error(error)}")
-    try:
-        missing = _missing(graph, translated)
-        supported = library.translations().keys() - translated if kernels and missing else frozenset()
-        lacking = _missing(graph, translated, supported) if supported else missing
-    except Exception as error:  # a decomposition may raise anything
-        return SupportReport([], f"torch's exporter stops before it translates anything: {_describe_error(error)}")
+        stopped = "torch's exporter stops before it translates anything"
+        where = stopped if any(item.captured for item in plans) else "torch.export cannot capture the model"
+        return SupportReport([], f"{where}: {_describe_error(error)}")
+    return SupportReport(_supports(plan))
+
+
+def _supports(plan: Plan) -> list[OperatorSupport]:
+    """Return the answers of a plan by operator, in the order in which the model's code calls them."""
+    parts: dict[str, list[Decision]] = {}
+    for item in plan.decisions:
+        parts.setdefault(item.call, []).append(item)
     found: dict[tuple[str, By, str], list[str]] = {}
-    for name, node in call_nodes(graph):
-        row = library.find(_operator(node)) if kernels else None
-        verdict = _verdict(node, missing.get(name), name in lacking, table, row)
-        found.setdefault(verdict, []).append(source_line(node))
-    for name in lacking.keys() - dict(call_nodes(graph)).keys():
-        found[name, "nothing", lacking[name].reason] = [""]
-    return SupportReport(
+    for call, node in plan.calls.items():
+        name = qualified_name(target_of(node))
+        found.setdefault((name, *_summary(name, parts.pop(call, []))), []).append(source_line(node))
+    for item in (item for items in parts.values() for item in items if item.by == "nothing"):
+        found.setdefault((item.operator, item.by, item.reason), []).append(item.source)
+    return [
         OperatorSupport(operator, len(lines), by, reason, tuple(dict.fromkeys(filter(None, lines))))
         for (operator, by, reason), lines in found.items()
-    )
+    ]
 
 
-class _Missing(NamedTuple):
-    """Why torch's exporter cannot translate a call, and the operators it decomposes the call into, if any."""
-
-    reason: str
-    parts: str = ""
-
-
-def _missing(
-    graph: torch.export.ExportedProgram, translated: Set[OpOverload], supported: Set[OpOverload] = frozenset()
-) -> dict[str, _Missing]:
-    """Return what torch's exporter cannot translate, by the name of the call in the graph.
-
-    An operator that belongs to no call of the graph is listed under its own name.
-
-    Parameters
-    ----------
-    translated : set of OpOverload
-        Operators that a registration or the user's table translates.
-    supported : set of OpOverload
-        Operators that the kernel library translates as well.
-    """
-
-    def taken(node: torch.fx.Node) -> bool:
-        row = library.find(qualified_name(target_of(node))) if node.target in supported else None
-        return row is None or _takes_types(node, row)
-
-    calls = dict(call_nodes(graph))
-    kept = {*translated, *supported, *opaque.translation_table()}
-    # torch's decompositions may raise for an operator that they do not know, so it is kept whole.
-    stopping = (node for node in calls.values() if not rewriting.obstacle(node) and not rewriting.is_constant(node))
-    targets = {target_of(node) for node in stopping} - kept
-    foreign = {target for target in targets if not is_native(target)}
-    reasons = {name: _Missing(_LACKING) for name, node in calls.items() if node.target in foreign}
-    for node in untranslated(graph, kept | foreign, taken):
-        call = mark_of(node)
-        part = qualified_name(node.target) if isinstance(node.target, OpOverload) else str(node.target)
-        whole = qualified_name(target_of(calls[call])) if call else part
-        # prims::sin of aten::sin: naming the primitive would tell the user nothing.
-        known = part.partition("::")[2] == whole.partition("::")[2]
-        parts = "" if known else f"torch makes {part} of it"
-        reasons.setdefault(call or part, _Missing(f"{parts}; {_LACKING} of that" if parts else _LACKING, parts))
-    return reasons
+def _summary(operator: str, parts: list[Decision]) -> tuple[By, str]:
+    """Return what exports a call, by the answers for the parts into which torch decomposes it."""
+    if not parts:
+        return "torch", ""
+    hardest = max(parts, key=lambda item: _RANK.index(item.by))
+    if hardest.operator == operator or hardest.by in ("torch", "fallback"):
+        return hardest.by, hardest.reason
+    made = f"torch makes {hardest.operator} of it"
+    return hardest.by, f"{made}; {hardest.reason}" if hardest.by == "nothing" else made
 
 
 def _describe_error(error: Exception) -> str:
@@ -166,57 +138,3 @@ def _describe_error(error: Exception) -> str:
     ]
     where = f" ({frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""
     return f"{type(root).__name__}: {next(iter(str(root).splitlines()), '')}{where}"
-
-
-def _verdict(
-    node: torch.fx.Node, missing: _Missing | None, lacking: bool, table: Mapping[Any, Any], row: Row | None
-) -> tuple[str, By, str]:
-    target, name = target_of(node), _operator(node)
-    if opaque.is_fallback(target):
-        return (name, "kernel", _kernel_name(row)) if row else (name, "fallback", "torch.export cannot trace it")
-    if target in table:
-        return name, "registration", f"custom_translation_table: {_source_name(table[target])}"
-    source = registered_source(target)
-    if source is not None:
-        return name, "registration", _source_name(source)
-    if row and _is_supported(node, row, missing is not None):
-        return name, "kernel", _kernel_name(row)
-    if missing is None:
-        return name, "torch", ""
-    if not lacking:
-        return name, "kernel", missing.parts
-    refusal = rewriting.refusal(node, {name.partition("::")[0]})
-    reason = missing.reason
-    return (name, "nothing", f"{reason}, and {refusal}") if refusal else (name, "fallback", reason)
-
-
-def _operator(node: torch.fx.Node) -> str:
-    """Return the qualified name of the operator that the model's code calls."""
-    target = target_of(node)
-    return opaque.called_operator(node) if opaque.is_fallback(target) else qualified_name(target)
-
-
-def _is_supported(node: torch.fx.Node, row: Row, missing: bool) -> bool:
-    """Return whether the kernel library exports a call.
-
-    It does where torch has no translation and the call can be rewritten, or where its row replaces torch's translation.
-    """
-    fits = not rewriting.obstacle(node) if missing else row.replaces and library.takes(node)
-    return fits and _takes_types(node, row)
-
-
-def _takes_types(node: torch.fx.Node, row: Row) -> bool:
-    values = [item.meta.get("val") for item in node.all_input_nodes]
-    has_complex = any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
-    return row.takes_complex or not has_complex
-
-
-def _kernel_name(row: Row) -> str:
-    source = row.registration.source
-    return _source_name(source) if isinstance(source, Op) else "ops of pyops.kernels"
-
-
-def _source_name(source: Any) -> str:
-    if isinstance(source, Op):
-        return f"the op {source.signature.qualified_name}"
-    return f"the function {getattr(source, '__name__', type(source).__name__)}"

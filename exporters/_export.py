@@ -9,11 +9,10 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 
-from . import _dynamo as dynamo_exporter
 from ._arguments import split_arguments
-from ._fallback import attempts
-from ._fallback.opaque import Backends
 from ._finishing.program import Model, Program
+from ._plan import attempts
+from ._plan.plan import Backends
 from ._torch_private.exporter import one_at_a_time
 from ._torchscript import exporter as torchscript_exporter
 from ._verify import verify
@@ -127,11 +126,9 @@ def export(
         raise ExportError("fallback= works on the graphs of torch.export; leave out dynamo=False")
     if not dynamo:
         capture = torchscript_exporter.capture
-    elif kernels or fallback:
+    else:
         backends = Backends(kernels, bool(fallback))
         capture = functools.partial(attempts.export, backends=backends, verified=fallback == "verify")
-    else:
-        capture = functools.partial(dynamo_exporter.capture, kernels=False)
     program = capture(model, args, keep_functions=keep_functions, **arguments)
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args

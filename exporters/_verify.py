@@ -24,8 +24,9 @@ from pyops._schema.dtypes import DType
 from pyops.errors import MissingDependencyError
 
 from ._arguments import input_values, to_onnx_outputs
-from ._dynamo import capture
+from ._finishing.dynamo import capture
 from ._finishing.program import Model
+from ._library.library import translation_table
 from ._report import OutputComparison, Side, VerificationReport, compare
 from ._torch.tensors import as_onnx_array, numpy_dtype
 from ._torch_private.exporter import one_at_a_time
@@ -125,7 +126,9 @@ def verify(
         if first is None:
             raise ExportError("verify got no samples; pass at least one tuple of arguments")
         if program is None:
-            program = capture(model, first, kwargs=keywords, verbose=False)
+            program = capture(
+                model, first, custom_translation_table=translation_table(), kwargs=keywords, verbose=False
+            )
         session = InferenceSession(program, providers=_providers(run, first, keywords))
         names = [item.name for item in session.get_outputs()]
         evaluator = _evaluator(program) if reference else None

@@ -1,9 +1,10 @@
 """Encoding of a torch operator's call as plain data: JSON beside the tensors.
 
-Arguments are stored by name. A value that JSON has is stored as itself, and any other as an object with a single key:
-``{"tensor": 0}`` and ``{"complex": 0}`` mean the first input (pairs along a last dimension for a complex one),
-``{"size": 1}`` an integer in the second input, and ``{"dtype": "float32"}``, ``{"layout": ...}``,
-``{"memory_format": ...}``, ``{"device": "cpu"}``, ``{"float": "inf"}`` and ``{"number": [re, im]}`` are constants.
+Attributes of ONNX would not do: they have no double precision, no dtypes, and no place for a size that is known only at
+run time. Arguments are stored by name. A value that JSON has is stored as itself, and any other as an object with a
+single key: ``{"tensor": 0}`` and ``{"complex": 0}`` mean the first input (pairs along a last dimension for a complex
+one), ``{"size": 1}`` an integer in the second input, and ``{"torch": "float32"}``, ``{"float": "inf"}`` and
+``{"number": [re, im]}`` are constants.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -22,11 +24,13 @@ _LONGEST = 1 << 20  # characters; a call holds scalars and short lists of them
 _DEEPEST = 4
 
 _INPUTS = ("tensor", "complex", "size")
-_KINDS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
-_CONSTANTS = {
-    kind: {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, type_)}
-    for kind, type_ in _KINDS.items()
+_CONSTANTS: dict[str, Any] = {
+    str(value).removeprefix("torch."): value
+    for value in vars(torch).values()
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format))
 }
+# A model need not run on the device of its export.
+_CONSTANTS["cpu"] = torch.device("cpu")
 
 
 def tag(value: Any) -> str:
@@ -53,33 +57,40 @@ def encode(arguments: Mapping[str, Any], inputs: Sequence[Any] = (), tags: Seque
     InputError
         A value is neither an input nor plain data.
     """
-    placed = {id(item): {tags[index]: index} for index, item in enumerate(inputs)}
-    return json.dumps({name: _encode(value, placed) for name, value in arguments.items()}, allow_nan=False)
+    places = {id(item): {tags[index]: index} for index, item in enumerate(inputs)}
+
+    def encoded(value: Any) -> Any:
+        if id(value) in places:
+            return places[id(value)]
+        if isinstance(value, (list, tuple)):
+            return list(map(encoded, value))
+        if isinstance(value, float) and not math.isfinite(value):
+            return {"float": str(value)}
+        if isinstance(value, complex):
+            return {"number": [encoded(value.real), encoded(value.imag)]}
+        if isinstance(value, torch.device):
+            return {"torch": "cpu"}
+        name = str(value).removeprefix("torch.")
+        if _CONSTANTS.get(name) is value and value is not None:
+            return {"torch": name}
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        raise InputError(f"{value!r} ({type(value).__name__}) is not plain data")
+
+    return json.dumps({name: encoded(value) for name, value in arguments.items()}, allow_nan=False)
 
 
-def _encode(value: Any, placed: Mapping[int, dict[str, int]]) -> Any:
-    if id(value) in placed:
-        return placed[id(value)]
-    if isinstance(value, (list, tuple)):
-        return [_encode(item, placed) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, complex):
-        return {"number": [_encode(value.real, placed), _encode(value.imag, placed)]}
-    if isinstance(value, torch.device):
-        # A model need not run on the device of its export.
-        return {"device": "cpu"}
-    for kind, type_ in _KINDS.items():
-        if isinstance(value, type_):
-            return {kind: str(value).removeprefix("torch.")}
-    raise InputError(f"{value!r} ({type(value).__name__}) is not plain data")
+@dataclass(frozen=True)
+class _Input:
+    """A place in a call for an input of the node."""
+
+    tag: str
+    index: int
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> dict[str, Any]:
-    """Return the arguments in a call's JSON, validated.
+    """Return the arguments in a call's JSON, validated, with places for the inputs.
 
     Raises
     ------
@@ -94,43 +105,34 @@ def parse(text: str) -> dict[str, Any]:
         raise InputError(f"the arguments of a call are JSON; {text[:80]!r} is not ({error})") from None
     if not isinstance(arguments, dict):
         raise InputError(f"the arguments of a call are a JSON object; {text[:80]!r} is none")
-    for name, value in arguments.items():
-        _check(name, value, _DEEPEST)
-    return arguments
+    return {name: _parsed(name, value, _DEEPEST) for name, value in arguments.items()}
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _check(name: str, value: Any, depth: int) -> None:
+def _parsed(name: str, value: Any, depth: int) -> Any:
     if isinstance(value, (list, dict)) and not depth:
         raise InputError(f"the argument {name!r} is nested deeper than {_DEEPEST} levels")
     if isinstance(value, list):
-        for item in value:
-            _check(name, item, depth - 1)
-    elif isinstance(value, dict):
-        _check_tagged(name, value, depth)
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return [_parsed(name, item, depth - 1) for item in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise InputError(f"the argument {name!r} has an integer that does not fit int64")
-
-
-def _check_tagged(name: str, tagged: dict[str, Any], depth: int) -> None:
-    tag, value = next(iter(tagged.items())) if len(tagged) == 1 else ("", None)
-    if tag in _INPUTS:
-        fits = type(value) is int and 0 <= value < _LONGEST
-    elif tag == "float":
-        fits = value in ("inf", "-inf", "nan")
-    elif tag == "number":
-        fits = isinstance(value, list) and len(value) == 2 and not any(isinstance(item, (str, list)) for item in value)
-        for item in value if fits and value else ():
-            _check(name, item, depth - 1)
-    elif tag == "device":
-        fits = value == "cpu"
-    else:
-        fits = tag in _CONSTANTS and isinstance(value, str) and value in _CONSTANTS[tag]
-    if not fits:
-        raise InputError(f"the argument {name!r} has {json.dumps(tagged)[:80]}, which no call has")
+    if not isinstance(value, dict):
+        return value
+    tag, item = next(iter(value.items())) if len(value) == 1 else ("", None)
+    if tag in _INPUTS and type(item) is int and 0 <= item < _LONGEST:
+        return _Input(tag, item)
+    if tag == "float" and item in ("inf", "-inf", "nan"):
+        return float(item)
+    if tag == "torch" and isinstance(item, str) and item in _CONSTANTS:
+        return _CONSTANTS[item]
+    if tag == "number" and isinstance(item, list):
+        parts = [_parsed(name, part, depth - 1) for part in item]
+        if len(parts) == 2 and all(isinstance(part, (int, float)) for part in parts):
+            return complex(*parts)
+    raise InputError(f"the argument {name!r} has {json.dumps(value)[:80]}, which no call has")
 
 
 def decode(text: str, inputs: Sequence[Any], **read: Callable[[Any], Any]) -> dict[str, Any]:
@@ -143,39 +145,21 @@ def decode(text: str, inputs: Sequence[Any], **read: Callable[[Any], Any]) -> di
     inputs : sequence
         The inputs of the node.
     **read : callable
-        By `tag`, a function that converts an input to the argument; the default is the input itself.
+        By `tag`, a function that converts an input to the argument.
 
     Raises
     ------
     InputError
         `parse` rejects the text, the text refers to an input that does not exist, or `read` raises it.
     """
-    return {name: _decode(value, inputs, read) for name, value in parse(text).items()}
+    return {name: _decoded(value, inputs, read) for name, value in parse(text).items()}
 
 
-def _decode(value: Any, inputs: Sequence[Any], read: Mapping[str, Callable[[Any], Any]]) -> Any:
+def _decoded(value: Any, inputs: Sequence[Any], read: Mapping[str, Callable[[Any], Any]]) -> Any:
     if isinstance(value, list):
-        return [_decode(item, inputs, read) for item in value]
-    if not isinstance(value, dict):
+        return [_decoded(item, inputs, read) for item in value]
+    if not isinstance(value, _Input):
         return value
-    ((tag, item),) = value.items()
-    if tag in _INPUTS:
-        if item >= len(inputs):
-            raise InputError(f"the arguments name input {item}, and the node has {len(inputs)}")
-        return read[tag](inputs[item]) if tag in read else inputs[item]
-    if tag == "number":
-        return complex(*[_decode(part, inputs, read) for part in item])
-    if tag == "float":
-        return float(item)
-    return torch.device("cpu") if tag == "device" else _CONSTANTS[tag][item]
-
-
-def flat(result: Any) -> list[torch.Tensor]:
-    """Return the tensors that an operator returned, flattened out of tuples and lists, without None."""
-    if isinstance(result, torch.Tensor):
-        return [result]
-    found = []
-    for item in result:
-        if item is not None:
-            found += flat(item)
-    return found
+    if value.index >= len(inputs):
+        raise InputError(f"the arguments name input {value.index}, and the node has {len(inputs)}")
+    return read[value.tag](inputs[value.index])

@@ -1,4 +1,4 @@
-"""Kernels of fallback nodes, which call torch's operators on ONNX Runtime's arrays.
+"""Fallback nodes: their emission, and their kernels, which call torch's operators on ONNX Runtime's arrays.
 
 There is one Op for each torch operator, declared when a model names it, in a process that called
 `register_fallback`.
@@ -6,12 +6,13 @@ There is one Op for each torch operator, declared when a model names it, in a pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch.fx import Node
 
 from pyops._ops import registry
 from pyops._ops.op import Op
@@ -20,9 +21,11 @@ from pyops._schema.dtypes import DType
 from pyops._schema.signature import Input, Output, Signature, TypeParameter
 from pyops.errors import InputError, ModelError, OutputError
 
+from .._lowering.nodes import emit
 from .._torch.operators import overloads
 from .._torch.tensors import TORCH_DTYPES, as_array, as_pairs, sharing_tensor
-from .._torch_private.operators import OpOverload, qualified_name, spell
+from .._torch_private.operators import OpOverload, qualified_name, schema_arguments, spell
+from .._torch_private.trees import flatten, present_leaves
 from ..errors import ExportError
 from . import bounds, calls, rule
 
@@ -60,11 +63,6 @@ def register_fallback(*namespaces: str) -> None:
                 f"torch has no operators of a namespace {namespace!r}; import the module that registers them first"
             )
         registry.providers.setdefault(domain(namespace), _NamespaceProvider(namespace))
-
-
-def allowed_namespaces() -> set[str]:
-    """Return the namespaces that this process registered."""
-    return {provider.namespace for provider in registry.providers.values() if isinstance(provider, _NamespaceProvider)}
 
 
 def domain(namespace: str) -> str:
@@ -170,7 +168,7 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
             bounds.check(name, values)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
-        results = calls.flat(call(target, values))
+        results = present_leaves(_call(target, values))
     return tuple(_array(target, result, inputs) for result in results)
 
 
@@ -178,8 +176,7 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
 _BATCH_NORMS = {"aten::_batch_norm_with_update_functional", "aten::_native_batch_norm_legit_functional"}
 
 
-def call(target: OpOverload, values: dict[str, Any]) -> Any:
-    """Call an operator with arguments by name."""
+def _call(target: OpOverload, values: dict[str, Any]) -> Any:
     result = target(**values)
     if qualified_name(target) in _BATCH_NORMS:
         *others, mean, variance = result
@@ -207,3 +204,39 @@ def _array(target: OpOverload, tensor: torch.Tensor, inputs: Sequence[np.ndarray
     array = as_array(as_pairs(tensor))
     # Without the copy, an output that is a view of an input would share the caller's memory.
     return array.copy() if any(np.may_share_memory(array, item) for item in inputs) else array
+
+
+def emit_fallback(
+    node: Node, target: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], number: int | None
+) -> Any:
+    """Emit a node that calls torch, and return its outputs: the tensors of the call, flattened.
+
+    Parameters
+    ----------
+    node, target
+        The call, and the operator that it means.
+    args, kwargs
+        The arguments of the call as torch's exporter passes them, with graph values for tensors and sizes.
+    number : int, optional
+        Distinguishes equal calls of a random operator.
+
+    Raises
+    ------
+    ExportError
+        Another op is declared under the node's domain and name.
+    """
+    register_fallback(target.namespace)
+    values = dict(zip(flatten((node.args, node.kwargs)), flatten((args, kwargs)), strict=True))
+    inputs = node.all_input_nodes
+    declared = schema_arguments(target)
+    optional = {item.name for item in declared if item.has_default and item.default is None}
+    arguments = {item.name: value for item, value in zip(declared, node.args, strict=False)} | dict(node.kwargs)
+    given = {name: value for name, value in arguments.items() if value is not None or name not in optional}
+    attributes = {
+        "overload_name": overload_name(target),
+        "arguments": calls.encode(given, inputs, [calls.tag(item.meta["val"]) for item in inputs]),
+        "call": number,
+    }
+    outputs = len(present_leaves(node.meta["val"]))
+    results = emit(op_of(target), [values[item] for item in inputs], attributes, outputs)
+    return results if outputs > 1 else [results]

@@ -1,9 +1,10 @@
-"""The exported program, which runs in a pyops session."""
+"""The exported program, which runs in a pyops session, and what it says of the calls that fell back."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,10 +12,118 @@ import torch
 from pyops._files import whole_file
 
 from .._arguments import input_values
-from .fallbacks import Fallback
+from .._report import By, OutputComparison
 from .optimization import optimize
 
 Model = torch.nn.Module | torch.export.ExportedProgram
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """A torch operator whose calls were exported as nodes that call torch.
+
+    Attributes
+    ----------
+    operator : str
+        ``"aten::linalg_inv"``, with the overload unless it is the default one.
+    count : int
+        Number of nodes that call it.
+    sources : tuple of str
+        Lines of the model's code that call it: ``"model.py:12: return x.inverse()"``.
+    reason : str
+        Why it fell back: torch's exporter has no translation, or what is wrong with the translation.
+    replacement : str
+        What to write so that it no longer falls back.
+    differences : tuple of OutputComparison
+        With ``fallback="verify"``: the outputs for which torch's translation gave wrong values.
+    error : str
+        With ``fallback="verify"``: the error of torch's exporter or ONNX Runtime, if one of them failed.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> class Gammas(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return torch.lgamma(x)
+    >>> program = exporters.export(Gammas().eval(), (torch.ones(2),), kernels=False, fallback=True, verbose=False)
+    >>> [(found.operator, found.count) for found in program.fallbacks]
+    [('aten::lgamma', 1)]
+    """
+
+    operator: str
+    count: int
+    sources: tuple[str, ...]
+    reason: str
+    replacement: str
+    differences: tuple[OutputComparison, ...] = ()
+    error: str = ""
+
+    def __str__(self) -> str:
+        times = "1 node" if self.count == 1 else f"{self.count} nodes"
+        lines = [f"{self.operator} ({times}): {self.reason}", *(f"  {line}" for line in self.sources)]
+        return "\n".join([*lines, f"  instead: {self.replacement}"])
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with torch's translation of a call: differences in its outputs, or an error."""
+
+    differences: tuple[OutputComparison, ...] = ()
+    error: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Return the finding in one line."""
+        if self.error:
+            return f"its translation fails: {self.error}"
+        problem = next((item.problem for item in self.differences if item.problem), "")
+        return f"its translation is wrong: {problem or f'off by {max(d.absolute for d in self.differences):.3g}'}"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer for one call of the graph that is lowered.
+
+    Attributes
+    ----------
+    call : str
+        The name of the captured call that it is, or is decomposed from.
+    operator : str
+        The operator of the lowered call.
+    source : str
+        The line of the model's code that calls it.
+    finding : Finding, optional
+        What was wrong with an earlier answer.
+    """
+
+    call: str
+    operator: str
+    by: By
+    reason: str
+    source: str
+    finding: Finding | None = None
+
+
+def fallbacks(decisions: Iterable[Decision]) -> tuple[Fallback, ...]:
+    """Return one Fallback for each operator with a call that falls back, in the order of the first calls."""
+    calls: dict[str, list[Decision]] = {}
+    for call in decisions:
+        if call.by == "fallback":
+            calls.setdefault(call.operator, []).append(call)
+    return tuple(_fallback(operator, found) for operator, found in calls.items())
+
+
+def _fallback(operator: str, calls: list[Decision]) -> Fallback:
+    findings = list(dict.fromkeys(call.finding for call in calls if call.finding is not None))
+    return Fallback(
+        operator,
+        len(calls),
+        tuple(dict.fromkeys(call.source for call in calls if call.source)),
+        "; ".join(dict.fromkeys(call.reason for call in calls)),
+        f'exporters.register_translation("{operator}", op), with an Op of yours or a function that emits nodes',
+        tuple(report for finding in findings for report in finding.differences),
+        next((finding.error for finding in findings if finding.error), ""),
+    )
 
 
 class Program(torch.onnx.ONNXProgram):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 import logging
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import onnx_ir
 import torch
@@ -20,7 +18,7 @@ from onnxscript import evaluator
 from onnxscript.values import Opset
 
 from .guard import guarded
-from .operators import HigherOrderOperator, OpOverload
+from .operators import OpOverload
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -34,35 +32,32 @@ def one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
     torch's exporter keeps the state of an export in global modules. A module that another thread calls meanwhile would
     become part of that export, and its training mode is shared.
 
-    Within such a function, torch lists its composite operators once, not in every pass over a graph.
+    Within such a function, torch lists its composite operators once, not for every namespace in every pass over a
+    graph, which saves a third of the time of a small export.
     """
 
     @functools.wraps(function)
     def locked(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _exporting, _caching_composites():
+        with _exporting, _listing_composites_once():
             return function(*args, **kwargs)
 
     return locked
 
 
-def _caching_composites() -> AbstractContextManager[None]:
-    """Return a context manager: list torch's composite operators once, not for every namespace in every pass.
-
-    This saves a third of the time of a small export.
-    """
-    module = _passes()
-    return _replaced(module, "_materialize_cpp_cia_ops", functools.cache(module._materialize_cpp_cia_ops))
-
-
 @contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Context manager: replace an attribute of a module, a class or an object."""
+    """Context manager: give an attribute another value."""
     before = vars(owner)[name]
     setattr(owner, name, value)
     try:
         yield
     finally:
         setattr(owner, name, before)
+
+
+def _listing_composites_once() -> AbstractContextManager[None]:
+    module = _passes()
+    return _replaced(module, "_materialize_cpp_cia_ops", functools.cache(module._materialize_cpp_cia_ops))
 
 
 @guarded("torch._export.utils._materialize_cpp_cia_ops")
@@ -79,55 +74,6 @@ def default_opset() -> int:
     from torch.onnx import _constants
 
     return int(_constants.ONNX_DEFAULT_OPSET)
-
-
-@guarded("torch.onnx._internal.exporter._dynamic_shapes.from_dynamic_axes_to_dynamic_shapes")
-def shapes_of_axes(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: dict[str, Any]
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Convert ``dynamic_axes`` in `arguments` to ``dynamic_shapes``.
-
-    Returns
-    -------
-    tuple
-        The ``dynamic_shapes``, and the positional and keyword arguments of the model that they fit.
-    """
-    from torch.onnx._internal.exporter._dynamic_shapes import from_dynamic_axes_to_dynamic_shapes as convert
-
-    outputs = set(arguments.get("output_names") or ())
-    shapes: Any
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*is deprecated", DeprecationWarning)
-        shapes, values, _ = convert(
-            model,
-            args,
-            kwargs,
-            dynamic_axes=arguments["dynamic_axes"],
-            input_names=arguments.get("input_names"),
-            output_names=outputs,
-        )
-    if kwargs:  # the conversion made them positional
-        names = inspect.signature(model.forward).parameters
-        given = [name for index, name in enumerate(names) if index < len(args) or name in kwargs]
-        return dict(zip(given, shapes, strict=True)), args, kwargs
-    return shapes, values, {}
-
-
-def decomposing_without_gradients() -> AbstractContextManager[None]:
-    """Return a context manager: torch decomposes graphs without gradients, for which some operators have no formula.
-
-    The model is captured as before, since it may use gradients itself.
-    """
-    name, core = "_prepare_exported_program_for_export", _core()
-    return _replaced(core, name, torch.no_grad()(getattr(core, name)))
-
-
-@guarded("torch.onnx._internal.exporter._core._prepare_exported_program_for_export")
-def _core() -> Any:
-    from torch.onnx._internal.exporter import _core
-
-    assert callable(_core._prepare_exported_program_for_export)
-    return _core
 
 
 @guarded("torch.onnx._internal.exporter._constants.TORCHLIB_OPSET")
@@ -151,37 +97,6 @@ def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
     return next((item.onnx_function for item in found if not item.is_complex), None)
 
 
-@guarded("torch.onnx._internal.exporter._core._prepare_exported_program_for_export")
-def untranslated(
-    program: torch.export.ExportedProgram,
-    kept: Iterable[OpOverload],
-    takes: Callable[[torch.fx.Node], bool] = lambda node: True,
-) -> list[torch.fx.Node]:
-    """Return the calls that torch's exporter cannot translate, after its decompositions. `program` is not changed.
-
-    Parameters
-    ----------
-    kept : iterable of OpOverload
-        Operators that are not decomposed, and that count as translated.
-    takes : callable
-        Returns whether a call of a kept operator counts as translated.
-    """
-    from torch.onnx._internal.exporter import _core, _dispatching
-
-    torchlib = _torchlib(opset_version=default_opset())
-    registry = copy.copy(torchlib)
-    registry.functions = {**{target: [SimpleNamespace(fx_target=target)] for target in kept}, **registry.functions}
-    with torch.no_grad(), warnings.catch_warnings():
-        # Raised by torch's own copy of its exported program.
-        warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
-        prepared = _core._prepare_exported_program_for_export(program, registry=registry)
-    modules = [item for item in prepared.graph_module.modules() if isinstance(item, torch.fx.GraphModule)]
-    nodes = [node for module in modules for node in module.graph.nodes if node.op == "call_function"]
-    operators = [node for node in nodes if isinstance(node.target, (OpOverload, HigherOrderOperator))]
-    unknown = [node for node in operators if node.target not in kept or not takes(node)]
-    return [node for node in unknown if _dispatching.dispatch(node, torchlib)[0] is None]
-
-
 @functools.cache
 def _torchlib(**arguments: Any) -> Any:
     """Return torch's registry of translations, extended by sizes of complex tensors."""
@@ -195,12 +110,66 @@ def _torchlib(**arguments: Any) -> Any:
     return registry
 
 
-def caching_torchlib() -> AbstractContextManager[None]:
-    """Return a context manager: torch's exporter reads its translations from their sources once, not in every export.
+class Lowering(Protocol):
+    """What takes part in an export of torch's exporter."""
 
-    This saves most of the time of a small export.
+    def prepare(self, captured: torch.export.ExportedProgram, exporter: Exporter) -> torch.export.ExportedProgram:
+        """Return the captured program with every operator decomposed that is to be."""
+
+    def translation(self, node: torch.fx.Node, exporter: Exporter) -> Callable[..., Any] | None:
+        """Return the function that translates a call of the prepared program, or None if there is none."""
+
+
+class Exporter:
+    """torch's exporter in one export, for a `Lowering`."""
+
+    def __init__(self, registry: Any, prepare: Callable[..., Any], dispatch: Callable[..., Any]) -> None:
+        self._registry, self._prepare, self._dispatch = registry, prepare, dispatch
+        self._own = _torchlib(opset_version=registry.opset_version)
+
+    def decompose(
+        self, captured: torch.export.ExportedProgram, kept: Iterable[OpOverload]
+    ) -> torch.export.ExportedProgram:
+        """Return the program with torch's decompositions, save those of operators that are translated or kept.
+
+        It is made without gradients, for which some operators have no formula; the captured program may use them.
+        """
+        registry = copy.copy(self._registry)
+        registry.functions = {**{target: [SimpleNamespace(fx_target=target)] for target in kept}, **registry.functions}
+        forget_pending_sizes(captured)
+        with torch.no_grad():
+            prepared: torch.export.ExportedProgram = self._prepare(captured, registry=registry)
+        return prepared
+
+    def translation(self, node: torch.fx.Node) -> Callable[..., Any] | None:
+        """Return the function that translates a call, of the user's table or torch's own, or None."""
+        return self._dispatch(node, self._registry)[0]  # type: ignore[no-any-return]
+
+    def own_translation(self, node: torch.fx.Node) -> Callable[..., Any] | None:
+        """Return torch's own function that translates a call, or None."""
+        return self._dispatch(node, self._own)[0]  # type: ignore[no-any-return]
+
+
+class _Plain:
+    """A `Lowering` by torch's exporter alone."""
+
+    def prepare(self, captured: torch.export.ExportedProgram, exporter: Exporter) -> torch.export.ExportedProgram:
+        return exporter.decompose(captured, ())
+
+    def translation(self, node: torch.fx.Node, exporter: Exporter) -> Callable[..., Any] | None:
+        return exporter.translation(node)
+
+
+@contextmanager
+def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
+    """Context manager: let torch's exporter ask a `Lowering` how it decomposes and translates.
+
+    It also reads its translations from their sources once, not in every export, which saves most of the time of a
+    small export; and complex32 is pairs of float16, like other complex types.
     """
-    _reading()  # cached before it is replaced
+    core, dispatching = _modules()
+    asked: Lowering = lowering or _Plain()
+    prepare, dispatch = core._prepare_exported_program_for_export, dispatching.dispatch
 
     def from_torchlib(cls: Any, /, **arguments: Any) -> Any:
         # A copy, because an export adds the user's translations to its registry.
@@ -208,7 +177,73 @@ def caching_torchlib() -> AbstractContextManager[None]:
         registry.functions = {name: list(found) for name, found in registry.functions.items()}
         return registry
 
-    return _replaced(_registry_class(), "from_torchlib", classmethod(from_torchlib))
+    def preparing(captured: torch.export.ExportedProgram, *, registry: Any) -> torch.export.ExportedProgram:
+        return asked.prepare(captured, Exporter(registry, prepare, dispatch))
+
+    def dispatching_to(node: torch.fx.Node, registry: Any) -> tuple[Callable[..., Any] | None, str]:
+        found = asked.translation(node, Exporter(registry, prepare, dispatch))
+        return (found, "") if found is not None else dispatch(node, registry)
+
+    types = _element_types()
+    _reading()  # cached before it is replaced
+    with (
+        _replaced(_registry_class(), "from_torchlib", classmethod(from_torchlib)),
+        _replaced(core, "_prepare_exported_program_for_export", preparing),
+        _replaced(dispatching, "dispatch", dispatching_to),
+        # ONNX has no such type. The exporter does not use it either: complex tensors get the type of their parts.
+        _replaced(core, "_TORCH_DTYPE_TO_ONNX", {**types, torch.complex32: onnx_ir.DataType.UNDEFINED}),
+    ):
+        yield
+
+
+@guarded("torch.onnx._internal.exporter._core._prepare_exported_program_for_export")
+def _modules() -> tuple[Any, Any]:
+    from torch.onnx._internal.exporter import _core, _dispatching
+
+    assert callable(_core._prepare_exported_program_for_export)
+    assert callable(_dispatching.dispatch)
+    return _core, _dispatching
+
+
+@guarded("ShapeEnv.pending_fresh_unbacked_symbols")
+def forget_pending_sizes(captured: torch.export.ExportedProgram) -> None:
+    """Forget the sizes that an earlier decomposition of a program left open, at which another one would stop."""
+    for node in captured.graph.nodes:
+        mode = getattr(node.meta.get("val"), "fake_mode", None)
+        if mode is not None and mode.shape_env is not None:
+            mode.shape_env.pending_fresh_unbacked_symbols.clear()
+            return
+
+
+@guarded("torch.onnx._internal.exporter._core._set_shape_type")
+def set_type(value: onnx_ir.Value, tensor: torch.Tensor) -> None:
+    """Give a graph value the element type and the shape of a tensor, as torch's exporter does for results."""
+    from torch.onnx._internal.exporter import _core
+
+    _core._set_shape_type(value, tensor, complex_to_float=True)
+
+
+@guarded("torch.onnx._internal.exporter._building.OpRecorder")
+def undo_on_failure() -> AbstractContextManager[None]:
+    """Return a context manager that removes the nodes emitted in the block if it raises an exception."""
+    return _undone(evaluator.default())
+
+
+@contextmanager
+def _undone(recorder: Any) -> Iterator[None]:
+    count, constants, functions = len(recorder.nodes), dict(recorder.constant_farm), dict(recorder.functions)
+    try:
+        yield
+    except BaseException:
+        for node in recorder.nodes[count:]:
+            for index in range(len(node.inputs)):
+                node.replace_input_with(index, None)
+        del recorder.nodes[count:]
+        # torch keeps a constant for later calls, so those of the removed nodes must go too.
+        for kept, before in ((recorder.constant_farm, constants), (recorder.functions, functions)):
+            kept.clear()
+            kept.update(before)
+        raise
 
 
 @functools.cache
@@ -222,18 +257,6 @@ def _registry_class() -> Any:
     from torch.onnx._internal.exporter import _registration
 
     return _registration.ONNXRegistry
-
-
-@contextmanager
-def supporting_complex32() -> Iterator[None]:
-    """Context manager: make torch's exporter support complex32 as pairs of float16, like other complex types."""
-    known = _element_types()
-    # ONNX has no such type. The exporter does not use it either: complex tensors get the type of their parts.
-    known[torch.complex32] = onnx_ir.DataType.UNDEFINED
-    try:
-        yield
-    finally:
-        del known[torch.complex32]
 
 
 def element_type(dtype: torch.dtype) -> onnx_ir.DataType:
@@ -274,8 +297,3 @@ def _recorder(opset_version: int) -> Any:
     from torch.onnx._internal.exporter import _building
 
     return _building.OpRecorder(Opset("", opset_version), {})  # type: ignore[abstract] # as torch makes it
-
-
-def record_capture_strategy(program: torch.onnx.ONNXProgram, strategy: str | None) -> None:
-    """Record in a program how ``torch.export`` captured its model, which ``torch.onnx.testing`` reads."""
-    program._capture_strategy = strategy

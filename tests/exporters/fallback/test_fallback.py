@@ -297,7 +297,7 @@ def test_a_custom_operator_that_returns_another_layout_than_its_fake(model):
         (lambda x: torch.special.zeta(x, x.sum().item()), "cannot fall back: it takes a number other than an integer"),
         (
             lambda x: torch.bernoulli(x, generator=torch.Generator()),
-            "it takes a torch._C.Generator, which ONNX does not have",
+            "passes aten::bernoulli a torch.Generator, which ONNX models do not support; leave the generator out",
         ),
     ],
     ids=["if", "sparse", "number", "generator"],

@@ -194,6 +194,7 @@ def test_convolutions_of_extremes():
     assert changed(module, (torch.tensor([[[[1e-20, 0.0], [-0.0, 1e-3]]]]),)) == []
 
 
+@pytest.mark.filterwarnings("ignore:Exporting a model while it is in training mode:UserWarning")
 def test_equal_dropouts_draw_their_own_numbers(model):
     module = model(lambda x: functional.dropout(x, 0.5, True) - functional.dropout(x, 0.5, True)).train()
     program = exporters.export(module, (torch.ones(1000),), verbose=False)

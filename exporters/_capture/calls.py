@@ -1,4 +1,7 @@
-"""The line of the user's code that a node comes from."""
+"""The calls of a captured graph, each with a name and with the line of the user's code that it comes from.
+
+torch keeps a node's custom metadata in what it decomposes the node into, so each call stores both there.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,15 @@ import linecache
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
+from torch.fx import GraphModule, Node
+
+from .._torch_private.operators import OpOverload
+
+_MARK = "pyops_call"
 
 LINE = "pyops_line"
 """The key in a node's custom metadata for its `calling_line`."""
@@ -19,9 +27,32 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
 _TORCH = (f"{Path(torch.__file__).parent}/", "<")  # torch.cond compiles its branches from generated code
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _HERE = f"{Path(__file__).parent}/"
+_EXPORT = f"{Path(__file__).parents[1]}/_finishing/dynamo.py"
 
 
-def source_line(node: torch.fx.Node) -> str:
+def call_nodes(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Node]]:
+    """Yield every call of a torch operator in the graph and its subgraphs (branches of ``torch.cond``), by name."""
+    for name, module in program.graph_module.named_modules():
+        if isinstance(module, GraphModule):
+            for node in module.graph.nodes:
+                if node.op == "call_function" and isinstance(node.target, OpOverload):
+                    yield f"{name}/{node.name}", node
+
+
+def mark_calls(program: torch.export.ExportedProgram) -> dict[str, Node]:
+    """Write the name of every call into its metadata, and return the calls by name."""
+    found = dict(call_nodes(program))
+    for name, node in found.items():
+        node.meta["custom"] = {**(node.meta.get("custom") or {}), _MARK: name}
+    return found
+
+
+def mark_of(node: Node) -> str:
+    """Return the name of the call that a node is, or is decomposed from; ``""`` for neither."""
+    return str((node.meta.get("custom") or {}).get(_MARK, ""))
+
+
+def source_line(node: Node) -> str:
     """Return the line that a node comes from, ``"model.py:12: return x.inverse()"``, or ``""`` if torch has none.
 
     It is the innermost line that is not in a library, or else the innermost that is not in torch.
@@ -36,7 +67,7 @@ def source_line(node: torch.fx.Node) -> str:
 def calling_line() -> str:
     """Return the running line of the user's code in ``torch.export``, in the form of `source_line`, or ``""``."""
     stack = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
-    frames = itertools.takewhile(lambda frame: frame[0] != f"{_HERE}capturing.py", stack)
+    frames = itertools.takewhile(lambda frame: frame[0] != _EXPORT, stack)
     return _innermost(frames)
 
 

@@ -15,17 +15,25 @@ import torch
 
 from pyops._comparison import WIDE_TOLERANCES
 
-from .. import _dynamo
 from .._arguments import to_onnx_outputs
-from .._finishing.fallbacks import Finding
+from .._capture.calls import mark_of
+from .._capture.interception import target_of
+from .._fallback import rule
+from .._finishing.dynamo import capture
+from .._finishing.program import Finding
+from .._library.library import translation_table
 from .._lowering.explanations import causes
 from .._report import OutputComparison, compare
 from .._torch.single_call import SingleCall, Tensors
 from .._torch.tensors import as_onnx_array
 from .._torch_private.operators import OpOverload, qualified_name
 from .._torch_private.trees import flatten, replace_leaves
-from . import rule
-from .named_calls import mark_of, target_of
+from .functional import functional_graph
+from .obstacles import is_constant, refusal
+from .plan import Plan
+
+Place = tuple[str, OpOverload]
+"""The name of a captured call, and the operator that is called there once the graph is functional."""
 
 # The number of other sizes tried until one fits.
 _OTHER_SIZES = 16
@@ -54,27 +62,47 @@ class DistinctCall:
         return [result[index] for index in sorted(self.used)]
 
 
-def distinct_calls(
-    graph: torch.export.ExportedProgram,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    names: Set[str],
+def findings(plan: Plan, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> dict[Place, Finding]:
+    """Return what is wrong with the translations of a plan, by captured call and operator; correct ones are left out.
+
+    Parameters
+    ----------
+    args, arguments
+        The example arguments and the other arguments of the export.
+    """
+    assert plan.captured is not None
+    graph = functional_graph(plan.captured)
+    left = {item.call for item in plan.decisions if item.by == "fallback"}
+    kwargs = arguments.get("kwargs") or {}
+    args, kwargs = (args, kwargs) if args or kwargs else graph.example_inputs
+    return _wrong_calls(_distinct_calls(graph, args, kwargs, left), arguments)
+
+
+def _is_checked(node: torch.fx.Node) -> bool:
+    """Return whether a call's translation is verified; of constants, only complex ones may be translated wrongly."""
+    if is_constant(node):
+        return bool(node.meta["val"].is_complex())
+    return target_of(node) is node.target and not refusal(node, target_of(node))
+
+
+def _distinct_calls(
+    graph: torch.export.ExportedProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any], left: Set[str]
 ) -> list[DistinctCall]:
-    """Return the distinct calls that a graph makes for these arguments, among those with these names."""
+    """Return the distinct calls that a graph makes for these arguments, without those of the captured calls `left`."""
     found: dict[Any, DistinctCall] = {}
     module = graph.module()
     assert isinstance(module, torch.fx.GraphModule)
     with torch.no_grad():
-        _Recorder(module, names, found).run(*flatten((args, dict(kwargs))))
+        _Recorder(module, left, found).run(*flatten((args, dict(kwargs))))
     return list(found.values())
 
 
 class _Recorder(torch.fx.Interpreter):
     """An interpreter that runs a graph, including both branches of a ``torch.cond``, and records its distinct calls."""
 
-    def __init__(self, module: torch.fx.GraphModule, names: Set[str], found: dict[Any, DistinctCall]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, left: Set[str], found: dict[Any, DistinctCall]) -> None:
         super().__init__(module)
-        self._names = names
+        self._left = left
         self._found = found
 
     def run_node(self, n: torch.fx.Node) -> Any:
@@ -82,12 +110,11 @@ class _Recorder(torch.fx.Interpreter):
             return None  # torch's own bounds: models do not have them, and some are too tight
         if n.target is torch.ops.higher_order.cond:
             predicate, true, false, operands = self.fetch_args_kwargs_from_env(n)[0]
-            results = [_Recorder(branch, self._names, self._found).run(*operands) for branch in (true, false)]
+            results = [_Recorder(branch, self._left, self._found).run(*operands) for branch in (true, false)]
             return results[0] if predicate else results[1]
         result = super().run_node(n)
-        name = mark_of(n)
-        if name is not None and name in self._names:
-            self._record(n, name, result)
+        if isinstance(n.target, OpOverload) and mark_of(n) and mark_of(n) not in self._left and _is_checked(n):
+            self._record(n, mark_of(n), result)
         return result
 
     def _record(self, node: torch.fx.Node, name: str, result: Any) -> None:
@@ -121,28 +148,18 @@ def _dynamic_dims(node: torch.fx.Node) -> frozenset[int]:
     return frozenset(index for index, size in enumerate(node.meta["val"].shape) if not isinstance(size, int))
 
 
-def wrong_calls(
-    calls: list[DistinctCall], table: Mapping[Any, Any], arguments: Mapping[str, Any]
-) -> dict[str, Finding]:
-    """Return what is wrong with the translations of calls, by the names of the nodes; correct ones are left out.
-
-    Parameters
-    ----------
-    table : mapping
-        The user's translation table.
-    arguments : mapping
-        The arguments of the export.
-    """
-    passed = {name: value for name, value in arguments.items() if name in ("opset_version", "optimize", "kernels")}
+def _wrong_calls(calls: list[DistinctCall], arguments: Mapping[str, Any]) -> dict[Place, Finding]:
+    table = {**translation_table(kernels=arguments["kernels"]), **(arguments.get("custom_translation_table") or {})}
+    passed = {name: value for name, value in arguments.items() if name in ("opset_version", "optimize")}
     bar = arguments.get("verbose") is not False
-    found: dict[str, Finding] = {}
+    found: dict[Place, Finding] = {}
     with warnings.catch_warnings():
         # Warnings about the export of a single operator do not concern the user.
         warnings.simplefilter("ignore")
         for call in _track(calls) if bar else calls:
             finding = _check(call, table, passed)
             if finding is not None:
-                found |= dict.fromkeys(call.names, finding)
+                found |= {(name, call.target): finding for name in call.names}
     return found
 
 
@@ -162,7 +179,7 @@ def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str,
     shapes = tuple(dict.fromkeys(found, torch.export.Dim.AUTO) for found in call.dynamic)
     try:
         with torch.no_grad():
-            program = _dynamo.capture(
+            program = capture(
                 module,
                 module.tensors,
                 custom_translation_table=table,

@@ -1,50 +1,57 @@
-"""Calls of torch's exporter that is built on ``torch.export``."""
+"""torch's exporter that is built on ``torch.export``, run with a plan of ours, and its model finished."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind
 
-from ._arguments import Constant, as_json, record_arguments
-from ._finishing.finish import finish
-from ._finishing.program import Model, Program
-from ._library.library import translation_table
-from ._torch_private.exporter import caching_torchlib, decomposing_without_gradients, supporting_complex32
-from .errors import ExportError
+from .._arguments import Constant, as_json, record_arguments
+from .._torch_private.exporter import Lowering, adapted_exporter
+from ..errors import ExportError
+from .finish import finish
+from .program import Model, Program
 
 
 def capture(
     model: Model,
     args: tuple[Any, ...],
     *,
-    custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
+    lowering: Lowering | None = None,
     custom_opsets: Mapping[str, int] | None = None,
-    kernels: bool = True,
     keep_functions: bool = False,
     optimize: bool = True,
     **arguments: Any,
 ) -> Program:
-    """Run torch's exporter with every registration applied; take and raise what `exporters.export` does."""
-    table = {**translation_table(kernels=kernels), **(custom_translation_table or {})}
-    arguments |= {"custom_translation_table": table, "optimize": False}
-    if args and isinstance(args[-1], dict) and not arguments.get("kwargs"):
-        args = (*args, {})  # otherwise torch reads the last dict as keyword arguments
+    """Export a model, and finish it; take and raise what `exporters.export` does.
+
+    Parameters
+    ----------
+    lowering : Lowering, optional
+        What decomposes and translates the calls; by default torch's exporter with the ``custom_translation_table``.
+    """
     return finish(
-        lambda: _export(model, args, arguments),
+        lambda: lower(model, args, lowering, arguments),
         keep_functions=keep_functions,
         custom_opsets=custom_opsets,
         optimize=optimize,
     )
 
 
-def _export(model: Model, args: tuple[Any, ...], arguments: dict[str, Any]) -> Program:
-    with caching_torchlib(), supporting_complex32(), decomposing_without_gradients(), warnings.catch_warnings():
+def lower(model: Model, args: tuple[Any, ...], lowering: Lowering | None, arguments: Mapping[str, Any]) -> Program:
+    """Run torch's exporter without optimization."""
+    arguments = {**arguments, "optimize": False}
+    if args and isinstance(args[-1], dict) and not arguments.get("kwargs"):
+        args = (*args, {})  # otherwise torch reads the last dict as keyword arguments
+    with adapted_exporter(lowering), warnings.catch_warnings():
         # Raised by torch's own copy of its exported program, which the user cannot change.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
+        # It is what the TorchScript exporter takes, and works.
+        warnings.filterwarnings("ignore", r"(# )?'dynamic_axes' is not recommended", UserWarning)
+        warnings.filterwarnings("ignore", ".*is deprecated", DeprecationWarning, r"torch\.onnx")
         # Inputs that share a dimension share its name on purpose.
         warnings.filterwarnings("ignore", r"# The axis name: (\w+) will not be used.*another axis: \1\.", UserWarning)
         try:

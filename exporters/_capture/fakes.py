@@ -1,7 +1,7 @@
 """Fakes of operators on which ``torch.export`` fails, because torch's fake reads the data or because torch has none.
 
-Each is called like `kernel.call`, with the operator and its arguments by name, and returns empty tensors of the
-shapes and dtypes of the operator's results.
+Each is called with the operator's arguments by name, and returns empty tensors of the shapes and dtypes of its
+results.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from typing import Any
 
 import torch
 
-from .._torch_private.operators import OpOverload
-
 Values = Mapping[str, Any]
 
 
-def _covariance(_: OpOverload, values: Values) -> torch.Tensor:
+def _covariance(values: Values) -> torch.Tensor:
     x, weights = values["self"], values.get("aweights")
     shape = [x.shape[0]] * 2 if x.dim() == 2 and x.shape[0] != 1 else []
     dtype = x.dtype if x.is_floating_point() or x.is_complex() else torch.get_default_dtype()
@@ -26,14 +24,14 @@ def _covariance(_: OpOverload, values: Values) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device=x.device)
 
 
-def _one_hot(_: OpOverload, values: Values) -> torch.Tensor:
+def _one_hot(values: Values) -> torch.Tensor:
     x, classes = values["self"], values.get("num_classes", -1)
     # By default the size is one more than the largest index.
     size = torch.library.get_ctx().new_dynamic_size() if classes == -1 else classes
     return torch.empty([*x.shape, size], dtype=torch.int64, device=x.device)
 
 
-def _combinations(_: OpOverload, values: Values) -> torch.Tensor:
+def _combinations(values: Values) -> torch.Tensor:
     x, chosen = values["self"], values.get("r", 2)
     if chosen > 2 and not isinstance(x.shape[0], int):
         # torch cannot prove that a product of three consecutive sizes is divisible by six.
@@ -44,30 +42,24 @@ def _combinations(_: OpOverload, values: Values) -> torch.Tensor:
     return torch.empty([count, chosen] if chosen else [0], dtype=x.dtype, device=x.device)
 
 
-def _geqrf(_: OpOverload, values: Values) -> tuple[torch.Tensor, torch.Tensor]:
+def _geqrf(values: Values) -> tuple[torch.Tensor, torch.Tensor]:
     x = values["self"]
     return torch.empty_like(x), x.new_empty([*x.shape[:-2], torch.sym_min(x.shape[-2], x.shape[-1])])
 
 
-def _hash_tensor(_: OpOverload, values: Values) -> torch.Tensor:
-    x, keep = values["self"], values.get("keepdim", False)
-    reduced: torch.Tensor = torch.sum(x, dim=values.get("dim") or list(range(x.dim())), keepdim=keep)
-    return torch.empty_like(reduced, dtype=torch.uint64)
-
-
-def _histogram(_: OpOverload, values: Values) -> tuple[torch.Tensor, torch.Tensor]:
+def _histogram(values: Values) -> tuple[torch.Tensor, torch.Tensor]:
     x, bins = values["self"], values["bins"]
     edges = bins.shape[0] if isinstance(bins, torch.Tensor) else bins + 1
     return x.new_empty([edges - 1]), x.new_empty([edges])
 
 
-def _ctc_loss(_: OpOverload, values: Values) -> torch.Tensor:
+def _ctc_loss(values: Values) -> torch.Tensor:
     log_probs = values["log_probs"]
     batched = log_probs.dim() == 3 and values.get("reduction", 1) == 0
     return torch.empty([log_probs.shape[1]] if batched else [], dtype=log_probs.dtype, device=log_probs.device)
 
 
-def _lstsq(_: OpOverload, values: Values) -> tuple[torch.Tensor, ...]:
+def _lstsq(values: Values) -> tuple[torch.Tensor, ...]:
     a, b, driver = values["self"], values["b"], values.get("driver") or "gelsy"
     rows, columns = a.shape[-2:]
     vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
@@ -95,7 +87,6 @@ FAKES: dict[str, Callable[..., Any]] = {
     "aten::corrcoef": _covariance,
     "aten::ctc_loss.Tensor": _ctc_loss,
     "aten::geqrf": _geqrf,
-    "aten::hash_tensor": _hash_tensor,
     "aten::histogram.bin_ct": _histogram,
     "aten::histogram.bins_tensor": _histogram,
     "aten::linalg_lstsq": _lstsq,

@@ -1,0 +1,206 @@
+"""Replacement of calls on which ``torch.export`` fails or fixes sizes as constants.
+
+It fails if a result or its shape depends on the data, and if torch has no fake of an operator. Such a call becomes
+equivalent ones, or a call of an operator of ours that stands for torch's: it has torch's schema, and a fake of ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.traceback import annotate, preserve_node_meta
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from .._torch.operators import find_overload
+from .._torch_private.operators import OpOverload, promise, qualified_name, schema_arguments, spell
+from .._torch_private.trees import replace_leaves, tensor_leaves
+from .calls import LINE, calling_line
+from .fakes import FAKES
+
+
+class Interception(TorchFunctionMode):
+    """A mode that annotates every node of a graph with the line of the user's code, for `calls.source_line`.
+
+    Parameters
+    ----------
+    replacing : bool
+        Replace calls on which ``torch.export`` fails.
+    """
+
+    def __init__(self, replacing: bool) -> None:
+        super().__init__()
+        self._replacing = replacing
+        self.capturing = True
+        """Whether calls are annotated and replaced; not when what was captured is decomposed."""
+        self.replaced = False
+        """Whether a call was replaced."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not self.capturing or not torch.compiler.is_exporting() or torch.compiler.is_dynamo_compiling():
+            return func(*args, **kwargs)
+        with preserve_node_meta(), annotate({LINE: calling_line()}):
+            replacement = _REPLACEMENTS.get(func) if self._replacing else None
+            result = replacement(*args, **kwargs) if replacement else NotImplemented
+            if result is NotImplemented:
+                return func(*args, **kwargs)
+            self.replaced = True
+            return result
+
+
+_NAMESPACE = "pyops_capture"
+_library = torch.library.Library(_NAMESPACE, "FRAGMENT")
+
+
+@functools.cache
+def _standing_for(operator: str) -> OpOverload:
+    """Return an operator with the schema and the results of one of aten's, and a fake from `fakes`."""
+    target = find_overload(operator)
+    assert target is not None
+    name = operator.partition("::")[2]
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        results = target(*args, **kwargs)
+        # Dense and in memory of their own, as torch demands of an operator.
+        copies = [item.clone(memory_format=torch.contiguous_format) for item in tensor_leaves(results)]
+        return replace_leaves(results, copies)
+
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        names = [item.name for item in schema_arguments(target)]
+        return FAKES[operator](dict(zip(names, args, strict=False)) | kwargs)
+
+    _library.define(spell(target).partition("::")[2])
+    _library.impl(name, compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=_library)
+    found = find_overload(f"{_NAMESPACE}::{name}")
+    assert found is not None
+    return found
+
+
+def original(target: OpOverload) -> OpOverload:
+    """Return the operator of torch that an operator stands for, or the operator itself."""
+    namespace, _, name = qualified_name(target).partition("::")
+    found = find_overload(f"aten::{name}") if namespace == _NAMESPACE else target
+    assert found is not None
+    return found
+
+
+def target_of(call: Node) -> OpOverload:
+    """Return the operator that a node calls; for one that stands for another, that one."""
+    assert isinstance(call.target, OpOverload)
+    return original(call.target)
+
+
+# Parameters have torch's names, because a model may pass them as keywords.
+
+
+def _equal(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return torch.eq(input, other).all() if input.shape == other.shape else torch.tensor(False)
+
+
+def _allclose(input: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return torch.isclose(input, other, *args, **kwargs).all()
+
+
+def _ctc_loss(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Any:
+    lengths = [torch.as_tensor(item, dtype=torch.int64) for item in (input_lengths, target_lengths)]
+    code = ("none", "mean", "sum").index(reduction)
+    call = _kept("aten::ctc_loss.Tensor")
+    return call(log_probs, targets, *lengths, blank, code, zero_infinity)
+
+
+def _gaussian_nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    var: torch.Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Any:
+    """Compute torch's loss for variances in a tensor, without the check that none is negative."""
+    if not isinstance(var, torch.Tensor):
+        return NotImplemented
+    variance = (var.unsqueeze(-1) if var.shape == input.shape[:-1] else var).detach().clamp(min=eps)
+    loss = 0.5 * (torch.log(variance) + (input - target) ** 2 / variance)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+
+
+def _one_hot(input: torch.Tensor, num_classes: int = -1) -> Any:
+    return _kept("aten::one_hot")(input) if num_classes == -1 else NotImplemented
+
+
+def _narrow(input: torch.Tensor, dim: int, start: Any, length: int) -> Any:
+    """Narrow by a start in a tensor, as torch does, and tell ``torch.export`` the bounds that torch assumes."""
+    if not isinstance(start, torch.Tensor):
+        return NotImplemented
+    size = input.shape[dim]
+    first: Any = torch.where(start < 0, start + size, start).item()
+    promise(first >= 0)
+    promise(first + length <= size)
+    return input.narrow(dim, first, length)
+
+
+def _histogram(input: torch.Tensor, bins: Any, *args: Any, **kwargs: Any) -> Any:
+    kind = "bins_tensor" if isinstance(bins, torch.Tensor) else "bin_ct"
+    return _kept(f"aten::histogram.{kind}", _named("histogram"))(input, bins, *args, **kwargs)
+
+
+def _kept(operator: str, wrap: Callable[[Any], Any] = lambda results: results) -> Callable[..., Any]:
+    """Return a function that calls the operator of ours that stands for one of torch's.
+
+    Parameters
+    ----------
+    operator : str
+    wrap : callable
+        Converts the operator's outputs to the result of torch's function.
+    """
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        # Python functions and schemas name the first argument differently.
+        renamed = {"self" if name in ("input", "A", "tensor") else name: value for name, value in kwargs.items()}
+        return wrap(_standing_for(operator)(*args, **renamed))
+
+    return function
+
+
+def _named(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = vars(torch.return_types)[name]
+    return found
+
+
+_REPLACEMENTS: dict[Any, Callable[..., Any]] = {
+    torch.linalg.lstsq: _kept("aten::linalg_lstsq", _named("linalg_lstsq")),
+    functional.ctc_loss: _ctc_loss,
+    functional.gaussian_nll_loss: _gaussian_nll_loss,
+    functional.one_hot: _one_hot,
+}
+# These functions are methods of tensors too.
+for _name, _replacement in {
+    "allclose": _allclose,
+    "combinations": _kept("aten::combinations"),
+    "corrcoef": _kept("aten::corrcoef"),
+    "cov": _kept("aten::cov"),
+    "equal": _equal,
+    "geqrf": _kept("aten::geqrf", _named("geqrf")),
+    "histogram": _histogram,
+    "narrow": _narrow,
+}.items():
+    _REPLACEMENTS |= {getattr(place, _name): _replacement for place in (torch, torch.Tensor) if hasattr(place, _name)}

@@ -1,0 +1,124 @@
+"""The export by a plan: captured, planned and lowered in one run of torch's exporter, and finished.
+
+There is another run only after a failure: with an operator kept whole, with calls replaced on which ``torch.export``
+fails, or without translations that turned out to be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+
+from pyops.errors import PyopsError
+
+from .._capture.interception import Interception
+from .._finishing import dynamo
+from .._finishing.program import Model, Program, fallbacks
+from .._lowering.emission import record_emission
+from .._lowering.explanations import unwrapping_errors
+from .._lowering.translations import NoTranslationError
+from . import checking
+from .plan import Backends, KeptWholeError, Plan
+
+T = TypeVar("T")
+
+
+def export(
+    model: Model, args: tuple[Any, ...], *, backends: Backends, verified: bool = False, **arguments: Any
+) -> Program:
+    """Export a model by a plan.
+
+    Parameters
+    ----------
+    backends : Backends
+        What may compute calls that torch's exporter cannot translate.
+    verified : bool
+        Compare every distinct call with ONNX Runtime, and let those that differ fall back.
+    model, args, **arguments
+        As for `exporters._finishing.dynamo.capture`.
+
+    Returns
+    -------
+    Program
+        ``program.fallbacks`` lists what fell back.
+
+    Raises
+    ------
+    ExportError
+        A call cannot be exported; the message says why.
+    Exception
+        Any error of torch's exporter that is not about an operator.
+    """
+    table = arguments.get("custom_translation_table") or {}
+
+    def run(plan: Plan) -> Program:
+        return dynamo.capture(model, args, lowering=plan, **arguments)
+
+    program, plan = _attempt(lambda mode: Plan(backends, table, mode), run, model)
+    if verified:
+        plan.findings = checking.findings(plan, args, {**arguments, "kernels": backends.kernels})
+        if plan.findings:
+            program = _repeated(plan, run)
+    program.fallbacks = fallbacks(plan.decisions)
+    return program
+
+
+def planned(
+    model: Model, args: tuple[Any, ...], make_plan: Callable[[Interception], Plan], arguments: Mapping[str, Any]
+) -> Plan:
+    """Return the plan of an export that is not finished; calls that nothing translates are in it as such.
+
+    Parameters
+    ----------
+    make_plan : callable
+        Makes a plan that explains, for each attempt.
+    """
+
+    def run(plan: Plan) -> None:
+        with unwrapping_errors(), record_emission():
+            dynamo.lower(model, args, plan, arguments)
+
+    return _attempt(make_plan, run, model)[1]
+
+
+def _attempt(make_plan: Callable[[Interception], Plan], run: Callable[[Plan], T], model: Model) -> tuple[T, Plan]:
+    """Run an export, and after a failure again, with calls replaced on which ``torch.export`` fails."""
+    failures: list[tuple[bool, Exception]] = []
+    done: tuple[T, Plan] | None = None
+    for replacing in (False, True):
+        plan = make_plan(Interception(replacing))
+        try:
+            result = _repeated(plan, run)
+        except Exception as error:  # torch or the model's own code may raise anything
+            if _is_users(error):
+                raise
+            failures.append((plan.captured is not None, error))
+        else:
+            if done is None or plan.interception.replaced:
+                done = result, plan
+            if all(item.by != "nothing" for item in plan.decisions):
+                break
+        if not plan.backends.any() or isinstance(model, torch.export.ExportedProgram):
+            break
+    if done is not None:
+        return done
+    # What stops the capture says less than what stops the lowering.
+    raise max(failures, key=lambda failure: failure[0])[1]
+
+
+def _repeated(plan: Plan, run: Callable[[Plan], T]) -> T:
+    """Run an export as often as the plan keeps another operator whole."""
+    while True:
+        plan.interception.capturing = True
+        try:
+            with plan.interception:
+                return run(plan)
+        except KeptWholeError:
+            continue
+
+
+def _is_users(error: Exception) -> bool:
+    """Return whether the user's registration raised the error, or it is about the arguments."""
+    return isinstance(error, PyopsError) and error.__cause__ is None and not isinstance(error, NoTranslationError)

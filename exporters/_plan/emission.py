@@ -1,0 +1,68 @@
+"""Arguments and results of a call, between torch's graph and the nodes of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import onnx_ir
+import torch
+from torch.fx import Node
+
+from .._capture.interception import target_of
+from .._library.values import Pairs
+from .._lowering.nodes import opset
+from .._torch.tensors import as_onnx_array
+from .._torch_private.exporter import set_type
+from .._torch_private.trees import present_leaves
+from .obstacles import tensor_obstacle
+
+
+def emit_constant(node: Node) -> Any:
+    """Emit the result of a call without inputs as a constant of the model."""
+    target, kwargs = target_of(node), dict(node.kwargs)
+    return opset("", 18).Constant(value=onnx_ir.tensor(as_onnx_array(target(*node.args, **kwargs))))
+
+
+def emit_placeholder(node: Node) -> Any:
+    """Emit a node of an operator that does not exist, with the results of a call."""
+    value = node.meta.get("val")
+    count = max(1, len(present_leaves(value)))
+    called = opset("unsupported").Call(_outputs=count)
+    outputs = [called] if count == 1 else called
+    for output in outputs if tensor_obstacle(value) else ():
+        output.dtype = onnx_ir.DataType.UNDEFINED  # or torch's exporter looks for one
+    return called if value is None else results(value, iter(outputs))
+
+
+def with_pairs(written: Any, values: Any) -> Any:
+    """Return the arguments of a call with graph values of complex tensors as `Pairs`."""
+    if isinstance(written, Node):
+        value = written.meta.get("val")
+        return Pairs(values) if isinstance(value, torch.Tensor) and value.is_complex() else values
+    if isinstance(written, (list, tuple)):
+        return [with_pairs(*both) for both in zip(written, values, strict=True)]
+    if isinstance(written, dict):
+        return {name: with_pairs(item, values[name]) for name, item in written.items()}
+    return values
+
+
+class _Results(list[Any]):
+    """A list among the results of a call, which torch's exporter names as it names a value."""
+
+    name = ""
+
+    def producer(self) -> None:
+        """Return None: no node computes it."""
+
+
+def results(value: Any, outputs: Iterator[Any], depth: int = 0) -> Any:
+    """Return the outputs of nodes in the structure of a call's results, with empty lists for absent ones."""
+    if value is None:
+        return _Results()
+    if isinstance(value, (list, tuple)):
+        return _Results([results(item, outputs, depth + 1) for item in value])
+    output = next(outputs)
+    if depth > 1:  # of the others, torch's exporter sets the types
+        set_type(output, value)
+    return output

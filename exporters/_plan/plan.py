@@ -1,0 +1,308 @@
+"""The plan of an export: for each call one answer, and its reason.
+
+An answer is established by running it on the call: what fails leaves no node behind, and the next one is tried. Only
+operators that none answers for are decomposed by torch; where that does not help, they are kept whole, and answered for
+as the user's code calls them.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from pyops._ops.op import Op
+
+from .._capture.calls import mark_calls, mark_of, source_line
+from .._capture.interception import Interception, target_of
+from .._fallback.kernel import emit_fallback
+from .._finishing.program import Decision, Finding
+from .._library import library
+from .._library.table import Row
+from .._lowering.explanations import causes
+from .._lowering.op_translation import check_returned
+from .._lowering.translations import NoTranslationError, no_translation_error, registered, registered_source
+from .._report import By
+from .._torch_private.exporter import Exporter, undo_on_failure
+from .._torch_private.operators import (
+    HigherOrderOperator,
+    OpOverload,
+    is_random,
+    qualified_name,
+    schema_arguments,
+)
+from .._torch_private.trees import present_leaves
+from .emission import emit_constant, emit_placeholder, results, with_pairs
+from .functional import functional_graph, return_tensors
+from .obstacles import functional_operator, has_complex_input, is_constant, obstacle, refusal, tensor_obstacle
+
+LACKING = "torch's exporter has no translation"
+
+
+@dataclass(frozen=True)
+class Backends:
+    """What may compute the calls of an export: the ops of `pyops.kernels`, and nodes that call torch."""
+
+    kernels: bool
+    torch: bool
+
+    def any(self) -> bool:
+        """Return whether anything may."""
+        return self.kernels or self.torch
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What may translate a call."""
+
+    by: By
+    reason: str
+    emit: Callable[..., Any]
+
+
+class KeptWholeError(NoTranslationError):
+    """A part of an operator cannot be translated, and the plan keeps the operator whole from now on."""
+
+
+class Plan:
+    """The answers of one export; a `Lowering` of torch's exporter.
+
+    Parameters
+    ----------
+    backends : Backends
+    table : mapping
+        The user's translations, which win over the registrations.
+    interception : Interception
+        The mode in which the model is captured.
+    explaining : bool
+        Emit placeholders for calls that nothing translates, and for those that fall back.
+    """
+
+    def __init__(
+        self,
+        backends: Backends,
+        table: Mapping[Any, Callable[..., Any]],
+        interception: Interception,
+        explaining: bool = False,
+    ) -> None:
+        self.backends = backends
+        # By name, because registering an operator of torch again creates another OpOverload.
+        self._table = {qualified_name(key): item for key, item in table.items() if isinstance(key, OpOverload)}
+        self.interception = interception
+        self._explaining = explaining
+        self._registered = {qualified_name(key): item for key, item in registered().items()}
+        self._whole: dict[OpOverload, str] = {}
+        self.findings: dict[tuple[str, OpOverload], Finding] = {}
+        """What is wrong with the first answers for calls, by the name of the captured call and the operator."""
+        self.captured: torch.export.ExportedProgram | None = None
+        self.calls: dict[str, Node] = {}
+        self.decisions: list[Decision] = []
+
+    def prepare(self, captured: torch.export.ExportedProgram, exporter: Exporter) -> torch.export.ExportedProgram:
+        """Decompose the captured program down to calls that have an answer."""
+        self.interception.capturing = False
+        self.captured, self.calls, self.decisions = captured, mark_calls(captured), []
+        kernels = library.translations() if self.backends.kernels else {}
+        overruled = {target for _, target in self.findings}
+        graph = functional_graph(captured) if self.findings else captured
+        while True:
+            try:
+                program = exporter.decompose(graph, {*registered(), *kernels, *overruled, *self._whole})
+                missing = self._missing(program, exporter)
+            except Exception as error:  # a decomposition may raise anything
+                missing = self._stopping(error)
+                if not missing:
+                    raise
+            if not missing:
+                return_tensors(program)
+                return program
+            self._whole |= missing
+
+    def translation(self, node: Node, exporter: Exporter) -> Callable[..., Any] | None:
+        """Return a function that tries the answers for a call one after the other, or None if there is none."""
+        if not isinstance(node.target, OpOverload):
+            found = exporter.translation(node)
+            return self._unsupported(node, LACKING) if found is None and self._explaining else found
+        answers = list(self._answers(node, exporter))
+        if not answers and not self._explaining and not self.backends.torch:
+            return None
+        return functools.partial(self._translate, node, answers)
+
+    def _missing(self, program: torch.export.ExportedProgram, exporter: Exporter) -> dict[OpOverload, str]:
+        """Return the operators that must be kept whole because a part of them has no answer, with the reasons."""
+        modules = [item for item in program.graph_module.modules() if isinstance(item, GraphModule)]
+        found: dict[OpOverload, str] = {}
+        for node in (node for module in modules for node in module.graph.nodes if node.op == "call_function"):
+            if not isinstance(node.target, (OpOverload, HigherOrderOperator)) or self._has_answer(node, exporter):
+                continue
+            whole = self._whole_of(node)
+            if whole is not None:
+                found.setdefault(whole, self._lacking(node, whole))
+        return found
+
+    def _has_answer(self, node: Node, exporter: Exporter) -> bool:
+        if exporter.translation(node) is not None:
+            return True
+        if not isinstance(node.target, OpOverload):
+            return False
+        target = target_of(node)
+        by_user = qualified_name(target) in self._registered and not has_complex_input(node)
+        return by_user or self._row(node, target) is not None or is_constant(node)
+
+    def _whole_of(self, node: Node) -> OpOverload | None:
+        """Return the operator that a call is a part of, if it is decomposed, and can be kept whole."""
+        call = self.calls.get(mark_of(node))
+        target = functional_operator(target_of(call)) if call is not None else None
+        if call is None or target is None or target in self._whole or target == node.target:
+            return None
+        return target if self._can_be_whole(call, target) else None
+
+    def _can_be_whole(self, call: Node, target: OpOverload) -> bool:
+        if self._row(call, target) is not None or is_constant(call):
+            return not obstacle(call)
+        return self.backends.torch and not refusal(call, target)
+
+    def _stopping(self, error: Exception) -> dict[OpOverload, str]:
+        """Return the operator at whose call torch's decomposition stops, if it can be kept whole."""
+        texts = "\n".join(str(cause) for cause in causes(error))
+        for place in re.findall(r"While executing %(\w+) :", texts):
+            call = next((call for name, call in self.calls.items() if name.endswith(f"/{place}")), None)
+            target = functional_operator(target_of(call)) if call is not None else None
+            if call is not None and target is not None and target not in self._whole:
+                return {target: "torch's exporter stops at it"} if self._can_be_whole(call, target) else {}
+        return {}
+
+    def _lacking(self, part: Node, whole: OpOverload) -> str:
+        name = qualified_name(part.target) if isinstance(part.target, OpOverload) else str(part.target)
+        # prims::sin of aten::sin: naming the primitive would tell the user nothing.
+        known = name.partition("::")[2] == qualified_name(whole).partition("::")[2]
+        return LACKING if known else f"torch makes {name} of it; {LACKING} of that"
+
+    def _row(self, node: Node, target: OpOverload) -> Row | None:
+        """Return the row of the kernel library for a call, or None."""
+        row = library.find(qualified_name(target)) if self.backends.kernels else None
+        return row if row is not None and (row.takes_complex or not has_complex_input(node)) else None
+
+    def _answers(self, node: Node, exporter: Exporter) -> Iterator[_Answer]:
+        """Yield what may translate a call, in the order in which it is asked."""
+        if tensor_obstacle(node.meta.get("val")):
+            return
+        target, row = target_of(node), self._row(node, target_of(node))
+        source = row.registration.source if row else None
+        reason = source_name(source) if isinstance(source, Op) else "ops of pyops.kernels"
+        kernel = _Answer("kernel", reason, self._by_kernel(node, target))
+        finding = self.findings.get((mark_of(node), target))
+        if finding is None:
+            name = "" if has_complex_input(node) else qualified_name(target)  # users translate real calls alone
+            if name in self._table:
+                given = self._table[name]
+                yield _Answer("registration", f"custom_translation_table: {source_name(given)}", given)
+                return
+            if name in self._registered:
+                source = source_name(registered_source(target))
+                yield _Answer("registration", source, _checked(target, self._registered[name]))
+            if row is not None and row.replaces:
+                yield kernel
+            own = exporter.own_translation(node)
+            if own is not None:
+                yield _Answer("torch", "", own)
+            if row is not None and not row.replaces:
+                yield kernel
+        elif row is not None and target not in library.translations():
+            yield kernel
+        if is_constant(node):
+            yield _Answer("torch", "it is a constant of the model", lambda *_, **__: emit_constant(node))
+        elif self.backends.torch and not refusal(node, target):
+            yield _Answer("fallback", finding.reason if finding else "", self._by_torch(node, target))
+
+    def _translate(self, node: Node, answers: list[_Answer], *args: Any, **kwargs: Any) -> Any:
+        """Emit the nodes of the first answer that has any for this call."""
+        target = target_of(node)
+        errors: list[Exception] = []
+        for answer in answers:
+            if answer.by == "torch" and errors:
+                continue  # it is wrong where a row replaces it
+            if answer.by == "fallback" and errors and self._whole_of(node) is not None:
+                break
+            try:
+                with undo_on_failure():
+                    result = answer.emit(*args, **kwargs)
+            except Exception as error:  # a translation may raise anything
+                if answer.by in ("registration", "fallback"):
+                    raise
+                errors.append(error)
+                continue
+            if result is not NotImplemented:
+                reason = answer.reason
+                if answer.by == "fallback" and not reason:
+                    reason = self._whole.get(target) or ("torch's exporter stops at it" if errors else LACKING)
+                self._decide(node, answer.by, reason)
+                return result
+        return self._give_up(node, errors)(*args, **kwargs)
+
+    def _give_up(self, node: Node, errors: list[Exception]) -> Callable[..., Any]:
+        """Return a placeholder for a call that has no answer, or raise an error."""
+        target = target_of(node)
+        whole = self._whole_of(node)
+        if whole is not None:
+            self._whole[whole] = f"torch makes {qualified_name(target)} of it, at which its exporter stops"
+            raise KeptWholeError(f"{qualified_name(whole)} is kept whole")
+        why = refusal(node, target) if self.backends.torch else ""
+        if self._explaining:
+            return self._unsupported(node, f"{LACKING}, and {why}")
+        if why:
+            raise NoTranslationError(f"{qualified_name(target)} cannot fall back: {why} ({source_line(node)})")
+        error = errors[0] if errors else no_translation_error(target)
+        for other in errors[1:]:
+            error.add_note(str(other))
+        raise error
+
+    def _unsupported(self, node: Node, reason: str) -> Callable[..., Any]:
+        self._decide(node, "nothing", reason)
+        return lambda *_, **__: emit_placeholder(node)
+
+    def _decide(self, node: Node, by: By, reason: str) -> None:
+        overload = isinstance(node.target, OpOverload)
+        operator = qualified_name(target_of(node)) if overload else str(node.target)
+        finding = self.findings.get((mark_of(node), target_of(node))) if overload else None
+        self.decisions.append(Decision(mark_of(node), operator, by, reason, source_line(node), finding))
+
+    def _by_kernel(self, node: Node, target: OpOverload) -> Callable[..., Any]:
+        def emitted(*args: Any, **kwargs: Any) -> Any:
+            names = [item.name for item in schema_arguments(target)]
+            pairs = with_pairs((node.args, dict(node.kwargs)), (args, kwargs))
+            result = library.emit(target, {**dict(zip(names, pairs[0], strict=False)), **pairs[1]})
+            return result if result is NotImplemented else results(node.meta["val"], iter(present_leaves(result)))
+
+        return emitted
+
+    def _by_torch(self, node: Node, target: OpOverload) -> Callable[..., Any]:
+        def emitted(*args: Any, **kwargs: Any) -> Any:
+            if self._explaining:
+                return emit_placeholder(node)
+            number = len(self.decisions) if is_random(target) else None
+            return results(node.meta["val"], iter(emit_fallback(node, target, args, kwargs, number)))
+
+        return emitted
+
+
+def source_name(source: Any) -> str:
+    """Return how a report names what translates an operator."""
+    if isinstance(source, Op):
+        return f"the op {source.signature.qualified_name}"
+    return f"the function {getattr(source, '__name__', type(source).__name__)}"
+
+
+def _checked(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        result = translation(*args, **kwargs)
+        if result is not NotImplemented:
+            check_returned(target, result)
+        return result
+
+    return checked
