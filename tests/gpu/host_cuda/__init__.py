@@ -1,8 +1,8 @@
 """A pytest plug-in that puts a CUDA runtime on host memory in a GPU's place.
 
-``python -m pytest -p tests.gpu.host_cuda tests/gpu``, in an environment with onnxruntime-gpu and CuPy, which are the real
-ones: the CUDA execution provider, streams, memory and graphs, and kernels that CuPy compiles. Only the machine code for
-GPUs in their binaries cannot run.
+``python -m pytest -p tests.gpu.host_cuda tests/gpu``, where onnxruntime-gpu and CuPy are installed. They are the real
+ones, with the CUDA execution provider, streams, memory and graphs, and kernels that CuPy compiles. Only the machine
+code for GPUs in their binaries cannot run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ NEED_A_GPU = {
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the runtime before any test imports CuPy."""
-    runtime.start(config.cache.mkdir("host_cuda"))
+    if not runtime.is_loaded():
+        runtime.start(config.cache.mkdir("host_cuda"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

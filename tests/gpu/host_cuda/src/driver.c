@@ -14,6 +14,7 @@ enum { OK = 0, INVALID_IMAGE = 200, NOT_FOUND = 500, NOT_SUPPORTED = 801 }; /* C
 typedef void Run(const unsigned *grid_and_block, size_t shared, char *arguments);
 int host_cuda_launch(Run *run, const char *name, const unsigned *grid_and_block, size_t shared, const char *arguments,
                      size_t size, void *stream);
+void host_cuda_check_argument(const void *argument);
 int cudaGetDevice(int *device), cudaSetDevice(int device), cudaGetDeviceCount(int *count);
 int cudaDeviceGetAttribute(int *value, int attribute, int device);
 const char *cudaGetErrorName(int status);
@@ -100,6 +101,7 @@ int cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     char arguments[8192] = {0};
     size_t at = 0, n = 0;
     for (; f->sizes[n]; n++) {
+        if (f->sizes[n] >= 8) host_cuda_check_argument(parameters[n]);
         memcpy(arguments + at, parameters[n], f->sizes[n]);
         at += (f->sizes[n] + 15) & ~(size_t)15;
     }

@@ -241,12 +241,22 @@ static void translate(char *arguments, size_t size, int device) {
     for (size_t i = 0; i + 8 <= size; i += 8) {
         char *at;
         memcpy(&at, arguments + i, 8);
-        if (device_of(at) < 0) continue;
-        if (device_of(at) != device) complain("kernel on device %d given memory of device %d", device, device_of(at));
+        int its = device_of(at);
+        if (its < 0) continue;
+        if (its != device) complain("kernel on device %d given memory of device %d", device, its);
         if (!find(at) && !find(at - 1)) complain("kernel given memory that is free: %p", at);
         at = shadow_of(at);
         memcpy(arguments + i, &at, 8);
     }
+}
+/* Complains if what an argument of a kernel begins with is an address in this process's own memory, which a GPU cannot
+ * read unless it is pinned. (Behind it there may be bytes that nobody has set.) */
+void host_cuda_check_argument(const void *argument) {
+    char *at;
+    memcpy(&at, argument, 8);
+    uintptr_t page = (uintptr_t)at & ~(uintptr_t)4095;
+    if (page < 1 << 20 || msync((void *)page, 4096, MS_ASYNC)) return; /* no address at all */
+    LOCKED(if (device_of(at) < 0 && !find(at)) complain("kernel given host memory: %p", at));
 }
 static void execute(Op *op) {
     if (op->kind == KERNEL) {

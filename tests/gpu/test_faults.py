@@ -1,0 +1,34 @@
+"""Faults planted in the CUDA engine are seen by the tests of this folder."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.faults import FAULTS, Outcome
+from tests.gpu.host_cuda import runtime
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(not runtime.is_loaded(), reason="needs -p tests.gpu.host_cuda")
+
+
+@pytest.fixture(scope="module")
+def outcomes(pytestconfig: pytest.Config) -> dict[str, Outcome]:
+    cache = pytestconfig.cache.mkdir("host_cuda")
+    command = [sys.executable, "-m", "tests.gpu.faults", str(cache)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return {name: Outcome(*rest) for name, *rest in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_seen(name: str, outcomes: dict[str, Outcome]) -> None:
+    failed, ended_by, output = outcomes[name]
+    # Where the host touches device memory, the process ends.
+    assert ended_by == signal.SIGSEGV or set(failed) == set(FAULTS[name].seen_by), output
