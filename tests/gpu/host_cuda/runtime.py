@@ -21,6 +21,7 @@ def start(cache: Path) -> None:
     cache : Path
         A folder for what is compiled.
     """
+    cache.mkdir(parents=True, exist_ok=True)
     folder = build(cache)
     os.environ["HOST_CUDA_CACHE"] = str(folder / "kernels")
     os.environ["HOST_CUDA_INCLUDE"] = f"-I{SOURCES} -I{SOURCES / 'include'}"
