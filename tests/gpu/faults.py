@@ -38,7 +38,7 @@ class Fault(NamedTuple):
 
 FAULTS: dict[str, Fault] = {}
 FILES = "tests/gpu/test_traces.py", "tests/gpu/test_gpu_sessions.py"
-MOST_SECONDS = 60
+MOST_SECONDS = 120
 
 
 def fault(*seen_by: str) -> Callable[[Callable[[pytest.MonkeyPatch], None]], None]:
