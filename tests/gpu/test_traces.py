@@ -116,24 +116,32 @@ def test_an_output_in_an_output_s_buffer_is_copied_twice() -> None:
 
 
 def test_an_op_without_a_cuda_kernel_runs_between_copies() -> None:
-    model = parse("(float[n] x) => (float[n] y) { a = gpu.AddOne(x)  b = gpu.AddOneNumPy(a)  y = gpu.AddOne(b) }")
+    @onnx_op("gpu::OnHost")
+    def op(x: F32) -> F32:
+        return x * np.float32(2)
+
+    model = parse("(float[n] x) => (float[n] y) { a = gpu.AddOne(x)  b = gpu.OnHost(a)  y = gpu.AddOne(b) }")
     with pytest.warns(errors.DeviceCopyWarning):
         made = session(model)
     made.run(None, {"x": X})
     with traced() as trace:
         (y,) = made.run(None, {"x": X})
     assert trace.copied == [f"HtoD {ALL}", f"DtoH {ALL}", f"HtoD {ALL}", f"DtoH {ALL}"]
-    np.testing.assert_array_equal(y, X + 1 + 1 + 1)
+    np.testing.assert_array_equal(y, (X + 1) * 2 + 1)
 
 
 def test_an_op_with_a_cuda_kernel_alone_runs_between_copies_in_a_session_on_the_cpu() -> None:
-    made = pyops.InferenceSession(one_node("gpu::Jit"), providers=["CPUExecutionProvider"])
+    @onnx_op("gpu::OnGpu", device_types=("cuda",))
+    def op(x: F32) -> F32:
+        return x * np.float32(2)
+
+    made = pyops.InferenceSession(one_node("gpu::OnGpu"), providers=["CPUExecutionProvider"])
     with pytest.warns(errors.DeviceCopyWarning):
         made.run(None, {"x": X})
     with traced() as trace:
         (y,) = made.run(None, {"x": X})
     assert trace.copied == [f"HtoD {ALL}", f"DtoH {ALL}"]
-    np.testing.assert_array_equal(y, X * 3)
+    np.testing.assert_array_equal(y, X * 2)
 
 
 # Inputs on the host.
