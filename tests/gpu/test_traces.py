@@ -445,3 +445,22 @@ def test_a_kernel_that_writes_into_its_out_and_returns_another_array_is_right() 
     op.register_shape_inference(lambda x: x)
     _, y = traced_run(session(one_node("gpu::Either")))
     np.testing.assert_array_equal(y, X + 1)
+
+
+# What CUDA says of itself.
+
+
+def test_an_error_that_left_cuda_unusable_is_named() -> None:
+    made = session(one_node("gpu::AddOne"))
+    binding, _ = bound(made, X)
+    made.run_with_iobinding(binding)
+    runtime.library().host_cuda_set_broken(700)  # as after an illegal address
+    try:
+        with pytest.raises(RuntimeError, match=r"(?i)illegal") as raised:
+            made.run_with_iobinding(binding)
+        with pytest.raises(errors.DeviceError, match=r"an earlier error .* has left CUDA unusable"):
+            session(one_node("gpu::AddOne"))
+    finally:
+        runtime.library().host_cuda_set_broken(0)
+    assert "CUDA_LAUNCH_BLOCKING=1" in "".join(raised.value.__notes__)
+    made.run_with_iobinding(binding)

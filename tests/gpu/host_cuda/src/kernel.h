@@ -1,5 +1,7 @@
-// What CUDA C++ has and C++ has not, for kernels that the host runs: one thread after the other; fibers where they wait
-// for each other.
+// What CUDA C++ has and C++ has not, for kernels that the host runs: compiler.c puts it before their source.
+//
+// A kernel's threads run one after the other, or as fibers in turns if the source has anything that waits for others.
+// Memory that a launch brings ("extern __shared__"), textures and cooperative groups are not there.
 #include <initializer_list>
 #include <cmath>
 #include <cstddef>
@@ -32,6 +34,7 @@ struct Index {
     unsigned x = 0, y = 0, z = 0;
 };
 } // namespace host_cuda
+// One launch runs at a time, under the runtime's lock.
 static host_cuda::Index threadIdx, blockIdx, blockDim, gridDim;
 static const int warpSize = 32;
 
@@ -59,6 +62,8 @@ static void wait_for(Waits what) {
     swapcontext(&fibers[current].context, &scheduler);
     threadIdx = fibers[current].thread;
 }
+// Runs a block of `count` threads in turns: each until it waits. A warp goes on when all its threads wait for it, a
+// block when all of its own do and no warp can.
 static void run_block(size_t count) {
     fibers.clear();
     fibers.resize(count);
@@ -81,7 +86,7 @@ static void run_block(size_t count) {
                 threadIdx = fibers[current].thread;
                 swapcontext(&scheduler, &fibers[current].context);
             }
-        alive = false;
+        alive = false; // and what waits for what
         bool released = false, whole = true;
         for (size_t w = 0; w < count; w += 32) {
             bool all = true, any = false;
@@ -103,6 +108,7 @@ static void run_block(size_t count) {
     }
     fibers.clear();
 }
+// What another thread of the warp passes: all store theirs, and then all read.
 template <class T> T exchanged(T value, size_t lane) {
     unsigned long long bits = 0;
     memcpy(&bits, &value, sizeof value);
@@ -114,6 +120,8 @@ template <class T> T exchanged(T value, size_t lane) {
     memcpy(&value, &bits, sizeof value);
     return value;
 }
+
+// A kernel and its arguments, each at a multiple of 16 bytes, as driver.c puts them.
 template <class... A> struct Kernel {
     void (*function)(A...);
     char *arguments;
@@ -126,6 +134,7 @@ template <class... A> struct Kernel {
     }
     static void once(void *self) { static_cast<Kernel *>(self)->call(std::index_sequence_for<A...>()); }
 };
+
 template <class... A> void launch(void (*function)(A...), const unsigned *grid, char *arguments, bool waits) {
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {grid[3], grid[4], grid[5]};
@@ -144,12 +153,23 @@ template <class... A> void launch(void (*function)(A...), const unsigned *grid, 
                             kernel.once(&kernel);
             }
 }
+
+template <class To, class From> To bits_of(From value) {
+    static_assert(sizeof(To) == sizeof(From), "of the same size");
+    To bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+// The sizes of a kernel's parameters, with 0 behind the last.
 template <class... A> struct Sizes {
     size_t values[sizeof...(A) + 1] = {sizeof(A)..., 0};
 };
 template <class... A> constexpr Sizes<A...> sizes_of(void (*)(A...)) { return {}; }
 
 } // namespace host_cuda
+
+// What driver.c looks for in the library: how to run the kernel, and the sizes of its parameters.
 #define HOST_CUDA_KERNEL(name, waits)                                                                                  \
     extern "C" void host_cuda_run_##name(const unsigned *grid, size_t shared, char *arguments) {                       \
         host_cuda::launch(&name, grid, arguments, waits);                                                              \
@@ -169,16 +189,14 @@ template <class T> T __shfl_down_sync(unsigned, T v, unsigned by, int = 32) {
 }
 template <class T> T __shfl_sync(unsigned, T v, int lane, int = 32) { return host_cuda::exchanged(v, lane); }
 template <class T> T __ldg(const T *p) { return *p; }
-inline float __int_as_float(int v) {
-    float f;
-    memcpy(&f, &v, 4);
-    return f;
-}
-inline int __float_as_int(float v) {
-    int f;
-    memcpy(&f, &v, 4);
-    return f;
-}
+inline float __int_as_float(int v) { return host_cuda::bits_of<float>(v); }
+inline int __float_as_int(float v) { return host_cuda::bits_of<int>(v); }
+inline float __uint_as_float(unsigned v) { return host_cuda::bits_of<float>(v); }
+inline unsigned __float_as_uint(float v) { return host_cuda::bits_of<unsigned>(v); }
+inline long long __double_as_longlong(double v) { return host_cuda::bits_of<long long>(v); }
+inline double __longlong_as_double(long long v) { return host_cuda::bits_of<double>(v); }
+
+// Threads take turns at waits alone, so nothing has to be atomic.
 template <class T> T atomicAdd(T *at, T by) {
     T old = *at;
     *at += by;
@@ -197,30 +215,10 @@ using std::min;
 using std::signbit;
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline double rsqrt(double x) { return 1 / std::sqrt(x); }
-inline long long __double_as_longlong(double v) {
-    long long f;
-    memcpy(&f, &v, 8);
-    return f;
-}
-inline double __longlong_as_double(long long v) {
-    double f;
-    memcpy(&f, &v, 8);
-    return f;
-}
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 inline int __clz(int v) { return v ? __builtin_clz(v) : 32; }
 inline int __clzll(long long v) { return v ? __builtin_clzll(v) : 64; }
-inline float __uint_as_float(unsigned v) {
-    float f;
-    memcpy(&f, &v, 4);
-    return f;
-}
-inline unsigned __float_as_uint(float v) {
-    unsigned f;
-    memcpy(&f, &v, 4);
-    return f;
-}
 template <class T> T atomicExch(T *at, T v) {
     T old = *at;
     *at = v;

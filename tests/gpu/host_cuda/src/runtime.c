@@ -33,6 +33,7 @@ enum {
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
     NO_KERNEL = 98,
+    ILLEGAL_ADDRESS = 700,
     NOT_SUPPORTED = 801,
     CAPTURE_UNSUPPORTED = 900,
     CAPTURE_INVALIDATED = 901
@@ -737,16 +738,35 @@ cudaError_t cudaGetLastError(void) {
     return e;
 }
 cudaError_t cudaPeekAtLastError(void) { return last_error; }
-const char *cudaGetErrorName(int status) {
-    return status == 0     ? "cudaSuccess"
-           : status == 1   ? "cudaErrorInvalidValue"
-           : status == 2   ? "cudaErrorMemoryAllocation"
-           : status == 98  ? "cudaErrorInvalidDeviceFunction"
-           : status == 900 ? "cudaErrorStreamCaptureUnsupported"
-           : status == 901 ? "cudaErrorStreamCaptureInvalidated"
-                           : "cudaErrorUnknown";
+static const struct {
+    int status;
+    const char *name, *text;
+} ERRORS[] = {
+    {OK, "cudaSuccess", "no error"},
+    {INVALID_VALUE, "cudaErrorInvalidValue", "invalid argument"},
+    {OUT_OF_MEMORY, "cudaErrorMemoryAllocation", "out of memory"},
+    {NO_KERNEL, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+    {INVALID_DEVICE, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {INVALID_HANDLE, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {ILLEGAL_ADDRESS, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+    {NOT_SUPPORTED, "cudaErrorNotSupported", "operation not supported"},
+    {CAPTURE_UNSUPPORTED, "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
+    {CAPTURE_INVALIDATED, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+};
+static int place_of_error(int status) {
+    for (size_t i = 0; i < sizeof ERRORS / sizeof *ERRORS; i++)
+        if (ERRORS[i].status == status) return i;
+    return -1;
 }
-const char *cudaGetErrorString(int status) { return cudaGetErrorName(status); }
+const char *cudaGetErrorName(int status) {
+    int i = place_of_error(status);
+    return i < 0 ? "cudaErrorUnknown" : ERRORS[i].name;
+}
+const char *cudaGetErrorString(int status) {
+    int i = place_of_error(status);
+    return i < 0 ? "unknown error" : ERRORS[i].text;
+}
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version, unsigned long long flags,
                                              int *status) {
     *out = 0;
