@@ -21,7 +21,7 @@ from tests.gpu.test_gpu_sessions import gelu, quick_gelu
 from tests.gpu.test_traces import UNFINISHED
 from tests.project.test_docs import blocks
 
-pytestmark = pytest.mark.skipif(not runtime.is_loaded(), reason="needs -p tests.gpu.host_cuda")
+pytestmark = pytest.mark.skipif(not runtime.is_loaded(), reason=runtime.LEFT_OUT)
 
 X = np.linspace(-2, 2, 1000, dtype=np.float32)
 

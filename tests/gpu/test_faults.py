@@ -15,7 +15,7 @@ from tests.gpu.host_cuda import runtime
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.skipif(not runtime.is_loaded(), reason="needs -p tests.gpu.host_cuda")
+pytestmark = pytest.mark.skipif(not runtime.is_loaded(), reason=runtime.LEFT_OUT)
 
 
 @pytest.fixture(scope="module")

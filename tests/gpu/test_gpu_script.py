@@ -32,7 +32,7 @@ def test_without_a_gpu_it_says_so_in_one_line(tmp_path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not runtime.is_loaded(), reason="needs -p tests.gpu.host_cuda")
+@pytest.mark.skipif(not runtime.is_loaded(), reason=runtime.LEFT_OUT)
 def test_all_of_it_runs_on_host_memory(tmp_path) -> None:
     output = tmp_path / "gpu.md"
     chosen = "test_a_raw_kernel or test_kernels_run_on_the_stream or test_a_function_of_torch"

@@ -18,10 +18,7 @@ from tests.gpu.gpu_ops import CUDA, F32, I64, bound, into, one_node, session
 from tests.gpu.host_cuda import runtime
 from tests.gpu.host_cuda.trace import Trace, traced
 
-pytestmark = pytest.mark.skipif(
-    not runtime.is_loaded(),
-    reason="tests on a CUDA runtime over host memory are left out: they need -p tests.gpu.host_cuda, see docs/cuda.md",
-)
+pytestmark = pytest.mark.skipif(not runtime.is_loaded(), reason=runtime.LEFT_OUT)
 
 X = np.linspace(-2, 2, 1000, dtype=np.float32)
 ALL = X.nbytes

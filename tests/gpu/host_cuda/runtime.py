@@ -10,6 +10,9 @@ from typing import Any
 from tests.gpu.host_cuda import patched_cupy
 from tests.gpu.host_cuda.build import LIBRARIES, SOURCES, build
 
+LEFT_OUT = "tests on a CUDA runtime over host memory are left out: they need -p tests.gpu.host_cuda, see docs/cuda.md"
+"""Why tests are skipped where it is not loaded."""
+
 _loaded: dict[str, Any] = {}
 
 
