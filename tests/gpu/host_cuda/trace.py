@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tests.gpu.host_cuda import runtime
 
-# How calls are told; other calls are no steps. The host waits in cudaMemcpy and cudaFree, too.
+# How calls are told; other calls are no steps.
 STEPS = {
     "cuLaunchKernel": "launch {name}",
     "cudaLaunchKernel": "launch {name}",
@@ -36,6 +36,10 @@ STEPS = {
     "cudaGraphLaunch": "replay the graph",
     "error": "error {status}",
 }
+LAUNCHES = {"cuLaunchKernel", "cudaLaunchKernel"}
+COPIES = {"cudaMemcpyAsync", "cudaMemcpy2DAsync", "cudaMemcpy"}
+# In which the host waits. It also waits in a copy to memory of the host that is not pinned.
+WAITS = {"cudaEventSynchronize", "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMemcpy", "cudaFree"}
 
 
 class Call(NamedTuple):
@@ -50,11 +54,11 @@ class Call(NamedTuple):
         return STEPS[self.name].format_map(self.arguments)
 
     @property
-    def stream(self) -> int | None:
-        """Return the address of its stream, 0 for the default one, and None if it takes none."""
-        text = self.arguments.get("stream")
-        address = None if text is None else 0 if text == "(nil)" else int(text, 16)
-        return 0 if address is not None and address <= 2 else address
+    def stream(self) -> int:
+        """Return the address of its stream; 0 for the default one, and for calls that take none."""
+        text = self.arguments.get("stream", "(nil)")
+        address = 0 if text == "(nil)" else int(text, 16)
+        return 0 if address <= 2 else address
 
 
 class Trace:
@@ -71,40 +75,33 @@ class Trace:
     @property
     def launched(self) -> list[str]:
         """Return the names of the kernels."""
-        return self._rest_of("launch ")
+        return [call.arguments["name"] for call in self.calls if call.name in LAUNCHES]
 
     @property
     def copied(self) -> list[str]:
         """Return the copies: between which places, and how many bytes. H is the host, and D is a device."""
-        return self._rest_of("copy and wait ") + self._rest_of("copy ", but="copy and wait ")
+        return ["{kind} {bytes}".format_map(call.arguments) for call in self.calls if call.name in COPIES]
 
     @property
     def waited(self) -> list[str]:
-        """Return what the host waited for: a stream, an event or the device."""
-        return [step for step in self.steps if "wait" in step.split()[:3] and not step.startswith("have")]
+        """Return what the host waited for, in words."""
+        return [call.step for call in self.calls if call.name in WAITS]
 
     @property
     def allocated(self) -> list[str]:
         """Return the numbers of bytes."""
-        return self._rest_of("allocate ")
+        return [call.arguments["bytes"] for call in self.calls if call.name == "cudaMalloc"]
 
     @property
-    def streams(self) -> set[int | None]:
-        """Return the streams that anything was put on."""
-        kinds = ("launch", "copy", "fill", "replay")
-        return {call.stream or 0 for call in self.calls if call.step.startswith(kinds)}
+    def streams(self) -> set[int]:
+        """Return the streams that work was put on; 0 is the default one."""
+        working = LAUNCHES | COPIES | {"cudaMemsetAsync", "cudaGraphLaunch"}
+        return {call.stream for call in self.calls if call.name in working}
 
     @property
     def devices(self) -> set[str]:
         """Return the devices that kernels were launched on."""
-        return {call.arguments["device"] for call in self.calls if call.step.startswith("launch")}
-
-    def _rest_of(self, beginning: str, but: str = "\n") -> list[str]:
-        return [
-            step.removeprefix(beginning)
-            for step in self.steps
-            if step.startswith(beginning) and not step.startswith(but)
-        ]
+        return {call.arguments["device"] for call in self.calls if call.name in LAUNCHES}
 
 
 @contextmanager
