@@ -3,15 +3,17 @@
  * It does what CUDA allows and no program should rely on:
  * - Device memory is address space that faults when the host touches it. Its bytes lie elsewhere, at a constant
  *   distance: in its "shadow". New and freed memory is filled with bytes that no test expects.
- * - A stream is a queue. What is put on it runs only when something waits for it, so that a missing wait gives wrong
- *   numbers every time.
- * - Copies between other places than named, and uses of memory that is free, are complaints, which tests read.
+ * - A stream is a queue. What is put on it runs only when something waits for it or asks whether it is done, so that a
+ *   missing wait gives wrong numbers every time.
+ * - Copies between other places than named, uses of memory that is free or of another device, and kernels that are
+ * given the host's memory are complaints, which tests read.
  * - While it is traced, each call that matters is a line: its name, and key=value.
  *
  * Limits: kernels of CUDA binaries (ONNX Runtime's own operators, cuBLAS, CUB) cannot run, launching one is an error;
- * kernels that CuPy compiles can (compiler.c). A graph captures one stream. Copies between devices and pools of memory
- * are plain copies and allocations. Streams and events are never freed. Times mean nothing. Device properties are those
- * of CUDA 13. It is for Linux on x86-64. */
+ * kernels that CuPy compiles can (compiler.c), and what looks like a device address in their arguments is taken for
+ * one. A graph captures one stream. There is one default stream for all devices. Copies between devices and pools of
+ * memory are plain copies and allocations. Streams and events are never freed. Times mean nothing. Device properties
+ * lie where CUDA 13 has them. It is for Linux on x86-64. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdarg.h>
@@ -42,7 +44,7 @@ enum {
 #define MAX_DEVICES 4
 #define DEVICE_BYTES ((size_t)8 << 30)
 
-/* ---- log, errors, settings ---- */
+/* ---- trace, complaints, settings ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, text_lock = PTHREAD_MUTEX_INITIALIZER;
 typedef struct {
@@ -682,54 +684,24 @@ cudaError_t cudaGetDeviceProperties(char *prop, int device) {
     PUT(int, 688, 32);                                             /* maxBlocksPerMultiProcessor */
     return OK;
 }
+/* By cudaDeviceAttr; others are 0. */
+static const struct {
+    int attribute, value;
+} ATTRIBUTES[] = {
+    {1, 1024},       {2, 1024},    {3, 1024},    /* threads per block, and its width and height */
+    {5, 2147483647}, {6, 65535},   {7, 65535},   /* the grid's width, height and depth */
+    {8, 49152},      {81, 232448}, {97, 232448}, /* shared memory per block and multiprocessor, and at most */
+    {10, 32},                                    /* threads per warp */
+    {12, 65536},                                 /* registers per block */
+    {16, 132},       {39, 2048},                 /* multiprocessors, and threads on each */
+    {38, 50 << 20},                              /* L2 cache */
+    {41, 1},                                     /* unified addressing */
+    {75, 9},         {76, 0},                    /* compute capability */
+};
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device) {
-    switch (attribute) {
-    case 1:
-    case 2:
-    case 3:
-        *value = 1024;
-        break; /* threads per block */
-    case 5:
-        *value = 2147483647;
-        break;
-    case 6:
-    case 7:
-        *value = 65535;
-        break;
-    case 8:
-        *value = 49152;
-        break; /* shared memory per block */
-    case 10:
-        *value = 32;
-        break;
-    case 12:
-        *value = 65536;
-        break;
-    case 16:
-        *value = 132;
-        break; /* multiprocessors */
-    case 38:
-        *value = 50 << 20;
-        break;
-    case 39:
-        *value = 2048;
-        break;
-    case 41:
-        *value = 1;
-        break; /* unified addressing */
-    case 75:
-        *value = 9;
-        break; /* compute capability */
-    case 76:
-        *value = 0;
-        break;
-    case 81:
-    case 97:
-        *value = 232448;
-        break;
-    default:
-        *value = 0;
-    }
+    *value = 0;
+    for (size_t i = 0; i < sizeof ATTRIBUTES / sizeof *ATTRIBUTES; i++)
+        if (ATTRIBUTES[i].attribute == attribute) *value = ATTRIBUTES[i].value;
     return OK;
 }
 cudaError_t cudaGetLastError(void) {
