@@ -10,12 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.faults import FAULTS, Outcome
+from tests.gpu.faults import FAULTS, FILES, Outcome
 from tests.gpu.host_cuda import runtime
+from tests.helpers import cupy_on_host
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.skipif(not runtime.is_loaded(), reason=runtime.LEFT_OUT)
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_fault_replaces_and_the_tests_that_see_it_are_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", cupy_on_host)
+    FAULTS[name].plant(monkeypatch)
+    tests = "".join((ROOT / file).read_text() for file in FILES)
+    assert [test for test in FAULTS[name].seen_by if f"def {test}(" not in tests] == []
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +34,7 @@ def outcomes(pytestconfig: pytest.Config) -> dict[str, Outcome]:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.skipif(not runtime.is_loaded(), reason=runtime.LEFT_OUT)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_seen(name: str, outcomes: dict[str, Outcome]) -> None:
     failed, ended_by, output = outcomes[name]
