@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,8 @@ def outcomes(pytestconfig: pytest.Config) -> dict[str, Outcome]:
 @pytest.mark.skipif(not runtime.is_loaded(), reason=runtime.LEFT_OUT)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_seen(name: str, outcomes: dict[str, Outcome]) -> None:
+    if int(version("cupy-cuda13x").partition(".")[0]) >= FAULTS[name].harmless_from:
+        pytest.skip("this CuPy makes it no fault")
     failed, ended_by, output = outcomes[name]
     # Where the host touches device memory, the process ends.
     assert ended_by == signal.SIGSEGV or set(failed) == set(FAULTS[name].seen_by), output
