@@ -4,6 +4,9 @@ Runs the tests marked ``gpu``, traces what a run does on the GPU, and measures C
 own operators, alone and under CUDA graphs. Inputs and outputs lie on the GPU; each figure is the median over rounds
 in which all contestants take turns, divided by that of ONNX Runtime. Torch and onnxruntime-extensions need not be
 installed; without torch nothing is traced.
+
+With ``--rehearse`` the same happens without a GPU, on a CUDA runtime over host memory: all of it but the figures, which
+then mean nothing. ONNX Runtime's own operators cannot run there, so pyops's stand in their place.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,8 +34,12 @@ sys.path[0] = str(ROOT)
 import numpy as np  # noqa: E402
 
 from tests.gpu.gpus import missing_gpu, missing_provider  # noqa: E402
+from tests.gpu.host_cuda import runtime  # noqa: E402
 
 SIZES = (1, 10**4, 10**6, 10**8)
+REHEARSED_SIZES = (1, 10**3)
+REHEARSED = {"rounds": 3, "seconds": 0.005}
+CACHE = ROOT / ".pytest_cache"
 LONGEST_ON_HOST = 10**6
 COLUMNS = 1000
 ALONE, LARGE = 1.1, 10**6
@@ -66,12 +73,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run everything, and write the page; 0 where all holds, 1 where something does not, 2 without a GPU."""
     parser = argparse.ArgumentParser(prog="python tests/benchmarks/gpu.py", description=__doc__)
     parser.add_argument("--output", type=Path, help="where the page goes; printed unless given")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="elements")
+    parser.add_argument("--sizes", type=int, nargs="+", help="elements")
+    parser.add_argument("-k", metavar="EXPRESSION", default="", help="which tests, as for pytest")
+    parser.add_argument("--rehearse", action="store_true", help="do it without a GPU, on a CUDA runtime on host memory")
     options = parser.parse_args(arguments)
+    if options.rehearse:
+        runtime.start(CACHE / "d" / "host_cuda")
     if missing_gpu():
         print(f"nothing is run, for want of a GPU: {missing_gpu()}", file=sys.stderr)
         return NO_GPU
-    lines, failed = page(options.sizes)
+    lines, failed = page(options.sizes or (REHEARSED_SIZES if options.rehearse else SIZES), options.k)
     text = "\n".join(lines) + "\n"
     if options.output:
         options.output.write_text(text)
@@ -79,10 +90,11 @@ def main(arguments: list[str] | None = None) -> int:
     return int(failed)
 
 
-def page(sizes: list[int]) -> tuple[list[str], bool]:
+def page(sizes: Sequence[int], chosen: str) -> tuple[list[str], bool]:
     """The page's lines, and whether anything does not hold."""
-    tests, failed = run_tests()
-    lines = ["# On a GPU", "", machine(), "", "## Tests", "", *tests]
+    tests, failed = run_tests(chosen)
+    title = "# A rehearsal on host memory, whose figures mean nothing" if runtime.is_loaded() else "# On a GPU"
+    lines = [title, "", machine(), "", "## Tests", "", *tests]
     if missing_provider():
         return [*lines, "", f"No session has run: {missing_provider()}."], True
     for section in (trace, contests(sizes, graph=False), contests(sizes, graph=True)):
@@ -113,13 +125,15 @@ def spell(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def run_tests() -> tuple[list[str], bool]:
-    """Run the tests marked ``gpu``."""
+def run_tests(chosen: str) -> tuple[list[str], bool]:
+    """Run the tests marked ``gpu``, or some of them."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         # Neither the options of a developer's machine, which name plug-ins, nor its warnings as errors.
-        settings = "addopts=", "filterwarnings=default", f"cache_dir={folder}"
-        options = [f"--junitxml={report}", *(item for setting in settings for item in ("-o", setting))]
+        settings = "addopts=", "filterwarnings=default", f"cache_dir={CACHE if runtime.is_loaded() else folder}"
+        options = [f"--junitxml={report}", "-k", chosen, *(item for setting in settings for item in ("-o", setting))]
+        if runtime.is_loaded():
+            options += ["-p", "tests.gpu.host_cuda"]
         command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", str(ROOT / "tests" / "gpu"), *options]
         done = subprocess.run(command, cwd=ROOT, stdout=sys.stderr)
         if not report.exists():
@@ -138,12 +152,16 @@ def run_tests() -> tuple[list[str], bool]:
 def trace() -> tuple[list[str], bool]:
     """What one run of y = x + 1 does on the GPU, by CUDA's own profiling interface."""
     lines = ["## What one run does", ""]
-    try:
-        import torch
-    except ImportError:
-        return [*lines, "Not traced: torch is not installed."], False
-    if not torch.cuda.is_available():
-        return [*lines, "Not traced: this torch has no CUDA."], False
+    if runtime.is_loaded():
+        traced = traced_on_host_memory
+    else:
+        try:
+            import torch
+        except ImportError:
+            return [*lines, "Not traced: torch is not installed."], False
+        if not torch.cuda.is_available():
+            return [*lines, "Not traced: this torch has no CUDA."], False
+        traced = functools.partial(traced_by_torch, torch)
     from tests.gpu.gpu_ops import bound
 
     lines += [
@@ -154,7 +172,7 @@ def trace() -> tuple[list[str], bool]:
     for name, made in (("ONNX Runtime's Add", builtin("Add", np.float32, 1)), ("pyops", ours("gpu::AddOne", 1))):
         binding, _ = bound(made, np.ones(10**6, np.float32))
         made.run_with_iobinding(binding)
-        found[name] = counts = traced(torch, made, binding)
+        found[name] = counts = traced(made, binding)
         streams = ", ".join(map(str, sorted(counts.streams)))
         lines.append(f"| {name} | {counts.kernels} | {counts.host} | {counts.device} | {counts.waits} | {streams} |")
     theirs, mine = found.values()
@@ -177,7 +195,19 @@ class Counts(NamedTuple):
     streams: set[int]
 
 
-def traced(torch: Any, made: Any, binding: Any) -> Counts:
+def traced_on_host_memory(made: Any, binding: Any) -> Counts:
+    """Count what a run of a session asks of the CUDA runtime."""
+    from tests.gpu.host_cuda.trace import traced
+
+    with traced() as trace:
+        made.run_with_iobinding(binding)
+    device = sum(copy.startswith("DtoD") for copy in trace.copied)
+    # The default stream has another number here.
+    streams = {stream or DEFAULT_STREAM for stream in trace.streams}
+    return Counts(len(trace.launched), len(trace.copied) - device, device, len(trace.waited), streams)
+
+
+def traced_by_torch(torch: Any, made: Any, binding: Any) -> Counts:
     """Count what runs of a session do on the GPU."""
     profiler = torch.profiler
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]) as profile:
@@ -204,7 +234,11 @@ def traced(torch: Any, made: Any, binding: Any) -> Counts:
 
 
 def builtin(qualified: str, dtype: Any, rank: int, size: int | None = None, **options: Any) -> Any:
-    """A session of ONNX Runtime's own, of an operator of its own."""
+    """A session of ONNX Runtime's own, of an operator of its own; on host memory, ours in its place."""
+    if runtime.is_loaded():
+        return ours(
+            next(contest.ours for contest in CONTESTS if contest.builtin == qualified), rank, dtype, size, **options
+        )
     import onnxruntime
 
     from tests.gpu.gpu_ops import CUDA, cuda_options, one_node
@@ -234,7 +268,7 @@ def shape(rank: int, size: int) -> tuple[int, ...]:
     return (size,) if rank == 1 else (-(-size // COLUMNS), min(size, COLUMNS))
 
 
-def contests(sizes: list[int], graph: bool) -> Callable[[], tuple[list[str], bool]]:
+def contests(sizes: Sequence[int], graph: bool) -> Callable[[], tuple[list[str], bool]]:
     """A section with the ratios of every contest."""
 
     def section() -> tuple[list[str], bool]:
@@ -248,12 +282,13 @@ def contests(sizes: list[int], graph: bool) -> Callable[[], tuple[list[str], boo
         for contest in CONTESTS:
             for size in sizes:
                 with warnings.catch_warnings(action="ignore"), cleaned():
-                    measured = medians(calls(contest, size, graph))
+                    measured = medians(calls(contest, size, graph), **(REHEARSED if runtime.is_loaded() else {}))
                 base = measured.pop("ONNX Runtime")
                 ratio = measured["pyops"] / base
                 limit = REPLAYED if graph else ALONE if size >= LARGE else None
-                failed |= limit is not None and ratio > limit
-                allowed = "-" if limit is None else f"{limit:.2f}{'' if ratio <= limit else ' EXCEEDED'}"
+                exceeded = limit is not None and ratio > limit and not runtime.is_loaded()
+                failed |= exceeded
+                allowed = "-" if limit is None else f"{limit:.2f}{' EXCEEDED' if exceeded else ''}"
                 numpy = f"{measured['NumPy'] / base:.2f}" if "NumPy" in measured else "-"
                 lines.append(f"| {contest.name} | {size:,} | {base * 1e6:.1f} µs | {ratio:.2f} | {allowed} | {numpy} |")
         return lines, failed

@@ -1,6 +1,7 @@
 """The script that runs all that needs a GPU, where there is none."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.gpu.gpu_ops import CUDA, one_node
 from tests.gpu.gpus import missing_gpu
+from tests.gpu.host_cuda import runtime
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +29,26 @@ def test_without_a_gpu_it_says_so_in_one_line(tmp_path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [f"nothing is run, for want of a GPU: {missing_gpu()}"]
     assert not output.exists()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not runtime.is_loaded(), reason=runtime.LEFT_OUT)
+def test_all_of_it_runs_on_host_memory(tmp_path) -> None:
+    output = tmp_path / "gpu.md"
+    chosen = "test_a_raw_kernel or test_kernels_run_on_the_stream or test_a_function_of_torch"
+    script = [sys.executable, ROOT / "tests" / "benchmarks" / "gpu.py", "--rehearse"]
+    done = subprocess.run(
+        [*script, "--output", output, "--sizes", "1", "100", "-k", chosen], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    page = output.read_text()
+    assert page.startswith("# A rehearsal on host memory, whose figures mean nothing\n")
+    assert "5 passed, 0 failed" in page
+    assert "| pyops | 1 | 0 | 0 |" in page
+    assert "no waiting but ONNX Runtime's own: holds." in page
+    assert "does NOT hold" not in page
+    # Four contests of two sizes, alone and as graphs.
+    assert len(re.findall(r"^\| .* \| (?:1|100) \| \d.* µs \| \d", page, re.MULTILINE)) == 16
 
 
 @pytest.mark.parametrize("qualified", ["Add", "Softmax", "com.microsoft::QuickGelu"])

@@ -236,9 +236,6 @@ class ndarray:  # noqa: N801
     def copy(self):
         return asarray(self.on_host)
 
-    def sum(self):
-        return asarray(self.on_host.sum())
-
     def get(self):
         if get_current_stream().is_capturing():
             raise RuntimeError("the current stream is capturing, so D2H transfers are disallowed")
@@ -254,9 +251,6 @@ class ndarray:  # noqa: N801
 
     def __mul__(self, other):
         return _computed(np.multiply, self, other)
-
-    def __len__(self):
-        return len(self.on_host)
 
 
 class _Exported:
