@@ -215,6 +215,7 @@ def test_tables(model):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore")  # torch's, of its samples
 def test_it_agrees_with_the_export_of_every_operator_of_torch():
     for info in op_database():
         dtypes = info.supported_dtypes("cpu") & {torch.float32, torch.int64}
