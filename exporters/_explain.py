@@ -15,6 +15,7 @@ from ._capture.interception import Interception, target_of
 from ._finishing.program import Decision, Model
 from ._lowering.explanations import causes, explain_error
 from ._plan.attempts import planned
+from ._plan.obstacles import functional_operator
 from ._plan.plan import Backends, Plan
 from ._report import By, OperatorSupport, SupportReport
 from ._torch_private.exporter import one_at_a_time
@@ -102,7 +103,7 @@ def _supports(plan: Plan) -> list[OperatorSupport]:
         parts.setdefault(item.call, []).append(item)
     found: dict[tuple[str, By, str], list[str]] = {}
     for call, node in plan.calls.items():
-        name = qualified_name(target_of(node))
+        name = qualified_name(functional_operator(target_of(node)) or target_of(node))
         found.setdefault((name, *_summary(name, parts.pop(call, []))), []).append(source_line(node))
     for item in (item for items in parts.values() for item in items if item.by == "nothing"):
         found.setdefault((item.operator, item.by, item.reason), []).append(item.source)

@@ -137,7 +137,7 @@ def registered_source(target: OpOverload) -> Any:
 
 
 class NoTranslationError(ExportError):
-    """A registered translation returned NotImplemented, and torch has no translation of its own."""
+    """Nothing translates a call: what is registered for it leaves it to torch, and torch has no translation."""
 
 
 _RAISED = "__raised_by_translation__"

@@ -256,7 +256,8 @@ class Plan:
         if self._explaining:
             return self._unsupported(node, f"{LACKING}, and {why}")
         if why:
-            raise NoTranslationError(f"{qualified_name(target)} cannot fall back: {why} ({source_line(node)})")
+            called = qualified_name(target_of(self.calls.get(mark_of(node), node)))
+            raise NoTranslationError(f"{called} cannot fall back: {why} ({source_line(node)})")
         error = errors[0] if errors else no_translation_error(target)
         for other in errors[1:]:
             error.add_note(str(other))

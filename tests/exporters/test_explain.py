@@ -216,9 +216,13 @@ def test_tables(model):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore")  # torch's, of its samples
 def test_it_agrees_with_the_export_of_every_operator_of_torch():
     for info in op_database():
-        dtype = next(dtype for dtype in (torch.float32, torch.int64) if dtype in info.supported_dtypes("cpu"))
+        dtypes = info.supported_dtypes("cpu") & {torch.float32, torch.int64}
+        if not dtypes:
+            continue
+        dtype = torch.float32 if torch.float32 in dtypes else torch.int64
         sample = next(iter(info.sample_inputs("cpu", dtype)))
         call = SingleCall(info.op, (sample.input, *sample.args), sample.kwargs)
         found = exporters.explain(call, call.tensors)
