@@ -23,7 +23,6 @@ OF_NUMBA = {
     f"pyops._compiled.{name}"
     for name in (
         "callbacks",
-        "disk_cache",
         "entry",
         "intrinsics",
         "machine_code",
