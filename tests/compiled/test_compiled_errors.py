@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import pyops
 from pyops import onnx_op
 from pyops.errors import CompileError, CompileWarning, DeclarationError, InputError
-from tests.compiled.checking_kernel import TooLargeError, check
+from tests.compiled.checking_kernel import TooLargeError
 from tests.helpers.models import chain
 from tests.helpers.scripts import run_script
 from tests.project.test_imports import BLOCK
@@ -111,7 +111,7 @@ def opaque(x: F32) -> F32:
 def test_what_numba_cannot_compile_is_said_with_its_reason_and_line() -> None:
     line = inspect.getsourcelines(inspect.unwrap(opaque))[1]
     session = pyops.InferenceSession(chain("compiled::Opaque"))
-    for call in (opaque.compile, lambda: opaque(X), lambda: session.run(None, {"x": X})):
+    for call in (lambda: opaque.compile(X), lambda: opaque(X), lambda: session.run(None, {"x": X})):
         with pytest.raises(CompileError) as caught:
             call()
         text = str(caught.value)

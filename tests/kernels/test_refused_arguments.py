@@ -24,6 +24,7 @@ def pivots(*values):
 
 PLANES = f(1, 1, 4, 4)
 IMAGE = f(2, 3, 6, 5)
+VOLUME = f(2, 3, 2, 3, 2)
 PAIRS = f(3, 4, 5, 2)
 LOGARITHMS = f(4, 2, 3)  # of three classes at four times
 CLASS = np.ones((2, 1), int)
@@ -117,10 +118,10 @@ REFUSED = [
         {"kernel_size": [2, 2], "output_size": [2, 2]},
         "for which it is (2, 3, 2)",
     ),
-    ("GridSample", (IMAGE, IMAGE), {}, "they are"),
-    ("GridSample", (IMAGE, f(2, 1, 1, 2)), {"interpolation_mode": 3}, "interpolation_mode is 3"),
-    ("GridSample", (IMAGE[:, :, :0], f(2, 1, 1, 2)), {}, "its spatial dimensions must not be empty"),
-    ("GridSample", (IMAGE, f(2, 1, 1, 2)), {"padding_mode": 3}, "padding_mode is 3"),
+    ("GridSample", (IMAGE, f(2, 1, 1, 2)), {}, "they are (batch, channels, depth, height, width)"),
+    ("GridSample", (VOLUME, f(2, 1, 1, 1, 3)), {"interpolation_mode": 2}, "interpolation_mode is 2"),
+    ("GridSample", (VOLUME[:, :, :0], f(2, 1, 1, 1, 3)), {}, "none of the last three empty"),
+    ("GridSample", (VOLUME, f(2, 1, 1, 1, 3)), {"padding_mode": 3}, "padding_mode 3"),
     ("CtcLoss", (LOGARITHMS, CLASS, i(5, 5), i(1, 1)), {}, "to 4, the times of log_probs"),
     ("CtcLoss", (LOGARITHMS, CLASS, i(1, 1), i(2, 2)), {}, "targets has shape"),
     ("CtcLoss", (LOGARITHMS, i(1, 1, 1), i(1, 1), i(1, 1)), {}, "targets has 3 classes"),
@@ -158,7 +159,7 @@ def test_an_axis_of_segments_counts_from_the_end():
 
 
 def test_no_images_and_no_losses():
-    assert OPS["GridSample"](f(0, 1, 3, 3), f(0, 2, 2, 2)).shape == (0, 1, 2, 2)
+    assert OPS["GridSample"](f(0, 1, 3, 3, 3), f(0, 2, 2, 2, 3)).shape == (0, 1, 2, 2, 2)
     nothing = OPS["CtcLoss"](f(5, 0, 3), np.zeros((0, 2), int), i(), i())
     assert nothing.shape == ()
     assert np.isnan(nothing)
