@@ -72,6 +72,7 @@ REFUSED = [
     ("HistogramBinCt", (f(3),), {"bins": 3, "range": np.ones(4)}, "range has 4 numbers"),
     ("HistogramddFromBinCts", (f(3, 2),), {"bins": [2, 2], "range": np.ones(2)}, "range has 2 numbers"),
     ("HistogramddBinEdges", (f(3, 2),), {"bins": [2]}, "the points are [3, 2]; with 1 bins they are (..., 1)"),
+    ("Lu", (f(3, 3),), {"pivot": False}, "use pivot=True"),
     ("LuUnpack", (f(3, 3), pivots(1, 2, 3, 3)), {}, "pivots has shape [4]"),
     ("LuUnpack", (f(3, 3), pivots(0, 1, 2)), {}, "go from 0 to 2"),
     ("LuSolve", (f(3, 3), pivots(1), f(3, 1)), {}, "pivots has shape [1]"),
