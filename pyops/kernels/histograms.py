@@ -5,6 +5,7 @@ The last bin has its upper edge, too. NaNs, and what is outside, count nowhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple
 
@@ -98,7 +99,7 @@ def histogram_bins_tensor(
     Raises
     ------
     ValueError
-        Edges descend, or `weight` is of another shape.
+        `weight` is of another shape.
     """
     return Histogram(_count(input[..., None], [bins], weight, density), bins.copy())
 
@@ -276,7 +277,7 @@ def histogramdd_from_bin_tensors(
     Raises
     ------
     ValueError
-        Edges descend, or `weight` is of another shape.
+        `weight` is of another shape.
     """
     return _count(input, bins, weight, density)
 
@@ -326,10 +327,18 @@ def _count(points: Any, edges: Sequence[Any], weight: Any = None, density: bool 
     """Count (..., d) points in each bin of a grid, or compute their density."""
     if weight is not None and weight.shape != points.shape[:-1]:
         raise ValueError(f"Histogram: weight is {list(weight.shape)}; one for each is {list(points.shape[:-1])}")
-    weights = None if weight is None else weight.reshape(-1)
-    with np.errstate(all="ignore"):
-        hist, _ = np.histogramdd(_rows(points, len(edges)), list(edges), weights=weights, density=density)
-    return hist.astype(points.dtype)
+    # By numpy.histogramdd's method, which refuses edges that do not ascend; torch does not.
+    rows, bins = _rows(points, len(edges)), [len(item) - 1 for item in edges]
+    places, inside = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
+    for column, item, size in zip(rows.T, edges, bins, strict=True):
+        inside &= (column >= item[0]) & (column <= item[-1])
+        places = places * size + np.clip(np.searchsorted(item, column, "right") - 1, 0, size - 1)
+    weights = None if weight is None else weight.reshape(-1)[inside]
+    hist = np.bincount(places[inside], weights, minlength=math.prod(bins)).astype(points.dtype).reshape(bins)
+    if density:
+        with np.errstate(all="ignore"):
+            hist = hist / hist.sum() / math.prod(np.ix_(*map(np.diff, edges)))
+    return hist
 
 
 def _rows(points: Any, count: int) -> Any:
