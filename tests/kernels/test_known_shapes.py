@@ -24,7 +24,6 @@ LOGARITHMS, ONE = np.log(np.full((4, 2, 3), 1 / 3)), np.array([1, 1])
         (fft_c2r, (PAIRS,), {"dim": [0, -1]}),
         (istft, (rng.standard_normal((2, 9, 5, 2)),), {"n_fft": 16}),
         (istft, (rng.standard_normal((9, 5, 2)), np.ones(12)), {"n_fft": 16, "win_length": 12, "length": 18}),
-        (istft, (rng.standard_normal((16, 5, 2)),), {"n_fft": 16, "return_complex": True}),
         (cdist, (IMAGE, rng.standard_normal((3, 4, 5))), {}),
         (pdist, (IMAGE[0, 0],), {}),
         (avg_pool, (IMAGE,), {"kernel_size": [3, 2], "stride": [2, 3], "padding": [1, 1], "ceil_mode": True}),
