@@ -1,3 +1,4 @@
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +7,11 @@ import pytest
 
 from pyops.testing import isolated_declarations
 from tests.helpers import scripts
+
+
+@pytest.fixture(autouse=True, scope="session")
+def machine_code_is_kept_with_what_pytest_keeps(pytestconfig: pytest.Config) -> None:
+    os.environ["PYOPS_CACHE_DIR"] = str(pytestconfig.cache.mkdir("machine_code"))
 
 
 @pytest.fixture(autouse=True, scope="module")

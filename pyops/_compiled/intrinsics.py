@@ -1,6 +1,7 @@
 """What compiled code needs beyond numba's Python: memory access and calls by address, and catching exceptions.
 
-Everything that depends on internals of numba and Python is here. Addresses are passed to compiled code at run time.
+Everything that depends on internals of numba and Python is here. Addresses are passed to compiled code at run time, so
+that none is part of it and it can be cached on disk.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
-import logging
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,8 +22,6 @@ from .specialization import Specialization, as_arguments, spell, weak_float
 
 if TYPE_CHECKING:
     from .machine_code import CallableKernel, MachineCode
-
-_logger = logging.getLogger("pyops")
 
 _FLAGS = ("afn", "arcp", "contract", "ninf", "nnan", "nsz", "reassoc")
 
@@ -115,11 +112,12 @@ class CompiledKernel:
 
     def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> MachineCode | None:
         """Return the compute callback for a specialization; None if the plain kernel must run instead."""
+        from .disk_cache import step
         from .machine_code import MachineCode
 
-        with self._lock:
+        what = str(specialization)
+        with self._lock, step(f"{self.signature.qualified_name} for {what}, in sessions"):
             if specialization not in self._entries:
-                _logger.info("compiling %s for %s, in sessions", self.signature.qualified_name, specialization)
                 inputs = [None if item is None else _sample(*item) for item in specialization.inputs]
                 dtypes = self.output_dtypes(inputs)
                 pairs = zip(specialization.outputs, specialization.output_ranks or (), strict=False)
@@ -127,7 +125,7 @@ class CompiledKernel:
                 made = None
                 if self._compile_call(inputs, attributes, dtypes, out):
                     call = self._callable(dtypes, specialization.buffers)
-                    made = MachineCode(call, specialization)
+                    made = MachineCode(self.signature.qualified_name, call, specialization)
                 self._entries[specialization] = made
             return self._entries[specialization]
 
@@ -159,15 +157,17 @@ class CompiledKernel:
             return True
         from numba import typeof
 
+        from .disk_cache import step
+
         with self._lock:
             if key in self._failed:
                 return False
             if key not in self._ready:
                 inputs, values, outs = self._arguments(inputs, attributes, dtypes, out)
                 what = ", ".join("None" if array is None else spell(array.dtype, array.ndim) for array in inputs)
-                _logger.info("compiling %s for %s", self.signature.qualified_name, what)
-                kinds = typeof(inputs), typeof(values), typeof(outs)
-                reason = self._callable(dtypes, out is not None).compile(kinds)
+                with step(f"{self.signature.qualified_name} for {what}"):
+                    kinds = typeof(inputs), typeof(values), typeof(outs)
+                    reason = self._callable(dtypes, out is not None).compile(kinds)
                 if reason is not None:
                     if not self._ready:  # names it refers to may be defined by the next call
                         self._callables.clear()

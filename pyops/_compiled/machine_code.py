@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dis
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from types import CellType, CodeType, FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import numba
@@ -20,6 +19,7 @@ from .._schema.dtypes import DType
 from .._schema.signature import Signature
 from . import entry
 from .callbacks import as_tuple, conform, conform_all
+from .disk_cache import fingerprint, global_names, use_cache
 from .intrinsics import INNER
 from .specialization import Specialization
 from .vector_math import vectorised
@@ -39,6 +39,8 @@ class CallableKernel:
     Attributes
     ----------
     call : numba dispatcher
+    made_from : tuple
+        What the code depends on, for `pyops._compiled.disk_cache.use_cache`.
     """
 
     def __init__(
@@ -62,9 +64,13 @@ class CallableKernel:
             "np": np,
         }
         self.call = numba.njit(**options)(define("call", code, names))
+        spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
+        # Of each object anew, because the values of globals may have changed.
+        self.made_from = (fingerprint(inspect.unwrap(function)), code, str(spelled))
+        use_cache(self.call, signature.qualified_name, *self.made_from)
 
     def compile(self, kinds: Types) -> str | None:
-        """Compile for numba types; return why that is impossible, or None."""
+        """Compile for numba types, or load the code from disk; return why it cannot be compiled, or None."""
         try:
             self.call.compile(kinds)
         except Exception as error:
@@ -124,25 +130,20 @@ def _positional(function: Callable[..., Any]) -> FunctionType:
 
 def _dispatcher(function: FunctionType, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
     """Return the numba dispatcher of a function, with the plain functions that it calls compiled too."""
+    # Cached code is loaded together with its function's module; this one exists in every process.
     names: dict[str, Any] = {"__name__": __name__}
     cells = tuple(CellType() for _ in function.__closure__ or ())
     made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
     made.__qualname__ = function.__qualname__
     # Recorded before its names are resolved, as the function may be recursive.
     known[function] = dispatcher = numba.njit(**options)(made)
-    for name in ("__builtins__", *_global_names(function.__code__)):
+    for name in ("__builtins__", *global_names(function.__code__)):
         if name in function.__globals__:
             names[name] = _compilable(function.__globals__[name], options, known)
     for cell, original in zip(cells, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # the name has no value yet
             cell.cell_contents = _compilable(original.cell_contents, options, known)
     return dispatcher
-
-
-def _global_names(code: CodeType) -> set[str]:
-    """Return the names of globals that a function's code, or code nested in it, reads."""
-    names = {item.argval for item in dis.get_instructions(code) if item.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return names.union(*(_global_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)))
 
 
 def _compilable(value: Any, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
@@ -172,25 +173,31 @@ class MachineCode:
         The addresses for a record; `part` is 0 if the kernel is not called on parts.
     """
 
-    def __init__(self, kernel: CallableKernel, specialization: Specialization) -> None:
+    def __init__(self, name: str, kernel: CallableKernel, specialization: Specialization) -> None:
+        codes = {"body": entry.body_code(specialization)}
         names: dict[str, Any] = entry.CODE_NAMES | {"kernel": kernel.call}
         if specialization.cores is not None:
-            names["part_body"] = numba.njit(**INNER)(define("part_body", entry.part_body_code(specialization), names))
-        names["body"] = numba.njit(**INNER)(define("body", entry.body_code(specialization), names))
-        self.entry = _callback("entry", entry.entry_code(specialization), 3, names)
-        self.part = _callback("part", entry.PART, 2, names) if "part_body" in names else 0
+            codes["part_body"] = entry.part_body_code(specialization)
+            names["part_body"] = numba.njit(**INNER)(define("part_body", codes["part_body"], names))
+        names["body"] = numba.njit(**INNER)(define("body", codes["body"], names))
+        made_from = (*kernel.made_from, *codes.values())
+        self.entry = _callback("entry", entry.entry_code(specialization), 3, name, names, made_from)
+        self.part = _callback("part", entry.PART, 2, name, names, made_from) if "part_body" in names else 0
 
 
 @functools.cache
 def dispatch() -> int:
     """Return the address of the KernelComputeV2 of all compiled ops."""
-    return _callback("dispatch", entry.DISPATCH, 2, entry.CODE_NAMES)
+    return _callback("dispatch", entry.DISPATCH, 2, "pyops", entry.CODE_NAMES, ())
 
 
-def _callback(name: str, code: str, parameters: int, names: dict[str, Any]) -> int:
+def _callback(
+    name: str, code: str, parameters: int, label: str, names: dict[str, Any], made_from: tuple[str | None, ...]
+) -> int:
     """Compile code to a C function of words that returns a word; return its address."""
     signature = ((types.intp,) * parameters, types.intp)
     made = CFunc(define(name, code, names), signature, locals={}, options={"nopython": True})
+    use_cache(made, f"{label}-{name}", code, *made_from)
     made.compile()
     _kept.append(made)
     return made.address or 0

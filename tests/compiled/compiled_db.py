@@ -222,6 +222,8 @@ def large(x: F32) -> F32:
 
 
 sample("large-constant", large, X)
+NOT_KEPT = {"Large-large-constant", "Recursive-function-that-calls-itself"}
+"""What is compiled by each process."""
 
 _FURTHER = {
     *("AddRound-scalar", "AddRound-empty", "AddRound-four-dimensions", "AddRound-float64"),

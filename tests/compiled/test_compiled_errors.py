@@ -6,6 +6,7 @@ import gc
 import inspect
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -303,7 +304,8 @@ def test_where_numba_is_not_installed() -> None:
     )
 
 
-def test_interrupts_and_forks_leave_everything_usable() -> None:
+def test_interrupts_and_forks_leave_everything_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYOPS_CACHE_DIR", str(tmp_path))  # so that there is something to interrupt
     run_script(
         """
         from numba.core import event

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ import pyops
 from pyops import Op, onnx_op
 from pyops.errors import CompileWarning, DeclarationError
 from pyops.testing import Sample
-from tests.compiled.compiled_db import F32, PARAMETERS, QUICK, T, X, add_round
+from tests.compiled.compiled_db import F32, NOT_KEPT, PARAMETERS, QUICK, T, X, add_round
 from tests.helpers.engines import make_session, sample_cases
 from tests.helpers.models import assert_same, chain
+from tests.helpers.scripts import run_script
 
 
 @pytest.fixture
@@ -34,6 +36,21 @@ def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def plain(op: Op[..., Any]) -> Callable[..., Any]:
     return op.kernels["cpu"].plain
+
+
+def test_the_log_tells_what_is_compiled_for_sessions_from_what_is_for_plain_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @onnx_op("compiled::Logged", compile=True)
+    def logged(x: F32) -> F32:
+        return x + np.float32(0.625)
+
+    monkeypatch.setenv("PYOPS_CACHE_DIR", str(tmp_path))  # so that there is something to compile
+    with caplog.at_level("INFO", "pyops"):
+        logged.compile(X)
+    plain_calls, sessions = caplog.messages
+    assert plain_calls.startswith("compiled compiled::Logged for float32")
+    assert ", in sessions: " in sessions
 
 
 @pytest.mark.parametrize("case", PARAMETERS)
@@ -71,6 +88,33 @@ def test_other_engines_call_the_compiled_function_too(case: Sample, engine: str)
         pytest.importorskip("onnxruntime_extensions")
     session = make_session(case.model(), engine)
     assert_same(session.run(None, case.feed), case.expected())
+
+
+def test_a_second_process_compiles_nothing_and_gives_the_same_numbers() -> None:
+    for case in QUICK:  # from here on they are on disk
+        pyops.InferenceSession(case.model()).run(None, case.feed)
+    numbers = [f"{case.id} {[array.tolist() for array in case.expected()]}" for case in QUICK]
+    run_script(
+        """
+        from numba.core import event
+        class Compiled(event.Listener):
+            what = set()
+            def on_start(self, event): self.what.add(current)
+            def on_end(self, event): pass
+        current = None
+        event.register("numba:compile", Compiled())
+        from tests.compiled.compiled_db import QUICK
+        from tests.helpers.models import assert_same
+        for sample in QUICK:
+            current = sample.id
+            session = pyops.InferenceSession(sample.model())
+            for _ in range(2):
+                assert_same(session.run(None, sample.feed), sample.expected())
+            print(sample.id, [array.tolist() for array in sample.expected()])
+        print(sorted(Compiled.what))
+        """,
+        "\n".join([*numbers, str(sorted(NOT_KEPT))]),
+    )
 
 
 def session_for(body: str, inputs: str = "float[n] x", outputs: str = "float[m] y", **options: Any) -> Any:

@@ -23,6 +23,7 @@ OF_NUMBA = {
     f"pyops._compiled.{name}"
     for name in (
         "callbacks",
+        "disk_cache",
         "entry",
         "intrinsics",
         "machine_code",

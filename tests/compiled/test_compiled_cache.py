@@ -1,0 +1,209 @@
+"""Machine code on disk: who compiles, who does not, and what has it compiled again."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.helpers.scripts import run_new_script
+
+COUNT = """
+import logging
+from typing import TypeVar
+from numpy.typing import NDArray
+
+class Count(logging.Handler):
+    def emit(self, record):
+        print("compiled", record.args[0])
+
+logging.getLogger("pyops").addHandler(Count())
+logging.getLogger("pyops").setLevel("INFO")
+T = TypeVar("T", np.float32, np.float64)
+"""
+
+KERNEL = """
+SCALE = 2.0
+
+def helper(x):
+    return x + x
+
+@onnx_op("cached::Scale", compile=True, parallel="()->()")
+def scale(x: NDArray[T], *, k: int = 1) -> NDArray[T]:
+    if x.size > 100:
+        raise ValueError("too long")
+    return helper(x) * x.dtype.type(SCALE * k)
+
+@scale.register_shape_inference
+def _(x, k=1):
+    return x
+"""
+
+RUN = """
+from numba.core import event
+class Events(event.Listener):
+    count = 0
+    def on_start(self, event): Events.count += 1
+    def on_end(self, event): pass
+event.register("numba:compile", Events())
+session = pyops.InferenceSession(chain("cached::Scale"))
+attempt(lambda: session.run(None, {"x": np.ones(2, np.float32)}))
+attempt(lambda: session.run(None, {"x": np.ones(2, np.float32)}))
+attempt(lambda: session.run(None, {"x": np.ones(200, np.float32)}))
+print(scale(np.ones(1, np.float32), k=2).tolist(), "compiled" if Events.count else "from disk")
+"""
+
+
+def run(kernel: str, expected: str) -> None:
+    run_new_script((COUNT, kernel, RUN), expected)
+
+
+def results(scale: float, where: str) -> str:
+    lines = [f"[[{scale}, {scale}]]"] * 2 + ["ValueError too long", f"[{2 * scale}] {where}"]
+    first = ["compiled cached::Scale for float32[:], in sessions"] if where == "compiled" else []
+    return "\n".join(first + lines)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the first process leaves."""
+    path = tmp_path_factory.mktemp("machine_code")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYOPS_CACHE_DIR", str(path))
+        run(KERNEL, results(4.0, "compiled"))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def folder(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    copied = shutil.copytree(filled, tmp_path / "cache")
+    monkeypatch.setenv("PYOPS_CACHE_DIR", str(copied))
+    return copied
+
+
+def test_the_second_process_does_not_compile() -> None:
+    run(KERNEL, results(4.0, "from disk"))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("old", "new", "scale"),
+    [
+        ("SCALE = 2.0", "SCALE = 3.0", 6.0),
+        ("return x + x", "return x + x + x", 6.0),
+        ("* x.dtype.type(SCALE * k)", "* x.dtype.type(SCALE * k * 2)", 8.0),
+    ],
+    ids=["a constant", "a function that it calls", "the kernel"],
+)
+def test_what_the_code_depends_on_has_it_compiled_again(old: str, new: str, scale: float) -> None:
+    assert old in KERNEL
+    run(KERNEL.replace(old, new), results(scale, "compiled"))
+
+
+def test_the_cache_is_in_the_users_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYOPS_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder.rename(tmp_path / "pyops")
+    run(KERNEL, results(4.0, "from disk"))
+
+
+@pytest.mark.exhaustive
+def test_functions_of_numba_may_be_referred_to() -> None:
+    kernel = KERNEL.replace("def helper(x):", "import numba\n\n@numba.njit\ndef helper(x):")
+    run(kernel, results(4.0, "compiled"))
+    run(kernel, results(4.0, "from disk"))
+
+
+SETTINGS = """
+import enum
+from collections import namedtuple
+
+import numba
+
+VALUE = 2
+
+class Mode(enum.IntEnum):
+    FACTOR = 2
+
+PAIR = namedtuple("Pair", "two three" if VALUE < 3 else "three two")(2, 3)
+
+@numba.njit
+def constant():
+    return VALUE
+
+@numba.experimental.jitclass
+class Box:
+    def __init__(self):
+        pass
+
+    def get(self):
+        return VALUE
+"""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "settings.constant()",
+        "getattr(settings, 'VALUE')",
+        "settings.Mode.FACTOR.value",
+        "Mode['FACTOR'].value",
+        "FACTOR.value",
+        "settings.PAIR.two",
+        "settings.Box().get()",
+    ],
+)
+def test_a_change_in_another_module_has_it_compiled_again(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = f"""
+import numpy as np
+import settings
+from numpy.typing import NDArray
+from pyops import onnx_op
+from settings import Mode
+
+FACTOR = Mode.FACTOR
+
+@onnx_op("cached::Settings", compile=True)
+def times(x: NDArray[np.int64]) -> NDArray[np.int64]:
+    return x * {value}
+"""
+    for text, result in ((SETTINGS, 2), (SETTINGS.replace("= 2", "= 3"), 3)):
+        settings = ModuleType("settings")
+        exec(text, settings.__dict__)
+        monkeypatch.setitem(sys.modules, "settings", settings)
+        names: dict[str, Any] = {"__name__": "kernels_of_settings"}
+        exec(kernel, names)
+        assert names["times"](np.ones(1, np.int64)).tolist() == [result]
+
+
+def test_damaged_files_are_compiled_again(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.write_bytes(file.read_bytes()[:50])
+    run(KERNEL, results(4.0, "compiled"))
+
+
+@pytest.mark.exhaustive
+def test_where_nothing_can_be_kept_it_is_compiled_each_time(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("no folder")
+    run(KERNEL, results(4.0, "compiled"))
+
+
+@pytest.mark.exhaustive
+def test_a_user_without_a_home_has_it_compiled_each_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYOPS_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    nobody = """
+        import pwd
+
+        def getpwuid(number):
+            raise KeyError(number)
+
+        pwd.getpwuid = getpwuid
+    """
+    run_new_script((nobody, COUNT, KERNEL, RUN), results(4.0, "compiled"))
