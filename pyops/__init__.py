@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ._ops.decorator import onnx_op as onnx_op
     from ._ops.op import Op as Op
     from ._runtime.calls.exceptions import last_exception as last_exception
+    from ._runtime.calls.timing import profile as profile
     from ._runtime.patching import patch_onnxruntime as patch_onnxruntime
-    from ._runtime.profile import profile as profile
     from ._runtime.reference import reference_ops as reference_ops
     from ._runtime.session import InferenceSession as InferenceSession
     from ._runtime.session import get_library_path as get_library_path
@@ -47,7 +47,7 @@ _LAZY = {
     "list_ops": "._display.op_table",
     "onnx_op": "._ops.decorator",
     "patch_onnxruntime": "._runtime.patching",
-    "profile": "._runtime.profile",
+    "profile": "._runtime.calls.timing",
     "reference_ops": "._runtime.reference",
     "register_custom_ops": "._runtime.session",
     "show_model": "._display.netron",

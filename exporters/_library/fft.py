@@ -69,5 +69,6 @@ def _c2r(self: Pairs, dim: Sequence[int], normalization: int, last_dim_size: Any
 
 
 @lower("aten::istft", takes_complex=True)
-def _istft(self: Pairs, window: Any = None, **given: Any) -> Any:
-    return NotImplemented if isinstance(window, Pairs) else kernels.Istft(self.value, window, **given)
+def _istft(self: Pairs, window: Any = None, return_complex: bool = False, **given: Any) -> Any:
+    real = not return_complex and not isinstance(window, Pairs)
+    return kernels.Istft(self.value, window, **given) if real else NotImplemented

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir
 
-from pyops.kernels import pooling, sampling
+from pyops.kernels import layers, pooling
 
 from .._torch_private.exporter import recorded_nodes
 from ..errors import ExportError
@@ -93,7 +93,7 @@ for _rank in (2, 3):
     lower(f"aten::avg_pool{_rank}d", replaces=True)(_avg_pool(_rank))
     lower(f"aten::adaptive_max_pool{_rank}d")(pooling.adaptive_max_pool)
     lower(f"aten::fractional_max_pool{_rank}d")(pooling.fractional_max_pool)
-lower("aten::grid_sampler_3d")(sampling.grid_sample)
+lower("aten::grid_sampler_3d")(layers.grid_sample)
 
 
 @lower("aten::native_dropout", replaces=True)

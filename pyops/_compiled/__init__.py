@@ -3,7 +3,6 @@
 May import `pyops._schema`. Modules that compile import numba, and are themselves imported on first use.
 """
 
-from .ahead import compile_kernel
-from .kernel import make
+from .kernel import compile_kernel, make
 
 __all__ = ["compile_kernel", "make"]

@@ -238,6 +238,31 @@ def make(
     return CompiledKernel(signature, function, plain, compile, parallel, fastmath)
 
 
+def compile_kernel(
+    signature: Signature,
+    kernel: Callable[..., Any],
+    output_shapes: Callable[..., Any] | None,
+    inputs: Sequence[Any],
+    attributes: Mapping[str, Any],
+) -> None:
+    """Compile an op's CPU kernel for examples of its inputs, as `Op.compile` documents.
+
+    Parameters
+    ----------
+    output_shapes : callable or None
+        `pyops._ops.op.output_shapes` bound to the op; None if the op has no shape function.
+    """
+    name = signature.qualified_name
+    if not isinstance(kernel, CompiledKernel):
+        raise DeclarationError(f'{name} has no kernel to compile; declare it with @onnx_op("{name}", compile=True)')
+    arrays, values = validation.split_arguments(signature, inputs, attributes)
+    if kernel.compile_call(arrays, values):
+        dtypes = kernel.output_dtypes(arrays)
+        shapes = None if output_shapes is None else output_shapes(arrays, values)
+        found, _ = specialization.specialize(signature, kernel.cores, arrays, values, dtypes, len(dtypes), shapes)
+        kernel.entry(found, values)
+
+
 def _sample(dtype: DType, rank: int) -> np.ndarray[Any, Any]:
     return np.empty((0,) * rank, dtype)
 

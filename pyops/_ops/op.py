@@ -273,8 +273,7 @@ class Op(Generic[P, R]):
         Parameters
         ----------
         *inputs : numpy.ndarray
-            Examples of the dtypes and ranks to compile for. Without any, the kernel is compiled for every
-            declared dtype, each at the first rank of 1, 2, 3, 4 and 0 that compiles.
+            Examples of the dtypes and ranks to compile for.
         **attributes
             As for a call.
 

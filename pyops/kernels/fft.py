@@ -175,8 +175,6 @@ def fft_c2r(
         As for `fft_c2c`.
     """
     values: Any = as_complex(x)
-    if not dim:
-        raise ValueError("dim is empty; a transform to real values needs a dimension")
     sizes = _sizes(values.shape, dim, s, half=True)
     xp = array_namespace(x)
     # The forward transform is the backward one of the conjugates.
@@ -234,7 +232,6 @@ def istft(
     normalized: bool = False,
     onesided: bool | None = None,
     length: int | None = None,
-    return_complex: bool = False,
 ) -> NDArray[Wide]:
     r"""Invert a short-time Fourier transform by weighted overlap-add.
 
@@ -242,7 +239,7 @@ def istft(
     :math:`y_t = \sum_m f_m[t - mh] w[t - mh] / \sum_m w[t - mh]^2` (D. W. Griffin and J. S. Lim, "Signal estimation
     from modified short-time Fourier transform", IEEE Trans. ASSP 32(2), 1984).
 
-    As ``torch.istft`` with a real window.
+    As ``torch.istft`` of a real signal with a real window.
 
     Parameters
     ----------
@@ -265,13 +262,11 @@ def istft(
         Whether the frequencies above n_fft // 2 are left out; by default, whether there are not `n_fft`.
     length : int, optional
         To which the signal is cut, or filled with zeros; by default all that the frames cover.
-    return_complex : bool
-        Whether the signal is complex; not where `onesided`.
 
     Returns
     -------
     array of the dtype of `x`
-        (..., length), with `return_complex` (..., length, 2).
+        (..., length).
 
     Raises
     ------
@@ -289,17 +284,12 @@ def istft(
         raise ValueError(f"x has {frequencies} frequencies; with onesided={half} it must have {expected}")
     if length is not None and length < 0:
         raise ValueError(f"length is {length}; it is from 0 on")
-    if return_complex and half:
-        raise ValueError("a onesided transform gives a real signal; use return_complex=False")
     weights = _weights(window, x, n_fft, n_fft if win_length is None else win_length, hop)
 
     xp = array_namespace(x)
     values = xp.moveaxis(values, -1, -2)
     norm = "ortho" if normalized else "backward"
-    if return_complex:
-        pieces = xp.fft.ifft(values, axis=-1, norm=norm)
-    else:
-        pieces = xp.fft.irfft(values[..., : n_fft // 2 + 1], n=n_fft, axis=-1, norm=norm)
+    pieces = xp.fft.irfft(values[..., : n_fft // 2 + 1], n=n_fft, axis=-1, norm=norm)
     signal: Any = _overlap_add(xp, pieces * weights, hop)
     envelope: Any = _overlap_add(xp, xp.broadcast_to(weights * weights, (frames, n_fft)), hop)
 
@@ -311,10 +301,10 @@ def istft(
             "the windows leave a part of the signal uncovered, where the sum of their squares is (almost) 0: use a "
             "window without zeros there, a smaller hop_length, or center=True"
         )
-    signal = (signal / envelope).astype(values.dtype if return_complex else x.dtype)
+    signal = (signal / envelope).astype(x.dtype)
     if length is not None:
         signal = xp.pad(signal, [(0, 0)] * (signal.ndim - 1) + [(0, length - signal.shape[-1])])
-    return as_pairs(signal) if return_complex else signal
+    return signal
 
 
 @istft.register_shape_inference
@@ -326,13 +316,12 @@ def _(
     hop_length: int | None = None,
     center: bool = True,
     length: int | None = None,
-    return_complex: bool = False,
     **others: Any,
 ) -> TensorSpec:
     *batch, _frequencies, frames, _two = x.shape
     hop = n_fft // 4 if hop_length is None else hop_length
     covered = n_fft - 2 * (n_fft // 2 if center else 0) + hop * (frames - 1)
-    return x.like(shape=(*batch, covered if length is None else length, *([2] if return_complex else [])))
+    return x.like(shape=(*batch, covered if length is None else length))
 
 
 def _weights(window: Any, x: Any, n_fft: int, width: int, hop: int) -> Any:

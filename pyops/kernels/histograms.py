@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, new_dim
-from pyops.errors import ShapeInferenceError
 
 from ._arrays import widened
 from ._declarations import Float, Wide
@@ -100,7 +99,7 @@ def histogram_bins_tensor(
     Raises
     ------
     ValueError
-        There is no bin, or `weight` is of another shape.
+        `weight` is of another shape.
     """
     return Histogram(_count(input[..., None], [bins], weight, density), bins.copy())
 
@@ -167,7 +166,6 @@ def _(input: TensorSpec, *weight: Any, bins: int = 100, **others: Any) -> tuple[
 
 @histogram_bins_tensor.register_shape_inference
 def _(input: TensorSpec, bins: TensorSpec, *weight: Any, **density: Any) -> tuple[TensorSpec, TensorSpec]:
-    _check_edges(bins.shape)
     return bins.like(shape=(bins.shape[0] - 1,)), bins
 
 
@@ -279,7 +277,7 @@ def histogramdd_from_bin_tensors(
     Raises
     ------
     ValueError
-        There is no bin, or `weight` is of another shape.
+        `weight` is of another shape.
     """
     return _count(input, bins, weight, density)
 
@@ -327,13 +325,10 @@ def _linspace(begin: Any, end: Any, count: int) -> Any:
 
 def _count(points: Any, edges: Sequence[Any], weight: Any = None, density: bool = False) -> Any:
     """Count (..., d) points in each bin of a grid, or compute their density."""
-    for item in edges:
-        _check_edges(item.shape)
-    rows, shape = _rows(points, len(edges)), points.shape[:-1]
-    if weight is not None and weight.shape != shape:
-        raise ValueError(f"Histogram: weight is {list(weight.shape)}; one for each element is {list(shape)}")
+    if weight is not None and weight.shape != points.shape[:-1]:
+        raise ValueError(f"Histogram: weight is {list(weight.shape)}; one for each is {list(points.shape[:-1])}")
     # By numpy.histogramdd's method, which refuses edges that do not ascend; torch does not.
-    bins = [len(item) - 1 for item in edges]
+    rows, bins = _rows(points, len(edges)), [len(item) - 1 for item in edges]
     places, inside = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
     for column, item, size in zip(rows.T, edges, bins, strict=True):
         inside &= (column >= item[0]) & (column <= item[-1])
@@ -344,12 +339,6 @@ def _count(points: Any, edges: Sequence[Any], weight: Any = None, density: bool 
         with np.errstate(all="ignore"):
             hist = hist / hist.sum() / math.prod(np.ix_(*map(np.diff, edges)))
     return hist
-
-
-def _check_edges(shape: tuple[Any, ...]) -> None:
-    """Raise a ShapeInferenceError unless the edges are one-dimensional and at least two."""
-    if len(shape) != 1 or (isinstance(shape[0], int) and shape[0] < 2):
-        raise ShapeInferenceError(f"Histogram: the edges are {list(shape)}; they are (n,), and n is at least 2")
 
 
 def _rows(points: Any, count: int) -> Any:

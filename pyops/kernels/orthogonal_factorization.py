@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Dim, TensorSpec, new_dim
+from pyops._schema.specs import Dim, TensorSpec
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
 from ._arrays import differ, scalar
@@ -238,9 +238,8 @@ def lstsq(
     solution : array of the dtype of `a`
         (..., n, k), or (..., n).
     residuals : array of the dtype of `a`
-        (..., k), (..., 1) for vectors: the sums of the squared residuals, if m > n, the rank of every matrix is n, and
-        the driver is not gelsy; otherwise empty, of the shape (0,), and where that is for want of rank, of as many
-        dimensions as otherwise, each 0.
+        (..., k), (..., 1) for vectors: the sums of the squared residuals, if m > n and the driver is not gelsy;
+        otherwise (0,). Torch has none where a matrix is not of full rank, either.
     rank : array of int64
         (...); (0,) for gels.
     singular_values : array of the dtype of `a`
@@ -266,8 +265,6 @@ def lstsq(
     if m > n and driver != "gelsy":
         with np.errstate(all="ignore"):
             residuals = np.square(rhs - a @ x).sum(-2)
-        if driver != "gels" and (rank < n).any():
-            residuals = np.empty((0,) * residuals.ndim, a.dtype)
     return Lstsq(
         x[..., 0] if vectors else x,
         residuals,
@@ -281,21 +278,14 @@ def _(a: TensorSpec, b: TensorSpec, *rcond: Any, driver: str = "gelsy") -> tuple
     vectors = _are_vectors(a, b)
     batch, m, n = matrices("Lstsq", a)
     right = () if vectors else b.shape[-1:]
-    residuals = _residuals(batch, m, n, right or (1,), driver)
+    residuals: tuple[Dim, ...] = (0,)
+    if driver != "gelsy":
+        if not (isinstance(m, int) and isinstance(n, int)):
+            raise UnknownSizeError("Lstsq: whether there are residuals is not known before the matrices' sizes are")
+        residuals = (*batch, *(right or (1,))) if m > n else (0,)
     rank = a.like(shape=(0,) if driver == "gels" else batch, dtype=np.int64)
     values = (*batch, smaller(m, n)) if driver in ("gelsd", "gelss") else (0,)
     return a.like(shape=(*batch, n, *right)), a.like(shape=residuals), rank, a.like(shape=values)
-
-
-def _residuals(batch: tuple[Dim, ...], m: Dim, n: Dim, right: tuple[Dim, ...], driver: str) -> tuple[Dim, ...]:
-    known = isinstance(m, int) and isinstance(n, int)
-    if driver == "gelsy" or (known and m <= n):
-        return (0,)
-    if not known and batch:
-        raise UnknownSizeError("Lstsq: the dimensions of the residuals depend on sizes that are not known yet")
-    if driver == "gels" and known:
-        return (*batch, *right)
-    return tuple(new_dim() for _ in (*batch, *right))
 
 
 def _are_vectors(a: Shaped, b: Shaped) -> bool:

@@ -46,7 +46,7 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
     a : array of float32 or float64
         (..., m, n).
     pivot : bool
-        Whether rows are exchanged, so that the largest element of the column is on the diagonal. Torch has False on
+        Only True: rows are exchanged, so that the largest element of the column is on the diagonal. Torch has False on
         CUDA devices only.
     check_errors : bool
         Whether a zero on the diagonal of U is an error.
@@ -64,9 +64,12 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
     ------
     numpy.linalg.LinAlgError
         A diagonal element is zero, and `check_errors` is set.
+    ValueError
+        `pivot` is False.
     """
     matrices("LuFactorEx", a)
-    lu, pivots, info = factor_lu(a, pivot)
+    _check_pivot("LuFactorEx", pivot)
+    lu, pivots, info = factor_lu(a)
     if check_errors:
         raise_failed(
             info,
@@ -104,20 +107,31 @@ def lu(a: NDArray[Wide], *, pivot: bool = True) -> Factors[Wide]:
     Returns
     -------
     P : array of the dtype of `a`
-        (..., m, m), a permutation matrix; (0,) without `pivot`.
+        (..., m, m), a permutation matrix.
     L : array of the dtype of `a`
         (..., m, k) with k = min(m, n), lower triangular with ones on the diagonal.
     U : array of the dtype of `a`
         (..., k, n), upper triangular.
+
+    Raises
+    ------
+    ValueError
+        `pivot` is False.
     """
     matrices("Lu", a)
-    packed, pivots, _ = factor_lu(a, pivot)
-    return _unpacked(packed, pivots, pivot, True)
+    _check_pivot("Lu", pivot)
+    packed, pivots, _ = factor_lu(a)
+    return _unpacked(packed, pivots, True, True)
+
+
+def _check_pivot(op: str, pivot: bool) -> None:
+    if not pivot:
+        raise ValueError(f"{op}: pivot is False, which LAPACK lacks; use pivot=True")
 
 
 @lu.register_shape_inference
-def _(a: TensorSpec, *, pivot: bool = True) -> tuple[TensorSpec, ...]:
-    return _factor_specs("Lu", a, pivot, True)
+def _(a: TensorSpec, **pivot: Any) -> tuple[TensorSpec, ...]:
+    return _factor_specs("Lu", a, True, True)
 
 
 @onnx_op("pyops::LuUnpack")
@@ -304,15 +318,10 @@ def _unpacked(lu: Array, pivots: Array, permutation: bool, triangles: bool) -> F
     return Factors(p, lower, upper)
 
 
-def factor_lu(a: Array, pivot: bool = True) -> tuple[Array, NDArray[np.int32], NDArray[np.int32]]:
+def factor_lu(a: Array) -> tuple[Array, NDArray[np.int32], NDArray[np.int32]]:
     """Factor matrices of any shape as `lu_factor_ex` does."""
-    if pivot:
-        lu, pivots, info = _factor_each("getrf", a)
-        return lu, pivots + 1, info  # which SciPy counts from 0
-    lu = np.array(a)
-    _eliminate(lu)
-    pivots = np.arange(1, min(a.shape[-2:]) + 1, dtype=np.int32)
-    return lu, np.tile(pivots, (*a.shape[:-2], 1)), first_true(diagonal(lu) == 0)
+    lu, pivots, info = _factor_each("getrf", a)
+    return lu, pivots + 1, info  # which SciPy counts from 0
 
 
 def _factor_each(routine: str, a: Array, **options: int) -> tuple[Array, NDArray[np.int32], NDArray[np.int32]]:
@@ -324,12 +333,3 @@ def _factor_each(routine: str, a: Array, **options: int) -> tuple[Array, NDArray
         for index in np.ndindex(info.shape):
             factors[index], pivots[index], info[index] = factor(a[index], **options)
     return factors, pivots, info
-
-
-def _eliminate(lu: Array) -> None:
-    """Factor matrices in place without exchanging rows, which LAPACK always does."""
-    with np.errstate(all="ignore"):
-        for j in range(min(lu.shape[-2:])):
-            pivot = lu[..., j, j, None]
-            lu[..., j + 1 :, j] /= np.where(pivot == 0, 1, pivot)
-            lu[..., j + 1 :, j + 1 :] -= lu[..., j + 1 :, j, None] * lu[..., j, None, j + 1 :]

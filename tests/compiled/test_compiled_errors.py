@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import pyops
 from pyops import onnx_op
 from pyops.errors import CompileError, CompileWarning, DeclarationError, InputError
-from tests.compiled.checking_kernel import TooLargeError, check
+from tests.compiled.checking_kernel import TooLargeError
 from tests.helpers.models import chain
 from tests.helpers.scripts import run_script
 from tests.project.test_imports import BLOCK
@@ -101,7 +101,7 @@ def test_an_input_is_read_only() -> None:
         return x
 
     with pytest.raises(CompileError, match=r"(?s)compiled::Write cannot be compiled for float32\[:\].*readonly array"):
-        write.compile()
+        write.compile(X)
 
 
 @onnx_op("compiled::Opaque", compile=True)
@@ -112,7 +112,7 @@ def opaque(x: F32) -> F32:
 def test_what_numba_cannot_compile_is_said_with_its_reason_and_line() -> None:
     line = inspect.getsourcelines(inspect.unwrap(opaque))[1]
     session = pyops.InferenceSession(chain("compiled::Opaque"))
-    for call in (opaque.compile, lambda: opaque(X), lambda: session.run(None, {"x": X})):
+    for call in (lambda: opaque.compile(X), lambda: opaque(X), lambda: session.run(None, {"x": X})):
         with pytest.raises(CompileError) as caught:
             call()
         text = str(caught.value)
@@ -160,7 +160,7 @@ def test_a_result_of_another_type_is_a_compile_error(result: str, message: str) 
     names = {"np": np, "F32": F32}
     exec(f"def wrong(x: F32, *, out: F32 | None = None) -> F32:\n    return {result}", names)
     with pytest.raises(CompileError, match=message):
-        onnx_op("compiled::Wrong", compile=True)(names["wrong"]).compile()
+        onnx_op("compiled::Wrong", compile=True)(names["wrong"]).compile(X)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_tuple_of_another_form_is_a_compile_error(result: str, message: str) -
     names = {"np": np, "F32": F32}
     exec(f"def wrong(x: F32) -> tuple[F32, F32]:\n    return {result}", names)
     with pytest.raises(CompileError, match=message):
-        onnx_op("compiled::WrongTuple", compile=True)(names["wrong"]).compile()
+        onnx_op("compiled::WrongTuple", compile=True)(names["wrong"]).compile(X)
 
 
 def test_a_variadic_output_is_a_tuple() -> None:
@@ -214,7 +214,7 @@ def test_try_goes_on_where_nothing_can_be_compiled_ahead() -> None:
         return np.array([float(f"{value:.1f}") for value in x], np.float32)
 
     with pytest.warns(CompileWarning, match="cannot be compiled"):
-        tried_ahead.compile()
+        tried_ahead.compile(X)
 
 
 def test_declarations_that_cannot_be_compiled() -> None:
@@ -248,12 +248,10 @@ def test_compile_takes_examples_and_attributes() -> None:
         return x[:, :k]
 
     with pytest.raises(InputError, match="'k' is missing"):
-        matrix.compile()
-    matrix.compile(k=1)
+        matrix.compile(X)
     matrix.compile(np.ones((2, 2), np.float32), k=1)
     with pytest.raises(CompileError, match=r"float32\[:\]"):
         matrix.compile(X, k=1)
-    check.compile()
 
 
 def test_an_op_without_a_compiled_kernel_says_how_to_have_one() -> None:
@@ -262,7 +260,7 @@ def test_an_op_without_a_compiled_kernel_says_how_to_have_one() -> None:
         return x
 
     with pytest.raises(DeclarationError, match=r'@onnx_op\("compiled::Plain", compile=True\)'):
-        plain.compile()
+        plain.compile(X)
 
 
 def test_a_parallel_kernel_whose_parts_have_another_shape_is_an_error() -> None:

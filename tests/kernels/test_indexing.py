@@ -54,7 +54,7 @@ def test_a_sorter_stands_for_sorting():
     x = np.array([[3.0, 1.0, 2.0], [9.0, 8.0, 7.0]])
     values = np.array([[1.5, 3.0], [7.5, 10.0]])
     assert searchsorted(x, values, x.argsort(axis=1)).tolist() == [[1, 2], [1, 3]]
-    with pytest.raises(IndexError, match="sorter has an index that is not within 0 and 2"):
+    with pytest.raises(IndexError, match="out of bounds"):
         searchsorted(x[0], values[0], index(0, 1, 5))
     with pytest.raises(ValueError, match=re.escape("sorter is [2] and the sequence [3]")):
         searchsorted(x[0], values[0], index(0, 1))

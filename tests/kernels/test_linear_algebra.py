@@ -26,14 +26,11 @@ def symmetric(n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", [(40, 40), (2, 50, 20), (2, 20, 50), (17, 16), (1, 1)])
-@pytest.mark.parametrize("pivot", [True, False])
-def test_the_factors_of_lu(shape, pivot):
+def test_the_factors_of_lu(shape):
     a = random(*shape) + 30 * np.eye(*shape[-2:])
-    p, lower, upper = lu(a, pivot=pivot)
-    product = lower @ upper
-    np.testing.assert_allclose(p @ product if pivot else product, a, atol=1e-11)
-    assert p.size or not pivot
-    packed, pivots, info = lu_factor_ex(a, pivot=pivot)
+    p, lower, upper = lu(a)
+    np.testing.assert_allclose(p @ lower @ upper, a, atol=1e-11)
+    packed, pivots, info = lu_factor_ex(a)
     assert not info.any()
     for one, other in zip(lu_unpack(packed, pivots)[1:], (lower, upper), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -125,7 +122,7 @@ def test_least_squares_without_full_rank(driver):
     a, b = np.ones((4, 2)), np.arange(4.0)
     solution, residuals, rank, singular_values = lstsq(a, b, driver=driver)
     np.testing.assert_allclose(solution, [0.75, 0.75])
-    assert residuals.shape == ((1,) if driver == "gels" else (0,))
+    assert residuals.shape == ((0,) if driver == "gelsy" else (1,))
     assert rank.tolist() == ([] if driver == "gels" else 1)
     assert singular_values.shape == ((2,) if driver in ("gelsd", "gelss") else (0,))
 

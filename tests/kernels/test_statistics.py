@@ -80,8 +80,6 @@ def test_ranges_that_are_none():
         histogram_bin_ct(np.array([1.0]), bins=3, range=np.array([3.0, 2.0]))
     with pytest.raises(ValueError, match="HistogramBinCt: bins is 0; there is at least one"):
         histogram_bin_ct(np.array([1.0]), bins=0)
-    with pytest.raises(ShapeInferenceError, match=re.escape("the edges are [1]; they are (n,), and n is at least 2")):
-        histogram_bins_tensor(np.array([1.0]), np.array([1.0]))
 
 
 def test_densities_sum_to_one_over_all_bins():
@@ -95,7 +93,7 @@ def test_densities_sum_to_one_over_all_bins():
 
 
 def test_weights_of_another_shape():
-    with pytest.raises(ValueError, match=re.escape("weight is [2]; one for each element is [3]")):
+    with pytest.raises(ValueError, match=re.escape("weight is [2]; one for each is [3]")):
         histogram_bin_ct(np.ones(3), np.ones(2))
     with pytest.raises(ValueError, match="don't have the same length"):
         bincount(np.zeros(3, np.int64), np.ones(2))

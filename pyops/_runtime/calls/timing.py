@@ -1,7 +1,7 @@
-"""Timing of a session's nodes, active only while requested.
+"""Profiling of the nodes that ops compute, active only while requested.
 
-Engines look up the function that computes a node by a key; while a session is timed, a timing wrapper is stored under
-that key.
+Engines look up the function that computes a node by a key; while a session is profiled, a timing wrapper is stored
+under that key.
 """
 
 from __future__ import annotations
@@ -11,34 +11,53 @@ import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from time import perf_counter_ns
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+import onnxruntime
 
 from ..._ops.op import AnyOp, Op
 from ..._schema.dtypes import STRING
+from ..._tables import Part, Shown
 from ...errors import PyopsError
 
 Key = TypeVar("Key")
 
+_HEADER = ("node", "op", "calls", "kernel", "around", "kernel a call", "around a call", "bytes in", "bytes out")
 
-class Call(NamedTuple):
-    """What one call of a node took.
+
+class NodeProfile:
+    """Time and memory traffic of one node, summed over all calls.
 
     Attributes
     ----------
-    kernel : int
-        Nanoseconds in the kernel; of machine code, which is one function, in the whole node.
-    around : int or None
-        Nanoseconds in the node besides; None for machine code.
+    name : str
+        The node's name in the model; may be empty.
+    op : Op
+    calls : int
+    kernel_seconds : float
+        Time in the kernel; for machine code (``compile=True``) time in the whole node, which is one function.
+    around_seconds : float or None
+        Overhead around the kernel: wrapping tensors as arrays, checks, copying results. None for machine code.
     bytes_in, bytes_out : int or None
         Bytes read and written; None for machine code.
     """
 
-    kernel: int
-    around: int | None
-    bytes_in: int | None
-    bytes_out: int | None
+    def __init__(self, name: str, op: AnyOp) -> None:
+        self.name = name
+        self.op = op
+        self.calls = 0
+        self.kernel_seconds = 0.0
+        self.around_seconds: float | None = 0.0
+        self.bytes_in: int | None = 0
+        self.bytes_out: int | None = 0
+
+    def _row(self) -> list[str]:
+        around, calls = self.around_seconds, max(self.calls, 1)
+        times = [self.kernel_seconds, around, self.kernel_seconds / calls, None if around is None else around / calls]
+        sizes = [self.bytes_in, self.bytes_out]
+        row = [self.name, self.op.signature.qualified_name, f"{self.calls:,}", *map(_spell_seconds, times)]
+        return [*row, *("?" if size is None else f"{size:,}" for size in sizes)]
 
 
 class _InProgress(threading.local):
@@ -49,13 +68,8 @@ class _InProgress(threading.local):
     sizes: tuple[int, int] = (0, 0)
 
 
-class NodeClock:
-    """A clock for the calls of one node.
-
-    Parameters
-    ----------
-    record : callable
-        Called with each `Call` when it has ended, in its thread.
+class NodeClock(NodeProfile):
+    """The profile of one node while it grows: times the calls.
 
     Attributes
     ----------
@@ -63,14 +77,22 @@ class NodeClock:
         Returns a timed version of a kernel.
     """
 
-    def __init__(self, record: Callable[[Call], None]) -> None:
-        self.record = record
+    def __init__(self, name: str, op: AnyOp) -> None:
+        super().__init__(name, op)
+        self._lock = threading.Lock()
         self._running = _InProgress()
         # Cached, so that one kernel always gives the same timed kernel (engines compare kernels by identity).
         self.kernel = functools.cache(self._timed)
 
+    def record_machine_code(self, nanoseconds: int) -> None:
+        """Add a call of machine code, of which only the time of the whole node is known."""
+        with self._lock:
+            self.calls += 1
+            self.kernel_seconds += nanoseconds / 1e9
+            self.around_seconds = self.bytes_in = self.bytes_out = None
+
     def call(self, compute: Callable[[Any], Any], argument: Any) -> Any:
-        """Return ``compute(argument)`` and record the call."""
+        """Return ``compute(argument)`` and add the call."""
         running = self._running
         running.kernel, running.measuring, running.sizes = 0, 0, (0, 0)
         began = perf_counter_ns()
@@ -78,7 +100,12 @@ class NodeClock:
             return compute(argument)
         finally:
             around = perf_counter_ns() - began - running.kernel - running.measuring
-            self.record(Call(running.kernel, around, *running.sizes))
+            with self._lock:
+                self.calls += 1
+                self.kernel_seconds += running.kernel / 1e9
+                self.around_seconds = (self.around_seconds or 0) + around / 1e9
+                self.bytes_in = (self.bytes_in or 0) + running.sizes[0]
+                self.bytes_out = (self.bytes_out or 0) + running.sizes[1]
 
     def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*inputs: Any, **attributes: Any) -> Any:
@@ -155,7 +182,7 @@ class Nodes(Generic[Key]):
 
     @contextmanager
     def timed(self, clock_for: Callable[[str, AnyOp], NodeClock]) -> Iterator[None]:
-        """Time the calls of every node within the block, with ``clock_for(name, op)``.
+        """Time the calls of every node within the block by a clock that ``clock_for(name, op)`` returns.
 
         The session must outlive the block.
 
@@ -177,3 +204,80 @@ class Nodes(Generic[Key]):
     def _restore(self) -> None:
         self._computes.update(self._originals)
         self._originals.clear()
+
+
+class Profile(Shown):
+    """The result of `profile`: a table in a terminal or notebook.
+
+    Attributes
+    ----------
+    nodes : tuple of NodeProfile
+        One per node that an op computes, in the order in which ONNX Runtime created them.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: tuple[NodeProfile, ...] = ()
+
+    def _clock_for(self, name: str, op: AnyOp) -> NodeClock:
+        clock = NodeClock(name, op)
+        self.nodes += (clock,)
+        return clock
+
+    def parts(self) -> list[Part]:
+        """Return the table of nodes."""
+        if not self.nodes:
+            return ["no node of the session is computed by a declared op"]
+        return [[list(_HEADER), *(node._row() for node in self.nodes)]]
+
+
+@contextmanager
+def profile(session: onnxruntime.InferenceSession) -> Iterator[Profile]:
+    """Time the calls of a session's ops within the block.
+
+    Parameters
+    ----------
+    session : InferenceSession
+        One of pyops.
+
+    Returns
+    -------
+    context manager of Profile
+        The profile, updated as the session runs, in any thread.
+
+    Raises
+    ------
+    PyopsError
+        `session` is not a `pyops.InferenceSession`, or is already being profiled.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx
+    >>> from numpy.typing import NDArray
+    >>> import pyops
+    >>> @pyops.onnx_op("profiling::Twice")
+    ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x + x
+    >>> session = pyops.InferenceSession(onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "profiling": 1]>
+    ... main (float[n] x) => (float[n] y) { y = profiling.Twice(x) }'''))
+    >>> with pyops.profile(session) as profile:
+    ...     _ = session.run(None, {"x": np.ones(3, np.float32)})
+    >>> [(node.op.name, node.calls, node.bytes_in, node.bytes_out) for node in profile.nodes]
+    [('Twice', 1, 12, 12)]
+    """
+    nodes: Nodes[Any] | None = getattr(session, "_nodes", None)
+    if nodes is None:
+        raise PyopsError(
+            f"expected a pyops.InferenceSession, got {type(session).__qualname__}; call pyops.patch_onnxruntime() "
+            "before another library creates the session"
+        )
+    found = Profile()
+    with nodes.timed(found._clock_for):
+        yield found
+
+
+def _spell_seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    scale, unit = next(((s, u) for s, u in ((1, "s"), (1e3, "ms")) if seconds * s >= 1), (1e6, "µs"))
+    return f"{seconds * scale:.3g} {unit}" if seconds * scale < 1000 else f"{seconds * scale:,.0f} {unit}"

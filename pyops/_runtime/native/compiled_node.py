@@ -21,7 +21,7 @@ from ..._compiled.layout import Record, address_of, words
 from ..._compiled.specialization import Specialization, specialize
 from ..._ops.op import AnyOp
 from ...errors import EngineError
-from ..calls.timing import Call, NodeClock
+from ..calls.timing import NodeClock
 from .c_api import Api
 from .hosted_op import HostedOp
 from .kernel_node import KernelNode
@@ -118,7 +118,7 @@ class CompiledNode(KernelNode):
             self.compute(context)
             return None
         finally:
-            clock.record(Call(perf_counter_ns() - began, None, None, None))
+            clock.record_machine_code(perf_counter_ns() - began)
 
     def _inputs(self, context: int) -> list[Any]:
         inputs: list[Any] = []
