@@ -15,7 +15,6 @@ import pytest
 
 if TYPE_CHECKING:
     from ._runtime.session import InferenceSession
-    from .testing import Sample
 
 _ISOLATED = pytest.StashKey[bool]()
 
