@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 import weakref
@@ -236,3 +237,17 @@ def spell_error(error: BaseException) -> str:
     """Format an exception as one line."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Cut the frames of pyops that lead to a kernel from the traceback of an exception, and of those behind it."""
+    item: BaseException | None = error
+    while item is not None:
+        step = item.__traceback__
+        while step is not None and str(step.tb_frame.f_globals.get("__name__")).startswith(
+            ("pyops._", "pyops.testing")
+        ):
+            step = step.tb_next
+        with contextlib.suppress(Exception):  # an exception may forbid that it is changed
+            item.__traceback__ = step
+        item = item.__cause__

@@ -17,7 +17,7 @@ from .._schema.attribute import Attribute, AttributeKind
 from .._schema.dtypes import DType
 from ..errors import InputError, MissingDependencyError
 from . import _engine_checks, _kernel_checks, _thread_checks
-from ._case import Case, Check, NotRun, copies, quiet, spell_error, where_available
+from ._case import Case, Check, NotRun, copies, hide_own_frames, quiet, spell_error, where_available
 from ._report import CheckError, CheckReport, CheckResult
 from ._sample import Sample
 from ._variations import cast
@@ -252,4 +252,5 @@ def _result(name: str, check: Check, case: Case) -> CheckResult:
         return CheckResult(name, "not run", str(reason))
     except (Exception, SystemExit) as error:  # a kernel may call sys.exit()
         text = str(error) if isinstance(error, AssertionError) else spell_error(error)
+        hide_own_frames(error)
         return CheckResult(name, "failed", text, error)
