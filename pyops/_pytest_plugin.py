@@ -1,4 +1,4 @@
-"""The pytest plug-in: a session fixture, ids of samples, and isolation.
+"""The pytest plug-in: a session fixture, ids of samples, isolation, and checks of every declared op.
 
 pytest loads it wherever pyops is installed, before coverage starts and in projects that do not use pyops, so that it
 must not import the rest of pyops up front.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
     from ._runtime.session import InferenceSession
 
 _ISOLATED = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--pyops-check``."""
+    parser.getgroup("pyops").addoption(
+        "--pyops-check",
+        action="store_true",
+        help="also run pyops.testing.check on every op that is declared once tests are collected: on the samples that "
+        "tests are parametrized with, or else on generated inputs",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,3 +94,61 @@ def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, righ
     if not isinstance(expected, testing.Outputs) or not hasattr(actual, "__len__"):
         return None
     return ["the outputs are those expected", str(expected.difference(actual))]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Add the checks that ``--pyops-check`` requests.
+
+    Runs before other plug-ins, so that ``-k`` selects among the checks too.
+    """
+    if not config.getoption("--pyops-check"):
+        return
+    from ._display.op_table import list_ops
+    from .testing import Sample
+
+    samples: dict[Any, dict[str, Sample]] = {}
+    for item in items:
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        for sample in parameters:
+            if isinstance(sample, Sample):
+                samples.setdefault(sample.op, {}).setdefault(sample.id, sample)
+    for op in list_ops():
+        version = "" if op.version == 1 else f"-{op.version}"
+        for name, sample in samples.get(op, {"": None}).items():
+            id = f"{op.domain}::{op.name}{version}{f'[{name}]' if name else ''}"
+            items.append(_Check.from_parent(session, name=id, nodeid=f"pyops-check::{id}", call=sample or op))
+
+
+class _Check(pytest.Item):
+    """A test item: all checks of an op on one sample."""
+
+    def __init__(self, *, call: Any, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._call = call
+
+    def runtest(self) -> None:
+        """Run the checks, or skip them if no inputs can be generated for the op."""
+        from ._ops.op import Op
+        from .errors import InputError
+        from .testing import check
+        from .testing._check import example
+
+        sample = self._call
+        if isinstance(sample, Op):
+            try:
+                sample = example(sample, {})
+            except InputError as error:
+                pytest.skip(str(error))
+        check(sample)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return the report of the checks instead of a traceback through pyops."""
+        report = getattr(excinfo.value, "report", None)
+        return f"{excinfo.value}\n\n{report}" if report else super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Return where the op is declared."""
+        op = getattr(self._call, "op", self._call)
+        path, _, line = op.location.rpartition(":")
+        return (Path(path), int(line) - 1, self.name) if path else (self.session.path, None, self.name)

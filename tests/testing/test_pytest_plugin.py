@@ -124,6 +124,32 @@ OF_ISOLATION = """
         assert pyops_session(sample).run(None, sample.feed) == sample.expected()
 """
 
+OF_FAULTS = """
+    import numpy as np
+    import pyops
+    import pytest
+    from library import F32, X, double
+    from pyops.testing import Sample
+
+    @pyops.onnx_op("plugin::Square")
+    def square(x: F32) -> F32:
+        return x * x.astype(np.float64)
+
+    @pyops.onnx_op("plugin::Pick", version=2)
+    def pick(x: F32, *, index: int) -> F32:
+        if x.shape != (7, 7):
+            raise ValueError("only boards are taken")
+        return x[index]
+
+    @pyops.onnx_op("plugin::Options")
+    def options(x: F32, *, checks: str = "", generate: int = 1) -> F32:
+        return x * np.float32(generate)
+
+    @pytest.mark.parametrize("sample", [Sample(double, X).with_id("doubled"), Sample(double, X[0], times=1)])
+    def test_with_samples(sample):
+        pass
+"""
+
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> pytest.Pytester:
@@ -174,3 +200,22 @@ def test_sessions_samples_assertions_and_isolation(suite: pytest.Pytester):
             "E*assert [[]array(*)[]] != *",
         ]
     )
+
+
+def test_an_option_checks_every_declared_op(suite: pytest.Pytester):
+    suite.makepyfile(test_faults=OF_FAULTS)
+    result = suite.runpytest_subprocess("--pyops-check", "-rs", "-k", "not test_with_samples")
+    result.assert_outcomes(passed=3, failed=1, skipped=1, deselected=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*plugin::Double[[]doubled[]] PASSED*",
+            "*plugin::Double[[]Double(float32[[]3[]], times=1)[]] PASSED*",
+            "*plugin::Options PASSED*",
+            "*plugin::Pick-2 SKIPPED*",
+            "*plugin::Square FAILED*",
+            "*outputs: OutputError: plugin::Square: 'output' is declared float32 and the kernel returned float64*",
+            "*thread_safe*not run*outputs failed*",
+            "SKIPPED*only boards are taken*pass inputs of your own*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*kernel_checks.py*")
