@@ -36,7 +36,6 @@ PACKAGES = (
 )
 _SHARED = ("onnxruntime", "cupy")
 """Modules that several packages provide, of which only one may be installed."""
-_PLUGIN = "plug-in"
 _TIMEOUT = 120
 _AT_ONCE = 4
 
@@ -87,7 +86,9 @@ class Machine:
     providers : dict of str to list of str
         The installed packages that provide each of the modules ``onnxruntime`` and ``cupy``.
     probes : dict of str to Probe
-        The results of the applicable `PROBES` and of importing each plug-in, by name.
+        The results of the applicable `PROBES`, by name.
+    plugins : dict of str to Probe
+        The results of importing each plug-in, by package and domain.
     """
 
     python: str
@@ -95,6 +96,7 @@ class Machine:
     versions: Mapping[str, str]
     providers: Mapping[str, list[str]]
     probes: Mapping[str, Probe] = field(default_factory=dict)
+    plugins: Mapping[str, Probe] = field(default_factory=dict)
 
 
 _RUN_OP = """
@@ -119,22 +121,20 @@ PROBES = {
     "native": f"ENGINE, PROVIDERS = 'native', ['CPUExecutionProvider']\n{_RUN_OP}",
     "extensions": f"ENGINE, PROVIDERS = 'extensions', ['CPUExecutionProvider']\n{_RUN_OP}",
     "cuda": f"ENGINE, PROVIDERS = 'native', ['CUDAExecutionProvider', 'CPUExecutionProvider']\n{_RUN_OP}",
-    "numba": "import numba; f = numba.njit(lambda x: x + 1); assert f(1) == 2; print('\"compiles\"')",
-    "exporters": "import exporters; print('true')",
-    "cupy": "import cupy; assert cupy.arange(3).sum() == 3; print('\"computes on the GPU\"')",
-}
-_OPTIONAL = {
-    "extensions": ("engine extensions", "onnxruntime-extensions", "onnxruntime-extensions", "install it again"),
-    "numba": ("compiled kernels", "numba", '"onnx-pyops[compiled]"', "install numba and llvmlite again"),
-    "cupy": ("CuPy", "cupy", '"onnx-pyops[cuda]"', "install the CuPy of the CUDA version that nvidia-smi shows"),
-    "cuda": (
-        "CUDA kernels",
-        "onnxruntime-gpu",
-        '"onnx-pyops[cuda]", after pip uninstall -y onnxruntime',
-        "install the CUDA and cuDNN that this onnxruntime-gpu needs",
+    "numba": "import json, numba; f = numba.njit(lambda x: x + 1); assert f(1) == 2; print(json.dumps('compiles'))",
+    "exporters": "import json, exporters; from exporters._library.table import absent; print(json.dumps(absent))",
+    "cupy": (
+        "import json, cupy; r = cupy.cuda.runtime; n = r.getDeviceCount(); assert cupy.arange(3).sum() == 3; "
+        "print(json.dumps([n, r.runtimeGetVersion(), r.driverGetVersion()]))"
     ),
 }
-"""Probe to the component, the package that it needs, what to install without it, and the fix for a failure."""
+_NEEDS = {
+    "extensions": "onnxruntime-extensions",
+    "numba": "numba",
+    "exporters": "torch",
+    "cupy": "cupy",
+    "cuda": "onnxruntime-gpu",
+}
 
 
 def examine() -> Machine:
@@ -143,15 +143,22 @@ def examine() -> Machine:
     providers = {module: sorted(set(known.get(module, ()))) for module in _SHARED}
     names = (*PACKAGES, *(name for found in providers.values() for name in found))
     versions = {name: found for name in names if (found := _version(name))}
-    needs = {name: needed for name, (_, needed, _, _) in _OPTIONAL.items()} | {"exporters": "torch"}
-    tried = {name: code for name, code in PROBES.items() if needs.get(name) in (None, *versions) or providers.get(name)}
-    for plugin in plugins.not_imported():
-        code = f"import pyops._ops.plugins as p; p.import_for([{plugin.name!r}]); print('\"can be imported\"')"
-        tried[f"{_PLUGIN} {package(plugin)}, {plugin.name}"] = code
+    tried = {
+        name: code
+        for name, code in PROBES.items()
+        if name not in _NEEDS or _NEEDS[name] in versions or providers.get(name)
+    }
+    waiting = {f"{package(plugin)}, {plugin.name}": _import(plugin.name) for plugin in plugins.not_imported()}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        probes = dict(zip(tried, pool.map(probe, tried.values()), strict=True))
+        results = dict(zip([*tried, *waiting], pool.map(probe, [*tried.values(), *waiting.values()]), strict=True))
+    probes = {name: results[name] for name in tried}
+    provided = {name: results[name] for name in waiting}
     python = f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
-    return Machine(python, f"{platform.system()} on {platform.machine()}", versions, providers, probes)
+    return Machine(python, f"{platform.system()} on {platform.machine()}", versions, providers, probes, provided)
+
+
+def _import(domain: str) -> str:
+    return f"import pyops._ops.plugins as p; p.import_for([{domain!r}]); print('true')"
 
 
 def probe(code: str) -> Probe:
@@ -186,21 +193,28 @@ def diagnose(machine: Machine) -> list[Finding]:
     extensions = probes.get("extensions")
     # If the other engine can take over, ops still run.
     without_native = State.WARNING if extensions and not extensions.failure else State.BROKEN
-    found.append(_of_probe("engine native", probes["native"], "", without_native))
-    for name, (what, needed, install, fix) in _OPTIONAL.items():
-        if name in probes:
-            found.append(_of_probe(what, probes[name], fix, State.WARNING if name == "extensions" else State.BROKEN))
-        else:
-            found.append(Finding(what, State.ABSENT, f"{needed} is not installed: pip install {install}"))
-    found.append(_exporters(machine))
-    fix = "fix or uninstall the package, or set PYOPS_PLUGINS=0"
-    return found + [_of_probe(name, probes[name], fix) for name in probes if name.startswith(_PLUGIN)]
+    found.append(_of_probe("engine native", probes["native"], without_native))
+    fix = "pip install --force-reinstall onnxruntime-extensions"
+    absent = "onnxruntime-extensions is not installed; native needs none"
+    found.append(_of_probe("engine extensions", extensions, State.WARNING, fix, absent=absent))
+    found += _cuda(machine)
+    fix = 'pip install --force-reinstall "onnx-pyops[compiled]"'
+    absent = 'numba is not installed; kernels with compile=True need pip install "onnx-pyops[compiled]"'
+    found.append(_of_probe("compiled kernels", probes.get("numba"), State.BROKEN, fix, absent=absent))
+    found += _exporters(machine)
+    for name, result in machine.plugins.items():
+        fix = "fix or uninstall the package, or set PYOPS_PLUGINS=0"
+        found.append(_of_probe(f"plug-in {name}", result, State.BROKEN, fix, "can be imported"))
+    return found
 
 
-def _of_probe(what: str, result: Probe, fix: str, bad: State = State.BROKEN) -> Finding:
+def _of_probe(what: str, result: Probe | None, bad: State, fix: str = "", good: str = "", absent: str = "") -> Finding:
+    """Return the finding for a probe: `absent` if there is none, its failure, or `good` (by default its answer)."""
+    if result is None:
+        return Finding(what, State.ABSENT, absent)
     if result.failure:
         return Finding(what, bad, result.failure, fix)
-    return Finding(what, State.OK, str(result.answer))
+    return Finding(what, State.OK, good or str(result.answer))
 
 
 def _onnxruntime(machine: Machine) -> Iterator[Finding]:
@@ -218,20 +232,51 @@ def _onnxruntime(machine: Machine) -> Iterator[Finding]:
     if is_too_old(number):
         fix = f'pip install "{packages[0]}>={OLDEST}"' if packages else ""
         yield Finding("ONNX Runtime", State.BROKEN, f"{number} is older than {OLDEST}", fix)
+    elif packages == ["onnxruntime-gpu"] and "CUDAExecutionProvider" not in providers:
+        text = "onnxruntime-gpu is installed and offers no CUDAExecutionProvider"
+        yield Finding("ONNX Runtime", State.BROKEN, text, reinstall)
     else:
         yield _of_release("ONNX Runtime", "onnxruntime", number)
 
 
-def _exporters(machine: Machine) -> Finding:
+def _cuda(machine: Machine) -> Iterator[Finding]:
+    result = machine.probes.get("cupy")
+    if result is None or result.failure:
+        fix = "install the CuPy package of the CUDA version that nvidia-smi shows"
+        absent = 'CuPy is not installed; CUDA kernels need pip install "onnx-pyops[cuda]"'
+        yield _of_probe("CuPy", result, State.BROKEN, fix, absent=absent)
+        return
+    devices, runtime, driver = result.answer
+    text = f"{devices} GPU, CUDA {_cuda_version(runtime)}, driver for CUDA {_cuda_version(driver)}"
+    # A driver supports all CUDA versions of its own major version, and earlier ones.
+    if runtime // 1000 > driver // 1000:
+        fix = "update the driver, or install the CuPy package of its version"
+        yield Finding("CuPy", State.BROKEN, f"{text}: CuPy is newer than the driver", fix)
+        return
+    yield Finding("CuPy", State.OK, text)
+    absent = (
+        "run in plain calls and as torch operators; sessions need onnxruntime-gpu: "
+        'pip uninstall -y onnxruntime, then pip install "onnx-pyops[cuda]"'
+    )
+    fix = "install the CUDA and cuDNN that this onnxruntime-gpu needs"
+    yield _of_probe("CUDA kernels", machine.probes.get("cuda"), State.BROKEN, fix, "run in sessions", absent)
+
+
+def _exporters(machine: Machine) -> Iterator[Finding]:
     missing = [name for name in ("torch", "onnxscript") if name not in machine.versions]
     if missing:
         text = f'not installed: {", ".join(missing)}; exporting from PyTorch needs pip install "onnx-pyops[torch]"'
-        return Finding("exporters", State.ABSENT, text)
+        yield Finding("exporters", State.ABSENT, text)
+        return
     number, result = machine.versions["torch"], machine.probes["exporters"]
     if result.failure:
         text = f"cannot be imported with torch {number}: {result.failure}"
-        return Finding("exporters", State.BROKEN, text, f"{_install_tested('torch')}: {tested('torch')} are tested")
-    return _of_release("exporters", "torch", number)
+        yield Finding("exporters", State.BROKEN, text, f"{_install_tested('torch')}: {tested('torch')} are tested")
+        return
+    yield _of_release("exporters", "torch", number)
+    if result.answer:
+        text = f"without {', '.join(result.answer)}, which torch {number} does not have"
+        yield Finding("kernel library", State.ABSENT, text)
 
 
 def _of_release(what: str, package: str, number: str) -> Finding:
@@ -244,6 +289,10 @@ def _of_release(what: str, package: str, number: str) -> Finding:
 
 def _install_tested(package: str) -> str:
     return f'pip install "{package}=={TESTED[package][1]}.*"'
+
+
+def _cuda_version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _version(package: str) -> str | None:

@@ -58,16 +58,28 @@ def machine(packages: list[str], of_cupy: list[str] | None = None, **probes: Pro
             "onnxruntime>=1.28",
         ),
         (
+            machine(["onnxruntime-gpu"]),
+            "ONNX Runtime",
+            "no CUDAExecutionProvider",
+            "--force-reinstall onnxruntime-gpu",
+        ),
+        (
             machine(["onnxruntime"], native=Probe(failure="EngineError: no"), extensions=Probe(failure="no")),
             "engine native",
             "EngineError: no",
             "",
         ),
         (
-            machine(["onnxruntime"], ["cupy-cuda12x", "cupy-cuda13x"], cupy=Probe("computes on the GPU")),
+            machine(["onnxruntime"], ["cupy-cuda12x", "cupy-cuda13x"], cupy=Probe([1, 13000, 13000])),
             "one CuPy",
             "overwritten each other's files",
             "pip uninstall -y cupy-cuda12x cupy-cuda13x",
+        ),
+        (
+            machine(["onnxruntime"], ["cupy-cuda13x"], cupy=Probe([1, 13000, 12080])),
+            "CuPy",
+            "CUDA 13.0, driver for CUDA 12.8: CuPy is newer than the driver",
+            "update the driver",
         ),
         (
             machine(["onnxruntime"], ["cupy-cuda13x"], cupy=Probe(failure="cudaErrorInsufficientDriver")),
@@ -80,7 +92,7 @@ def machine(packages: list[str], of_cupy: list[str] | None = None, **probes: Pro
                 ["onnxruntime-gpu"],
                 ["cupy-cuda13x"],
                 onnxruntime=Probe(["1.31.1", ["CUDAExecutionProvider"]]),
-                cupy=Probe("computes on the GPU"),
+                cupy=Probe([1, 13000, 13000]),
                 cuda=Probe(failure="pyops.errors.DeviceError: CUDAExecutionProvider is asked for"),
             ),
             "CUDA kernels",
@@ -114,10 +126,23 @@ def test_doctor_says_what_exporting_needs(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("torch", "imported", "expected"),
     [
-        ("2.13.0+cpu", Probe(True), [("exporters", "ok", "works; torch 2.13 to 2.15 are tested", "")]),
+        ("2.13.0+cpu", Probe([]), [("exporters", "ok", "works; torch 2.13 to 2.15 are tested", "")]),
+        (
+            "2.15.0",
+            Probe(["aten::a", "aten::b"]),
+            [
+                ("exporters", "ok", "works; torch 2.13 to 2.15 are tested", ""),
+                (
+                    "kernel library",
+                    "absent",
+                    "without aten::a, aten::b, which torch 2.15.0 does not have",
+                    "",
+                ),
+            ],
+        ),
         (
             "2.16.0",
-            Probe(True),
+            Probe([]),
             [
                 (
                     "exporters",
@@ -146,7 +171,7 @@ def test_doctor_imports_exporters_and_says_what_was_tested(torch, imported, expe
     made = replace(made, versions={**made.versions, "torch": torch, "onnxscript": "0.7"})
     monkeypatch.setattr(pyops._cli.doctor, "examine", lambda: made)
     found = parsed("doctor", code=int(bool(imported.failure)))["findings"]
-    of_torch = [tuple(item.values()) for item in found if item["what"] == "exporters"]
+    of_torch = [tuple(item.values()) for item in found if item["what"] in ("exporters", "kernel library")]
     assert of_torch == expected
 
 
@@ -177,7 +202,7 @@ def test_the_oldest_tested_releases_are_those_that_are_admitted() -> None:
     [
         machine(["onnxruntime"]),
         machine(["onnxruntime"], native=Probe(failure="this is darwin on arm64")),  # extensions takes over
-        machine(["onnxruntime"], ["cupy-cuda12x"], cupy=Probe("computes on the GPU")),
+        machine(["onnxruntime"], ["cupy-cuda12x"], cupy=Probe([1, 12080, 13000])),
         replace(machine(["onnxruntime"]), probes={name: WORKS[name] for name in WORKS.keys() - {"extensions"}}),
     ],
 )
@@ -190,21 +215,17 @@ def test_doctor_succeeds_where_ops_run(made: Machine, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("made", "state", "found"),
     [
-        (
-            machine(["onnxruntime"], ["cupy-cuda13x"], cupy=Probe("computes on the GPU")),
-            "absent",
-            "pip uninstall -y onnxruntime",
-        ),
+        (machine(["onnxruntime"], ["cupy-cuda13x"], cupy=Probe([1, 13000, 13000])), "absent", "need onnxruntime-gpu"),
         (
             machine(
                 ["onnxruntime-gpu"],
                 ["cupy-cuda13x"],
                 onnxruntime=Probe(["1.31.1", ["CUDAExecutionProvider"]]),
-                cupy=Probe("computes on the GPU"),
+                cupy=Probe([1, 13000, 13000]),
                 cuda=Probe("runs"),
             ),
             "ok",
-            "runs",
+            "run in sessions",
         ),
     ],
 )
@@ -216,8 +237,8 @@ def test_doctor_says_whether_cuda_kernels_run_in_sessions(made, state, found, mo
 
 
 def test_doctor_says_what_plug_ins_and_numba_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = {"numba": Probe(failure="ends the process (SIGILL)"), "plug-in a 1.0, b": Probe(failure="no")}
-    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda: replace(machine(["onnxruntime"]), probes=WORKS | failed))
+    made = machine(["onnxruntime"], numba=Probe(failure="ends the process (SIGILL)"))
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda: replace(made, plugins={"a 1.0, b": Probe(failure="no")}))
     found = {item["what"]: item for item in parsed("doctor", code=1)["findings"]}
     assert "SIGILL" in found["compiled kernels"]["found"]
     assert "PYOPS_PLUGINS=0" in found["plug-in a 1.0, b"]["fix"]
@@ -228,7 +249,7 @@ def test_doctor_imports_plug_ins_elsewhere(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *sys.path]))
     monkeypatch.setattr(pyops._cli.doctor, "PROBES", {})
-    (result,) = pyops._cli.doctor.examine().probes.values()
+    (result,) = pyops._cli.doctor.examine().plugins.values()
     assert "typed_plugin: OSError: no licence" in result.failure
 
 
