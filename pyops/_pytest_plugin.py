@@ -16,6 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ._runtime.session import InferenceSession
+    from .testing import Sample
 
 _ISOLATED = pytest.StashKey[bool]()
 

@@ -138,6 +138,7 @@ def check_op(
     inputs: output.Inputs = [],  # noqa: B006
     attributes: output.Attributes = [],  # noqa: B006
     checks: output.Checks = ["*"],  # noqa: B006
+    generate: output.Generate = 0,
     modules: output.Modules = [],  # noqa: B006
     as_json: output.Json = False,
 ) -> Answer:
@@ -154,7 +155,7 @@ def check_op(
     with progress_console().status(f"checking {found.signature.qualified_name}"):
         given = as_call(found.signature, read_arrays(inputs)) if inputs else None
         sample = example(found, named) if given is None else Sample(found, *given, **named)
-        report = check(sample, checks=checks, raise_exception=False)
+        report = check(sample, checks=checks, generate=generate, raise_exception=False)
     results = [{"name": item.name, "status": item.status, "reason": item.reason} for item in report]
     data = {"op": found.signature.qualified_name, "ok": report.ok, "checks": results}
     return Answer(str(report).splitlines(), data, report.ok)

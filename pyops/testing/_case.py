@@ -31,6 +31,8 @@ from ._sample import Sample
 # Exceptions of a kernel that point to a bug in it, where the declaration allows the call.
 _MISTAKES = (TypeError, AttributeError, NameError, KeyError, CompileError)
 
+NO_HYPOTHESIS = 'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
+
 IN_SESSIONS = ("repeatable", "shape_function", "out_buffers", "non_contiguous")
 """What checks need that run the op outside of a plain call."""
 
@@ -106,15 +108,18 @@ class Case:
     ----------
     arrays : tuple
         Contiguous copies of the sample's inputs.
+    generate : int
+        The number of further samples to generate.
     lent : list
         The input name of each array that `lend` returned, and a weak reference to the array.
     """
 
-    def __init__(self, sample: Sample, rtol: float | None = None, atol: float | None = None) -> None:
+    def __init__(self, sample: Sample, generate: int = 0, rtol: float | None = None, atol: float | None = None) -> None:
         self.sample = sample
         self.op = sample.op
         self.signature = sample.op.signature
         self.arrays = copies(sample.inputs)
+        self.generate = generate
         self.lent: list[tuple[str, weakref.ref[Any]]] = []
         self.rtol, self.atol = rtol, atol
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import importlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
@@ -36,7 +37,7 @@ CHECKS |= {entry.name: entry for entry in sorted(entry_points(group="pyops.check
 
 _SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3, 3), (4,), (2, 3, 4), (1, 2, 5, 5), ())
 
-_OPTIONS = ("checks", "expected", "rtol", "atol", "raise_exception")
+_OPTIONS = ("checks", "expected", "generate", "rtol", "atol", "raise_exception")
 
 
 def check(
@@ -45,6 +46,7 @@ def check(
     *inputs: Any,
     checks: str | Collection[str] = "*",
     expected: Any = None,
+    generate: int = 0,
     rtol: float | None = None,
     atol: float | None = None,
     raise_exception: bool = True,
@@ -68,6 +70,8 @@ def check(
         the report lists them only if they fail.
     expected : array_like or tuple, optional
         The expected output, or a tuple of several.
+    generate : int
+        The number of further calls to generate with hypothesis; each compares a session with the plain call.
     rtol, atol : float, optional
         The tolerance is ``atol + rtol * abs(expected)``. The defaults are those of
         ``torch.testing.assert_close`` for floating-point numbers, and 0 for all other types.
@@ -88,6 +92,8 @@ def check(
         A check failed. ``error.report`` is the report; the cause is the error of the first failed check.
     InputError
         The arguments do not fit the op, or a name in `checks` is unknown.
+    MissingDependencyError
+        `generate` is given, and hypothesis is not installed.
 
     Examples
     --------
@@ -107,7 +113,11 @@ def check(
         sample = sample.with_expected(*(expected if isinstance(expected, tuple) else (expected,)))
     subject = f"{sample!r}{', generated inputs' if sample.generated else ''}"
     wanted = _wanted(checks)
-    results = _run(Case(sample, rtol, atol), wanted)
+    if generate < 0:
+        raise InputError(f"generate is {generate}; expected the number of samples to generate, or 0")
+    if generate:
+        importlib.import_module("pyops.testing.strategies")  # which says how to install hypothesis
+    results = _run(Case(sample, generate, rtol, atol), wanted)
     report = CheckReport(
         subject, [result for name, result in results.items() if name in wanted or result.status == "failed"]
     )

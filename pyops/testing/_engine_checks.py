@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from .._ops.cuda_kernel import on_host, returning_cupy
 from .._schema import devices, validation
 from .._schema.dtypes import dtype_name
-from ..errors import CompileError, DeviceError, MissingDependencyError
+from ..errors import CompileError, DeviceError, MissingDependencyError, OutputError
 from . import _variations
-from ._case import IN_SESSIONS, Case, NotRun, Variation, check_after, quiet, where_available
+from ._case import IN_SESSIONS, Case, NotRun, Variation, check_after, quiet, spell_error, where_available
 from ._sample import Sample
 
 if TYPE_CHECKING:
@@ -75,6 +75,65 @@ def cuda(case: Case) -> str:
         results = session.run(None, case.sample.feed)
     case.compare(results, case.outputs, "in a CUDA session it gives other outputs")
     return "called, and in a CUDA session"
+
+
+@check_after("dtypes", "engine_native")
+def generated(case: Case) -> str:
+    """Check that sessions return what the plain call returns for generated inputs and attributes."""
+    if not case.generate:
+        raise NotRun("no generated inputs are requested; generate=100 is a hundred of them")
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    from .strategies import samples
+
+    failing: list[Sample] = []
+    refusals: list[Exception | None] = []
+
+    @settings(
+        max_examples=case.generate,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        derandomize=True,
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(samples(case.op))
+    def validate(sample: Sample) -> None:
+        failing[:] = [sample]
+        refusals.append(_refusal(Case(sample, rtol=case.rtol, atol=case.atol)))
+
+    try:
+        validate()
+    except Exception as error:  # whatever the kernel or a comparison raised
+        raise AssertionError(f"for {failing[0]}: {spell_error(error)}") from error
+    refused = [refusal for refusal in refusals if refusal is not None]
+    if len(refused) == len(refusals):
+        raise NotRun(
+            f"the kernel refuses all {len(refused)} generated samples, the last one with {spell_error(refused[-1])}"
+        )
+    return f"{len(refusals)} samples, of which the kernel refuses {len(refused)}"
+
+
+def _refusal(case: Case) -> Exception | None:
+    """Return the exception with which the kernel rejects a sample; None if a session agrees with the plain call."""
+    try:
+        outputs = case.outputs
+    except OutputError:
+        raise
+    except Exception as error:  # a kernel may reject its inputs with any exception
+        return error
+    case.validate_shapes(Variation("generated inputs", case.arrays, outputs))
+    if outputs:
+        model = case.sample.with_expected(*outputs).model()
+        try:
+            session = _session(case, model, "native")
+        except NotRun:
+            session = _session(case, model, "reference")
+        with quiet():
+            actual = session.run(None, case.sample.feed)
+        case.compare(actual, outputs, "in a session")
+    return None
 
 
 def _agrees(case: Case, engine: Engine) -> str:

@@ -12,15 +12,14 @@ from .._schema.attribute import Attribute, AttributeKind
 from .._schema.dtypes import STRING, DType
 from .._schema.signature import Input
 from ..errors import InputError, MissingDependencyError
+from ._case import NO_HYPOTHESIS
 from ._sample import Sample
 
 try:
     import hypothesis.extra.numpy as st_numpy
     from hypothesis import strategies as st
 except ImportError as error:
-    raise MissingDependencyError(
-        'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
-    ) from error
+    raise MissingDependencyError(NO_HYPOTHESIS) from error
 
 Shape = tuple[int, ...]
 

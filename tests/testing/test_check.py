@@ -166,6 +166,8 @@ def test_what_is_no_call_is_refused(arguments: Any, message: str):
 def test_what_can_check_nothing_is_refused(op):
     with pytest.raises(InputError, match="no check is requested; there are: inputs_unchanged, "):
         check(op, X, checks=[])
+    with pytest.raises(InputError, match="generate is -1; expected the number of samples"):
+        check(op, X, generate=-1)
 
 
 def test_an_op_that_is_not_declared_any_more_is_refused(op):

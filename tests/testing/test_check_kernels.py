@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import threading
 from typing import Any
@@ -117,11 +118,31 @@ def test_memory_of_a_thread_is_its_own():
     assert check(own, X, checks="thread_safe").ok
 
 
-def test_generated_inputs_need_hypothesis(monkeypatch: pytest.MonkeyPatch):
+def test_generated_inputs_find_what_the_sample_does_not():
+    @onnx_op("checked::Sum")
+    def total(x: F32, *ys: F32) -> F32:
+        if len(ys) == 2:
+            return x.astype(np.float64)
+        return sum((y.sum() for y in ys), x.sum())
+
+    report = check(total, X, X, generate=50, checks="generated", raise_exception=False)
+    assert re.search(
+        r"for Sum\(float32\[0?\], float32\[0?\], float32\[0?\]\): OutputError: .*float64", report["generated"].reason
+    ), report
+
+
+def test_generated_inputs_say_how_many_there_were(op):
+    assert re.fullmatch(r"\d+ samples, of which the kernel refuses \d+", check(op, X, generate=20)["generated"].reason)
+
+
+def test_generated_inputs_need_hypothesis(op, monkeypatch: pytest.MonkeyPatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "hypothesis"] + ["hypothesis"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "pyops.testing.strategies", raising=False)
+    assert check(op, X, checks="generated")["generated"].status == "not run"
     with pytest.raises(MissingDependencyError, match=r"need hypothesis.*onnx-pyops\[testing\]"):
+        check(op, X, generate=5, checks="generated", raise_exception=False)
+    with pytest.raises(MissingDependencyError, match="need hypothesis"):
         importlib.import_module("pyops.testing.strategies")
 
 

@@ -7,13 +7,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import find
 from numpy.typing import NDArray
 
 from pyops import onnx_op
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 from pyops.testing import CheckError, check
-from pyops.testing.strategies import samples
 from tests.testing.halving import F32, WITHOUT_TORCH, X
 
 I64 = NDArray[np.int64]
@@ -170,6 +168,20 @@ def test_where_no_line_can_be_stopped_at_nothing_is_known_of_threads():
     assert "its code is in an installed package, or not in Python" in report["thread_safe"].reason
 
 
+def test_generated_inputs_that_are_all_refused_show_nothing():
+    @onnx_op("checked::Board")
+    def board(x: F32) -> F32:
+        if x.shape != (7, 9):
+            raise ValueError("only boards")
+        return x
+
+    result = check(board, np.ones((7, 9), np.float32), generate=30, checks="generated")["generated"]
+    assert (result.status, result.reason) == (
+        "not run",
+        "the kernel refuses all 30 generated samples, the last one with ValueError: only boards",
+    )
+
+
 def test_there_is_nothing_to_vary_in_one_number_or_none():
     @onnx_op("checked::Same")
     def same(x: F32) -> F32:
@@ -209,9 +221,24 @@ def test_a_buffer_is_no_input_of_another_shape():
     assert check(maybe, X, checks="out_buffers")["out_buffers"].status == "passed"
 
 
+def test_generated_lists_and_inputs_of_several_types():
+    @onnx_op("checked::Listed")
+    def listed(x: F32, *others: NDArray[T], scales: list[float], axes: tuple[int, ...] = ()) -> F32:
+        if x.ndim == 2:
+            raise ValueError("no matrices")
+        return x * np.float32(len(scales) + len(axes))
+
+    reason = check(listed, X[0], scales=[1.0], generate=60, checks="generated")["generated"].reason
+    assert not reason.endswith("refuses 0")
+
+
 def test_generated_inputs_of_an_abstract_class_are_of_several_types():
+    seen = set()
+
     @onnx_op("checked::Kinds")
     def kinds(x: F32, *others: NDArray[np.integer]) -> F32:
+        seen.add(len({other.dtype for other in others}))
         return x
 
-    find(samples(kinds), lambda sample: len({array.dtype for array in sample.inputs[1:]}) > 1)
+    assert check(kinds, X[0], np.int8([1]), np.int8([1]), generate=20, checks="generated").ok
+    assert seen >= {1, 2}
