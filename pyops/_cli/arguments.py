@@ -55,8 +55,6 @@ def import_module(name: str) -> dict[str, Any]:
         if not Path(name).is_file():
             raise typer.BadParameter(f"there is no file {name!r} (from {here})")
         return runpy.run_path(name, run_name=Path(name).stem)
-    if not name or name.startswith("."):
-        raise typer.BadParameter(f"expected a module or a file.py, got {name!r}")
     try:
         return vars(importlib.import_module(name))
     except ModuleNotFoundError as error:

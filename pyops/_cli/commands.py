@@ -89,7 +89,6 @@ def run_model(
     arrays = read_arrays(inputs)
     from .._runtime.session import InferenceSession
 
-    _check_providers(providers)
     with progress_console().status("creating the session"):
         session = InferenceSession(model, providers=list(providers) or None, engine=engine.value)
     feed = as_feed(arrays, session.get_inputs())
@@ -109,15 +108,6 @@ def run_model(
         records.append({"name": name, **kind, "values": values, **({"file": file} if file else {})})
         rows.append([name, describe(value), values, *[file] * bool(save)])
     return Answer([rows], records)
-
-
-def _check_providers(names: list[str]) -> None:
-    from onnxruntime import get_available_providers
-
-    available = get_available_providers()
-    unknown = [name for name in names if name not in available]
-    if unknown:  # ONNX Runtime would only warn and ignore it
-        raise typer.BadParameter(f"this ONNX Runtime has no {unknown[0]!r}; it has {', '.join(available)}")
 
 
 def _save(folder: Path, names: list[str], results: list[Any]) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import json
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -153,21 +151,12 @@ def answering(command: Callable[P, Answer | None]) -> Callable[P, None]:
         except (Exception, SystemExit) as error:  # a module or a kernel may call sys.exit
             message = _spell(error)
         else:
-            if answer is None:
-                return
-            try:
+            if answer is not None:
                 print(json.dumps(answer.data, indent=2, default=str)) if as_json else answer.print()
                 print(end="", flush=True)
-            except OSError as error:
-                if error.errno == errno.EPIPE:  # the reader has gone, and typer ends the command
-                    raise
-                message = f"the answer cannot be written to stdout: {error}"
-                # The rest of the buffer would be written at exit, and fail again.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            else:
                 if not answer.ok:
                     raise typer.Exit(FAILED)
-                return
+            return
         typer.echo(printable(f"error: {message}"), err=True)
         raise typer.Exit(FAILED)
 

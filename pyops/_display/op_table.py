@@ -62,18 +62,9 @@ class OpTable(Shown, Sequence[AnyOp]):
         Lines about ops that are not in the table.
     """
 
-    def __init__(
-        self, ops: Iterable[AnyOp], notes: Iterable[str] = (), where_empty: str = "no ops are declared"
-    ) -> None:
+    def __init__(self, ops: Iterable[AnyOp], notes: Iterable[str] = ()) -> None:
         self._ops = tuple(ops)
-        self._where_empty = where_empty
         self.notes = tuple(notes)
-
-    def only(self, domain: str | None) -> OpTable:
-        """Return the ops of one domain, or all for None."""
-        found = [op for op in self._ops if domain in (None, op.domain)]
-        where_empty = f"no ops are declared in the domain {domain!r}" if domain else self._where_empty
-        return OpTable(found, self.notes, where_empty)
 
     def records(self) -> list[dict[str, str]]:
         """Return the rows of the table as dictionaries, by column name."""
@@ -82,16 +73,16 @@ class OpTable(Shown, Sequence[AnyOp]):
     @overload
     def __getitem__(self, index: int) -> AnyOp: ...
     @overload
-    def __getitem__(self, index: slice) -> OpTable: ...
-    def __getitem__(self, index: int | slice) -> AnyOp | OpTable:
-        return OpTable(self._ops[index], where_empty="no ops") if isinstance(index, slice) else self._ops[index]
+    def __getitem__(self, index: slice) -> tuple[AnyOp, ...]: ...
+    def __getitem__(self, index: int | slice) -> AnyOp | tuple[AnyOp, ...]:
+        return self._ops[index]
 
     def __len__(self) -> int:
         return len(self._ops)
 
     def parts(self) -> list[Part]:
         """Return the parts to display: the table and the notes."""
-        where_empty = [] if self else [self._where_empty]
+        where_empty = [] if self else ["no ops are declared"]
         return [[_HEADER, *map(_row, self._ops)], *where_empty, *self.notes]
 
 

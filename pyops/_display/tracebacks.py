@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from .op_table import OpTable, list_ops
-
 _SHORTENED = (Exception, KeyboardInterrupt)
 # The modules of Python that import or run other modules are not the user's code either.
 _OURS = ("pyops", "exporters", "onnxruntime", "importlib", "runpy")
@@ -73,7 +71,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Add ``%onnx_ops`` and shorten tracebacks; called by ``%load_ext pyops``.
+    """Shorten tracebacks; called by ``%load_ext pyops``.
 
     If another extension already handles exceptions (``set_custom_exc``), tracebacks are left unchanged.
 
@@ -81,21 +79,14 @@ def load_ipython_extension(shell: Any) -> None:
     ----------
     shell : IPython.core.interactiveshell.InteractiveShell
     """
-    shell.register_magic_function(_list_ops, "line", "onnx_ops")
     if not shell.custom_exceptions:
         shell.set_custom_exc(_SHORTENED, _show_shortened)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Undo `load_ipython_extension`; called by ``%unload_ext pyops``."""
-    shell.magics_manager.magics["line"].pop("onnx_ops", None)
     if shell.custom_exceptions == _SHORTENED:
         shell.set_custom_exc((), None)
-
-
-def _list_ops(line: str = "") -> OpTable:
-    """Show the declared ops: ``%onnx_ops`` all, ``%onnx_ops mylibrary`` those of one domain."""
-    return list_ops().only(line.strip() or None)
 
 
 def _show_shortened(

@@ -18,7 +18,7 @@ except ImportError as error:
         "a machine with an NVIDIA GPU (not both: they overwrite each other's files)"
     ) from error
 
-from .._models import hosting, model, resolution
+from .._models import model, resolution
 from .._models.model import ModelSource
 from .._ops import adoption, plugins, registry
 from .._ops.op import Op
@@ -341,12 +341,12 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
         return options
     plugins.import_all()
     ops = registry.latest()
-    mistaken = [op.signature.qualified_name for op in ops if hosting.is_mistaken(op)]
+    mistaken = [op.signature.qualified_name for op in ops if model.is_mistaken(op)]
     if mistaken:
         warnings.warn(
             f"left out: {', '.join(mistaken)}, which ONNX Runtime's optimizers mistake for the ONNX operators of these "
             "names; run them in a pyops.InferenceSession, or rename them",
             stacklevel=2,
         )
-    with native.registered(options, [host for op in ops for host in hosting.plain_hosts(op)], keep=True):
+    with native.registered(options, [host for op in ops for host in model.plain_hosts(op)], keep=True):
         return options

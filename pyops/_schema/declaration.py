@@ -28,6 +28,9 @@ _HIGHEST_VERSION = 2**31 - 2  # ONNX Runtime stores the end of the version range
 _NAME = re.compile(r"(?P<domain>[A-Za-z_][\w.\-]*)::(?P<name>[A-Za-z_]\w*)")
 
 
+_SUSPENDED = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+
+
 def read_signature(
     function: Callable[..., Any], op_type: str, version: int, localns: Mapping[str, Any] | None = None
 ) -> Signature:
@@ -88,10 +91,8 @@ def check_function(function: Any, op_type: str) -> None:
     elif name is None or not isinstance(getattr(function, "__annotations__", None), dict):
         example = "def op(x: NDArray[np.float32]) -> NDArray[np.float32]: ..."
         problem = f"{function!r} has no signature with hints; write a def with hints that calls it: {example}"
-    elif inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        problem = f"{name} is an async function, and a kernel is called once and returns; write def"
-    elif inspect.isgeneratorfunction(function):
-        problem = f"{name} yields, and a kernel is called once and returns; return what it computes"
+    elif any(kind(function) for kind in _SUSPENDED):
+        problem = f"{name} yields or is async, and a kernel is called once and returns; write def, and return"
     if problem:
         raise DeclarationError(f"{op_type}: {problem}")
 
@@ -166,14 +167,10 @@ class _Reader:
                 f"an input cannot default to {parameter.default!r}",
                 "put it after `*` if it is an attribute, or write `| None = None` for an optional input",
             )
-        if optional and parameter.default is not None:
+        if optional != (parameter.default is None):
             raise HintError(
-                "an input that may be None needs the default None",
-                f"write {name}: {spell(hint)} = None, after the inputs that are required",
-            )
-        if parameter.default is None and not optional:
-            raise HintError(
-                "it defaults to None, and its hint does not say so", f"write {name}: {spell(hint)} | None = None"
+                "an input that may be None says so in its hint, and needs the default None",
+                f"write {name}: {spell(inner)} | None = None, after the inputs that are required",
             )
         return Input(name, hints.type_parameter(inner, f"T_{name}"), optional=optional)
 
@@ -222,20 +219,11 @@ class _Reader:
         return items
 
     def output(self, hint: Any) -> Any:
-        inner, optional = hints.strip_none(hint)
-        if hint is type(None):
-            raise HintError("it is None, and an operator has at least one output", "return an array")
-        if optional:
-            raise HintError("an output is an array on every call", f"write {spell(inner)}, and return an empty one")
         if hints.is_abstract(hint):
             scalar = spell(hint)[len("NDArray[") : -1]
             raise HintError(
                 f"{scalar} contains several types",
                 f'use a TypeVar shared with an input: T = TypeVar("T", bound={scalar})',
-            )
-        if typing.get_origin(hint) is list:
-            raise HintError(
-                "a kernel returns arrays in a tuple", f"write tuple[{spell(typing.get_args(hint)[0])}, ...]"
             )
         return hints.type_parameter(hint, "T")
 

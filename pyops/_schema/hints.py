@@ -296,10 +296,8 @@ def read_attribute(name: str, hint: Any, default: Any) -> Attribute:
     required = default is inspect.Parameter.empty
     inner, nullable = strip_none(hint)
     kind, options = _attribute_kind(inner)
-    if required and nullable:
-        raise HintError("an attribute that may be None needs a default", f"write {spell(inner)} | None = None")
-    if default is None and not nullable:
-        raise HintError("None is not of its type", f"write {spell(inner)} | None = None")
+    if (required and nullable) or (default is None and not nullable):
+        raise HintError("an attribute that may be None has the default None", f"write {spell(inner)} | None = None")
     if nullable and default is not None:
         raise HintError(
             "an absent attribute takes the default, so that a kernel would never receive None",
@@ -326,10 +324,9 @@ def _attribute_kind(hint: Any) -> tuple[AttributeKind, dict[str, Any]]:
     if origin is Literal and {type(arg) for arg in args} in ({int}, {str}, {bool}):
         scalar = type(args[0])
         return _SCALARS[scalar], {"boolean": scalar is bool, "choices": args}
-    if origin in _LISTS and args and args[0] in (int, float, str):
-        if origin is not tuple or args[1:] == (Ellipsis,):
-            return _PLURAL[_SCALARS[args[0]]], {"as_tuple": origin is tuple}
-        raise HintError("a list attribute has any length", f"write tuple[{spell(args[0])}, ...]")
+    any_length = origin is not tuple or args[1:] == (Ellipsis,)
+    if origin in _LISTS and any_length and args and args[0] in (int, float, str):
+        return _PLURAL[_SCALARS[args[0]]], {"as_tuple": origin is tuple}
     if is_array(hint):
         raise HintError(
             "a keyword-only parameter is an attribute",

@@ -3,8 +3,9 @@
 The modules:
 
 - `_check` collects the checks and runs them, on generated inputs if none are given; `_report` holds their results.
-- `_kernel_checks` (the kernel as a plain function), `_thread_checks`, `_shape_checks` and `_engine_checks` (sessions,
-  CUDA included) are the checks. Those of PyTorch operators are in `exporters._checks`, whose entry points name them.
+- `_kernel_checks` (the kernel as a plain function, and its shape function), `_thread_checks` and `_engine_checks`
+  (sessions, CUDA included) are the checks. Those of PyTorch operators are in `exporters._checks`, whose entry points
+  name them.
 - `_case` is what every check gets: a `Sample` (`_sample`), the kernel's results for it, and inputs derived from it
   (`_variations`).
 - `strategies` is for hypothesis.

@@ -17,7 +17,7 @@ from .._ops.op import AnyOp, Op
 from .._schema.attribute import Attribute, AttributeKind
 from .._schema.dtypes import DType
 from ..errors import InputError, MissingDependencyError
-from . import _engine_checks, _kernel_checks, _shape_checks, _thread_checks
+from . import _engine_checks, _kernel_checks, _thread_checks
 from ._case import Case, Check, NotRun, copies, hide_own_frames, quiet, spell_error, where_available
 from ._report import CheckError, CheckReport, CheckResult
 from ._sample import Sample
@@ -25,7 +25,7 @@ from ._variations import cast
 
 CHECKS: dict[str, Check | EntryPoint] = {
     name: check
-    for module in (_kernel_checks, _thread_checks, _shape_checks, _engine_checks)
+    for module in (_kernel_checks, _thread_checks, _engine_checks)
     for name, check in vars(module).items()
     if isinstance(check, Check)
 }

@@ -117,11 +117,6 @@ def test_a_terminal_without_letters_gets_their_numbers() -> None:
     assert Path("_.npy").is_file()
 
 
-def test_a_full_stdout_is_said() -> None:
-    said = started("list", before="import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)", wanted=1)
-    assert said == "error: the answer cannot be written to stdout: [Errno 28] No space left on device\n"
-
-
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
 def test_whoever_stops_reading_ends_it_in_silence(options: tuple[str, ...]) -> None:
     gone = "import os; end, start = os.pipe(); os.close(end); os.dup2(start, 1)"

@@ -16,7 +16,6 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 import pyops
-from pyops._display.op_table import OpTable
 
 DECLARE = """
 import numpy as np
@@ -60,24 +59,8 @@ def shell(ipython: Any) -> Iterator[Any]:
     ipython.run_line_magic("unload_ext", "pyops")
 
 
-def look(shell: Any, line: str = "") -> OpTable:
-    table = shell.run_line_magic("onnx_ops", line)
-    assert isinstance(table, OpTable)
-    return table
-
-
 def run(shell: Any, cell: str) -> Any:
     return shell.run_cell(cell, silent=False)
-
-
-def test_it_shows_what_is_declared(shell: Any) -> None:
-    run(shell, DECLARE)
-    assert "Plus" in [op.name for op in look(shell)]
-    run(shell, DECLARE.replace("book::Plus", "other::Plus"))
-    assert [op.domain for op in look(shell, "other")] == ["other"]
-    empty = look(shell, "another")
-    assert repr(empty).startswith("no ops are declared in the domain 'another'")
-    assert empty._repr_html_().startswith("<p>no ops are declared in the domain &#x27;another&#x27;</p>")
 
 
 def shown(shell: Any, cell: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -164,7 +147,7 @@ def test_a_real_kernel_shows_tables_and_short_tracebacks(tmp_path: Path, monkeyp
             return kernel.execute_interactive(code, output_hook=messages.append, timeout=60)["content"]
 
         assert execute(f"%load_ext pyops\n{DECLARE}")["status"] == "ok"
-        assert execute("%onnx_ops book")["status"] == "ok"
+        assert execute("pyops.list_ops()")["status"] == "ok"
         (shown,) = (message["content"]["data"] for message in messages if message["msg_type"] == "execute_result")
         assert "<td>Plus</td>" in shown["text/html"]
         assert "Plus" in shown["text/plain"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnxruntime
 
-from ..._models import hosting
+from ..._models.model import is_mistaken
 from ..._ops import adoption, plugins
 from ..._ops import registry as declared
 from ..._ops.builtin import ONNX_DOMAIN
@@ -109,7 +109,7 @@ def _obstacles(signature: Signature, others: set[str]) -> list[str]:
         for attribute in signature.attributes
         if attribute.kind not in _ATTRIBUTE_CODES
     ]
-    if hosting.is_mistaken(signature):
+    if is_mistaken(signature):
         found.append(f"name {signature.name!r}, which ONNX Runtime's optimizers take for ONNX's operator")
     if signature.domain in (ONNX_DOMAIN, "com.microsoft.extensions"):
         found.append(f"domain {signature.domain!r}, which is another library's")

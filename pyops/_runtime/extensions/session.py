@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import onnxruntime
 
-from ..._models.hosting import Host
-from ..._models.model import Model
+from ..._models.model import Host, Model
 from ..._ops.builtin import ONNX_DOMAIN
 from ..._ops.op import AnyOp
 from ..._ops.op import compute as compute_op

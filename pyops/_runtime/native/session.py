@@ -20,9 +20,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from ..._models import hosting
-from ..._models.hosting import Host
-from ..._models.model import Model
+from ..._models.model import Host, Model, all_hosts, host_of
 from ..._ops import registry
 from ..._ops.builtin import ONNX_DOMAIN
 from ..._ops.op import AnyOp, Op
@@ -187,13 +185,13 @@ class SessionHost:
     """
 
     def __init__(self, options: Any, source: Model, ops: Mapping[tuple[str, str], AnyOp], taken: set[str]) -> None:
-        hosts = {key: hosting.host(op, taken) for key, op in ops.items()}
+        hosts = {key: host_of(op, taken) for key, op in ops.items()}
         self.model = source.hosted(hosts)
         self._options, self._hosts = options, list(hosts.values())
         self._numbers: list[int] = []
         self.nodes: Nodes[int] = Nodes(engine.computes, self._numbers)
         if source.proto is None:  # ORT format: its nodes, and how they were renamed, are unknown
-            hosted = (host for op in registry.latest() for host in hosting.all_hosts(op))
+            hosted = (host for op in registry.latest() for host in all_hosts(op))
             self._hosts = [host for host in hosted if host.domain not in taken]
 
     def create(self, function: Callable[[], None]) -> None:
