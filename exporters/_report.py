@@ -15,10 +15,6 @@ from pyops._tables import Part, Shown
 
 By = Literal["torch", "registration", "kernel", "fallback", "nothing"]
 
-
-Side = Literal["", "torch", "ONNX Runtime", "both", "neither"]
-"""The side that the reference evaluator agrees with; empty if it was not run."""
-
 # With more samples, the table has only the worst one of each output.
 _LISTED_SAMPLES = 10
 
@@ -47,9 +43,6 @@ class OutputComparison:
         What is wrong other than values: another dtype or shape, or a missing output. Otherwise ``""``.
     node : str
         For a value inside the model, the node that computes it: ``"domain::Name 'node name'"``.
-    reference : str
-        The side that the reference evaluator agrees with, within the same tolerance: ``"torch"``,
-        ``"ONNX Runtime"``, ``"both"`` or ``"neither"``. Empty if it was not run.
 
     Examples
     --------
@@ -70,7 +63,6 @@ class OutputComparison:
     ok: bool
     problem: str = ""
     node: str = ""
-    reference: Side = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,11 +107,11 @@ class VerificationReport(Shown):
 
     def parts(self) -> list[Part]:
         """Return the parts to display: the verdict and the table of the outputs."""
-        several, asked = self.samples > 1, any(item.reference for item in self.outputs)
+        several = self.samples > 1
         header = ["output", "dtype", "shape", "max abs", "max rel", "allowed", "ok"]
         rows = [
-            [*["sample"] * several, *header, *["reference agrees with"] * asked],
-            *([*[str(item.sample)] * several, *_row(item), *[item.reference] * asked] for item in self._listed()),
+            [*["sample"] * several, *header],
+            *([*[str(item.sample)] * several, *_row(item)] for item in self._listed()),
         ]
         return [self._summary(), rows]
 
@@ -132,9 +124,6 @@ class VerificationReport(Shown):
         if first is not None:
             difference = first.problem or f"is off by {first.absolute:.3g}"
             verdict += f"; the first node that differs is {first.node}: its output {first.name!r} {difference}"
-        sides = {item.reference for item in self.outputs if not item.ok} - {""}
-        if sides:
-            verdict += f"; there the reference engine agrees with {' or '.join(sorted(sides))}"
         return f"torch and ONNX Runtime {verdict}"
 
     def _listed(self) -> Iterable[OutputComparison]:
