@@ -41,8 +41,6 @@ class OutputComparison:
         Whether dtype and shape are equal and every difference is allowed.
     problem : str
         What is wrong other than values: another dtype or shape, or a missing output. Otherwise ``""``.
-    node : str
-        For a value inside the model, the node that computes it: ``"domain::Name 'node name'"``.
 
     Examples
     --------
@@ -62,7 +60,6 @@ class OutputComparison:
     atol: float
     ok: bool
     problem: str = ""
-    node: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,8 +72,6 @@ class VerificationReport(Shown):
         Ordered by sample, then by output.
     samples : int
         Number of samples compared.
-    intermediates : tuple of OutputComparison
-        The values inside the model, ordered by sample, then by node; empty unless ``intermediates=True``.
 
     Examples
     --------
@@ -89,17 +84,11 @@ class VerificationReport(Shown):
 
     outputs: tuple[OutputComparison, ...]
     samples: int = 1
-    intermediates: tuple[OutputComparison, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Return whether every output is within its tolerance."""
         return all(output.ok for output in self.outputs)
-
-    @property
-    def first_difference(self) -> OutputComparison | None:
-        """Return the first value inside the model that is not within its tolerance, or None."""
-        return next((item for item in self.intermediates if not item.ok), None)
 
     def __repr__(self) -> str:
         count = f", {len(self.outputs)} output{'s' * (len(self.outputs) != 1)}" if self.ok else ""
@@ -120,10 +109,6 @@ class VerificationReport(Shown):
         verdict = "agree" if self.ok else f"differ in {wrong} of {len(self.outputs)} outputs"
         if self.samples > 1:
             verdict += f" ({self.samples} samples)"
-        first = self.first_difference
-        if first is not None:
-            difference = first.problem or f"is off by {first.absolute:.3g}"
-            verdict += f"; the first node that differs is {first.node}: its output {first.name!r} {difference}"
         return f"torch and ONNX Runtime {verdict}"
 
     def _listed(self) -> Iterable[OutputComparison]:

@@ -1,17 +1,15 @@
-"""Comparison of torch with ONNX Runtime on a model's outputs, and on the values inside it."""
+"""Comparison of torch with ONNX Runtime on a model's outputs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from pyops._comparison import Tolerances
 from pyops._models.model import ModelSource
 from pyops._schema import devices
 from pyops._schema.dtypes import DType
@@ -35,7 +33,6 @@ def verify(
     samples: Iterable[tuple[Any, ...]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     tolerances: Mapping[Any, tuple[float, float]] | None = None,
-    intermediates: bool = False,
 ) -> VerificationReport:
     """Compare what torch and ONNX Runtime compute for a model.
 
@@ -57,9 +54,6 @@ def verify(
     tolerances : mapping, optional
         ``(rtol, atol)`` by dtype (NumPy's or torch's). Other dtypes use the tolerances of
         ``torch.testing.assert_close``; integers must be equal.
-    intermediates : bool
-        Also compare the values inside the model and name the first node that differs. `program` must have been
-        returned by `export`.
 
     Returns
     -------
@@ -70,8 +64,7 @@ def verify(
     Raises
     ------
     ExportError
-        The arguments are missing, given twice, or do not match the program's inputs in number; or
-        `intermediates` is set and the program has no torch graph.
+        The arguments are missing, given twice, or do not match the program's inputs in number.
     ModelError
         A session cannot load `program`.
     BaseException
@@ -94,7 +87,6 @@ def verify(
     allowed = {_dtype(dtype): pair for dtype, pair in (tolerances or {}).items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     outputs: list[OutputComparison] = []
-    inside: list[OutputComparison] = []
     count = 0
     with _evaluation(model), torch.no_grad():
         first = next(calls, None)
@@ -109,10 +101,8 @@ def verify(
             feed = {name: as_onnx_array(value) for name, value in input_values(session, sample, keywords).items()}
             actual = session.run(None, feed)
             outputs += compare(count, names, expected, actual, allowed)
-            if intermediates:
-                inside += _compare_intermediates(count, program, sample, keywords, allowed)
             count += 1
-    return VerificationReport(tuple(outputs), count, tuple(inside))
+    return VerificationReport(tuple(outputs), count)
 
 
 def _providers(run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
@@ -171,54 +161,3 @@ def _evaluation(model: Model) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
-
-
-def _compare_intermediates(
-    number: int, program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerances: Tolerances
-) -> list[OutputComparison]:
-    """Compare the values inside an exported program, in the order of its nodes.
-
-    A value is compared if torch's graph has a node of the same name. torch's exporter keeps the names, but its
-    optimizations leave some values without a counterpart.
-
-    Raises
-    ------
-    ExportError
-        The program has no torch graph.
-    """
-    if getattr(program, "exported_program", None) is None:
-        raise ExportError(
-            "intermediates=True needs the program that exporters.export returned, which has torch's graph beside the "
-            f"model; got {type(program).__name__}"
-        )
-    interpreter = _Interpreter(program.exported_program.module())
-    interpreter.run(*clone_tensors(args), *clone_tensors(dict(kwargs)).values())
-    producers = {
-        value.name: node for node in program.model.graph for value in node.outputs if value.name in interpreter.values
-    }
-    names = list(producers)
-    actual = program.compute_values(names, args, dict(kwargs)) if names else ()
-    reports = compare(
-        number,
-        names,
-        [as_onnx_array(interpreter.values[name]) for name in names],
-        [as_onnx_array(value) for value in actual],
-        tolerances,
-    )
-    spelled = {name: f"{node.domain or 'ai.onnx'}::{node.op_type} {node.name!r}" for name, node in producers.items()}
-    return [replace(report, node=spelled[report.name]) for report in reports]
-
-
-class _Interpreter(torch.fx.Interpreter):
-    """An interpreter that runs torch's graph and stores each computed tensor by name."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        super().__init__(module)
-        self.values: dict[str, torch.Tensor] = {}
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        result = super().run_node(n)
-        if n.op == "call_function" and isinstance(result, torch.Tensor):
-            # A later node may write to it in place.
-            self.values[n.name] = result.detach().clone()
-        return result

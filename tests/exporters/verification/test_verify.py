@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TypeVar
 
 import ml_dtypes
@@ -251,12 +250,9 @@ def test_differences(expected, actual, absolute, ok):
 
 def test_names_are_escaped_in_html():
     outputs = tuple(compare(0, ["<y>"], [np.ones(1)], [np.zeros(1)]))
-    inside = tuple(replace(item, node="d::Op '<node>'") for item in outputs)
-    page = VerificationReport(outputs, intermediates=inside)._repr_html_()
+    page = VerificationReport(outputs)._repr_html_()
     assert "&lt;y&gt;" in page
-    assert "&lt;node&gt;" in page
     assert "<y>" not in page
-    assert "<node>" not in page
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32], ids=str)
