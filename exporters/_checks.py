@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,21 @@ from ._verify import verify
 from .errors import ExportError
 
 
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Context manager: keep torch's log out of the test's log, of which pytest shows all where the test fails."""
+    before, trace = logging.root.manager.disable, logging.getLogger("torch.__trace")  # which ignores logging.disable
+    logging.disable(max(before, logging.WARNING))
+    trace.disabled = True
+    try:
+        yield
+    finally:
+        logging.disable(before)
+        trace.disabled = False
+
+
 @check_after(*IN_SESSIONS)
+@_unlogged()
 def torch_eager(case: Case) -> str:
     """Check that the torch operator returns what the plain call returns."""
     call = _TorchCall(case)
@@ -29,6 +46,7 @@ def torch_eager(case: Case) -> str:
 
 
 @check_after("torch_eager", "symbolic_shapes")
+@_unlogged()
 def torch_opcheck(case: Case) -> None:
     """Check that torch.library.opcheck passes: the schema, fake tensors, autograd, and tracing with symbolic shapes."""
     call = _TorchCall(case)
@@ -47,6 +65,7 @@ def torch_opcheck(case: Case) -> None:
 
 
 @check_after("torch_eager")
+@_unlogged()
 def torch_gradients(case: Case) -> str:
     """Check that a registered backward formula agrees with numerical gradients."""
     call = _TorchCall(case)
@@ -81,6 +100,7 @@ def torch_gradients(case: Case) -> str:
 
 
 @check_after("torch_eager", "engine_native")
+@_unlogged()
 def torch_export(case: Case) -> str:
     """Check that an exported model of the op returns in ONNX Runtime what it returns in torch."""
     call = _TorchCall(case)

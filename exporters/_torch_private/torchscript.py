@@ -45,7 +45,7 @@ def installed_symbolics(
         registry._registry = before
 
 
-@guarded("torch.onnx._internal.torchscript_exporter.registration.registry")
+@guarded("torchscript_exporter.registration.registry")
 def _symbolics() -> tuple[Any, Callable[[str], Any]]:
     """Return torch's registry of symbolic functions, and the class of its entries, which hold all versions of one."""
     from torch.onnx._internal.torchscript_exporter import registration, utils
