@@ -17,8 +17,9 @@ from .._torch_private.exporter import default_opset, element_type, one_at_a_time
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
 from .._torch_private.trees import flatten, unflatten
 from . import (  # noqa: F401
-    complex_tensors,
+    creation,
     elementwise,
+    fft,
     indexing,
     layers,
     linear_algebra,

@@ -145,6 +145,7 @@ def test_it_computes_what_torch_does(operator, args, dtype):
             (tensor(2, 3).half(), None, None, *(tensor(3),) * 2, True, 1, 1),
         ),
         ("aten::bincount", (classes(3, 4),)),
+        ("aten::rand", ([2, 3],)),
         ("aten::diagonal_scatter", (tensor(3, 3).cfloat(), tensor(3))),
         ("aten::native_dropout", (tensor(3), 0.5, True)),
         ("aten::native_dropout", (tensor(3), 1.0, False)),

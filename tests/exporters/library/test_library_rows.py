@@ -178,6 +178,20 @@ def test_a_type_that_an_op_lacks_is_left_to_torch_if_that_is_wanted():
     assert [node.op_type for node in program.model.graph] == ["special_ndtri"]
 
 
+def test_random_numbers_of_float16_are_torchs(model):
+    module = model(lambda x: (torch.rand(x.shape[0], 500, dtype=x.dtype), torch.randn(2, 500, dtype=x.dtype)))
+    program = exporters.export(
+        module, (torch.ones(2).half(),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), verbose=False
+    )
+    uniform, normal = pyops.InferenceSession(program).run(None, {"x": np.ones(4, np.float16)})
+    assert (uniform.shape, uniform.dtype) == ((4, 500), np.float16)
+    assert 0 <= uniform.min() < 0.01 < 0.99 < uniform.max() < 1
+    assert (uniform.astype(np.float32) * 2**11 % 1 == 0).all()
+    assert normal.dtype == np.float16
+    assert abs(normal.mean()) < 0.2
+    assert 0.8 < normal.astype(np.float32).std() < 1.2
+
+
 def test_what_each_release_of_torch_does_not_have():
     dropped = [] if torch.__version__.startswith("2.13.") else ["aten::cholesky"]
     assert absent == dropped

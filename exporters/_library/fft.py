@@ -1,59 +1,16 @@
-"""Lowering of complex tensors: constants, for which torch's exporter emits ONNX's complex types; and ``torch.fft``."""
+"""Lowering of the ``torch.fft`` functions over several dimensions, and of the inverse short-time transform."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import onnx_ir
-import torch
 
 from pyops.kernels.fft import NORMS
 
 from .table import lower
 from .values import Pairs, constant, kernels, onnx_ops, vector
-
-_PARTS: dict[Any, type[np.floating[Any]]] = {
-    torch.complex64: np.float32,
-    torch.complex128: np.float64,
-    onnx_ir.DataType.COMPLEX64: np.float32,  # torch's exporter passes a dtype argument as ONNX's enum
-    onnx_ir.DataType.COMPLEX128: np.float64,
-}
-
-
-def _filled(number: int) -> Callable[..., Any]:
-    """Return a translation to a complex tensor of one number, which an argument `fill_value` replaces."""
-
-    def translation(
-        self: Any = None, size: Sequence[Any] | None = None, fill_value: Any = number, dtype: Any = None, **_: Any
-    ) -> Any:
-        if dtype is None and self is None and isinstance(fill_value, complex):
-            dtype = torch.get_default_dtype().to_complex()
-        if dtype is None and isinstance(self, Pairs):
-            assert self.value.dtype is not None
-            part: Any = self.value.dtype.numpy()
-        else:
-            part = _PARTS.get(dtype)
-        if part is None or isinstance(fill_value, onnx_ir.Value):
-            return NotImplemented
-        if size is not None:
-            shape = vector([*size, 2])
-        elif isinstance(self, Pairs):
-            shape = onnx_ops.Shape(self.value)
-        else:
-            shape = onnx_ops.Concat(onnx_ops.Shape(self), constant([2]), axis=0)
-        return onnx_ops.Expand(constant(np.array([fill_value.real, fill_value.imag], part)), shape)
-
-    return translation
-
-
-lower("aten::empty.memory_format", replaces=True)(_filled(0))
-for _name, _number in {"zeros": 0, "ones": 1, "full": 0}.items():
-    lower(f"aten::{_name}", replaces=True)(_filled(_number))
-    lower(f"aten::new_{_name}", replaces=True, takes_complex=True)(_filled(_number))
-    lower(f"aten::{_name}_like", replaces=True, takes_complex=True)(_filled(_number))
-
 
 _Kind = Literal["full", "real to half", "half to real"]
 
