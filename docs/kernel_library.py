@@ -70,11 +70,10 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `x[:, mask] = y` and similar, with a mask of uint8 | The mask's indices, from `NonZero`. |
 | `scatter`, `scatter_add`, `scatter_reduce` with an index smaller than the source | A `Slice` of the source. |
 | `expand` to sizes computed from data | -1 is replaced by 1, which means the same in ONNX. |
+| `LSTM(proj_size=...)` | A `Scan` over the time steps; ONNX's `LSTM` has no projection. |
 | `zeros`, `full` and similar, if complex | Constant pairs of reals. |
 | `copy`, `select`, `slice_scatter`, `select_scatter` of complex tensors | The same nodes on pairs of reals. |
 | `einsum` of complex tensors | `Einsum` on pairs of reals, which also sums over the pairs. |
-
-`LSTM(proj_size=...)` is an error, since ONNX's `LSTM` has no projection; `fallback=True` lets torch compute it.
 
 ONNX does not define where `TopK` puts a NaN, and ONNX Runtime before 1.32 puts it anywhere. Therefore the values are
 converted to a wider type, in which NaN becomes a number above infinity. float64 has no wider type, and needs two

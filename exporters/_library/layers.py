@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnx_ir
 
 from pyops.kernels import pooling, sampling
 
+from .._torch_private.exporter import recorded_nodes
 from ..errors import ExportError
 from .table import lower
 from .values import by_torch, constant, kernels, like, onnx_ops, transposed
@@ -198,8 +200,77 @@ def _attention(
 
 
 @lower("aten::lstm.input", replaces=True)
-def _lstm(params: Sequence[Any], has_biases: bool, num_layers: int, bidirectional: bool, **_: Any) -> Any:
-    if len(params) != num_layers * (2 if bidirectional else 1) * (5 if has_biases else 3):
+def _lstm(
+    input: Any,
+    hx: Sequence[Any],
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+    **given: Any,
+) -> Any:
+    directions = 2 if bidirectional else 1
+    if len(params) != num_layers * directions * (5 if has_biases else 3):
         return NotImplemented
-    # torch's exporter would read a projection as the weights that follow.
-    raise ExportError("ONNX's LSTM has no projection; leave out proj_size")
+    if given["train"] and given["dropout"]:
+        raise ExportError("dropout in training draws at random; call model.eval() before the export")
+    # (time, batch, width), the layout of ONNX's LSTM.
+    values = onnx_ops.Transpose(input, perm=[1, 0, 2]) if batch_first else input
+    weights, last_hidden, last_cells = iter(params), [], []
+    for layer in range(num_layers):
+        found = []
+        for backward in range(directions):
+            state = [onnx_ops.Gather(item, constant(layer * directions + backward), axis=0) for item in hx]
+            hidden, cell, outputs = _scan(values, input.dtype, state, weights, has_biases, backward)
+            found.append(outputs)
+            last_hidden.append(hidden)
+            last_cells.append(cell)
+        values = onnx_ops.Concat(*found, axis=-1) if bidirectional else found[0]
+    output = onnx_ops.Transpose(values, perm=[1, 0, 2]) if batch_first else values
+    return output, _stacked(last_hidden), _stacked(last_cells)
+
+
+def _scan(
+    values: Any, dtype: onnx_ir.DataType, state: Sequence[Any], weights: Iterator[Any], has_biases: bool, backward: int
+) -> Any:
+    """Return the last hidden state, the last cell, and the hidden states of all steps of one layer in one direction."""
+    inputs, hidden = (onnx_ops.Transpose(next(weights), perm=[1, 0]) for _ in range(2))
+    gates = onnx_ops.MatMul(values, inputs)
+    if has_biases:
+        gates = onnx_ops.Add(gates, onnx_ops.Add(next(weights), next(weights)))
+    projection = onnx_ops.Transpose(next(weights), perm=[1, 0])
+    return onnx_ops.Scan(
+        *state,
+        gates,
+        _outputs=3,
+        body=_step(hidden, projection, dtype),
+        num_scan_inputs=1,
+        scan_input_directions=[backward],
+        scan_output_directions=[backward],
+    )
+
+
+def _step(hidden_weights: Any, projection: Any, dtype: onnx_ir.DataType) -> onnx_ir.Graph:
+    """Return the graph of one step; its names cannot clash with those that torch's exporter gives to outer values."""
+    hidden, cell, gates = inputs = [
+        onnx_ir.Value(name=f"step/{name}", type=onnx_ir.TensorType(dtype)) for name in ("hidden", "cell", "gates")
+    ]
+    with recorded_nodes(onnx_ops.version) as nodes:
+        total = onnx_ops.Add(gates, onnx_ops.MatMul(hidden, hidden_weights))
+        taken, kept, new, shown = onnx_ops.Split(total, axis=-1, num_outputs=4, _outputs=4)
+        kept_cell = onnx_ops.Mul(onnx_ops.Sigmoid(kept), cell)
+        next_cell = onnx_ops.Add(kept_cell, onnx_ops.Mul(onnx_ops.Sigmoid(taken), onnx_ops.Tanh(new)))
+        shown_cell = onnx_ops.Mul(onnx_ops.Sigmoid(shown), onnx_ops.Tanh(next_cell))
+        next_hidden = onnx_ops.MatMul(shown_cell, projection)
+        outputs = next_hidden, next_cell, onnx_ops.Identity(next_hidden)
+    for number, value in enumerate(itertools.chain.from_iterable(node.outputs for node in nodes)):
+        value.name = f"step/{number}"
+    for value in outputs:
+        value.dtype = dtype
+    return onnx_ir.Graph(inputs, outputs, nodes=nodes, name="step")
+
+
+def _stacked(states: Sequence[Any]) -> Any:
+    rows = [onnx_ops.Unsqueeze(state, constant([0])) for state in states]
+    return onnx_ops.Concat(*rows, axis=0) if len(rows) > 1 else rows[0]

@@ -122,6 +122,12 @@ CASES = {
         (ramp(1, 4), torch.tensor([3, -1])),
         (ramp(1, 4), torch.tensor([5, 4])),
     ),
+    "LSTM with a projection": (torch.nn.LSTM(5, 4, proj_size=3), (ramp(4, 2, 5),), (ramp(4, 3, 5),)),
+    "LSTM with projections": (
+        torch.nn.LSTM(5, 4, 2, bias=False, batch_first=True, bidirectional=True, proj_size=2),
+        (ramp(2, 4, 5),),
+        (ramp(3, 4, 5),),
+    ),
 }
 
 
@@ -340,14 +346,14 @@ def test_what_explain_says_of_them(dynamic):
     assert kernels >= {
         *("aten::argmax", "aten::argmin", "aten::cross", "aten::__rshift__.Scalar", "aten::sort", "aten::sort.stable"),
         *("aten::topk", "aten::einsum", "aten::squeeze.dim", "aten::index_put", "aten::scatter_add", "aten::expand"),
-        *("aten::scatter.src", "aten::scatter_reduce.two"),
+        *("aten::scatter.src", "aten::scatter_reduce.two", "aten::lstm.input"),
     }
     assert {by for _, by in real | explained(COMPLEX_CASES)} == {"torch", "kernel"}
     assert {by for _, by in explained(KEPT)} == {"torch"}
 
 
 def test_verification_leaves_them_alone():
-    cases = {name: CASES[name] for name in ("expanded by data", "cross product")}
+    cases = {name: CASES[name] for name in ("expanded by data", "cross product", "LSTM with a projection")}
     found = exported(cases, fallback="verify")
     assert not found.fallbacks
     check(cases, found, 1)
@@ -365,14 +371,3 @@ def test_a_cross_product_whose_dimension_only_a_run_tells(model):
     program = exporters.export(module, (x, x + 1), fallback=True, **arguments)
     assert [item.operator for item in program.fallbacks] == ["aten::cross"]
     assert exporters.verify(module, (x, x + 1), program).ok
-
-
-def test_an_lstm_with_a_projection_is_left_to_a_fallback():
-    net, x = torch.nn.LSTM(5, 4, proj_size=3).eval(), ramp(4, 2, 5)
-    with pytest.raises(
-        exporters.ExportError, match=r"ONNX's LSTM has no projection; leave out proj_size.*fallback=True"
-    ):
-        exporters.export(net, (x,), verbose=False)
-    program = exporters.export(net, (x,), fallback=True, verbose=False)
-    assert [item.operator for item in program.fallbacks] == ["aten::lstm.input"]
-    assert exporters.verify(net, (x,), program).ok
