@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.library import CustomOpDef
 
+from pyops._ops import registry
 from pyops._ops.cuda_kernel import check_given, on_host, returning_cupy
 from pyops._ops.op import Op, kernel_of, output_shapes
 from pyops._schema import devices, validation
@@ -21,10 +22,12 @@ from ._lowering.nodes import emit, symbolic_message
 from ._torch.operators import find_overload, overloads
 from ._torch.schema import check_name, torch_schema
 from ._torch.tensors import as_array, as_tensor, numpy_dtype, torch_dtype
-from ._torch_private.operators import call_instead, forget_schema
+from ._torch_private.operators import call_instead, explain_refusals, forget_schema
 from .errors import ExportError
 
 _registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
+# Those whose Op has been declared again with another signature, which they do not follow.
+_outdated: set[str] = set()
 
 
 def registered_for(op: Op[..., Any]) -> tuple[str, CustomOpDef] | None:
@@ -96,10 +99,32 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     registered.register_fake(_called_with_tensors(op, _fake))
     _registered.pop(name, None)
     _registered[name] = op, registered
+    _outdated.discard(name)
     if replaced is not None:
         call_instead(replaced, lambda *args, **kwargs: _registered[name][1](*args, **kwargs))
     translations.register(name, lambda *args, **kwargs: emit(op, _flat(signature, args), kwargs), op)
     return registered
+
+
+def _tell_outdated(declared: Op[..., Any]) -> None:
+    """Let operators of an earlier declaration of an Op say so where torch refuses a call of them."""
+    for name, (op, _) in tuple(_registered.items()):
+        same = (op.domain, op.name, op.version) == (declared.domain, declared.name, declared.version)
+        overload = find_overload(name)
+        if same and op is not declared and name not in _outdated and overload is not None:
+            _outdated.add(name)
+            explain_refusals(overload, functools.partial(_refusal, op.signature, name))
+
+
+registry.listeners.append(_tell_outdated)
+
+
+def _refusal(signature: Signature, name: str) -> InputError:
+    now = registry.versions(signature.domain, signature.name).get(signature.version)
+    return InputError(
+        f"{name} is registered for {signature}, which has been declared again as "
+        f'{now.signature if now else "another"}; call exporters.custom_op(op, "{name}") again'
+    )
 
 
 def _called_with_tensors(op: Op[..., Any], compute: Callable[..., list[torch.Tensor]]) -> Callable[..., Any]:

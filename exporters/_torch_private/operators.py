@@ -110,6 +110,31 @@ def call_instead(overload: OpOverload, function: Callable[..., Any]) -> None:
         caller._op = function
 
 
+@guarded("OpOverload._op")
+def explain_refusals(overload: OpOverload, refusal: Callable[[], Exception]) -> None:
+    """Let an overload, and its packet, raise an error of ours where torch refuses a call that does not fit the schema.
+
+    Parameters
+    ----------
+    refusal : callable
+        Makes the error; torch's own is its cause.
+    """
+
+    def explained(call: Callable[..., Any]) -> Callable[..., Any]:
+        def explaining(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return call(*args, **kwargs)
+            except RuntimeError as error:
+                if "Declaration: " not in str(error):
+                    raise
+                raise refusal() from error
+
+        return explaining
+
+    for caller in (overload, overload._overloadpacket):
+        caller._op = explained(caller._op)
+
+
 @guarded("torch._check")
 def promise(condition: Any) -> None:
     """Tell the running capture that a condition on sizes or indices known only at run time holds."""
