@@ -10,17 +10,15 @@ import torch
 from torch.library import CustomOpDef
 
 from pyops._ops import registry
-from pyops._ops.cuda_kernel import on_host
-from pyops._ops.op import Op
-from pyops._schema import validation
-from pyops._schema.devices import DEVICE_TYPES
+from pyops._ops.cuda_kernel import check_given, on_host, returning_cupy
+from pyops._ops.op import Op, kernel_of, output_shapes
+from pyops._schema import devices, validation
 from pyops._schema.signature import Signature
 from pyops._schema.specs import RuntimeDim, TensorSpec
 from pyops.errors import InputError
 
 from ._lowering import translations
 from ._lowering.nodes import emit, symbolic_message
-from ._torch import cuda_kernel
 from ._torch.operators import find_overload, overloads
 from ._torch.schema import check_name, torch_schema
 from ._torch.tensors import as_array, as_tensor, numpy_dtype, torch_dtype
@@ -151,13 +149,85 @@ def _run(
     op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
 ) -> list[torch.Tensor]:
     signature = op.signature
-    if device.type not in DEVICE_TYPES:
+    if device.type not in devices.DEVICE_TYPES:
         raise InputError(f"{signature.qualified_name} got tensors on {device}; move them to cpu or cuda with .to(...)")
     if device.type == "cuda":
-        return cuda_kernel.call(op, tensors, attributes, device)
+        return call_cuda_kernel(op, tensors, attributes, device)
     given = [None if tensor is None else as_array(tensor) for tensor in tensors]
     outputs = validation.call(signature, op.kernels["cpu"], *validation.split_arguments(signature, given, attributes))
     return [as_tensor(output, device) for output in outputs]
+
+
+def call_cuda_kernel(
+    op: Op[..., Any],
+    tensors: Sequence[torch.Tensor | None],
+    attributes: Mapping[str, Any],
+    device: torch.device,
+) -> list[torch.Tensor]:
+    """Run the CUDA kernel on torch's current stream.
+
+    Buffers for `out` are allocated by torch. Other results are copied, as in ONNX Runtime.
+
+    Parameters
+    ----------
+    tensors : sequence
+        One tensor or None per input; host inputs may be on either device.
+
+    Raises
+    ------
+    MissingDependencyError
+        CuPy is not installed.
+    DeviceError
+        CuPy finds no GPU.
+    """
+    signature, function = op.signature, kernel_of(op, "cuda")
+    cupy = devices.cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
+    stream = torch.cuda.current_stream(device)
+    stay = on_host(signature, len(tensors), op.host_inputs)
+    # torch and CuPy queue their work on one stream, so that neither has to wait for the other.
+    with cupy.cuda.Device(stream.device_index), devices.stream(cupy, stream.cuda_stream):
+        given = [
+            None if tensor is None else as_array(tensor.cpu() if stays else tensor)
+            for tensor, stays in zip(tensors, stay, strict=True)
+        ]
+        arrays, values = validation.split_arguments(signature, given, attributes)
+        check_given(signature, arrays, op.host_inputs)
+        buffers = _cuda_buffers(op, arrays, values, device)
+        out = tuple(map(as_array, buffers))
+        if out:
+            function = functools.partial(function, out=out if signature.returns_tuple else out[0])
+        outputs = list(validation.call(signature, returning_cupy(signature, function), arrays, values))
+        return [
+            buffers[index] if out and output is out[index] else _copied_from_cuda(cupy, output, device)
+            for index, output in enumerate(outputs)
+        ]
+
+
+def _cuda_buffers(
+    op: Op[..., Any], arrays: Sequence[Any], attributes: Mapping[str, Any], device: torch.device
+) -> list[torch.Tensor]:
+    """Return tensors for the kernel to write to, or [] if it takes no `out` or a shape is unknown."""
+    if not op.signature.takes_out or op.shape_function is None:
+        return []
+    shapes = output_shapes(op, arrays, attributes)
+    if any(None in shape for shape in shapes):
+        return []
+    inputs = [None if array is None else array.dtype for array in arrays]
+    dtypes = validation.output_dtypes(op.signature, inputs)
+    if len(dtypes) != len(shapes) or None in dtypes:  # a variadic output
+        return []
+    return [
+        torch.empty([dim or 0 for dim in shape], dtype=torch_dtype(dtype), device=device)
+        for shape, dtype in zip(shapes, dtypes, strict=True)
+        if dtype is not None
+    ]
+
+
+def _copied_from_cuda(cupy: Any, array: Any, device: torch.device) -> torch.Tensor:
+    """Return a contiguous tensor with a copy of a CuPy array, in memory allocated by torch."""
+    tensor = torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=device)
+    devices.copyto(cupy, as_array(tensor), array)
+    return tensor
 
 
 def _fake(
@@ -191,14 +261,14 @@ def _device(op: Op[..., Any], tensors: Sequence[torch.Tensor | None]) -> torch.d
     """
     signature = op.signature
     stay = on_host(signature, len(tensors), op.host_inputs)
-    devices = {tensor.device for tensor in tensors if tensor is not None}
+    found = {tensor.device for tensor in tensors if tensor is not None}
     deciding = {tensor.device for tensor, stays in zip(tensors, stay, strict=True) if tensor is not None and not stays}
     if {device.type for device in deciding} == {"cuda"}:
-        devices = deciding
-    if len(devices) > 1:
-        names = ", ".join(sorted(map(str, devices)))
+        found = deciding
+    if len(found) > 1:
+        names = ", ".join(sorted(map(str, found)))
         raise InputError(f"{signature.qualified_name} got tensors on {names}; move them to one device with .to(...)")
-    return devices.pop() if devices else torch.device("cpu")
+    return found.pop() if found else torch.device("cpu")
 
 
 def _constant(signature: Signature, name: str, value: Any) -> Any:

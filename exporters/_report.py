@@ -15,10 +15,6 @@ from pyops._tables import Part, Shown
 
 By = Literal["torch", "registration", "kernel", "fallback", "nothing"]
 
-
-Side = Literal["", "torch", "ONNX Runtime", "both", "neither"]
-"""The side that the reference evaluator agrees with; empty if it was not run."""
-
 # With more samples, the table has only the worst one of each output.
 _LISTED_SAMPLES = 10
 
@@ -45,11 +41,6 @@ class OutputComparison:
         Whether dtype and shape are equal and every difference is allowed.
     problem : str
         What is wrong other than values: another dtype or shape, or a missing output. Otherwise ``""``.
-    node : str
-        For a value inside the model, the node that computes it: ``"domain::Name 'node name'"``.
-    reference : str
-        The side that the reference evaluator agrees with, within the same tolerance: ``"torch"``,
-        ``"ONNX Runtime"``, ``"both"`` or ``"neither"``. Empty if it was not run.
 
     Examples
     --------
@@ -69,8 +60,6 @@ class OutputComparison:
     atol: float
     ok: bool
     problem: str = ""
-    node: str = ""
-    reference: Side = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,8 +72,6 @@ class VerificationReport(Shown):
         Ordered by sample, then by output.
     samples : int
         Number of samples compared.
-    intermediates : tuple of OutputComparison
-        The values inside the model, ordered by sample, then by node; empty unless ``intermediates=True``.
 
     Examples
     --------
@@ -97,17 +84,11 @@ class VerificationReport(Shown):
 
     outputs: tuple[OutputComparison, ...]
     samples: int = 1
-    intermediates: tuple[OutputComparison, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Return whether every output is within its tolerance."""
         return all(output.ok for output in self.outputs)
-
-    @property
-    def first_difference(self) -> OutputComparison | None:
-        """Return the first value inside the model that is not within its tolerance, or None."""
-        return next((item for item in self.intermediates if not item.ok), None)
 
     def __repr__(self) -> str:
         count = f", {len(self.outputs)} output{'s' * (len(self.outputs) != 1)}" if self.ok else ""
@@ -115,11 +96,11 @@ class VerificationReport(Shown):
 
     def parts(self) -> list[Part]:
         """Return the parts to display: the verdict and the table of the outputs."""
-        several, asked = self.samples > 1, any(item.reference for item in self.outputs)
+        several = self.samples > 1
         header = ["output", "dtype", "shape", "max abs", "max rel", "allowed", "ok"]
         rows = [
-            [*["sample"] * several, *header, *["reference agrees with"] * asked],
-            *([*[str(item.sample)] * several, *_row(item), *[item.reference] * asked] for item in self._listed()),
+            [*["sample"] * several, *header],
+            *([*[str(item.sample)] * several, *_row(item)] for item in self._listed()),
         ]
         return [self._summary(), rows]
 
@@ -128,13 +109,6 @@ class VerificationReport(Shown):
         verdict = "agree" if self.ok else f"differ in {wrong} of {len(self.outputs)} outputs"
         if self.samples > 1:
             verdict += f" ({self.samples} samples)"
-        first = self.first_difference
-        if first is not None:
-            difference = first.problem or f"is off by {first.absolute:.3g}"
-            verdict += f"; the first node that differs is {first.node}: its output {first.name!r} {difference}"
-        sides = {item.reference for item in self.outputs if not item.ok} - {""}
-        if sides:
-            verdict += f"; there the reference engine agrees with {' or '.join(sorted(sides))}"
         return f"torch and ONNX Runtime {verdict}"
 
     def _listed(self) -> Iterable[OutputComparison]:

@@ -1,46 +1,28 @@
-"""Comparison of torch with ONNX Runtime on a model's outputs, and on the values inside it.
-
-ONNX's reference evaluator can give a third opinion.
-"""
+"""Comparison of torch with ONNX Runtime on a model's outputs."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import onnx
 import torch
-from onnx.reference import ReferenceEvaluator
 
-from pyops._comparison import Array, Tolerances
-from pyops._models import model as models
 from pyops._models.model import ModelSource
 from pyops._schema import devices
 from pyops._schema.dtypes import DType
-from pyops.errors import MissingDependencyError
 
 from ._arguments import input_values, to_onnx_outputs
 from ._finishing.dynamo import capture
 from ._finishing.program import Model
 from ._library.library import translation_table
-from ._report import OutputComparison, Side, VerificationReport, compare
+from ._report import OutputComparison, VerificationReport, compare
 from ._torch.tensors import as_onnx_array, numpy_dtype
 from ._torch_private.exporter import one_at_a_time
 from ._torch_private.trees import clone_tensors, tensor_leaves
 from .errors import ExportError
-
-T = TypeVar("T")
-
-_SIDES: dict[tuple[bool, bool], Side] = {
-    (True, True): "both",
-    (True, False): "torch",
-    (False, True): "ONNX Runtime",
-    (False, False): "neither",
-}
 
 
 @one_at_a_time
@@ -52,9 +34,6 @@ def verify(
     samples: Iterable[tuple[Any, ...]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     tolerances: Mapping[Any, tuple[float, float]] | None = None,
-    intermediates: bool = False,
-    reference: bool = False,
-    progress: bool = False,
 ) -> VerificationReport:
     """Compare what torch and ONNX Runtime compute for a model.
 
@@ -76,14 +55,6 @@ def verify(
     tolerances : mapping, optional
         ``(rtol, atol)`` by dtype (NumPy's or torch's). Other dtypes use the tolerances of
         ``torch.testing.assert_close``; integers must be equal.
-    intermediates : bool
-        Also compare the values inside the model and name the first node that differs. `program` must have been
-        returned by `export`.
-    reference : bool
-        Also run ONNX's reference evaluator, with the NumPy kernels of the declared ops, and report for each output
-        whether it agrees with torch or with ONNX Runtime.
-    progress : bool
-        Show a progress bar over the samples; needs rich.
 
     Returns
     -------
@@ -94,15 +65,13 @@ def verify(
     Raises
     ------
     ExportError
-        The arguments are missing, given twice, or do not match the program's inputs in number; or
-        `intermediates` is set and the program has no torch graph; or `reference` is set and ONNX's evaluator does
-        not support an operator of the model.
+        The arguments are missing, given twice, or do not match the program's inputs in number.
     ModelError
         A session cannot load `program`.
     BaseException
         Any exception of a kernel or the model, unchanged.
     MissingDependencyError
-        `progress` is set and rich is not installed, or a tensor is on a GPU and this onnxruntime has no CUDA.
+        A tensor is on a GPU and this onnxruntime has no CUDA.
     DeviceError
         A tensor is on a GPU that ONNX Runtime cannot use.
 
@@ -119,7 +88,6 @@ def verify(
     allowed = {_dtype(dtype): pair for dtype, pair in (tolerances or {}).items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     outputs: list[OutputComparison] = []
-    inside: list[OutputComparison] = []
     count = 0
     with _evaluation(model), torch.no_grad():
         first = next(calls, None)
@@ -131,29 +99,13 @@ def verify(
             )
         session = InferenceSession(program, providers=_providers(run, first, keywords))
         names = [item.name for item in session.get_outputs()]
-        evaluator = _evaluator(program) if reference else None
-        every = itertools.chain([first], calls)
-        for sample in _track(every, len(samples) if isinstance(samples, Sized) else None) if progress else every:
+        for sample in itertools.chain([first], calls):
             expected = to_onnx_outputs(run(*clone_tensors(sample), **clone_tensors(keywords)))
             feed = {name: as_onnx_array(value) for name, value in input_values(session, sample, keywords).items()}
             actual = session.run(None, feed)
-            compared = compare(count, names, expected, actual, allowed)
-            if evaluator is not None:
-                opinion = [np.asarray(array) for array in evaluator.run(None, dict(feed))]
-                compared = _with_opinion(compared, opinion, expected, actual, allowed)
-            outputs += compared
-            if intermediates:
-                inside += _compare_intermediates(count, program, sample, keywords, allowed)
+            outputs += compare(count, names, expected, actual, allowed)
             count += 1
-    return VerificationReport(tuple(outputs), count, tuple(inside))
-
-
-def _track(samples: Iterable[T], total: int | None) -> Iterable[T]:
-    try:
-        from rich.progress import track
-    except ImportError as error:
-        raise MissingDependencyError("the progress bar needs rich; pip install rich") from error
-    return track(samples, "comparing", total)
+    return VerificationReport(tuple(outputs), count)
 
 
 def _providers(run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
@@ -212,93 +164,3 @@ def _evaluation(model: Model) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
-
-
-def _evaluator(program: Any) -> ReferenceEvaluator:
-    """Return ONNX's reference evaluator of a model, with the declared ops.
-
-    Raises
-    ------
-    ExportError
-        The evaluator does not support an operator of the model, or the model is in ORT format.
-    """
-    from pyops._runtime.reference import reference_ops
-
-    model = models.load(program)
-    if model.proto is None:
-        raise ExportError("reference=True needs a model in ONNX's format; ONNX's evaluator does not read ORT's")
-    proto = model.proto if model.folder is None else onnx.load(str(model.source))
-    try:
-        return ReferenceEvaluator(proto, new_ops=reference_ops(proto))
-    except NotImplementedError as error:
-        raise ExportError(
-            f"ONNX's evaluator cannot give an opinion on this model: {error}; leave out reference=True, or declare "
-            "the operator with @pyops.onnx_op"
-        ) from error
-
-
-def _with_opinion(
-    reports: Sequence[OutputComparison],
-    opinion: Sequence[Array],
-    expected: Sequence[Array],
-    actual: Sequence[Array],
-    tolerances: Tolerances,
-) -> list[OutputComparison]:
-    """Return the comparisons of torch's outputs (`expected`) with ONNX Runtime's, each with the evaluator's side."""
-    names = [report.name for report in reports]
-    torchs, runtimes = (
-        [item.ok for item in compare(0, names, side, opinion, tolerances)] for side in (expected, actual)
-    )
-    sides = itertools.zip_longest(torchs, runtimes, fillvalue=False)  # one side may lack an output
-    return [replace(report, reference=_SIDES[side]) for report, side in zip(reports, sides, strict=True)]
-
-
-def _compare_intermediates(
-    number: int, program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tolerances: Tolerances
-) -> list[OutputComparison]:
-    """Compare the values inside an exported program, in the order of its nodes.
-
-    A value is compared if torch's graph has a node of the same name. torch's exporter keeps the names, but its
-    optimizations leave some values without a counterpart.
-
-    Raises
-    ------
-    ExportError
-        The program has no torch graph.
-    """
-    if getattr(program, "exported_program", None) is None:
-        raise ExportError(
-            "intermediates=True needs the program that exporters.export returned, which has torch's graph beside the "
-            f"model; got {type(program).__name__}"
-        )
-    interpreter = _Interpreter(program.exported_program.module())
-    interpreter.run(*clone_tensors(args), *clone_tensors(dict(kwargs)).values())
-    producers = {
-        value.name: node for node in program.model.graph for value in node.outputs if value.name in interpreter.values
-    }
-    names = list(producers)
-    actual = program.compute_values(names, args, dict(kwargs)) if names else ()
-    reports = compare(
-        number,
-        names,
-        [as_onnx_array(interpreter.values[name]) for name in names],
-        [as_onnx_array(value) for value in actual],
-        tolerances,
-    )
-    spelled = {name: f"{node.domain or 'ai.onnx'}::{node.op_type} {node.name!r}" for name, node in producers.items()}
-    return [replace(report, node=spelled[report.name]) for report in reports]
-
-
-class _Interpreter(torch.fx.Interpreter):
-    """An interpreter that runs torch's graph and stores each computed tensor by name."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        super().__init__(module)
-        self.values: dict[str, torch.Tensor] = {}
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        result = super().run_node(n)
-        if n.op == "call_function" and isinstance(result, torch.Tensor):
-            # A later node may write to it in place.
-            self.values[n.name] = result.detach().clone()
-        return result

@@ -7,7 +7,7 @@ import onnx
 from tests.helpers.scripts import run_beside_torch
 
 
-def test_the_demo_prints_its_table_and_keeps_the_model(tmp_path):
+def test_the_demo_compares_and_keeps_the_model(tmp_path):
     script = f"""
 import runpy, sys
 sys.argv = ["pyops", "demo", "--out", {str(tmp_path / "out")!r}]
@@ -16,11 +16,10 @@ runpy.run_module("pyops", run_name="__main__")
     done = run_beside_torch(script, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "torch and ONNX Runtime agree" in done.stdout
-    for row in ("accuracy in torch", "accuracy in ONNX Runtime", "demo::MedianPool (1)"):
-        assert row in done.stdout
-    (difference,) = re.findall(r"largest difference *│ (\S+)", done.stdout)
-    assert float(difference) < 1e-4
+    (accuracy,) = re.findall(r"(\S+)% of 450 test images are read rightly", done.stdout)
+    assert float(accuracy) > 90
     model = onnx.load(tmp_path / "out" / "digits.onnx")
+    assert "demo::MedianPool" in {f"{node.domain}::{node.op_type}" for node in model.graph.node}
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 

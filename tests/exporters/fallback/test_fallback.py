@@ -11,6 +11,7 @@ import onnx
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch.onnx.verification import verify_onnx_program
 
 import exporters
 import pyops
@@ -224,9 +225,8 @@ def test_keyword_arguments(model):
 def test_intermediate_values_are_compared(model):
     module = model(lambda x: torch.exp(torch.lgamma(x)))
     program = exporters.export(module, (rand(3),), fallback=True, **QUIET)
-    report = exporters.verify(module, (rand(3),), program, intermediates=True)
-    assert "lgamma" in [item.name for item in report.intermediates]
-    assert report.ok
+    found = verify_onnx_program(program, (rand(3),), compare_intermediates=True)
+    assert {"lgamma", "exp"} <= {item.name for item in found if item.max_abs_diff < 1e-5}
 
 
 def test_a_registered_translation_goes_before(model, own_registrations):
