@@ -20,9 +20,12 @@ from rich.progress import track
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-import exporters
 import pyops
 from pyops import onnx_op
+
+from ._custom_op import custom_op
+from ._export import export
+from ._verify import verify
 
 EPOCHS = 25
 BATCH = 64
@@ -44,7 +47,7 @@ def _(x: pyops.shapes.TensorSpec, *, size: int = 3, threshold: float = 0.0) -> p
     return x
 
 
-torch_median_pool = exporters.custom_op(median_pool, "demo::median_pool")
+torch_median_pool = custom_op(median_pool, "demo::median_pool")
 
 
 class ImageClassifier(torch.nn.Module):
@@ -83,11 +86,11 @@ def run(out: Path | None = None) -> None:
         path = (out or Path(scratch)) / "digits.onnx"
         with console.status("exporting with a dynamic batch"):
             example = (torch.from_numpy(x_test[:4]),)
-            program = exporters.export(model, example, dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False)
+            program = export(model, example, dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False)
             program.save(path)
         onnx.checker.check_model(path)
         with console.status("comparing torch with ONNX Runtime, on the whole test split"):
-            report = exporters.verify(model, (torch.from_numpy(x_test),), program)
+            report = verify(model, (torch.from_numpy(x_test),), program)
         console.print(str(report), end="\n\n")
         scores = pyops.InferenceSession(path).run(None, {"x": x_test})[0]
         console.print(f"{np.mean(scores.argmax(1) == y_test):.1%} of {len(x_test)} test images are read rightly")

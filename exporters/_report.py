@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from pyops._comparison import Array, Tolerances, difference
 from pyops._schema.dtypes import DType, describe, dtype_name
 from pyops._tables import Part, Shown
+from pyops._tolerances import Array, Tolerances, difference
 
 By = Literal["torch", "registration", "kernel", "fallback", "nothing"]
 

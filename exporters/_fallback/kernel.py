@@ -27,7 +27,7 @@ from .._torch.tensors import TORCH_DTYPES, as_array, as_pairs, sharing_tensor
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments, spell
 from .._torch_private.trees import flatten, present_leaves
 from ..errors import ExportError
-from . import bounds, calls, rule
+from . import allowed_operators, argument_checks, calls
 
 # The element types that both torch and ONNX Runtime have.
 _DTYPES: tuple[DType, ...] = tuple(dtype for dtype in TORCH_DTYPES if dtype.kind != "c")
@@ -56,7 +56,7 @@ def register_fallback(*namespaces: str) -> None:
     >>> exporters.register_fallback()
     >>> session = pyops.InferenceSession("model.onnx")  # doctest: +SKIP
     """
-    known = rule.namespaces()
+    known = allowed_operators.namespaces()
     for namespace in ("aten", *namespaces):
         if namespace not in known:
             raise ExportError(
@@ -114,7 +114,7 @@ class _NamespaceProvider:
             found = overloads(f"{self.namespace}::{name}")
         except ExportError:
             return []
-        return [(overload, rule.refusal(overload, {self.namespace})) for overload in found]
+        return [(overload, allowed_operators.refusal(overload, {self.namespace})) for overload in found]
 
 
 def overload_name(overload: OpOverload) -> str:
@@ -165,7 +165,7 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
     with torch.no_grad():
         try:
             values = calls.decode(arguments, inputs, tensor=sharing_tensor, complex=_complex, size=_integer)
-            bounds.check(name, values)
+            argument_checks.check(name, values)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
         results = present_leaves(_call(target, values))

@@ -6,16 +6,13 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-import onnx_ir
-import torch
-
 from pyops.errors import PyopsError
 
 from .._lowering.translations import NoTranslationError, or_own_translation, registered, registered_source
 from .._torch.operators import as_exported, find_overload, is_native, overloads
-from .._torch_private.exporter import default_opset, element_type, one_at_a_time, own_translation, recorded_nodes
+from .._torch_private.exporter import own_translation
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
-from .._torch_private.trees import flatten, unflatten
+from .._torch_private.trees import flatten
 from . import (  # noqa: F401
     creation,
     elementwise,
@@ -134,46 +131,6 @@ def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
     declared = schema_arguments(target)
     args, kwargs = as_exported(declared, [arguments.get(item.name, item.default) for item in declared])
     return _translate(target, row, *args, **kwargs)
-
-
-@one_at_a_time
-def takes(node: torch.fx.Node) -> bool:
-    """Return whether the library handles a call of an operator that torch's exporter translates too."""
-    target = node.target
-    assert isinstance(target, OpOverload)
-    names = [item.name for item in schema_arguments(target)]
-    given = node.args, node.kwargs
-    args, kwargs = unflatten(given, [_stand_in(argument) for argument in flatten(given)])
-    with recorded_nodes(default_opset()):
-        try:
-            return emit(target, {**dict(zip(names, args, strict=False)), **kwargs}) is not NotImplemented
-        except Exception:  # an error, unlike NotImplemented, does not pass the call on to torch
-            return True
-
-
-def _stand_in(argument: Any) -> Any:
-    """Return the value that a translation gets for an argument of a call."""
-    if isinstance(argument, torch.dtype):
-        return element_type(argument)
-    if not isinstance(argument, torch.fx.Node):
-        return argument
-    value = argument.meta["val"]
-    if not isinstance(value, torch.Tensor):
-        number = _value(torch.int64)
-        return number if _depends_on_data(argument) else onnx_ir.Node("", "Size", [number]).outputs[0]
-    sizes = [size if isinstance(size, int) else str(size) for size in value.shape]
-    return Pairs(_value(value.dtype.to_real(), *sizes, 2)) if value.is_complex() else _value(value.dtype, *sizes)
-
-
-def _depends_on_data(number: torch.fx.Node) -> bool:
-    """Return whether a number is computed from the data of tensors, and not from their sizes alone."""
-    if number.target is torch.ops.aten.sym_size.int:
-        return False
-    return any(isinstance(item.meta["val"], torch.Tensor) or _depends_on_data(item) for item in number.all_input_nodes)
-
-
-def _value(dtype: torch.dtype, *sizes: int | str) -> onnx_ir.Value:
-    return onnx_ir.Value(shape=onnx_ir.Shape(sizes), type=onnx_ir.TensorType(element_type(dtype)))
 
 
 def _translate(target: OpOverload, row: Row, /, *args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
 
-from .._fallback import rule
+from .._fallback import allowed_operators
 from .._torch_private.exporter import forget_pending_sizes
 from .._torch_private.operators import OpOverload, qualified_name
 
@@ -44,7 +44,7 @@ def _decompositions() -> dict[OpOverload, Callable[..., Any]]:
     return {
         target: parts
         for target, parts in torch.export.default_decompositions().items()
-        if qualified_name(target).startswith("aten::_") and rule.refusal(target, {"aten"})
+        if qualified_name(target).startswith("aten::_") and allowed_operators.refusal(target, {"aten"})
     }
 
 

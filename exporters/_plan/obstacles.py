@@ -8,7 +8,7 @@ import torch
 from torch.export.graph_signature import CustomObjArgument
 from torch.fx import Node
 
-from .._fallback import rule
+from .._fallback import allowed_operators
 from .._torch.operators import find_overload
 from .._torch_private.operators import OpOverload, is_mutable, is_random, qualified_name
 from .._torch_private.trees import present_leaves, tensor_leaves
@@ -44,7 +44,7 @@ def obstacle(node: Node) -> str:
 
 def refusal(node: Node, target: OpOverload) -> str:
     """Return why a call cannot become a node that calls torch, or ``""`` if it can."""
-    return obstacle(node) or rule.refusal(target, {target.namespace})
+    return obstacle(node) or allowed_operators.refusal(target, {target.namespace})
 
 
 def functional_operator(target: OpOverload) -> OpOverload | None:

@@ -27,7 +27,7 @@ from .._schema import devices
 from .._schema.dtypes import spell_shape
 from .._tables import html_parts, printable
 from ..errors import EngineError, InputError, ModelError
-from . import cuda_provider, ort_bindings
+from . import cuda_provider, external_data, ort_values
 from .calls import exceptions
 from .calls.guard import interrupts_deferred
 from .engine_choice import Engine, choose
@@ -129,7 +129,7 @@ class InferenceSession(onnxruntime.InferenceSession):
         else:
             self._host = native.SessionHost(options, source, resolved.ops, taken)
         folder = source.folder if self._host.model is not source else None
-        self._reading = functools.partial(ort_bindings.reading_external_data, folder, options, sess_options is None)
+        self._reading = functools.partial(external_data.reading_external_data, folder, options, sess_options is None)
         kwargs |= cuda_provider.without_fallback(providers)
         create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
         del self._host.model  # which may be large
@@ -146,7 +146,7 @@ class InferenceSession(onnxruntime.InferenceSession):
             # every run, which takes ten times as long as a short run itself.
             self._quiet_run.add_run_config_entry("gpu_graph_id", "0")
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
-        self._has_foreign_types = not types.isdisjoint(ort_bindings.FOREIGN_TYPES)
+        self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
 
     def _create(
         self,
@@ -239,9 +239,9 @@ class InferenceSession(onnxruntime.InferenceSession):
                     "types, ONNX Runtime's bindings support only tensors: request other outputs by name, or "
                     "convert it to tensors inside the model"
                 )
-        feed = {name: ort_bindings.from_array(value) for name, value in input_feed.items()}
+        feed = {name: ort_values.from_array(value) for name, value in input_feed.items()}
         values = super().run_with_ort_values(output_names, feed, run_options)
-        return [ort_bindings.to_array(value) for value in values]
+        return [ort_values.to_array(value) for value in values]
 
     def run_with_ort_values(self, output_names: Any, input_dict_ort_values: Any, run_options: Any = None) -> Any:
         """Run the model on OrtValues, as in ``onnxruntime``; a kernel's exception is raised unchanged."""

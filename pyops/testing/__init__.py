@@ -22,8 +22,8 @@ Examples
 True
 """
 
-from .._comparison import Outputs, assert_close
 from .._ops.registry import isolated_declarations
+from .._tolerances import Outputs, assert_close
 from ._check import CHECKS, check
 from ._report import CheckError, CheckReport, CheckResult
 from ._sample import Sample

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .._comparison import Outputs, first_difference
 from .._ops.op import output_shapes
 from .._schema import validation
 from .._schema.dtypes import describe
+from .._tolerances import Outputs, first_difference
 from ..errors import (
     CompileError,
     DeviceError,

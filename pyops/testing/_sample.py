@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from .._comparison import Outputs
 from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp
 from .._schema import validation
@@ -17,6 +16,7 @@ from .._schema.attribute import Attribute, AttributeKind
 from .._schema.dtypes import describe, element_type
 from .._schema.signature import Signature
 from .._schema.specs import TensorSpec
+from .._tolerances import Outputs
 from ..errors import InputError
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .._comparison import Outputs
 from .._compiled.kernel import CompiledKernel
 from .._schema import validation
+from .._tolerances import Outputs
 from . import _variations
 from ._case import Case, NotRun, check_after, copies, quiet, spell_error
 

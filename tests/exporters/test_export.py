@@ -375,7 +375,7 @@ def test_a_number_alone_is_a_result(export, model):
 
 
 @pytest.mark.parametrize(
-    ("returned", "arguments"), [("text", {"fallback": True}), (3, {"kernels": False}), exhaustive("text", {})]
+    ("returned", "arguments"), [("text", {"fallback": True}), ("text", {"kernels": False}), exhaustive("text", {})]
 )
 def test_what_no_model_returns(model, returned, arguments):
     message = rf"the model returns a {type(returned).__name__}, .*return torch\.tensor\(...\) of it, or leave it out"

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pyops._runtime.native import c_api, cuda_memory, cuda_node, hosted_op
-from pyops._schema import cupy_arrays
+from pyops._schema import devices
 from tests.gpu.host_cuda import runtime
 
 Node, Workspace = cuda_node.CudaNode, cuda_memory.CudaWorkspace
@@ -236,7 +236,7 @@ def a_wait_for_the_device_after_each_copy(patch: pytest.MonkeyPatch) -> None:
 @fault(OUT, RETURNED)
 def a_look_at_the_result_on_the_host(patch: pytest.MonkeyPatch) -> None:
     def look(outputs: Any, *_: Any) -> Any:
-        cupy_arrays.asnumpy(outputs[0])
+        devices.asnumpy(outputs[0])
         return outputs
 
     after(patch, Node, "_checked", look)

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 import pyops
-from pyops._runtime import ort_bindings
+from pyops._runtime import ort_values
 from pyops.testing import Sample
 from pyops.testing._engine_checks import ENGINES as ENGINES
 from pyops.testing._engine_checks import make_session as make_session
@@ -47,7 +47,7 @@ def make_plain_session(
 def run_plain(session: onnxruntime.InferenceSession, feed: Mapping[str, Any]) -> list[Any]:
     """Run ONNX Runtime's own session, which takes bfloat16 and the like as OrtValues only."""
     types = {item.type for item in (*session.get_inputs(), *session.get_outputs())}
-    if types.isdisjoint(ort_bindings.FOREIGN_TYPES):
+    if types.isdisjoint(ort_values.FOREIGN_TYPES):
         return session.run(None, feed)
-    values = {name: ort_bindings.from_array(value) for name, value in feed.items()}
-    return [ort_bindings.to_array(value) for value in session.run_with_ort_values(None, values)]
+    values = {name: ort_values.from_array(value) for name, value in feed.items()}
+    return [ort_values.to_array(value) for value in session.run_with_ort_values(None, values)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-from pyops._comparison import first_difference
+from pyops._tolerances import first_difference
 from pyops.errors import InputError
 from pyops.testing import Outputs, Sample, assert_close, strategies
 from tests.helpers.engines import ENGINES, make_session

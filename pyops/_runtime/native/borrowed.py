@@ -11,6 +11,7 @@ import contextlib
 import gc
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from ctypes import addressof, byref, c_int, c_void_p
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import BorrowedArrayWarning
 from .c_api import Api
 
 _DEFAULT_MEMORY = 0  # OrtMemTypeDefault
@@ -101,6 +103,16 @@ def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback
             # A finalizer's arguments live until it is called; `id` stands for a function that does nothing.
             weakref.finalize(array, id, owners).atexit = False
     return bool(kept)
+
+
+def warn_kept(op: str, location: str) -> None:
+    """Warn that an op's kernel kept an array, with the fix."""
+    warnings.warn(
+        f"{op} kept an array that it was given, or a view of one, which is valid during its call only. Keep a copy "
+        f"instead: x.copy() ({location})",
+        BorrowedArrayWarning,
+        stacklevel=2,
+    )
 
 
 def _count(array: Any, items: Sequence[Any]) -> int:

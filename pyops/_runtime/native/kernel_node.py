@@ -6,7 +6,6 @@ import copy
 import functools
 import itertools
 import operator
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import c_void_p
@@ -20,10 +19,9 @@ from ..._ops.op import AnyOp, output_shapes
 from ..._schema import validation
 from ..._schema.dtypes import DType, is_viewable
 from ..._schema.node import add_note, describe_node, explain_read_only
-from ...errors import BorrowedArrayWarning
 from ..calls import exceptions
 from ..calls.timing import NodeClock, TimedOp
-from .borrowed import CallingThread, detach, has_arena, is_borrowed
+from .borrowed import CallingThread, detach, has_arena, is_borrowed, warn_kept
 from .c_api import Api
 from .hosted_op import HostedOp
 from .node_info import read_node_info
@@ -242,9 +240,4 @@ class KernelNode:
             return
         # Arrays kept so far keep the session and its feeds alive. Later calls get copies, which may be kept.
         self._keeper = self.op.kernels["cpu"]
-        warnings.warn(
-            f"{self._signature.qualified_name} kept an array that it was given, or a view of one, which is valid "
-            f"during its call only. Keep a copy instead: x.copy() ({self.op.location})",
-            BorrowedArrayWarning,
-            stacklevel=2,
-        )
+        warn_kept(self._signature.qualified_name, self.op.location)

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's Python bindings do not do by themselves: some element types, and data beside a model in memory.
+"""Element types that ONNX Runtime's Python bindings do not convert by themselves.
 
 ``onnxruntime.InferenceSession.run`` does not accept some element types (bfloat16, float8, 4-bit integers), but its
 ``OrtValue`` methods do. One call passes either only arrays or only OrtValues.
@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -69,39 +65,3 @@ def to_array(value: Any) -> Any:
         return unpack(data, shape, row.dtype).copy()
     data = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
     return np.frombuffer(bytearray(data), row.dtype).reshape(shape)
-
-
-_FOLDER = "session.model_external_initializers_file_folder_path"
-
-_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
-
-
-@contextmanager
-def reading_external_data(folder: str | None, options: Any, of_one_session: bool = False) -> Iterator[None]:
-    """Make sessions created from `options` within the block read external data of their models from `folder`.
-
-    For models that ONNX Runtime gets from memory. A folder that `options` already configure takes precedence. ONNX
-    Runtime reads this setting from the options, which several threads may share; a lock per options object serializes
-    them, and the setting is cleared on exit. With `of_one_session` nobody else uses the options, and it is left there:
-    ONNX Runtime logs a warning where one changes.
-    """
-    with _lock:
-        lock = _locks.setdefault(options, threading.RLock())
-    with lock:
-        if folder is None or _configured_folder(options):
-            yield
-            return
-        options.add_session_config_entry(_FOLDER, folder)
-        try:
-            yield
-        finally:
-            if not of_one_session:
-                options.add_session_config_entry(_FOLDER, "")
-
-
-def _configured_folder(options: Any) -> str:
-    try:
-        return str(options.get_session_config_entry(_FOLDER))
-    except RuntimeError:
-        return ""

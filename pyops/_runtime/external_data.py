@@ -1,0 +1,43 @@
+"""External data of models that ONNX Runtime gets from memory."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_FOLDER = "session.model_external_initializers_file_folder_path"
+_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+@contextmanager
+def reading_external_data(folder: str | None, options: Any, of_one_session: bool = False) -> Iterator[None]:
+    """Make sessions created from `options` within the block read external data of their models from `folder`.
+
+    For models that ONNX Runtime gets from memory. A folder that `options` already configure takes precedence. ONNX
+    Runtime reads this setting from the options, which several threads may share; a lock per options object serializes
+    them, and the setting is cleared on exit. With `of_one_session` nobody else uses the options, and it is left there:
+    ONNX Runtime logs a warning where one changes.
+    """
+    with _lock:
+        lock = _locks.setdefault(options, threading.RLock())
+    with lock:
+        if folder is None or _configured_folder(options):
+            yield
+            return
+        options.add_session_config_entry(_FOLDER, folder)
+        try:
+            yield
+        finally:
+            if not of_one_session:
+                options.add_session_config_entry(_FOLDER, "")
+
+
+def _configured_folder(options: Any) -> str:
+    try:
+        return str(options.get_session_config_entry(_FOLDER))
+    except RuntimeError:
+        return ""
