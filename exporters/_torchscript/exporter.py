@@ -26,7 +26,7 @@ from .._torch_private.torchscript import torchscript_opsets
 from .._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves, tensor_leaves
 from ..errors import ExportError
 from .symbolics import Symbolics
-from .tracing import CheckedCalls, FlatModel, Given
+from .tracing import FlatModel, Given, TracedCalls
 
 _DYNAMO_ONLY = ("dynamic_shapes", "report", "profile", "dump_exported_program", "artifacts_dir")
 
@@ -64,13 +64,15 @@ def capture(
 def _captured(model: Any, given: Given, table: Mapping[Any, Any], arguments: dict[str, Any]) -> Program:
     leaves = flatten(given)
     names = _names(model, given, arguments.pop("input_names"))
-    symbolics = Symbolics(table, arguments["opset_version"])
+    calls = TracedCalls(table)
+    symbolics = Symbolics(table, arguments["opset_version"], calls)
     flat, values = model, [*given[0], *given[1].values()]
     if not isinstance(model, torch.jit.ScriptModule):
-        flat, values = FlatModel(model, given), tensor_leaves(given)
+        flat, values = FlatModel(model, given, calls.with_results), tensor_leaves(given)
     inputs = [name for name, leaf in zip(names, leaves, strict=False) if is_tensor(leaf)]
-    with symbolics.installed(), CheckedCalls(table):
+    with symbolics.installed(), calls:
         exported = _export(flat, tuple(values), {**arguments, "input_names": [*inputs, *names[len(leaves) :]]})
+    calls.remove_results(exported.graph)
     symbolics.inline_translations(exported)
     # TorchScript drops inputs that the model does not use.
     used = {item.name for item in exported.graph.inputs}

@@ -14,12 +14,14 @@ from torch.onnx import JitScalarType
 from .._lowering.functions import called_as_nodes
 from .._lowering.op_translation import check_returned
 from .._lowering.opset_check import check_opset
+from .._lowering.translations import no_translation_error
 from .._torch.operators import as_exported
 from .._torch_private.exporter import element_type, recorded_nodes
 from .._torch_private.operators import Argument, OpOverload, qualified_name, schema_arguments, spell
 from .._torch_private.torchscript import fake_outputs, installed_symbolics, is_graph_value
 from .._torch_private.trees import flatten, replace_leaves
 from ..errors import ExportError
+from .tracing import OPERATOR, TracedCalls
 
 _DOMAIN = "pyops.translated"
 
@@ -33,9 +35,10 @@ class Symbolics:
     Each call emits one node with its own op type; what the translation emits is stored as the function of that type.
     """
 
-    def __init__(self, table: Mapping[OpOverload, Callable[..., Any]], opset_version: int) -> None:
+    def __init__(self, table: Mapping[OpOverload, Callable[..., Any]], opset_version: int, traced: TracedCalls) -> None:
         self._table = {qualified_name(target): (target, translation) for target, translation in table.items()}
         self._opset_version = opset_version
+        self._traced = traced
         self._own: Mapping[str, Callable[..., Any]] = {}
         self._functions: list[onnx_ir.Function] = []
 
@@ -49,7 +52,7 @@ class Symbolics:
             if alias in names:
                 names.setdefault(traced_as, names[alias])
         functions = {name: self._symbolic(name, targets) for name, targets in names.items()}
-        with installed_symbolics(functions, self._opset_version) as own:
+        with installed_symbolics({**functions, OPERATOR: self._traced_call}, self._opset_version) as own:
             self._own = own
             yield
 
@@ -86,6 +89,14 @@ class Symbolics:
             return _packed(g, self._emit(g, target, args, kwargs, []))
         values = self._emit(g, target, args, kwargs, [(item.type().dtype(), item.type().dim()) for item in outputs])
         return values[0] if isinstance(values, tuple) and len(values) == 1 else values
+
+    def _traced_call(self, g: Any, tensors: Any, number: Any) -> Any:
+        call = self._traced.calls[_constant(number)]
+        args, kwargs = replace_leaves(call.arguments, tensors.node().inputs())
+        values = self._emit(g, call.target, args, kwargs, [(item.dtype, item.dim()) for item in call.outputs])
+        if values is NotImplemented:
+            raise no_translation_error(call.target)
+        return _packed(g, values)
 
     def _emit(
         self, g: Any, target: OpOverload, args: Any, kwargs: Any, traced: Sequence[tuple[torch.dtype, int | None]]

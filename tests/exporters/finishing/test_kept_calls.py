@@ -107,6 +107,22 @@ def test_the_rest_is_optimized(model):
     assert sorted(node.op_type for node in program.model.graph) == ["Add", "Add", "Count"]
 
 
+def test_torchscript_keeps_them_too(model):
+    def forward(x):
+        torch_count(x, step=7)
+        same = torch_count(x, step=3)
+        return {"used": torch_count(x) - torch_count(x), "same": same, "detached": [same.detach(), same]}
+
+    net = model(forward)
+    for optimize in (False, True):
+        program = exporters.export(net, (torch.zeros(2),), dynamo=False, optimize=optimize, output_names=["used"])
+        outputs = [value.name for value in program.model.graph.outputs]
+        assert (len(outputs), outputs[0]) == (4, "used")
+        called, (_, *same) = steps(program, torch.zeros(2))
+        assert sorted(called) == [1, 1, 3, 7]
+        assert same[0] == same[1] == same[2]
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compile_keeps_them_too(backend):
     def function(x):
