@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import logging
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -74,6 +76,38 @@ def default_opset() -> int:
     from torch.onnx import _constants
 
     return int(_constants.ONNX_DEFAULT_OPSET)
+
+
+@guarded("torch.onnx._internal.exporter._dynamic_shapes.from_dynamic_axes_to_dynamic_shapes")
+def shapes_of_axes(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Convert ``dynamic_axes`` in `arguments` to ``dynamic_shapes``.
+
+    Returns
+    -------
+    tuple
+        The ``dynamic_shapes``, and the positional and keyword arguments of the model that they fit.
+    """
+    from torch.onnx._internal.exporter._dynamic_shapes import from_dynamic_axes_to_dynamic_shapes as convert
+
+    outputs = set(arguments.get("output_names") or ())
+    shapes: Any
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is deprecated", DeprecationWarning)
+        shapes, values, _ = convert(
+            model,
+            args,
+            kwargs,
+            dynamic_axes=arguments["dynamic_axes"],
+            input_names=arguments.get("input_names"),
+            output_names=outputs,
+        )
+    if kwargs:  # the conversion made them positional
+        names = inspect.signature(model.forward).parameters
+        given = [name for index, name in enumerate(names) if index < len(args) or name in kwargs]
+        return dict(zip(given, shapes, strict=True)), args, kwargs
+    return shapes, values, {}
 
 
 @guarded("torch.onnx._internal.exporter._constants.TORCHLIB_OPSET")

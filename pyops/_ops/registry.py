@@ -116,9 +116,6 @@ class Snapshot(NamedTuple):
     providers: dict[str, Provider | str]
 
 
-EMPTY = Snapshot({}, dict(providers))
-
-
 def _body(op: AnyOp) -> dict[str, Any]:
     """Return the attributes of an op that a redeclaration replaces."""
     return {name: value for name, value in vars(op).items() if name != "_revision"} | {"kernels": dict(op.kernels)}

@@ -112,21 +112,19 @@ GIVEN_STREAM = "test_everything_runs_on_the_stream_that_the_user_gave"
 
 @fault(OUT, RETURNED)
 def kernels_on_the_default_stream(patch: pytest.MonkeyPatch) -> None:
-    import cupy
 
-    patch.setattr(cuda_memory.Arena, "stream", lambda arena, pointer: cupy.cuda.Stream.null)
+    patch.setattr(devices, "stream", lambda cupy, pointer: cupy.cuda.Stream.null)
 
 
 @fault(GIVEN_STREAM)
 def kernels_on_a_stream_of_their_own(patch: pytest.MonkeyPatch) -> None:
-    import cupy
 
     made: dict[int, Any] = {}
 
-    def stream(arena: Any, pointer: int) -> Any:
+    def stream(cupy: Any, pointer: int) -> Any:
         return made.setdefault(pointer, cupy.cuda.Stream(non_blocking=True))
 
-    patch.setattr(cuda_memory.Arena, "stream", stream)
+    patch.setattr(devices, "stream", stream)
 
 
 @fault(OUT)
@@ -230,7 +228,7 @@ def a_wait_for_the_device_after_each_copy(patch: pytest.MonkeyPatch) -> None:
     def wait(none: None, cupy: Any, *_: Any) -> None:
         cupy.cuda.runtime.deviceSynchronize()
 
-    after(patch, cuda_memory, "copyto", wait)
+    after(patch, devices, "copyto", wait)
 
 
 @fault(OUT, RETURNED)
@@ -252,12 +250,12 @@ def inputs_copied(patch: pytest.MonkeyPatch) -> None:
 
 @fault(RETURNED)
 def results_not_copied(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(cuda_memory, "copyto", lambda *_: None)
+    patch.setattr(devices, "copyto", lambda *_: None)
 
 
 @fault(RETURNED)
 def results_copied_twice(patch: pytest.MonkeyPatch) -> None:
-    after(patch, cuda_memory, "copyto", lambda none, cupy, target, array: cupy.copyto(target, array))
+    after(patch, devices, "copyto", lambda none, cupy, target, array: cupy.copyto(target, array))
 
 
 @fault(OUT)

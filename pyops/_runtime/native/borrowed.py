@@ -111,7 +111,7 @@ def warn_kept(op: str, location: str) -> None:
         f"{op} kept an array that it was given, or a view of one, which is valid during its call only. Keep a copy "
         f"instead: x.copy() ({location})",
         BorrowedArrayWarning,
-        stacklevel=2,
+        stacklevel=3,
     )
 
 
