@@ -215,8 +215,8 @@ def fractional_max_pool(
             f"random_samples has shape {random_samples.shape}; x has shape {x.shape}, for which it is "
             f"{(1, *planes, rank)[-3:]}"
         )
-    if not ((random_samples >= 0) & (random_samples <= 1)).all():
-        raise ValueError("random_samples are from 0 to 1, and some are not")
+    if not np.isfinite(random_samples.astype(np.float64)).all():
+        raise ValueError("random_samples are from 0 to 1, and some are infinite or NaN")
     samples = random_samples.reshape(-1, rank)
     positions = []
     for axis, (size, kernel, windows) in enumerate(zip(x.shape[-rank:], kernel_size, output_size, strict=True)):
@@ -224,6 +224,8 @@ def fractional_max_pool(
             raise ValueError(f"{windows} windows of {kernel} do not fit a dimension of size {size}")
         sample = samples[:, rank - 1 - axis if rank == 2 else axis]
         starts = _fractional_starts(sample, size, kernel, windows)
+        if starts.size and not 0 <= starts.min() <= starts.max() <= size - kernel:
+            raise ValueError("random_samples are from 0 to 1; some are so far from that that windows are outside of x")
         positions.append(_windows(starts, starts + kernel))
     return _largest(x, positions)
 

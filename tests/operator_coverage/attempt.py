@@ -124,7 +124,7 @@ def _compared_without_torch(
     expected = to_onnx_outputs(sample(*clone_tensors(tensors)))
     actual = run_without_torch(program, to_onnx_inputs(program, *tensors))
     names = [item.name or "" for item in program.model.graph.outputs]
-    return VerificationReport(tuple(compare(0, names, expected, actual, allowed)), 1, ())
+    return VerificationReport(tuple(compare(0, names, expected, actual, allowed)))
 
 
 def _failed(result: Result, kind: reasons.Kind, reason: str) -> Result:
