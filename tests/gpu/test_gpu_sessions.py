@@ -298,9 +298,9 @@ def test_an_error_in_a_capture_leaves_nothing_to_replay_in_other_people_s_sessio
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"gpu_mem_limt": 1}, "it has no option 'gpu_mem_limt'; its options are at https://"),
-        ({"gpu_mem_limit": "lots"}, "its option 'gpu_mem_limit' cannot be 'lots'"),
-        ({"device_id": 99}, "device_id is 99 and the GPUs here are 0"),
+        ({"gpu_mem_limt": 1}, 'Unknown provider option: "gpu_mem_limt". Its options are at https://'),
+        ({"gpu_mem_limit": "lots"}, 'Failed to parse provider option "gpu_mem_limit"'),
+        ({"device_id": 99}, "Invalid device ID: 99"),
     ],
 )
 def test_options_that_the_provider_refuses_are_told_from_a_gpu_that_is_not_there(capfd, options, reason) -> None:
