@@ -177,11 +177,11 @@ class Exporter:
 
     def translation(self, node: torch.fx.Node) -> Callable[..., Any] | None:
         """Return the function that translates a call, of the user's table or torch's own, or None."""
-        return self._dispatch(node, self._registry)[0]  # type: ignore[no-any-return]
+        return self._dispatch(node, self._registry)[0]  # type: ignore[no-any-return] # torch's own
 
     def own_translation(self, node: torch.fx.Node) -> Callable[..., Any] | None:
         """Return torch's own function that translates a call, or None."""
-        return self._dispatch(node, self._own)[0]  # type: ignore[no-any-return]
+        return self._dispatch(node, self._own)[0]  # type: ignore[no-any-return] # torch's own
 
 
 class _Plain:
@@ -268,7 +268,7 @@ def _undone(recorder: Any) -> Iterator[None]:
     count, constants, functions = len(recorder.nodes), dict(recorder.constant_farm), dict(recorder.functions)
     try:
         yield
-    except BaseException:
+    except BaseException:  # an interrupt too must leave no node behind
         for node in recorder.nodes[count:]:
             for index in range(len(node.inputs)):
                 node.replace_input_with(index, None)

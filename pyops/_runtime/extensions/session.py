@@ -102,7 +102,7 @@ class SessionHost:
     declared : iterable of Op
         All ops that a later session with these options may need.
     fresh : bool
-        Whether the options were created for this session alone. Other options may have the library already, and
+        Whether nobody else uses the options. Other options may have the library already, and
         it cannot be registered twice.
 
     Raises
