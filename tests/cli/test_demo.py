@@ -3,10 +3,12 @@
 import re
 
 import onnx
+import pytest
 
 from tests.helpers.scripts import run_beside_torch
 
 
+@pytest.mark.exhaustive
 def test_the_demo_compares_and_keeps_the_model(tmp_path):
     script = f"""
 import runpy, sys

@@ -181,6 +181,7 @@ def times(x: NDArray[np.int64]) -> NDArray[np.int64]:
         assert names["times"](np.ones(1, np.int64)).tolist() == [result]
 
 
+@pytest.mark.exhaustive
 def test_damaged_files_are_compiled_again(folder: Path) -> None:
     for file in folder.iterdir():
         file.write_bytes(file.read_bytes()[:50])

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pyops import Op, onnx_op
+from tests.helpers.tiers import first_quick
 
 T = TypeVar("T", np.float32, np.float64)
 F32 = NDArray[np.float32]
@@ -28,7 +29,7 @@ def exponential_of_each(x: F32) -> F32:
     return result
 
 
-@pytest.mark.parametrize("op", [exponential, exponential_of_each])
+@pytest.mark.parametrize("op", first_quick([exponential_of_each, exponential]))
 def test_exp_is_within_one_unit_in_the_last_place(op: Op[..., Any]) -> None:
     x = np.concatenate([np.linspace(-110, 95, 500_000), np.linspace(-1, 1, 100_000), [0, 88.72284, 88.72283]])
     x = x.astype(np.float32)
@@ -41,7 +42,7 @@ def test_exp_is_within_one_unit_in_the_last_place(op: Op[..., Any]) -> None:
     assert np.all(np.abs(given[finite] - exact[finite]) <= np.spacing(rounded[finite]))
 
 
-@pytest.mark.parametrize("op", [exponential, exponential_of_each])
+@pytest.mark.parametrize("op", first_quick([exponential_of_each, exponential]))
 def test_exp_of_what_is_no_number(op: Op[..., Any]) -> None:
     x = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 1e38, -1e38], np.float32)
     np.testing.assert_array_equal(op(x), np.array([np.nan, np.inf, 0, 1, 1, np.inf, 0], np.float32))
@@ -59,7 +60,8 @@ def reduced(x: NDArray[T]) -> tuple[NDArray[T], NDArray[T], NDArray[T], NDArray[
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_sums_and_extremes(dtype: Any) -> None:
     x = np.random.default_rng(0).normal(size=(7, 1001)).astype(dtype)
     for value in (1, np.nan, np.inf, -np.inf):

@@ -55,39 +55,52 @@ def center(x: F32) -> tuple[F32, F32]:
 
 center.register_shape_inference(lambda x: (x, x.like(shape=x.shape[:-1])))
 
-_add_session = session_for("z = parallel.Plus(x, y)", "float x, float y", "float z")
-_center_session = session_for("y, m = parallel.Center(x)", "float x", "float y, float m")
+
+@pytest.fixture(scope="module")
+def add_session() -> pyops.InferenceSession:
+    return session_for("z = parallel.Plus(x, y)", "float x, float y", "float z")
+
+
+@pytest.fixture(scope="module")
+def center_session() -> pyops.InferenceSession:
+    return session_for("y, m = parallel.Center(x)", "float x", "float y, float m")
+
+
 SIZES = st.integers(1, 40) | st.sampled_from([0, 1, 700, 2000])
 # Each combination of ranks is compiled, which takes seconds.
 SHAPES = st.lists(SIZES, min_size=3, max_size=3).filter(lambda shape: math.prod(shape) < 10**6)
 
 
 @pytest.mark.exhaustive
-@given(SHAPES, st.lists(st.booleans(), min_size=2, max_size=2))
+@given(shape=SHAPES, kept=st.lists(st.booleans(), min_size=2, max_size=2))
 @settings(max_examples=60, deadline=None)
-def test_parts_give_what_the_whole_gives(shape: list[int], kept: list[bool]) -> None:
+def test_parts_give_what_the_whole_gives(
+    shape: list[int], kept: list[bool], add_session: pyops.InferenceSession
+) -> None:
     x = np.random.default_rng(0).random(shape, np.float32)
     smaller = [size if keep else 1 for size, keep in zip(shape[1:], kept, strict=True)]
     y = np.random.default_rng(1).random(smaller, np.float32)
     for _ in range(2):
-        assert np.array_equal(_add_session.run(None, {"x": x, "y": y})[0], x + y)
+        assert np.array_equal(add_session.run(None, {"x": x, "y": y})[0], x + y)
 
 
-@given(SHAPES.filter(lambda shape: shape[-1] > 0))
-@settings(max_examples=10, deadline=None)
-def test_rows_stay_together(shape: list[int]) -> None:
+@given(shape=SHAPES.filter(lambda shape: shape[-1] > 0))
+@settings(max_examples=5, deadline=None)
+def test_rows_stay_together(shape: list[int], center_session: pyops.InferenceSession) -> None:
     x = np.random.default_rng(0).random(shape, np.float32)
     for _ in range(2):
-        y, m = _center_session.run(None, {"x": x})
+        y, m = center_session.run(None, {"x": x})
         np.testing.assert_allclose(m, x.mean(-1), rtol=1e-4)
         np.testing.assert_allclose(y, x - x.mean(-1, keepdims=True), atol=1e-4)
 
 
-def test_there_is_nothing_to_split_in_a_scalar_or_a_single_row() -> None:
+def test_there_is_nothing_to_split_in_a_scalar_or_a_single_row(
+    add_session: pyops.InferenceSession, center_session: pyops.InferenceSession
+) -> None:
     one = np.array(1, np.float32)
     for _ in range(2):
-        assert _add_session.run(None, {"x": one, "y": one})[0] == 2
-        assert _center_session.run(None, {"x": np.arange(3, dtype=np.float32)})[1] == 1
+        assert add_session.run(None, {"x": one, "y": one})[0] == 2
+        assert center_session.run(None, {"x": np.arange(3, dtype=np.float32)})[1] == 1
 
 
 @onnx_op("parallel::Parts", compile=True, parallel="()->()")

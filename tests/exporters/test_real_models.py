@@ -5,15 +5,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
 import exporters
 from exporters import ExportError
 from tests.helpers.scripts import run_plain_script
 
-DIGITS = load_digits()
-IMAGES = torch.from_numpy(DIGITS.images) / 16  # (1797, 8, 8), float64
-LABELS = torch.from_numpy(DIGITS.target)
+pytestmark = pytest.mark.exhaustive
+
 TRAINING, TEST = slice(0, 1500), slice(1500, None)
 
 WITHOUT_TORCH = """
@@ -98,23 +96,34 @@ class Case(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def noisy():
-    variance = torch.empty(len(IMAGES)).uniform_(0.02, 0.2, generator=torch.manual_seed(0))
-    return IMAGES.float() + torch.randn(IMAGES.shape) * variance.sqrt()[:, None, None], variance
+def digits():
+    """Return the images, (1797, 8, 8), of float64, and which digit each shows."""
+    from sklearn.datasets import load_digits  # a second, which the quick tests need not wait for
+
+    data = load_digits()
+    return torch.from_numpy(data.images) / 16, torch.from_numpy(data.target)
 
 
 @pytest.fixture(scope="module")
-def cases(noisy):
+def noisy(digits):
+    images, _ = digits
+    variance = torch.empty(len(images)).uniform_(0.02, 0.2, generator=torch.manual_seed(0))
+    return images.float() + torch.randn(images.shape) * variance.sqrt()[:, None, None], variance
+
+
+@pytest.fixture(scope="module")
+def cases(digits, noisy):
+    images, labels = digits
     torch.manual_seed(0)
     linear = torch.nn.Linear
     layers = torch.nn.Flatten(), linear(64, 24), Whitening(), torch.nn.ReLU(), linear(24, 10)
     classifier = torch.nn.Sequential(*layers).double()
-    train(classifier, 60, 0.01, lambda at: torch.nn.functional.cross_entropy(classifier(IMAGES[at]), LABELS[at]))
+    train(classifier, 60, 0.01, lambda at: torch.nn.functional.cross_entropy(classifier(images[at]), labels[at]))
     kalman_filter = KalmanFilter()
     train(kalman_filter, 40, 0.05, lambda at: -kalman_filter.read(*(item[at] for item in noisy))[1].mean())
     rows, variance = (item[TEST] for item in noisy)
     return {
-        "classifier": Case(classifier, (IMAGES[:50],), (IMAGES[TEST],)),
+        "classifier": Case(classifier, (images[:50],), (images[TEST],)),
         "kalman_filter": Case(
             kalman_filter,
             (rows[:3, 0], variance[:3], *start(3)),
@@ -155,10 +164,10 @@ def test_the_nodes_of_the_library(programs):
     assert nodes == {"classifier": {"Eigh"}, "kalman_filter": {"SolveEx", "Slogdet"}}
 
 
-def test_they_run_without_torch(cases, programs, noisy, tmp_path, monkeypatch):
+def test_they_run_without_torch(cases, programs, digits, noisy, tmp_path, monkeypatch):
     for name, program in programs.items():
         program.save(tmp_path / f"{name}.onnx")
-    images, rows, variance = (item[TEST] for item in (IMAGES, *noisy))
+    images, rows, variance = (item[TEST] for item in (digits[0], *noisy))
     state, covariance = start(len(rows))
     given = {"images": images, "rows": rows, "variance": variance, "state": state, "covariance": covariance}
     np.savez(tmp_path / "given.npz", **{name: value.numpy() for name, value in given.items()})
@@ -171,6 +180,6 @@ def test_they_run_without_torch(cases, programs, noisy, tmp_path, monkeypatch):
     np.testing.assert_allclose(results["estimates"], estimates, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(results["evidence"], evidence, rtol=1e-4, atol=1e-3)
 
-    assert (results["scores"].argmax(1) == LABELS[TEST].numpy()).mean() > 0.8
+    assert (results["scores"].argmax(1) == digits[1][TEST].numpy()).mean() > 0.8
     noise, error = rows - images, results["estimates"] - images.numpy()
     assert np.square(error).mean() < noise.square().mean() / 2

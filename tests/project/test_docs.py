@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.scripts import run_beside_torch
+from tests.helpers.tiers import first_quick
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -41,7 +42,7 @@ def blocks(page: Path) -> list[tuple[str, str | None]]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", first_quick(PAGES), ids=lambda page: page.name)
 def test_the_examples_run_and_print_what_the_page_says(page, tmp_path):
     cells = blocks(page)
     if not cells:

@@ -352,6 +352,7 @@ def test_what_explain_says_of_them(dynamic):
     assert {by for _, by in explained(KEPT)} == {"torch"}
 
 
+@EXHAUSTIVE
 def test_verification_leaves_them_alone():
     cases = {name: CASES[name] for name in ("expanded by data", "cross product", "LSTM with a projection")}
     found = exported(cases, fallback="verify")
