@@ -29,7 +29,7 @@ NEED_TORCH = (
     "tests/project/test_site.py",
     "tests/testing/test_check_torch.py",
 )
-QUICK_NOTEBOOKS = ("03_debugging.ipynb", "05_plug_in_package.ipynb")
+QUICK_NOTEBOOK = "03_debugging.ipynb"
 _NEEDS_GPU = "needs a GPU"
 _LEFT_OUT = "are left out: "
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -45,7 +45,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a GPU where there is none; leave notebooks that take long to the exhaustive tests."""
     for item in items:
-        if item.path.suffix == ".ipynb" and item.path.name not in QUICK_NOTEBOOKS:
+        if item.path.suffix == ".ipynb" and item.path.name != QUICK_NOTEBOOK:
             item.add_marker(pytest.mark.exhaustive)
         marker = item.get_closest_marker("gpu")
         reason = marker and (missing_provider() if "session" in marker.args else missing_gpu())

@@ -90,6 +90,7 @@ def test_other_engines_call_the_compiled_function_too(case: Sample, engine: str)
     assert_same(session.run(None, case.feed), case.expected())
 
 
+@pytest.mark.exhaustive
 def test_a_second_process_compiles_nothing_and_gives_the_same_numbers() -> None:
     for case in QUICK:  # from here on they are on disk
         pyops.InferenceSession(case.model()).run(None, case.feed)

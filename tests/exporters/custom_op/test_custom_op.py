@@ -364,6 +364,7 @@ def test_torch_compile_with_a_flag():
         assert compiled(torch.zeros(5), True)[0].item() == 0
 
 
+@pytest.mark.exhaustive
 def test_registering_again_and_again_does_not_crash():
     script = """
         import gc

@@ -65,6 +65,7 @@ attempt(plain(square).run, None, {"x": x})
     run(script, expected)
 
 
+@pytest.mark.exhaustive
 def test_a_domain_without_room_is_an_error_and_its_sessions_live():
     script = """
 session = plain(chain("plain::Op"))
