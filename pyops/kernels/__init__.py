@@ -15,7 +15,6 @@ from ..errors import ModelError
 
 with registry.collecting() as _declared:
     from . import (  # noqa: F401
-        factored_systems,
         fft,
         histograms,
         layers,
