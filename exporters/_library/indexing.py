@@ -135,8 +135,11 @@ def _places(index: Any) -> list[Any]:
 
 @lower("aten::searchsorted.Tensor")
 @lower("aten::searchsorted.Scalar")
-def _searchsorted(sorted_sequence: Any, self: Any, out_int32: bool = False, sorter: Any = None, **given: Any) -> Any:
-    return _as_indices(kernels.Searchsorted(*promote(sorted_sequence, self), sorter, **given), out_int32)
+def _searchsorted(
+    sorted_sequence: Any, self: Any, right: bool = False, out_int32: bool = False, side: Any = None, sorter: Any = None
+) -> Any:
+    operands = promote(sorted_sequence, self)
+    return _as_indices(kernels.Searchsorted(*operands, sorter, right=right or side == "right"), out_int32)
 
 
 @lower("aten::bucketize.Tensor")

@@ -57,7 +57,7 @@ def on_matrices(
             batch = broadcast(*batches)
             shapes = ((0,) if core is None else (*batch, *(sizes.get(x, x) for x in core)) for core in _cores(outputs))
             dtypes = output_dtypes(op.signature, [None if spec is None else spec.dtype for spec in specs])
-            return tuple(map(TensorSpec, shapes, dtypes))
+            return tuple(TensorSpec(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
 
         op = onnx_op(f"pyops::{op_type}", device_types=device_types)(kernel)
         op.register_shape_inference(infer)
@@ -68,7 +68,8 @@ def on_matrices(
 
 def fit(op_type: str, inputs: str, given: Sequence[Any]) -> tuple[list[TensorSpec], dict[Any, Dim]]:
     """Return the batch of each array or spec, and the size that each name of the notation has."""
-    batches, sizes = [], {}
+    sizes: dict[Any, Dim] = {}
+    batches = []
     for x, core in zip(given, _cores(inputs), strict=False):
         if x is None or core is None:
             continue

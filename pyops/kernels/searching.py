@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Generic, Literal, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -24,11 +24,10 @@ def searchsorted(
     sorter: NDArray[np.int64] | None = None,
     *,
     right: bool = False,
-    side: Literal["left", "right"] | None = None,
 ) -> NDArray[np.int64]:
     """Find the index in a sorted sequence before which each value can stand.
 
-    As ``torch.searchsorted(sorted_sequence, input, right=right, side=side, sorter=sorter)``, and for one sequence as
+    As ``torch.searchsorted(sorted_sequence, input, right=right, sorter=sorter)``, and for one sequence as
     ``torch.bucketize(input, sorted_sequence, right=right)``; with ``out_int32`` the result is cast.
 
     Parameters
@@ -42,8 +41,6 @@ def searchsorted(
     right : bool
         False: the first place, before all elements that are not less than the value. True: the last
         one, before the first element that is greater.
-    side : str, optional
-        ``"left"`` and ``"right"`` say the same in words.
 
     Returns
     -------
@@ -55,19 +52,17 @@ def searchsorted(
     ShapeInferenceError
         The shapes of sequences and values do not match.
     ValueError
-        `sorter` is of another shape than the sequences, or `side` and `right` contradict each other.
+        `sorter` is of another shape than the sequences.
     IndexError
         `sorter` has an index that is none.
     """
-    if side == "left" and right:
-        raise ValueError('Searchsorted: side is "left" and right is True; give one of the two')
     _check_shapes(sorted_sequence.shape, input.shape)
     sequence = sorted_sequence
     if sorter is not None:
         if sorter.shape != sequence.shape:
             raise ValueError(f"Searchsorted: sorter is {list(sorter.shape)} and the sequence {list(sequence.shape)}")
         sequence = array_namespace(sequence).take_along_axis(sequence, sorter, axis=-1)
-    return _search(sequence, input, right or side == "right")
+    return _search(sequence, input, right)
 
 
 def _search(rows: Any, values: Any, right: bool) -> Any:
@@ -105,7 +100,7 @@ def _check_shapes(sequence: tuple[Any, ...], values: tuple[Any, ...]) -> None:
 
 
 @searchsorted.register_shape_inference
-def _(sorted_sequence: TensorSpec, input: TensorSpec, sorter: TensorSpec | None = None, **sides: Any) -> TensorSpec:
+def _(sorted_sequence: TensorSpec, input: TensorSpec, sorter: TensorSpec | None = None, **right: Any) -> TensorSpec:
     _check_shapes(sorted_sequence.shape, input.shape)
     return input.like(dtype=np.int64)
 

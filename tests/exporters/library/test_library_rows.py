@@ -79,6 +79,14 @@ CALLS = {
     "another type on the diagonal": (torch.diagonal_scatter, (torch.zeros(2, 3), tensors([1, 2])[0])),
     "no dimension squeezed": (lambda x: x.squeeze(()), FLOATS),
     "other strides": (lambda x, y: torch.as_strided_scatter(x, y, (2, 2), (4, 2), 1), (FLOATS[0], torch.ones(2, 2))),
+    "windows with a divisor": (
+        lambda x, y, z: (
+            torch.nn.functional.avg_pool2d(x, (1, 2), divisor_override=-2),
+            torch.nn.functional.avg_pool2d(y, (1, 5), 3, ceil_mode=True, divisor_override=4),
+            torch.nn.functional.avg_pool2d(z, 8, 8, divisor_override=2**12),
+        ),
+        (torch.tensor([[[-3, -2, 5, 6]]]), torch.arange(11.0).reshape(1, 1, 11), torch.ones(1, 64, 64).half()),
+    ),
     "added at flat places": (
         lambda x, y: (
             torch.put(x, torch.tensor([0, 0, -1]), y),
