@@ -51,13 +51,14 @@ def on_matrices(
             fit(op_type, sides(kwargs)[0], args)
             return function(*args, **kwargs)
 
-        def infer(*specs: TensorSpec | None, **attributes: Any) -> tuple[TensorSpec, ...]:
+        def infer(first: TensorSpec, *others: TensorSpec | None, **attributes: Any) -> tuple[TensorSpec, ...]:
             inputs, outputs = sides(attributes)
+            specs = (first, *others)
             batches, sizes = fit(op_type, inputs, specs)
             batch = broadcast(*batches)
             shapes = ((0,) if core is None else (*batch, *(sizes.get(x, x) for x in core)) for core in _cores(outputs))
             dtypes = output_dtypes(op.signature, [None if spec is None else spec.dtype for spec in specs])
-            return tuple(TensorSpec(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
+            return tuple(first.like(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
 
         op = onnx_op(f"pyops::{op_type}", device_types=device_types)(kernel)
         op.register_shape_inference(infer)
@@ -83,7 +84,7 @@ def fit(op_type: str, inputs: str, given: Sequence[Any]) -> tuple[list[TensorSpe
             )
         sizes |= {name: size for name, size in last if isinstance(size, int)}
         if "m" in sizes and "n" in sizes:
-            sizes["min"] = smaller(sizes["m"], sizes["n"])
+            sizes.setdefault("min", smaller(sizes["m"], sizes["n"]))
         batches.append(TensorSpec(x.shape[:rank], x.dtype))
     return batches, sizes
 
