@@ -66,6 +66,9 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `cross` without `dim` | Along the first dimension of size 3, which must be static. |
 | `>>` and `<<` of uint8 | Only `BitShift`. |
 | `einsum` of booleans and short integers | In int64, cast back to torch's dtype. |
+| `grid_sample` of volumes | `GridSample` of opset 20, so that the model has at least that opset. |
+| `avg_pool2d` and `avg_pool3d` with `divisor_override` | Sums of `Slice`. |
+| `put`, `masked_select`, `resize_` | `ScatterElements`, `Compress`, `Reshape` and `Slice`. |
 | `squeeze` of a size that is not 1 | `Identity`. |
 | `x[:, mask] = y` and similar, with a mask of uint8 | The mask's indices, from `NonZero`. |
 | `scatter`, `scatter_add`, `scatter_reduce` with an index smaller than the source | A `Slice` of the source. |

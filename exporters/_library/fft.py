@@ -41,13 +41,10 @@ def _over(default: tuple[int, ...] | None, kind: _Kind, forward: bool) -> Callab
         sizes = None if s is None else vector(s)
         if values.dtype not in (onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE):
             values = onnx_ops.Cast(values, to=onnx_ir.DataType.FLOAT)
-        if kind == "half to real":
-            return kernels.FftC2r(values if complex_given else _as_pairs(values, rank), sizes, **given)
         if kind == "real to half":
-            return kernels.FftR2c(values, sizes, onesided=True, **given)
-        if complex_given:
-            return kernels.FftC2c(values, sizes, **given)
-        return kernels.FftR2c(values, sizes, onesided=False, **given)
+            return kernels.FftR2c(values, sizes, **given)
+        transform = kernels.FftC2r if kind == "half to real" else kernels.FftC2c
+        return transform(values if complex_given else _as_pairs(values, rank), sizes, **given)
 
     return translation
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir
 import torch
 
-from pyops.kernels import scattering, searching
+from pyops.kernels import searching
 
 from .table import lower
 from .values import (
@@ -19,6 +21,7 @@ from .values import (
     constant,
     dtype_of,
     kernels,
+    like,
     onnx_ops,
     promote,
     typed_constant,
@@ -27,7 +30,6 @@ from .values import (
 
 lower("aten::nonzero_static")(searching.nonzero_static)
 lower("aten::one_hot")(searching.one_hot)
-lower("aten::index_reduce")(scattering.index_reduce)
 
 _REDUCTIONS = {"add": "sum", "multiply": "prod"}
 
@@ -72,14 +74,39 @@ def _scatter_number(self: Any, dim: int, index: Any, value: Any, *, reduce: str)
     return kernels.ScatterReduce(self, index, src, dim=dim, reduce=_REDUCTIONS[reduce])
 
 
+@lower("aten::index_reduce")
+def _index_reduce(self: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
+    # An index stands for each element of its slice.
+    along = [1] * max(len(source.shape), 1)
+    along[dim] = -1
+    places = onnx_ops.Expand(onnx_ops.Reshape(index, constant(along)), onnx_ops.Shape(source))
+    return kernels.ScatterReduce(self, places, source, dim=dim, reduce=reduce, include_self=include_self)
+
+
 @lower("aten::masked_select", takes_complex=True)
 def _masked_select(self: Any, mask: Any) -> Any:
-    return by_parts(lambda values: kernels.MaskedSelect(values, mask), self)
+    def selected(values: Any) -> Any:
+        whole = onnx_ops.And(mask, onnx_ops.Expand(constant(True), onnx_ops.Shape(values)))
+        return onnx_ops.Compress(
+            onnx_ops.Expand(values, onnx_ops.Shape(whole)), onnx_ops.Reshape(whole, constant([-1]))
+        )
+
+    return by_parts(selected, self)
 
 
 @lower("aten::put", takes_complex=True)
-def _put(self: Any, index: Any, source: Any, accumulate: bool | None = None) -> Any:
-    return by_parts(lambda values, given: kernels.Put(values, index, given, accumulate=accumulate), self, source)
+def _put(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    def written(values: Any, given: Any) -> Any:
+        dtype = dtype_of(values)
+        # ONNX Runtime does not add float16 here.
+        wide = torch.float32 if accumulate and dtype == torch.float16 else dtype
+        flat, elements = (onnx_ops.Reshape(cast(item, wide), constant([-1])) for item in (values, given))
+        places = onnx_ops.Reshape(index, constant([-1]))
+        how = "add" if accumulate else "none"
+        result = onnx_ops.ScatterElements(flat, places, elements, axis=0, reduction=how)
+        return onnx_ops.Reshape(onnx_ops.CastLike(result, values), onnx_ops.Shape(values))
+
+    return by_parts(written, self, source)
 
 
 @lower("aten::index_put.default", replaces=True)
@@ -108,14 +135,17 @@ def _places(index: Any) -> list[Any]:
 
 @lower("aten::searchsorted.Tensor")
 @lower("aten::searchsorted.Scalar")
-def _searchsorted(sorted_sequence: Any, self: Any, out_int32: bool = False, sorter: Any = None, **given: Any) -> Any:
-    return _as_indices(kernels.Searchsorted(*promote(sorted_sequence, self), sorter, **given), out_int32)
+def _searchsorted(
+    sorted_sequence: Any, self: Any, right: bool = False, out_int32: bool = False, side: Any = None, sorter: Any = None
+) -> Any:
+    operands = promote(sorted_sequence, self)
+    return _as_indices(kernels.Searchsorted(*operands, sorter, right=right or side == "right"), out_int32)
 
 
 @lower("aten::bucketize.Tensor")
 @lower("aten::bucketize.Scalar")
 def _bucketize(self: Any, boundaries: Any, out_int32: bool = False, **given: Any) -> Any:
-    return _as_indices(kernels.Bucketize(*promote(self, boundaries), **given), out_int32)
+    return _as_indices(kernels.Searchsorted(*promote(boundaries, self), **given), out_int32)
 
 
 def _as_indices(found: Any, out_int32: bool) -> Any:
@@ -188,8 +218,15 @@ lower("aten::as_strided_scatter", takes_complex=True)(_written(kernels.AsStrided
 
 @lower("aten::resize", takes_complex=True)
 def _resize(self: Any, size: Any, **_: Any) -> Any:
-    # An ONNX tensor has no memory format.
-    return by_parts(lambda values: kernels.Resize(values, size=size), self)
+    # An ONNX tensor has no memory format. Elements that torch leaves uninitialised are 0.
+    count = constant([math.prod(size)])
+
+    def resized(values: Any) -> Any:
+        flat = onnx_ops.Reshape(values, constant([-1]))
+        filled = onnx_ops.Concat(flat, onnx_ops.Expand(like(0, values), count), axis=0)
+        return onnx_ops.Reshape(onnx_ops.Slice(filled, constant([0]), count), constant(np.array(size, np.int64)))
+
+    return by_parts(resized, self)
 
 
 @lower("aten::segment_reduce")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -9,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import onnx_ir
+import torch
 
-from pyops.kernels import layers, pooling
+from pyops.kernels import pooling
 
+from .._lowering.nodes import opset
 from .._torch_private.exporter import recorded_nodes
 from ..errors import ExportError
 from .table import lower
-from .values import by_torch, constant, kernels, like, onnx_ops, transposed
+from .values import by_torch, cast, constant, dtype_of, like, onnx_ops, transposed
 
 
 @lower("aten::convolution", replaces=True)
@@ -58,34 +61,44 @@ def _extended(x: Any, axis: int, before: Any, after: Any) -> Any:
     return onnx_ops.Gather(x, onnx_ops.Clip(positions, constant(0), onnx_ops.Sub(size, constant(1))), axis=axis)
 
 
-def _spread(numbers: Sequence[int], rank: int) -> list[int] | None:
-    """Return `numbers` as one number per dimension, or None if there are none; torch accepts a single one for all."""
-    return (list(numbers) * rank)[:rank] or None
-
-
 def _avg_pool(rank: int) -> Callable[..., Any]:
+    def spread(numbers: Sequence[int] | int) -> list[int]:
+        """Return one number per dimension; torch accepts a single one for all."""
+        return ([numbers] * rank if isinstance(numbers, int) else list(numbers) * rank)[:rank]
+
     def translation(
         self: Any,
         kernel_size: Sequence[int],
         stride: Sequence[int] = (),
-        padding: Sequence[int] | int = (),
+        padding: Sequence[int] | int = 0,
+        ceil_mode: bool = False,
         divisor_override: int | None = None,
-        count_include_pad: bool = True,
-        **given: Any,
+        **_: Any,
     ) -> Any:
         # ONNX's AveragePool has every argument but divisor_override, which leaves count_include_pad without effect.
         if divisor_override is None:
             return NotImplemented
-        return kernels.AvgPool(
-            self,
-            kernel_size=_spread(kernel_size, rank),
-            stride=_spread(stride, rank),
-            padding=_spread([padding] if isinstance(padding, int) else padding, rank),
-            divisor_override=divisor_override,
-            **given,
-        )
+        windows = list(zip(spread(kernel_size), spread(stride or kernel_size), spread(padding), strict=True))
+        # A window may reach beyond the padding at the end, but not begin there.
+        ends = [pad + ceil_mode * (min(step, size - pad) - 1) for size, step, pad in windows]
+        others = [0] * (len(self.shape) - rank)
+        x = cast(self, torch.float32) if dtype_of(self) in (torch.float16, torch.bfloat16) else self
+        total = onnx_ops.Pad(x, constant([*others, *(pad for *_, pad in windows), *others, *ends]))
+        for axis, (size, step, _pad) in enumerate(windows, len(others)):
+            total = _window_sums(total, axis, size, step)
+        return onnx_ops.CastLike(onnx_ops.Div(total, like(divisor_override, x)), self)
 
     return translation
+
+
+def _window_sums(x: Any, axis: int, size: int, step: int) -> Any:
+    """Return the sums of windows of `size` elements, `step` apart."""
+    ends = [first - size + 1 or np.iinfo(np.int64).max for first in range(size)]
+    parts = (
+        onnx_ops.Slice(x, constant([first]), constant([end]), constant([axis]), constant([step]))
+        for first, end in enumerate(ends)
+    )
+    return functools.reduce(onnx_ops.Add, parts)
 
 
 lower("aten::_adaptive_avg_pool3d")(pooling.adaptive_avg_pool)
@@ -93,7 +106,20 @@ for _rank in (2, 3):
     lower(f"aten::avg_pool{_rank}d", replaces=True)(_avg_pool(_rank))
     lower(f"aten::adaptive_max_pool{_rank}d")(pooling.adaptive_max_pool)
     lower(f"aten::fractional_max_pool{_rank}d")(pooling.fractional_max_pool)
-lower("aten::grid_sampler_3d")(layers.grid_sample)
+
+
+@lower("aten::grid_sampler_3d")
+def _grid_sampler_3d(input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
+    # Opset 20 is the first of which it samples volumes; ONNX Runtime has it for these two types.
+    x, places = (cast(item, torch.float32) if dtype_of(item).itemsize < 4 else item for item in (input, grid))
+    sampled = opset("", 20).GridSample(
+        x,
+        places,
+        mode=("linear", "nearest")[interpolation_mode],
+        padding_mode=("zeros", "border", "reflection")[padding_mode],
+        align_corners=int(align_corners),
+    )
+    return onnx_ops.CastLike(sampled, input)
 
 
 @lower("aten::native_dropout", replaces=True)

@@ -15,7 +15,6 @@ import onnx_ir
 import torch
 
 from pyops.kernels import (
-    factored_systems,
     linear_systems,
     orthogonal_factorization,
     spectral,
@@ -47,14 +46,13 @@ def _pdist(self: Any, p: float = 2.0) -> Any:
 
 lower("aten::linalg_inv_ex")(linear_systems.inv_ex)
 lower("aten::linalg_cholesky_ex")(triangular_factorization.cholesky_ex)
-lower("aten::cholesky_inverse")(factored_systems.cholesky_inverse)
-lower("aten::cholesky_solve")(factored_systems.cholesky_solve)
+lower("aten::cholesky_inverse")(linear_systems.cholesky_inverse)
+lower("aten::cholesky_solve")(linear_systems.cholesky_solve)
 lower("aten::linalg_lu_factor_ex")(triangular_factorization.lu_factor_ex)
-lower("aten::linalg_lu")(triangular_factorization.lu)
-lower("aten::linalg_lu_solve")(factored_systems.lu_solve)
+lower("aten::linalg_lu_solve")(linear_systems.lu_solve)
 lower("aten::lu_unpack")(triangular_factorization.lu_unpack)
 lower("aten::linalg_ldl_factor_ex")(triangular_factorization.ldl_factor_ex)
-lower("aten::linalg_ldl_solve")(factored_systems.ldl_solve)
+lower("aten::linalg_ldl_solve")(linear_systems.ldl_solve)
 lower("aten::linalg_qr")(orthogonal_factorization.qr)
 lower("aten::geqrf")(orthogonal_factorization.geqrf)
 lower("aten::linalg_householder_product")(orthogonal_factorization.householder_product)
@@ -63,7 +61,6 @@ lower("aten::_linalg_svd")(spectral.svd)
 lower("aten::_linalg_eigh")(spectral.eigh)
 lower("aten::linalg_eig")(spectral.eig)
 lower("aten::linalg_solve_triangular")(linear_systems.solve_triangular)
-lower("aten::triangular_solve")(linear_systems.triangular_solve)
 lower("aten::linalg_pinv.atol_rtol_tensor")(spectral.pinv)
 lower("aten::linalg_matrix_exp")(spectral.matrix_exp)
 
@@ -95,8 +92,20 @@ def _cholesky(self: Any, upper: bool = False) -> Any:
 
 
 @lower("aten::linalg_lu_factor", replaces=True)
-def _lu_factor(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
-    return kernels.LuFactorEx(A, pivot=pivot, check_errors=True)[:2]
+def _lu_factor(A: Any) -> Any:  # noqa: N803
+    return kernels.LuFactorEx(A, check_errors=True)[:2]
+
+
+@lower("aten::linalg_lu")
+def _lu(A: Any) -> Any:  # noqa: N803
+    return kernels.LuUnpack(*kernels.LuFactorEx(A)[:2])
+
+
+@lower("aten::triangular_solve")
+def _triangular_solve(self: Any, A: Any, upper: bool = True, transpose: bool = False, **given: Any) -> Any:  # noqa: N803
+    solution = kernels.SolveTriangular(transposed(A) if transpose else A, self, upper=upper != transpose, **given)
+    batch = onnx_ops.Shape(solution, end=-2)
+    return solution, onnx_ops.Expand(A, onnx_ops.Concat(batch, onnx_ops.Shape(A, start=-2), axis=0))
 
 
 @lower("aten::linalg_ldl_factor", replaces=True)
@@ -109,7 +118,11 @@ def _ldl_factor(self: Any, *, hermitian: bool = False) -> Any:
 lower("aten::_lu_with_info", replaces=True)(triangular_factorization.lu_factor_ex)
 lower("aten::linalg_solve_ex", replaces=True)(linear_systems.solve_ex)
 lower("aten::linalg_slogdet", replaces=True)(linear_systems.slogdet)
-lower("aten::linalg_eigvals", replaces=True)(spectral.eigvals)
+
+
+@lower("aten::linalg_eigvals", replaces=True)
+def _eigenvalues(self: Any) -> Any:
+    return kernels.Eig(self, compute_v=False)[0]
 
 
 @lower("aten::logdet", replaces=True)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir
 import torch
 
-from pyops.kernels import histograms, order_statistics, reductions
+from pyops.kernels import order_statistics, reductions
 
 from .table import lower
 from .values import by_torch, cast, constant, dtype_of, kernels, named_dtype, onnx_ops, promote, typed_constant
@@ -93,16 +93,15 @@ def _size(x: Any, axis: int) -> Any:
     return constant([size]) if isinstance(size, int) else onnx_ops.Gather(onnx_ops.Shape(x), constant([axis]), axis=0)
 
 
-lower("aten::median")(order_statistics.median)
-lower("aten::median.dim")(order_statistics.median_dim)
-lower("aten::nanmedian")(order_statistics.nanmedian)
-lower("aten::nanmedian.dim")(order_statistics.nanmedian_dim)
+lower("aten::median")(lambda self: kernels.Median(self)[0])
+lower("aten::median.dim")(order_statistics.median)
+lower("aten::nanmedian")(lambda self: kernels.Nanmedian(self)[0])
+lower("aten::nanmedian.dim")(order_statistics.nanmedian)
 lower("aten::kthvalue")(order_statistics.kthvalue)
 lower("aten::mode")(order_statistics.mode)
 lower("aten::cummax")(reductions.cummax)
 lower("aten::cummin")(reductions.cummin)
 lower("aten::hash_tensor")(reductions.hash_tensor)
-lower("aten::histogram.bins_tensor")(histograms.histogram_bins_tensor)
 
 
 @lower("aten::cumprod.default")
@@ -167,8 +166,17 @@ def _vector_norm(self: Any, ord: float = 2, dim: Any = None, dtype: Any = None, 
 
 
 @lower("aten::histogram.bin_ct")
-def _histogram(self: Any, range: Any = None, weight: Any = None, **given: Any) -> Any:
-    return kernels.HistogramBinCt(self, weight, range=_limits(range), **given)
+def _histogram(self: Any, bins: int = 100, range: Any = None, **given: Any) -> Any:
+    return _histogram_of_edges(self, _edges(_points(self), [bins], range)[0], **given)
+
+
+@lower("aten::histogram.bins_tensor")
+def _histogram_of_edges(self: Any, bins: Any, weight: Any = None, **given: Any) -> Any:
+    return kernels.HistogramddFromBinTensors(_points(self), weight, bins, **given), onnx_ops.Identity(bins)
+
+
+def _points(numbers: Any) -> Any:
+    return onnx_ops.Unsqueeze(numbers, constant([-1]))
 
 
 @lower("aten::histc", replaces=True)
@@ -187,13 +195,16 @@ def _bincount(self: Any, weights: Any = None, **given: Any) -> Any:
 
 
 @lower("aten::_histogramdd_bin_edges")
-def _histogramdd_edges(self: Any, bins: list[int], range: Any = None, **_: Any) -> Any:
-    return kernels.HistogramddBinEdges(self, bins=bins, range=_limits(range), _outputs=len(bins))
+def _edges(self: Any, bins: list[int], range: Any = None, **_: Any) -> list[Any]:
+    # A tensor, because an attribute of floats is float32.
+    limits = None if range is None else np.array(range, np.float64)
+    edges = kernels.HistogramddBinEdges(self, bins=bins, range=limits, _outputs=len(bins))
+    return [edges] if len(bins) == 1 else list(edges)
 
 
 @lower("aten::_histogramdd_from_bin_cts")
-def _histogramdd(self: Any, range: Any = None, weight: Any = None, **given: Any) -> Any:
-    return kernels.HistogramddFromBinCts(self, weight, range=_limits(range), **given)
+def _histogramdd(self: Any, bins: list[int], range: Any = None, **given: Any) -> Any:
+    return _histogramdd_of_edges(self, _edges(self, bins, range), **given)
 
 
 @lower("aten::_histogramdd_from_bin_tensors")
@@ -211,8 +222,3 @@ def _cov(self: Any, fweights: Any = None, aweights: Any = None, **given: Any) ->
 @lower("aten::corrcoef")
 def _corrcoef(self: Any) -> Any:
     return kernels.Corrcoef(*promote(self, floating=True))
-
-
-def _limits(range: Sequence[float] | None) -> Any:
-    # A tensor, because an attribute of floats is float32.
-    return None if range is None else np.array(range, np.float64)

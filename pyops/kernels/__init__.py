@@ -8,30 +8,16 @@ Each op is a name of one of the modules here, callable with NumPy arrays as any 
 """
 
 import difflib
+import importlib
+import pkgutil
 
 from .._ops import registry
 from .._ops.op import AnyOp
 from ..errors import ModelError
 
 with registry.collecting() as _declared:
-    from . import (  # noqa: F401
-        factored_systems,
-        fft,
-        histograms,
-        layers,
-        linear_systems,
-        order_statistics,
-        orthogonal_factorization,
-        pairwise,
-        pointwise,
-        pooling,
-        reductions,
-        scattering,
-        searching,
-        special,
-        spectral,
-        triangular_factorization,
-    )
+    for _module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{_module.name}")
 
 OPS = {op.name: op for op in _declared}
 """Every op of the library by its op type."""

@@ -1,43 +1,99 @@
-"""What the linear algebra kernels share: checks of shapes, batches, and what to say of a matrix that fails."""
+"""What the linear algebra kernels share: their shapes, batches, and what to say of a matrix that fails."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops._schema.devices import is_cupy
+from pyops._ops.decorator import onnx_op
+from pyops._ops.op import Op
+from pyops._schema.devices import DeviceType, is_cupy
 from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
+from pyops._schema.validation import output_dtypes
 from pyops.errors import ShapeInferenceError
 
 from ._arrays import differ, scipy
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 Array = NDArray[Any]
 """An array in the middle of a computation, of the dtype of its inputs."""
 
-Shaped = Any
-"""An array or its spec."""
+Notation = str | Callable[..., str]
+"""Shapes as in ``"(n,n),(n,k)->(n,k)"``, or a function of the op's attributes that returns them."""
 
 
-def matrices(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim, Dim]:
-    """Return the batch dimensions, the rows and the columns; a ShapeInferenceError if the input is no matrix."""
-    if len(x.shape) < 2:
-        raise ShapeInferenceError(
-            f"{op}: an input has shape {list(x.shape)}; it takes matrices, of two or more dimensions"
-        )
-    *batch, rows, columns = x.shape
-    return tuple(batch), rows, columns
+def on_matrices(
+    op_type: str, notation: Notation, device_types: tuple[DeviceType, ...] = ("cpu",)
+) -> Callable[[Callable[P, R]], Op[P, R]]:
+    """Declare a function as an op of the domain ``pyops`` whose shapes are given in a notation; a decorator.
+
+    The notation is that of NumPy's generalized ufuncs: the last dimensions of each input and output, of which those of
+    one name are equal. The dimensions before them, the batch, broadcast. A number is a size, ``min`` the smaller one of
+    m and n, and an output ``0`` has the shape (0,).
+
+    The kernel, like the shape function, raises a ShapeInferenceError if an input does not fit.
+    """
+
+    def sides(attributes: dict[str, Any]) -> list[str]:
+        return (notation if isinstance(notation, str) else notation(**attributes)).split("->")
+
+    def declare(function: Callable[P, R]) -> Op[P, R]:
+        @functools.wraps(function)
+        def kernel(*args: P.args, **kwargs: P.kwargs) -> R:
+            fit(op_type, sides(kwargs)[0], args)
+            return function(*args, **kwargs)
+
+        def infer(first: TensorSpec, *others: TensorSpec | None, **attributes: Any) -> tuple[TensorSpec, ...]:
+            inputs, outputs = sides(attributes)
+            specs = (first, *others)
+            batches, sizes = fit(op_type, inputs, specs)
+            batch = broadcast(*batches)
+            shapes = ((0,) if core is None else (*batch, *(sizes.get(x, x) for x in core)) for core in _cores(outputs))
+            dtypes = output_dtypes(op.signature, [None if spec is None else spec.dtype for spec in specs])
+            return tuple(first.like(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
+
+        op = onnx_op(f"pyops::{op_type}", device_types=device_types)(kernel)
+        op.register_shape_inference(infer)
+        return op
+
+    return declare
 
 
-def square(op: str, x: Shaped) -> tuple[tuple[Dim, ...], Dim]:
-    """Return the batch dimensions and the size; a ShapeInferenceError if the matrices are known not to be square."""
-    batch, rows, columns = matrices(op, x)
-    if differ(rows, columns):
-        raise ShapeInferenceError(f"{op}: an input has shape {list(x.shape)}; its matrices must be square")
-    return batch, columns if isinstance(columns, int) else rows
+def fit(op_type: str, inputs: str, given: Sequence[Any]) -> tuple[list[TensorSpec], dict[Any, Dim]]:
+    """Return the batch of each array or spec, and the size that each name of the notation has."""
+    sizes: dict[Any, Dim] = {}
+    batches = []
+    for x, core in zip(given, _cores(inputs), strict=False):
+        if x is None or core is None:
+            continue
+        rank = len(x.shape) - len(core)
+        last = list(zip(core, x.shape[max(rank, 0) :], strict=False))
+        if rank < 0 or any(differ(sizes.setdefault(name, size), size) for name, size in last):
+            shapes = ", ".join(str(list(item.shape)) for item in given if item is not None)
+            raise ShapeInferenceError(
+                f"{op_type}: inputs of the shapes {shapes} do not fit {inputs}: the last dimensions of each, of which "
+                "those of one name are equal"
+            )
+        sizes |= {name: size for name, size in last if isinstance(size, int)}
+        if "m" in sizes and "n" in sizes:
+            sizes.setdefault("min", smaller(sizes["m"], sizes["n"]))
+        batches.append(TensorSpec(x.shape[:rank], x.dtype))
+    return batches, sizes
+
+
+@functools.cache
+def _cores(side: str) -> list[list[Any] | None]:
+    """Return the dimensions of each input or output: names and numbers, or None for ``0``."""
+    cores = (None if item == "0" else re.findall(r"\w+", item) for item in re.findall(r"\(.*?\)|0", side))
+    return [core and [int(name) if name.isdigit() else name for name in core] for core in cores]
 
 
 def smaller(one: Dim, other: Dim) -> Dim:
@@ -45,26 +101,6 @@ def smaller(one: Dim, other: Dim) -> Dim:
     if isinstance(one, int) and isinstance(other, int):
         return min(one, other)
     return one if one == other else new_dim()
-
-
-def check_pivots(op: str, factors: Shaped, pivots: Shaped) -> None:
-    """Raise a ShapeInferenceError unless each matrix of factors has min(rows, columns) pivots."""
-    batch, m, n = matrices(op, factors)
-    expected = (*batch, smaller(m, n))
-    if len(pivots.shape) != len(expected) or any(map(differ, pivots.shape, expected)):
-        raise ShapeInferenceError(
-            f"{op}: pivots has shape {list(pivots.shape)}; for factors of {list(factors.shape)} it is {list(expected)}"
-        )
-
-
-def check_system(op: str, a: Shaped, b: Shaped, left: bool = True) -> tuple[Dim, ...]:
-    """Return the batch dimensions of X in ``A X = B`` or ``X A = B``; a ShapeInferenceError if shapes do not fit."""
-    _, n = square(op, a)
-    _, rows, columns = matrices(op, b)
-    if differ(n, rows if left else columns):
-        equation = "A X = B" if left else "X A = B"
-        raise ShapeInferenceError(f"{op}: the shapes {list(a.shape)} and {list(b.shape)} do not fit {equation}")
-    return broadcast(*(TensorSpec(x.shape[:-2], x.dtype) for x in (a, b)))
 
 
 def check_rows(pivots: Array, m: int) -> None:

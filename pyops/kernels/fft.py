@@ -66,7 +66,9 @@ def fft_c2c(
     values = as_complex(x)
     sizes = _sizes(values.shape, dim, s)
     xp = array_namespace(x)
-    result = _transformed(xp.fft.fftn if forward else xp.fft.ifftn, values, sizes, dim, _norm(normalization, forward))
+    transform, norm = xp.fft.fftn if forward else xp.fft.ifftn, _norm(normalization, forward)
+    # NumPy takes no dimensions for all of them.
+    result = transform(values, s=sizes, axes=dim, norm=norm) if dim else values
     return as_pairs(result.astype(values.dtype))
 
 
@@ -82,13 +84,11 @@ def fft_r2c(
     *,
     dim: list[int],
     normalization: int = 0,
-    onesided: bool = True,
     forward: bool = True,
 ) -> NDArray[Wide]:
-    r"""Compute the Fourier transform of real values over some dimensions.
+    r"""Compute the first half of the Fourier transform of real values over some dimensions.
 
-    As ``torch.fft.rfft``, ``rfft2`` and ``rfftn``; not onesided ``fft``, ``fft2`` and ``fftn`` of a real tensor; not
-    forward ``ihfft``, ``ihfft2``, ``ihfftn`` and, not onesided, ``ifft``, ``ifft2`` and ``ifftn``.
+    As ``torch.fft.rfft``, ``rfft2`` and ``rfftn``; not forward ``ihfft``, ``ihfft2`` and ``ihfftn``.
 
     Parameters
     ----------
@@ -97,19 +97,17 @@ def fft_r2c(
     s : array of int64, optional
         As for `fft_c2c`.
     dim : list of int
-        As for `fft_c2c`; not empty where `onesided`.
+        As for `fft_c2c`; not empty.
     normalization : int
         As for `fft_c2c`.
     forward : bool
         As for `fft_c2c`.
-    onesided : bool
-        Whether the last dimension in `dim` holds only the first n // 2 + 1 of its n frequencies; the others are
-        conjugates of these.
 
     Returns
     -------
     array of the dtype of `x`
-        (..., 2). Pairs of real and imaginary parts, one dimension more than `x` has.
+        (..., 2). Pairs of real and imaginary parts, one dimension more than `x` has. Along the last dimension in `dim`
+        they are the first n // 2 + 1 of n; the others are conjugates of these.
 
     Raises
     ------
@@ -119,19 +117,17 @@ def fft_r2c(
     sizes = _sizes(x.shape, dim, s)
     xp = array_namespace(x)
     complex_dtype = np.result_type(x.dtype, np.complex64)
-    if onesided and not dim:
-        raise ValueError("dim is empty; a onesided transform needs a dimension")
+    if not dim:
+        raise ValueError("dim is empty; half of a transform needs a dimension")
     # The backward transform of real values is the conjugate of the forward one.
-    transform = xp.fft.rfftn if onesided else xp.fft.fftn
-    values = _transformed(transform, x, sizes, dim, _norm(normalization, forward=True))
+    values = xp.fft.rfftn(x, s=sizes, axes=dim, norm=_norm(normalization, forward=True))
     return as_pairs((values if forward else xp.conj(values)).astype(complex_dtype))
 
 
 @fft_r2c.register_shape_inference
-def _(x: TensorSpec, s: Any = None, *, dim: list[int], onesided: bool = True, **others: Any) -> TensorSpec:
+def _(x: TensorSpec, s: Any = None, *, dim: list[int], **others: Any) -> TensorSpec:
     shape = list(_resized(x.shape, s, dim))
-    if onesided and dim:
-        shape[dim[-1]] = shape[dim[-1]] // 2 + 1
+    shape[dim[-1]] = shape[dim[-1]] // 2 + 1
     return x.like(shape=(*shape, 2))
 
 
@@ -179,7 +175,7 @@ def fft_c2r(
     xp = array_namespace(x)
     # The forward transform is the backward one of the conjugates.
     half = xp.conj(values) if forward else values
-    return _transformed(xp.fft.irfftn, half, sizes, dim, _norm(normalization, forward=False)).astype(x.dtype)
+    return xp.fft.irfftn(half, s=sizes, axes=dim, norm=_norm(normalization, forward=False)).astype(x.dtype)
 
 
 @fft_c2r.register_shape_inference
@@ -209,11 +205,6 @@ def _norm(normalization: int, forward: bool) -> str:
     if normalization not in (0, 1, 2):
         raise ValueError(f"normalization is {normalization}; it is 0, 1 or 2, for a factor of 1, 1/sqrt(n) or 1/n")
     return NORMS[forward][normalization]
-
-
-def _transformed(transform: Any, values: Any, sizes: list[int], dim: list[int], norm: str) -> Any:
-    # NumPy takes no dimensions for all of them.
-    return transform(values, s=sizes, axes=dim, norm=norm) if dim else values
 
 
 # Below this the sum of the squared windows cannot be divided by; torch has the same bound.

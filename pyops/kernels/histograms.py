@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,91 +17,6 @@ from pyops._schema.specs import TensorSpec, new_dim
 
 from ._arrays import widened
 from ._declarations import Float, Wide
-
-
-class Histogram(NamedTuple, Generic[Wide]):
-    """The bins' counts, and their edges."""
-
-    hist: NDArray[Wide]
-    bin_edges: NDArray[Wide]
-
-
-@onnx_op("pyops::HistogramBinCt")
-def histogram_bin_ct(
-    input: NDArray[Wide],
-    weight: NDArray[Wide] | None = None,
-    *,
-    bins: int = 100,
-    range: np.ndarray | None = None,
-    density: bool = False,
-) -> Histogram[Wide]:
-    """Count the elements in each of several bins of equal width.
-
-    As ``torch.histogram(input, bins, range=range, weight=weight, density=density)``.
-
-    Parameters
-    ----------
-    input : array of float32 or float64
-        Any shape.
-    weight : array of the dtype of `input`, optional
-        Shaped like `input`: what each element counts, 1 if absent.
-    bins : int
-        How many.
-    range : tensor of float64, optional
-        The lowest and the highest edge, as float64 (2,). If it is absent they are the smallest and
-        the largest element, or 0 and 1 if there is none. Where both are equal, they are moved apart by 1.
-    density : bool
-        Whether the counts are divided by their sum and by the bins' widths.
-
-    Returns
-    -------
-    hist : array of the dtype of `input`
-        (bins,).
-    bin_edges : array of the dtype of `input`
-        (bins + 1,).
-
-    Raises
-    ------
-    ValueError
-        The range is not finite or reversed, there is no bin, or `weight` is of another shape.
-    """
-    points = input[..., None]
-    edges = _even_edges(points, [bins], range, "HistogramBinCt")
-    return Histogram(_count(points, edges, weight, density), edges[0])
-
-
-@onnx_op("pyops::HistogramBinsTensor")
-def histogram_bins_tensor(
-    input: NDArray[Wide], bins: NDArray[Wide], weight: NDArray[Wide] | None = None, *, density: bool = False
-) -> Histogram[Wide]:
-    """Count the elements between neighbouring edges.
-
-    As ``torch.histogram(input, bins, weight=weight, density=density)``.
-
-    Parameters
-    ----------
-    input : array of float32 or float64
-        Any shape.
-    bins : array of the dtype of `input`
-        (number of bins + 1,): the edges, in ascending order.
-    weight : array of the dtype of `input`, optional
-        Shaped like `input`: what each element counts, 1 if absent.
-    density : bool
-        Whether the counts are divided by their sum and by the bins' widths.
-
-    Returns
-    -------
-    hist : array of the dtype of `input`
-        (number of bins,).
-    bin_edges : array of the dtype of `input`
-        `bins`.
-
-    Raises
-    ------
-    ValueError
-        `weight` is of another shape.
-    """
-    return Histogram(_count(input[..., None], [bins], weight, density), bins.copy())
 
 
 @onnx_op("pyops::Histc")
@@ -159,16 +74,6 @@ def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int
     return np.bincount(input, weights, minlength).astype(weights.dtype)
 
 
-@histogram_bin_ct.register_shape_inference
-def _(input: TensorSpec, *weight: Any, bins: int = 100, **others: Any) -> tuple[TensorSpec, TensorSpec]:
-    return input.like(shape=(bins,)), input.like(shape=(bins + 1,))
-
-
-@histogram_bins_tensor.register_shape_inference
-def _(input: TensorSpec, bins: TensorSpec, *weight: Any, **density: Any) -> tuple[TensorSpec, TensorSpec]:
-    return bins.like(shape=(bins.shape[0] - 1,)), bins
-
-
 @histc.register_shape_inference
 def _(input: TensorSpec, *, bins: int = 100) -> TensorSpec:
     return input.like(shape=(bins,))
@@ -185,7 +90,7 @@ def histogramdd_bin_edges(
 ) -> tuple[NDArray[Wide], ...]:
     """Return the edges of equal bins for each coordinate of points.
 
-    As the second result of ``torch.histogramdd(input, bins, range=range)``.
+    As the second result of ``torch.histogramdd(input, bins, range=range)``, and for d = 1 of ``torch.histogram``.
 
     Parameters
     ----------
@@ -194,8 +99,8 @@ def histogramdd_bin_edges(
     bins : list of int
         How many for each of the d coordinates.
     range : tensor of float64, optional
-        The lowest and the highest edge for each coordinate, as float64 (2 * d,). As for
-        `histogram_bin_ct` if it is absent.
+        The lowest and the highest edge for each coordinate, as float64 (2 * d,). If it is absent they are the smallest
+        and the largest element, or 0 and 1 if there is none. Where both are equal, they are moved apart by 1.
 
     Returns
     -------
@@ -210,53 +115,14 @@ def histogramdd_bin_edges(
     return tuple(_even_edges(input, bins, range, "HistogramddBinEdges"))
 
 
-@onnx_op("pyops::HistogramddFromBinCts")
-def histogramdd_from_bin_cts(
-    input: NDArray[Wide],
-    weight: NDArray[Wide] | None = None,
-    *,
-    bins: list[int],
-    range: np.ndarray | None = None,
-    density: bool = False,
-) -> NDArray[Wide]:
-    """Count the points in each bin of a grid whose bins have equal widths along each coordinate.
-
-    As the first result of ``torch.histogramdd(input, bins, range=range, weight=weight, density=density)``.
-
-    Parameters
-    ----------
-    input : array of float32 or float64
-        (..., d): points.
-    weight : array of the dtype of `input`, optional
-        (...): what each point counts, 1 if absent.
-    bins : list of int
-        How many for each of the d coordinates.
-    range : tensor of float64, optional
-        The lowest and the highest edge for each coordinate, as float64 (2 * d,). As for
-        `histogram_bin_ct` if it is absent.
-    density : bool
-        Whether the counts are divided by their sum and by the bins' volumes.
-
-    Returns
-    -------
-    array of the dtype of `input`
-        `bins`.
-
-    Raises
-    ------
-    ValueError
-        A range is not finite or reversed, there is no bin, or `weight` is of another shape.
-    """
-    return _count(input, _even_edges(input, bins, range, "HistogramddFromBinCts"), weight, density)
-
-
 @onnx_op("pyops::HistogramddFromBinTensors")
 def histogramdd_from_bin_tensors(
     input: NDArray[Wide], weight: NDArray[Wide] | None = None, *bins: NDArray[Wide], density: bool = False
 ) -> NDArray[Wide]:
     """Count the points in each bin of a grid with given edges.
 
-    As the first result of ``torch.histogramdd(input, bins, weight=weight, density=density)``.
+    As the first result of ``torch.histogramdd(input, bins, weight=weight, density=density)``, and for d = 1 of
+    ``torch.histogram``.
 
     Parameters
     ----------
@@ -285,11 +151,6 @@ def histogramdd_from_bin_tensors(
 @histogramdd_bin_edges.register_shape_inference
 def _(input: TensorSpec, *, bins: list[int], range: np.ndarray | None = None) -> tuple[TensorSpec, ...]:
     return tuple(input.like(shape=(count + 1,)) for count in bins)
-
-
-@histogramdd_from_bin_cts.register_shape_inference
-def _(input: TensorSpec, weight: TensorSpec | None = None, *, bins: list[int], **others: Any) -> TensorSpec:
-    return input.like(shape=bins)
 
 
 @histogramdd_from_bin_tensors.register_shape_inference

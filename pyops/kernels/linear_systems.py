@@ -1,7 +1,8 @@
-"""Linear systems ``A X = B`` of square and of triangular matrices, inverses and determinants."""
+"""Linear systems ``A X = B`` of square, triangular and factored matrices, inverses and determinants."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -9,13 +10,23 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec
+from pyops._schema.specs import TensorSpec, broadcast
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
 from ._arrays import differ
-from ._declarations import Wide
-from ._matrices import Array, Shaped, check_system, raise_failed, solve_triangles, square
-from .factored_systems import solve_lu
+from ._declarations import EVERYWHERE, Wide
+from ._matrices import (
+    Array,
+    check_rows,
+    diagonal,
+    first_true,
+    fit,
+    lapack,
+    on_matrices,
+    over_batch,
+    raise_failed,
+    solve_triangles,
+)
 from .triangular_factorization import factor_lu
 
 
@@ -26,7 +37,7 @@ class InvEx(NamedTuple, Generic[Wide]):
     info: NDArray[np.int32]
 
 
-@onnx_op("pyops::InvEx")
+@on_matrices("InvEx", "(n,n)->(n,n),()")
 def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
     """Invert each matrix, as ``torch.linalg.inv_ex``, and with `check_errors` as ``torch.linalg.inv``.
 
@@ -50,7 +61,6 @@ def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
     numpy.linalg.LinAlgError
         A matrix is singular, and `check_errors` is set.
     """
-    square("InvEx", a)
     inverse, info = _solved(a, np.eye(a.shape[-1], dtype=a.dtype))
     if check_errors:
         raise_failed(
@@ -59,12 +69,6 @@ def inv_ex(a: NDArray[Wide], *, check_errors: bool = False) -> InvEx[Wide]:
             "matrix is singular; use torch.linalg.pinv for a pseudo-inverse, or torch.linalg.inv_ex",
         )
     return InvEx(inverse, info)
-
-
-@inv_ex.register_shape_inference
-def _(a: TensorSpec, **check_errors: Any) -> tuple[TensorSpec, TensorSpec]:
-    batch, n = square("InvEx", a)
-    return a.like(shape=(*batch, n, n)), a.like(shape=batch, dtype=np.int32)
 
 
 class SolveEx(NamedTuple, Generic[Wide]):
@@ -104,7 +108,7 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
     """
     vectors = _are_vectors(a, b, left)
     rhs = b[..., None] if vectors else b
-    check_system("SolveEx", a, rhs, left)
+    fit("SolveEx", _system(left), (a, rhs))
     x, info = _solved(a, rhs if left else rhs.mT, adjoint=not left)
     if check_errors:
         raise_failed(
@@ -120,14 +124,19 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
 @solve_ex.register_shape_inference
 def _(a: TensorSpec, b: TensorSpec, *, left: bool = True, **check_errors: Any) -> tuple[TensorSpec, TensorSpec]:
     vectors = _are_vectors(a, b, left)
-    batch = check_system("SolveEx", a, b.like(shape=(*b.shape, 1)) if vectors else b, left)
-    x = b.like(shape=(*batch, *(a.shape[-1:] if vectors else b.shape[-2:])))
-    return x, a.like(shape=a.shape[:-2], dtype=np.int32)
+    rhs = b.like(shape=(*b.shape, 1)) if vectors else b
+    batches, _ = fit("SolveEx", _system(left), (a, rhs))
+    shape = (*broadcast(*batches), *rhs.shape[-2:])
+    return b.like(shape=shape[:-1] if vectors else shape), a.like(shape=a.shape[:-2], dtype=np.int32)
 
 
-def _are_vectors(a: Shaped, b: Shaped, left: bool) -> bool:
+def _system(left: bool) -> str:
+    return "(n,n),(n,k)" if left else "(n,n),(k,n)"
+
+
+def _are_vectors(a: Any, b: Any, left: bool) -> bool:
     """Return whether the right sides are vectors, which they must not be unless `left` is set."""
-    square("SolveEx", a)
+    fit("SolveEx", "(n,n)", [a])
     expected = tuple(a.shape[:-1])
     vectors = len(b.shape) == 1 or (len(b.shape) == len(expected) and tuple(b.shape) == expected)
     if not vectors and len(b.shape) == len(expected) and not any(map(differ, b.shape, expected)):
@@ -148,7 +157,7 @@ def _solved(a: Array, b: Array, adjoint: bool = False) -> tuple[Array, NDArray[n
         info = np.zeros(a.shape[:-2], np.int32)
     except np.linalg.LinAlgError:  # which does not tell whose fault it was, and leaves the others without a result
         lu, pivots, info = factor_lu(a)
-        x = solve_lu(lu, pivots, b, adjoint)
+        x = _solve_lu(lu, pivots, b, adjoint)
     # Some BLAS skip products with zero, and with them the NaN.
     missing = np.asarray(np.isnan(a).any((-2, -1)))
     return np.where(missing[..., None, None], x.dtype.type(np.nan), x) if missing.any() else x, info
@@ -161,7 +170,7 @@ class Slogdet(NamedTuple, Generic[Wide]):
     logabsdet: NDArray[Wide]
 
 
-@onnx_op("pyops::Slogdet", device_types=("cpu", "cuda"))
+@on_matrices("Slogdet", "(n,n)->(),()", EVERYWHERE)
 def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
     """Compute sign and logarithm of the absolute value of each determinant, as ``torch.linalg.slogdet``.
 
@@ -183,13 +192,7 @@ def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
     return Slogdet(xp.where(xp.isnan(logabsdet), xp.zeros_like(sign), sign), logabsdet)
 
 
-@slogdet.register_shape_inference
-def _(a: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
-    batch, _n = square("Slogdet", a)
-    return a.like(shape=batch), a.like(shape=batch)
-
-
-@onnx_op("pyops::SolveTriangular", device_types=("cpu", "cuda"))
+@on_matrices("SolveTriangular", lambda left, **_: f"{_system(left)}->{'(n,k)' if left else '(k,n)'}", EVERYWHERE)
 def solve_triangular(
     a: NDArray[Wide], b: NDArray[Wide], *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> NDArray[Wide]:
@@ -213,57 +216,143 @@ def solve_triangular(
     array of the dtype of `a`
         X, of the broadcast shape of `b`; infinite or NaN where a diagonal element is zero.
     """
-    check_system("SolveTriangular", a, b, left)
     if not left:
         return solve_triangles(a.mT, b.mT, upper=not upper, unit=unitriangular).mT
     return solve_triangles(a, b, upper=upper, unit=unitriangular)
 
 
-@solve_triangular.register_shape_inference
-def _(a: TensorSpec, b: TensorSpec, *, left: bool = True, **triangle: Any) -> TensorSpec:
-    return b.like(shape=(*check_system("SolveTriangular", a, b, left), *b.shape[-2:]))
+@on_matrices("CholeskyInverse", "(n,n)->(n,n)")
+def cholesky_inverse(factor: NDArray[Wide], *, upper: bool = False) -> NDArray[Wide]:
+    """Invert each matrix whose Cholesky factor is given, as ``torch.cholesky_inverse``.
+
+    Parameters
+    ----------
+    factor : array of float32 or float64
+        (..., n, n): L, of which only the lower triangle is read, or L^T, of which only the upper one is.
+    upper : bool
+        Whether it is L^T.
+
+    Returns
+    -------
+    array of the dtype of `factor`
+        (..., n, n): the inverse of ``L L^T``, symmetric.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A diagonal element of L is zero.
+    """
+    raise_failed(
+        first_true(diagonal(factor) == 0),
+        "CholeskyInverse:{where} the diagonal element {k} is zero, the inversion could not be completed because the "
+        "input matrix is singular; use torch.linalg.pinv for a pseudo-inverse of the matrix that was factored",
+    )
+    lower = factor.mT if upper else factor
+    inverse = solve_triangles(lower, np.eye(factor.shape[-1], dtype=factor.dtype), upper=False)
+    return np.asarray(inverse.mT @ inverse)
 
 
-class TriangularSolve(NamedTuple, Generic[Wide]):
-    """Outputs of `triangular_solve`."""
-
-    solution: NDArray[Wide]
-    cloned_coefficient: NDArray[Wide]
-
-
-@onnx_op("pyops::TriangularSolve", device_types=("cpu", "cuda"))
-def triangular_solve(
-    b: NDArray[Wide], a: NDArray[Wide], *, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-) -> TriangularSolve[Wide]:
-    """Solve triangular systems, as the older ``torch.triangular_solve``.
+@on_matrices("CholeskySolve", "(n,k),(n,n)->(n,k)", EVERYWHERE)
+def cholesky_solve(b: NDArray[Wide], factor: NDArray[Wide], *, upper: bool = False) -> NDArray[Wide]:
+    """Solve linear systems from the Cholesky factor of their matrices, as ``torch.cholesky_solve``.
 
     Parameters
     ----------
     b : array of float32 or float64
         (..., n, k).
-    a : array of the dtype of `b`
-        (..., n, n). The batches broadcast.
+    factor : array of the dtype of `b`
+        (..., n, n): L, of which only the lower triangle is read, or L^T, of which only the upper one is. The batches
+        broadcast.
     upper : bool
-        Whether the upper triangle of `a` is its matrix, or the lower one.
-    transpose : bool
-        Whether to solve ``A^T X = B`` instead of ``A X = B``.
-    unitriangular : bool
-        Whether the diagonal is taken for ones, and not read.
+        Whether it is L^T.
 
     Returns
     -------
-    solution : array of the dtype of `b`
-        (..., n, k); infinite or NaN where a diagonal element is zero.
-    cloned_coefficient : array of the dtype of `b`
-        `a`, broadcast to the batch of the solution.
+    array of the dtype of `b`
+        (..., n, k): X of ``L L^T X = B``; infinite or NaN where a diagonal element of L is zero.
     """
-    check_system("TriangularSolve", a, b)
-    matrix = a.mT if transpose else a
-    solution: Array = solve_triangles(matrix, b, upper=upper != transpose, unit=unitriangular)
-    return TriangularSolve(solution, array_namespace(a).broadcast_to(a, (*solution.shape[:-2], *a.shape[-2:])))
+    lower = factor.mT if upper else factor
+    return solve_triangles(lower.mT, solve_triangles(lower, b, upper=False), upper=True)
 
 
-@triangular_solve.register_shape_inference
-def _(b: TensorSpec, a: TensorSpec, **triangle: Any) -> tuple[TensorSpec, TensorSpec]:
-    batch = check_system("TriangularSolve", a, b)
-    return b.like(shape=(*batch, *b.shape[-2:])), a.like(shape=(*batch, *a.shape[-2:]))
+@on_matrices("LuSolve", lambda left, **_: "(n,n),(n),(n,k)->(n,k)" if left else "(n,n),(n),(k,n)->(k,n)")
+def lu_solve(
+    lu: NDArray[Wide], pivots: NDArray[np.int32], b: NDArray[Wide], *, left: bool = True, adjoint: bool = False
+) -> NDArray[Wide]:
+    """Solve linear systems from the factors of their matrices, as ``torch.linalg.lu_solve``.
+
+    Parameters
+    ----------
+    lu : array of float32 or float64
+        (..., n, n): as `lu_factor_ex` returns it for A.
+    pivots : array of int32
+        (..., n): as `lu_factor_ex` returns them for A.
+    b : array of the dtype of `lu`
+        (..., n, k); (..., k, n) where `left` is not set. The batches broadcast.
+    left : bool
+        Whether to solve ``A X = B``, or ``X A = B``.
+    adjoint : bool
+        Whether the transposed A takes the place of A.
+
+    Returns
+    -------
+    array of the dtype of `lu`
+        X, of the broadcast shape of `b`; infinite or NaN where A is singular.
+
+    Raises
+    ------
+    ValueError
+        A pivot is no row.
+    """
+    if left:
+        return _solve_lu(lu, pivots, b, adjoint)
+    return _solve_lu(lu, pivots, b.mT, not adjoint).mT
+
+
+def _solve_lu(lu: Array, pivots: Array, b: Array, adjoint: bool) -> Array:
+    """Solve ``A X = B``, or ``A^T X = B``, with what `factor_lu` returns for square matrices A."""
+    check_rows(pivots, lu.shape[-1])
+    getrs = lapack("getrs", lu)
+    return over_batch(
+        lambda x, factors, rows: getrs(factors, rows[:, 0] - 1, x, trans=int(adjoint))[0], b, lu, pivots[..., None]
+    )
+
+
+@on_matrices("LdlSolve", "(n,n),(n),(n,k)->(n,k)")
+def ldl_solve(
+    factors: NDArray[Wide], pivots: NDArray[np.int32], b: NDArray[Wide], *, hermitian: bool = False
+) -> NDArray[Wide]:
+    """Solve linear systems from the factors of their matrices, as ``torch.linalg.ldl_solve``.
+
+    Parameters
+    ----------
+    factors : array of float32 or float64
+        (..., n, n): as `ldl_factor_ex` returns them for A.
+    pivots : array of int32
+        (..., n): as `ldl_factor_ex` returns them for A.
+    b : array of the dtype of `factors`
+        (..., n, k). The batches broadcast.
+    hermitian : bool
+        Of real matrices the same.
+
+    Returns
+    -------
+    array of the dtype of `factors`
+        (..., n, k): X of ``A X = B``; infinite or NaN where D is singular.
+
+    Raises
+    ------
+    ValueError
+        A pivot is no row.
+    """
+    _check_paired_rows(pivots, b.shape[-2])
+    sytrs = lapack("sytrs", factors)
+    return over_batch(lambda x, ld, rows: sytrs(ld, rows[:, 0], x, lower=1)[0], b, factors, pivots[..., None])
+
+
+def _check_paired_rows(pivots: Array, n: int) -> None:
+    # LAPACK reads and writes wherever they point, and takes two rows at a negative one.
+    runs = (itertools.groupby((row < 0).tolist()) for row in pivots.reshape(-1, max(n, 1)))
+    paired = all(not negative or len(list(run)) % 2 == 0 for row in runs for negative, run in row)
+    if pivots.size and not (paired and 1 <= np.abs(pivots).min() <= np.abs(pivots).max() <= n):
+        raise ValueError(f"LdlSolve: pivots are rows counted from 1, here to {n}, or pairs of their negatives")

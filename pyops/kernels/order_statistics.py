@@ -27,53 +27,30 @@ class Selected(NamedTuple, Generic[RealOrBool]):
     indices: NDArray[np.int64]
 
 
-def _medians(name: str, skip_nan: bool, **words: str) -> tuple[Op[..., NDArray[Any]], Op[..., Selected[Any]]]:
-    """Declare the median of all elements, and that along a dimension."""
+def _median(name: str, skip_nan: bool, **words: str) -> Op[..., Selected[Any]]:
     op_type = name.capitalize()
 
     @onnx_op(f"pyops::{op_type}", device_types=("cpu", "cuda"))
     @variant(name, name=name, **words)
-    def of_all(input: NDArray[Real]) -> NDArray[Real]:
-        """Return the median of all elements{but}; of an even number the lower of the middle two.
-
-        As ``torch.{name}(input)``.
-
-        Parameters
-        ----------
-        input : array of real numbers
-            Any shape.
-
-        Returns
-        -------
-        array of the dtype of `input`
-            A scalar. NaN if {which} is NaN or there is none; the least number of an integer type if
-            there is none.
-        """
-        if not input.size:
-            dtype: Any = input.dtype
-            return array_namespace(input).full((), np.iinfo(dtype).min if dtype.kind in "iu" else np.nan, dtype=dtype)
-        return _select_median(input.reshape(-1), 0, False, op_type, skip_nan).values
-
-    @onnx_op(f"pyops::{op_type}Dim", device_types=("cpu", "cuda"))
-    @variant(f"{name}_dim", name=name, **words)
-    def along_dim(input: NDArray[Real], *, dim: int, keepdim: bool = False) -> Selected[Real]:
+    def kernel(input: NDArray[Real], *, dim: int | None = None, keepdim: bool = False) -> Selected[Real]:
         """Return the median of the elements{but} along a dimension, of an even number the lower, and its index.
 
-        As ``torch.{name}(input, dim, keepdim)``.
+        As ``torch.{name}(input, dim, keepdim)``, and the values alone as ``torch.{name}(input)``.
 
         Parameters
         ----------
         input : array of real numbers
             Any shape; a scalar counts as one element.
-        dim : int
-            The dimension to reduce, -1 the last.
+        dim : int, optional
+            The dimension to reduce, -1 the last; all elements, row by row, if it is absent.
         keepdim : bool
             Whether it stays, of size 1.
 
         Returns
         -------
         values : array of the dtype of `input`
-            Shaped like `input` without `dim`. NaN where {which} is NaN.
+            Shaped like `input` without `dim`. NaN where {which} is NaN. If it is of all elements, and there is none, it
+            is NaN, or the least number of an integer type.
         indices : array of int64
             Among equal elements that which a stable sort puts at the median's rank; {index}.
 
@@ -82,15 +59,26 @@ def _medians(name: str, skip_nan: bool, **words: str) -> tuple[Op[..., NDArray[A
         ValueError
             The dimension has no elements.
         """
-        return _select_median(input, dim, keepdim, op_type, skip_nan)
+        xp = array_namespace(input)
+        if dim is None:
+            input, dim = input.reshape(-1), 0
+            if not input.size:
+                dtype: Any = input.dtype
+                input = xp.full(1, np.iinfo(dtype).min if dtype.kind in "iu" else np.nan, dtype=dtype)
+        whole, axis = _selectable(input, dim, op_type)
+        missing = whole != whole
+        count = (~missing).sum(axis=axis, keepdims=True)
+        order = xp.argsort(_sortable(whole), axis=axis, stable=True)
+        found = xp.take_along_axis(order, xp.maximum(count - 1, 0) // 2, axis=axis)
+        if not skip_nan:
+            found = xp.where(missing.any(axis=axis, keepdims=True), missing.argmax(axis=axis, keepdims=True), found)
+        return _selected(input, whole, axis, found, keepdim)
 
-    return of_all, along_dim
+    return kernel
 
 
-median, median_dim = _medians(
-    "median", skip_nan=False, but="", which="an element", index="of NaNs the first, where there is one"
-)
-nanmedian, nanmedian_dim = _medians(
+median = _median("median", skip_nan=False, but="", which="an element", index="of NaNs the first, where there is one")
+nanmedian = _median(
     "nanmedian", skip_nan=True, but=" but NaNs", which="every element", index="0 where every element is NaN"
 )
 
@@ -173,18 +161,6 @@ def mode(input: NDArray[RealOrBool], *, dim: int = -1, keepdim: bool = False) ->
     return _selected(input, whole, axis, np.moveaxis(last, -1, axis), keepdim)
 
 
-def _select_median(x: Any, dim: int, keepdim: bool, op: str, skip_nan: bool) -> Selected[Any]:
-    whole, axis = _selectable(x, dim, op)
-    xp = array_namespace(whole)
-    missing = whole != whole
-    count = (~missing).sum(axis=axis, keepdims=True)
-    order = xp.argsort(_sortable(whole), axis=axis, stable=True)
-    found = xp.take_along_axis(order, xp.maximum(count - 1, 0) // 2, axis=axis)
-    if not skip_nan:
-        found = xp.where(missing.any(axis=axis, keepdims=True), missing.argmax(axis=axis, keepdims=True), found)
-    return _selected(x, whole, axis, found, keepdim)
-
-
 def _selectable(x: Any, dim: int, op: str) -> tuple[Any, int]:
     """Return the elements, a scalar as one of them, and the axis along which one is selected."""
     whole, axis = x.reshape(x.shape or (1,)), axis_of(dim, x.ndim)
@@ -207,14 +183,9 @@ def _sortable(x: Any) -> Any:
 
 @median.register_shape_inference
 @nanmedian.register_shape_inference
-def _(input: TensorSpec) -> TensorSpec:
-    return input.like(shape=())
-
-
-@median_dim.register_shape_inference
-@nanmedian_dim.register_shape_inference
 @mode.register_shape_inference
 @kthvalue.register_shape_inference
-def _(input: TensorSpec, *k: Any, dim: int = -1, keepdim: bool = False) -> tuple[TensorSpec, TensorSpec]:
-    values = input.like(shape=reduced_shape(input.shape, [dim], keepdim))
+def _(input: TensorSpec, *k: Any, dim: int | None = -1, keepdim: bool = False) -> tuple[TensorSpec, TensorSpec]:
+    shape, axis = ((1,), 0) if dim is None else (input.shape, dim)
+    values = input.like(shape=reduced_shape(shape, [axis], keepdim))
     return values, values.like(dtype=np.int64)

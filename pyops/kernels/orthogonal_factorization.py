@@ -13,8 +13,8 @@ from pyops._schema.specs import Dim, TensorSpec
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
 from ._arrays import differ, scalar
-from ._declarations import Wide
-from ._matrices import Array, Shaped, lapack, matrices, over_batch, smaller
+from ._declarations import EVERYWHERE, Wide
+from ._matrices import Array, fit, lapack, on_matrices, over_batch, smaller
 from .spectral import decompose
 
 # How many reflectors LAPACK applies at a time.
@@ -31,7 +31,15 @@ class Qr(NamedTuple, Generic[Wide]):
     R: NDArray[Wide]
 
 
-@onnx_op("pyops::Qr", device_types=("cpu", "cuda"))
+def _qr(mode: str) -> str:
+    return {
+        "reduced": "(m,n)->(m,min),(min,n)",
+        "complete": "(m,n)->(m,m),(m,n)",
+        "r": "(m,n)->0,(min,n)",
+    }[mode]
+
+
+@on_matrices("Qr", _qr, EVERYWHERE)
 def qr(a: NDArray[Wide], *, mode: Literal["reduced", "complete", "r"] = "reduced") -> Qr[Wide]:
     """Factor each matrix into Q and R, as ``torch.linalg.qr``.
 
@@ -55,13 +63,6 @@ def qr(a: NDArray[Wide], *, mode: Literal["reduced", "complete", "r"] = "reduced
     return Qr(xp.empty(0, dtype=a.dtype) if mode == "r" else q, r)
 
 
-@qr.register_shape_inference
-def _(a: TensorSpec, *, mode: str = "reduced") -> tuple[TensorSpec, TensorSpec]:
-    batch, m, n = matrices("Qr", a)
-    k = m if mode == "complete" else smaller(m, n)
-    return a.like(shape=(0,) if mode == "r" else (*batch, m, k)), a.like(shape=(*batch, k, n))
-
-
 class Geqrf(NamedTuple, Generic[Wide]):
     """Outputs of `geqrf`."""
 
@@ -69,7 +70,7 @@ class Geqrf(NamedTuple, Generic[Wide]):
     tau: NDArray[Wide]
 
 
-@onnx_op("pyops::Geqrf")
+@on_matrices("Geqrf", "(m,n)->(m,n),(min)")
 def geqrf(a: NDArray[Wide]) -> Geqrf[Wide]:
     """Factor each matrix into R and Householder reflectors as LAPACK's geqrf does, as ``torch.geqrf``.
 
@@ -91,13 +92,7 @@ def geqrf(a: NDArray[Wide]) -> Geqrf[Wide]:
     return Geqrf(reflectors.mT, tau)
 
 
-@geqrf.register_shape_inference
-def _(a: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
-    batch, m, n = matrices("Geqrf", a)
-    return a, a.like(shape=(*batch, smaller(m, n)))
-
-
-@onnx_op("pyops::HouseholderProduct")
+@on_matrices("HouseholderProduct", "(m,n),(k)->(m,n)")
 def householder_product(a: NDArray[Wide], tau: NDArray[Wide]) -> NDArray[Wide]:
     """Compute the first columns of a product of reflectors, as ``torch.linalg.householder_product``.
 
@@ -113,20 +108,13 @@ def householder_product(a: NDArray[Wide], tau: NDArray[Wide]) -> NDArray[Wide]:
     array of the dtype of `a`
         (..., m, n): of the product of the k reflectors, in the order of their columns.
     """
-    _check("HouseholderProduct", a, tau)
     m, n = a.shape[-2:]
     if m < n:
         raise ShapeInferenceError(f"HouseholderProduct: a has shape {list(a.shape)}; it needs as many rows as columns")
-    return _apply(a, tau, np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape), transpose=False)
+    return _apply("HouseholderProduct", a, tau, np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape), transpose=False)
 
 
-@householder_product.register_shape_inference
-def _(a: TensorSpec, tau: TensorSpec) -> TensorSpec:
-    _check("HouseholderProduct", a, tau)
-    return a
-
-
-@onnx_op("pyops::Ormqr")
+@on_matrices("Ormqr", lambda left, **_: "(m,i),(k),(m,n)->(m,n)" if left else "(n,i),(k),(m,n)->(m,n)")
 def ormqr(
     a: NDArray[Wide], tau: NDArray[Wide], other: NDArray[Wide], *, left: bool = True, transpose: bool = False
 ) -> NDArray[Wide]:
@@ -150,22 +138,18 @@ def ormqr(
     array of the dtype of `a`
         (..., m, n): ``Q C``, ``Q^T C``, ``C Q`` or ``C Q^T``, where Q is square and C is `other`.
     """
-    _check("Ormqr", a, tau)
-    _check_order(a, other, left)
     if left:
-        return _apply(a, tau, other, transpose)
-    return _apply(a, tau, other.mT, not transpose).mT
+        return _apply("Ormqr", a, tau, other, transpose)
+    return _apply("Ormqr", a, tau, other.mT, not transpose).mT
 
 
-@ormqr.register_shape_inference
-def _(a: TensorSpec, tau: TensorSpec, other: TensorSpec, *, left: bool = True, **transpose: Any) -> TensorSpec:
-    _check("Ormqr", a, tau)
-    _check_order(a, other, left)
-    return other
-
-
-def _apply(a: Array, tau: Array, c: Array, transpose: bool) -> Array:
-    """Compute ``Q C`` or ``Q^T C``."""
+def _apply(op: str, a: Array, tau: Array, c: Array, transpose: bool) -> Array:
+    """Compute ``Q C`` or ``Q^T C``; a ShapeInferenceError if there are too many factors."""
+    if tau.shape[-1] > min(a.shape[-2:]):
+        raise ShapeInferenceError(
+            f"{op}: tau has shape {list(tau.shape)} and a {list(a.shape)}; tau has a number per column of a, or fewer, "
+            "and none more than a has rows"
+        )
     ormqr, size = lapack("ormqr", a), _BLOCK * max(c.shape[-2:])
     return over_batch(
         lambda x, v, factors: ormqr("L", "T" if transpose else "N", v, factors[:, 0], x, size)[0],
@@ -173,30 +157,6 @@ def _apply(a: Array, tau: Array, c: Array, transpose: bool) -> Array:
         a[..., : tau.shape[-1]],
         tau[..., None],
     )
-
-
-def _check(op: str, a: Shaped, tau: Shaped) -> None:
-    batch, m, n = matrices(op, a)
-    k = tau.shape[-1] if tau.shape else 0
-    if len(tau.shape) != len(a.shape) - 1 or any(map(differ, batch, tau.shape)) or _exceeds(k, n) or _exceeds(k, m):
-        raise ShapeInferenceError(
-            f"{op}: tau has shape {list(tau.shape)} and a {list(a.shape)}; tau has a number per column of a, or fewer, "
-            "and none more than a has rows"
-        )
-
-
-def _exceeds(one: Dim, other: Dim) -> bool:
-    return isinstance(one, int) and isinstance(other, int) and one > other
-
-
-def _check_order(a: Shaped, other: Shaped, left: bool) -> None:
-    batch, order, _ = matrices("Ormqr", a)
-    others, rows, columns = matrices("Ormqr", other)
-    if len(batch) != len(others) or any(map(differ, batch, others)) or differ(order, rows if left else columns):
-        raise ShapeInferenceError(
-            f"Ormqr: the shapes {list(a.shape)} of a and {list(other.shape)} of other do not fit"
-            f"{' Q C' if left else ' C Q'}"
-        )
 
 
 class Lstsq(NamedTuple, Generic[Wide]):
@@ -276,7 +236,7 @@ def lstsq(
 @lstsq.register_shape_inference
 def _(a: TensorSpec, b: TensorSpec, *rcond: Any, driver: str = "gelsy") -> tuple[TensorSpec, ...]:
     vectors = _are_vectors(a, b)
-    batch, m, n = matrices("Lstsq", a)
+    *batch, m, n = a.shape
     right = () if vectors else b.shape[-1:]
     residuals: tuple[Dim, ...] = (0,)
     if driver != "gelsy":
@@ -288,11 +248,11 @@ def _(a: TensorSpec, b: TensorSpec, *rcond: Any, driver: str = "gelsy") -> tuple
     return a.like(shape=(*batch, n, *right)), a.like(shape=residuals), rank, a.like(shape=values)
 
 
-def _are_vectors(a: Shaped, b: Shaped) -> bool:
+def _are_vectors(a: Any, b: Any) -> bool:
     """Return whether the right sides are vectors; a ShapeInferenceError if the shapes do not fit."""
-    batch, m, _ = matrices("Lstsq", a)
+    fit("Lstsq", "(m,n)", [a])
     rows = len(a.shape) - 1
-    if len(b.shape) not in (rows, rows + 1) or any(map(differ, (*batch, m), b.shape)):
+    if len(b.shape) not in (rows, rows + 1) or any(map(differ, a.shape[:-1], b.shape)):
         raise ShapeInferenceError(
             f"Lstsq: the shapes {list(a.shape)} and {list(b.shape)} do not fit; b is (..., m, k) or (..., m) for a of "
             "(..., m, n)"

@@ -11,11 +11,12 @@ from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import SymbolicDim, TensorSpec, broadcast, new_dim
+from pyops._schema.specs import SymbolicDim, TensorSpec, new_dim
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
 from ._arrays import scalar, widened
 from ._declarations import Float, Wide
+from ._matrices import on_matrices
 
 Weight = TypeVar("Weight", np.float16, bfloat16, np.float32, np.float64)
 
@@ -26,7 +27,7 @@ _LARGE = 25
 _BLOCK = 1 << 20
 
 
-@onnx_op("pyops::Cdist")
+@on_matrices("Cdist", "(p,m),(r,m)->(p,r)")
 def cdist(
     x1: NDArray[Wide],
     x2: NDArray[Wide],
@@ -64,8 +65,6 @@ def cdist(
     ValueError
         The shapes do not fit, or `p` is negative or NaN.
     """
-    if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
-        raise ValueError(f"x1 has shape {x1.shape} and x2 {x2.shape}; they are (..., P, M) and (..., R, M)")
     power = _power(p)
     rows, size, others = x1.shape[-2], x1.shape[-1], x2.shape[-2]
     large = rows > _LARGE or others > _LARGE
@@ -76,12 +75,6 @@ def cdist(
     for part in _parts(rows, int(np.prod(batch)) * others * size):
         result[..., part, :] = _norm(x1[..., part, None, :] - x2[..., None, :, :], power)
     return result
-
-
-@cdist.register_shape_inference
-def _(x1: TensorSpec, x2: TensorSpec, **attributes: Any) -> TensorSpec:
-    batch = broadcast(x1.like(shape=x1.shape[:-2]), x2.like(shape=x2.shape[:-2]))
-    return x1.like(shape=(*batch, x1.shape[-2], x2.shape[-2]))
 
 
 @onnx_op("pyops::Pdist")

@@ -8,91 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec, new_dim
+from pyops._schema.specs import TensorSpec
 
 from ._arrays import reduced_ranges, widened
 from ._declarations import Float
 
-N = TypeVar("N", np.float16, bfloat16, np.float32, np.float64, np.int64)
-
 # Per dimension, the positions in each window: shape (planes or 1, windows, positions). Windows of fewer positions
 # repeat their last, which changes no maximum.
 Positions = NDArray[np.intp]
-
-
-@onnx_op("pyops::AvgPool")
-def avg_pool(
-    x: NDArray[N],
-    *,
-    kernel_size: list[int],
-    stride: list[int] | None = None,
-    padding: list[int] | None = None,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> NDArray[N]:
-    """Average each window of a regular grid of windows.
-
-    As ``torch.nn.functional.avg_pool1d``, ``avg_pool2d`` and ``avg_pool3d``.
-
-    Parameters
-    ----------
-    x : array of float16, bfloat16, float32, float64 or int64
-        (..., *spatial). As many spatial dimensions as `kernel_size` has values, 1 to 3; the channels, and with or
-        without a batch, before them.
-    kernel_size : list of int
-        The size of a window along each spatial dimension.
-    stride : list of int, optional
-        The distance of windows; `kernel_size` by default.
-    padding : list of int, optional
-        How many zeros to add at both ends of each dimension, at most half of the window; none by default.
-    ceil_mode : bool
-        Whether a window that reaches beyond the padding at the end counts. One that would begin in that padding never
-        does.
-    count_include_pad : bool
-        Whether the divisor counts the padding's zeros. What lies beyond the padding never counts.
-    divisor_override : int, optional
-        The divisor, whatever a window holds; not 0.
-
-    Returns
-    -------
-    array of the dtype of `x`
-        (..., *windows). With ``windows = (size + 2 * padding - kernel_size) / stride + 1``, rounded down, or up with
-        `ceil_mode`. Integers are divided towards zero.
-
-    Raises
-    ------
-    ValueError
-        The arguments do not fit the tensor, or the divisor is 0.
-    """
-    if divisor_override == 0:
-        raise ValueError("divisor_override is 0; leave it out, or give another number")
-    total, counts = widened(x), []
-    grid = _grid(x.shape, kernel_size, stride, padding, ceil_mode)
-    for axis, (kernel, step, pad, windows) in enumerate(grid, x.ndim - len(grid)):
-        size = x.shape[axis]
-        starts = np.arange(windows) * step - pad
-        ends = np.minimum(starts + kernel, size + pad)
-        inside = np.maximum(starts, 0), np.minimum(ends, size)
-        counts.append(ends - starts if count_include_pad else inside[1] - inside[0])
-        total = reduced_ranges(np.add, total, axis, *inside, identity=0)
-    divisor = math.prod(np.ix_(*counts)) if divisor_override is None else divisor_override
-    if x.dtype.kind == "i":
-        return np.asarray(np.sign(total) * np.sign(divisor) * (np.abs(total) // np.abs(divisor)), x.dtype)
-    return np.asarray(total / np.asarray(divisor, total.dtype), x.dtype)
-
-
-@avg_pool.register_shape_inference
-def _(x: TensorSpec, *, count_include_pad: Any = None, divisor_override: Any = None, **given: Any) -> TensorSpec:
-    grid = _grid(x.shape, **given)
-    return x.like(shape=(*x.shape[: x.ndim - len(grid)], *(windows for *_, windows in grid)))
 
 
 @onnx_op("pyops::AdaptiveAvgPool")
@@ -252,42 +181,6 @@ def _adaptive_bounds(size: int, windows: int) -> tuple[NDArray[np.intp], NDArray
     """Return where each of the windows that cover a dimension begins and ends."""
     numbers = np.arange(windows)
     return numbers * size // windows, -(-(numbers + 1) * size // windows)
-
-
-def _grid(
-    shape: Sequence[Any],
-    kernel_size: list[int],
-    stride: list[int] | None = None,
-    padding: list[int] | None = None,
-    ceil_mode: bool = False,
-) -> list[tuple[int, int, int, Any]]:
-    """Return the window's size, the stride, the padding and the number of windows along each spatial dimension."""
-    rank = len(kernel_size)
-    strides, pads = stride or kernel_size, padding or [0] * rank
-    if not 0 < rank <= len(shape) or len(strides) != rank or len(pads) != rank:
-        raise ValueError(
-            f"kernel_size is {kernel_size}, stride {stride} and padding {padding}, for a tensor of shape {shape}; "
-            "each has one number for each spatial dimension"
-        )
-    windows = list(zip(kernel_size, strides, pads, strict=True))
-    if not all(kernel > 0 and step > 0 and 0 <= pad <= kernel // 2 for kernel, step, pad in windows):
-        raise ValueError(
-            f"kernel_size is {kernel_size}, stride {strides} and padding {pads}; windows and strides are positive, and "
-            "the padding is at most half of the window"
-        )
-    return [(*item, _count(size, *item, ceil_mode)) for size, item in zip(shape[-rank:], windows, strict=True)]
-
-
-def _count(size: Any, kernel: int, step: int, pad: int, ceil_mode: bool) -> Any:
-    if not isinstance(size, int):
-        return new_dim()
-    room = size + 2 * pad - kernel
-    count = (-(-room // step) if ceil_mode else room // step) + 1
-    if ceil_mode and (count - 1) * step >= size + pad:
-        count -= 1
-    if count < 1:
-        raise ValueError(f"a window of {kernel} does not fit a dimension of size {size} padded by {pad}")
-    return count
 
 
 def _fractional_starts(sample: NDArray[Any], size: int, kernel: int, windows: int) -> NDArray[np.intp]:

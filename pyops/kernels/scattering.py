@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 import numpy as np
@@ -10,57 +9,10 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec
 
 from ._arrays import axis_of
-from ._declarations import Index, Real, RealOrBool, first_spec
+from ._declarations import Index, RealOrBool, first_spec
 from .reductions import UFUNCS, identity_of
-
-
-@onnx_op("pyops::Put")
-def put(
-    input: NDArray[RealOrBool],
-    index: NDArray[np.int64],
-    source: NDArray[RealOrBool],
-    *,
-    accumulate: bool = False,
-) -> NDArray[RealOrBool]:
-    """Replace elements of the input at flat indices.
-
-    As ``torch.put(input, index, source, accumulate)``.
-
-    Parameters
-    ----------
-    input : array of real numbers or bool
-        Any shape.
-    index : array of int64
-        Any shape: places in the input row by row, -1 the last.
-    source : array of the dtype of `input`
-        As many elements as `index`.
-    accumulate : bool
-        Whether they are added to what is there. Otherwise the last one of those for one place counts.
-
-    Returns
-    -------
-    array of the dtype of `input`
-        Shaped like `input`.
-
-    Raises
-    ------
-    IndexError
-        There is no such place.
-    ValueError
-        `index` and `source` differ in their number of elements.
-    """
-    if index.size != source.size:
-        raise ValueError(f"Put: index has {index.size} elements and source {source.size}; they go together")
-    flat, places, elements = input.flatten(), index.reshape(-1), source.reshape(-1)
-    if accumulate:
-        with np.errstate(all="ignore"):
-            np.add.at(flat, places, elements)
-    else:
-        flat[places] = elements
-    return flat.reshape(input.shape)
 
 
 @onnx_op("pyops::DiagonalScatter", device_types=("cpu", "cuda"))
@@ -163,89 +115,6 @@ def as_strided_scatter(
     return flat.reshape(input.shape)
 
 
-@onnx_op("pyops::Resize", device_types=("cpu", "cuda"))
-def resize(input: NDArray[RealOrBool], *, size: list[int]) -> NDArray[RealOrBool]:
-    """Return the first elements, row by row, in another shape, which may have more or fewer elements.
-
-    As ``torch.Tensor.resize_(*size)``.
-
-    Parameters
-    ----------
-    input : array of real numbers or bool
-        Any shape.
-    size : list of int
-        The shape.
-
-    Returns
-    -------
-    array of the dtype of `input`
-        `size`. Elements for which the input has none are 0; torch leaves them uninitialised.
-
-    Raises
-    ------
-    ValueError
-        A size is negative.
-    """
-    xp = array_namespace(input)
-    kept = input.reshape(-1)[: math.prod(size)]
-    return xp.concat([kept, xp.zeros(math.prod(size) - kept.size, dtype=input.dtype)]).reshape(size)
-
-
-@onnx_op("pyops::IndexReduce")
-def index_reduce(
-    input: NDArray[Real],
-    index: NDArray[Index],
-    source: NDArray[Real],
-    *,
-    dim: int,
-    reduce: Literal["prod", "mean", "amax", "amin"],
-    include_self: bool = True,
-) -> NDArray[Real]:
-    """Reduce slices of a source into those slices of the input that an index names.
-
-    As ``torch.index_reduce(input, dim, index, source, reduce, include_self=include_self)``.
-
-    Parameters
-    ----------
-    input : array of real numbers
-        Any shape; a scalar counts as one element.
-    index : array of int32 or int64
-        (n,), or a scalar for n = 1: for each slice of `source` the slice of `input`, from 0 on.
-    source : array of the dtype of `input`
-        Shaped like `input`, with n slices along `dim`.
-    dim : int
-        The dimension of the slices, -1 the last.
-    reduce : str
-        What becomes of slices for the same one. ``"amax"`` and ``"amin"`` are NaN where one is;
-        means of integers are rounded down.
-    include_self : bool
-        Whether the input's own slice is one of them.
-
-    Returns
-    -------
-    array of the dtype of `input`
-        Shaped like `input`; slices that no index names are as they were.
-
-    Raises
-    ------
-    IndexError
-        An index is none of the input's.
-    ValueError
-        The shapes do not match.
-    """
-    axis: int = axis_of(dim, input.ndim)
-    whole: Any = np.atleast_1d(input)
-    places, slices = np.atleast_1d(index), np.atleast_1d(source)
-    expected = (*whole.shape[:axis], places.size, *whole.shape[axis + 1 :])
-    if index.ndim > 1 or slices.shape != expected:
-        raise ValueError(
-            f"IndexReduce: source is {list(source.shape)}; for an input {list(input.shape)} and an index "
-            f"{list(index.shape)} along dimension {dim} it is {list(expected)}"
-        )
-    where = [slice(None)] * axis + [places]
-    return _reduce_at("IndexReduce", whole, where, slices, axis, reduce, include_self).reshape(input.shape)
-
-
 @onnx_op("pyops::ScatterReduce")
 def scatter_reduce(
     input: NDArray[RealOrBool],
@@ -301,35 +170,25 @@ def scatter_reduce(
             f"ScatterReduce: index is {list(index.shape)}, the input {list(input.shape)} and src {list(src.shape)}; "
             f"index must not be larger than either, but for the input's dimension {dim}"
         )
+    size = whole.shape[axis]
+    if not 0 <= places.min() <= places.max() < size:
+        wrong = places.min() if places.min() < 0 else places.max()
+        raise IndexError(f"ScatterReduce: index has {wrong}, and the dimension {size} elements, which count from 0")
     used: Any = tuple(map(slice, places.shape))
-    where = [*np.ogrid[used]]
-    where[axis] = places
-    return _reduce_at("ScatterReduce", whole, where, elements[used], axis, reduce, include_self).reshape(input.shape)
-
-
-for _op in (put, diagonal_scatter, as_strided_scatter, index_reduce, scatter_reduce):
-    _op.register_shape_inference(first_spec)
-
-
-@resize.register_shape_inference
-def _(input: TensorSpec, *, size: list[int]) -> TensorSpec:
-    return input.like(shape=size)
-
-
-def _reduce_at(op: str, x: Any, where: list[Any], source: Any, axis: int, reduce: str, include_self: bool) -> Any:
-    index, size = where[axis], x.shape[axis]
-    if index.size and not 0 <= index.min() <= index.max() < size:
-        wrong = index.min() if index.min() < 0 else index.max()
-        raise IndexError(f"{op}: index has {wrong}, and the dimension {size} elements, which count from 0")
-    reduce, places = reduce.removeprefix("a"), tuple(where)
-    result = x.copy()
+    where: Any = tuple(places if i == axis else grid for i, grid in enumerate(np.ogrid[used]))
+    operation = reduce.removeprefix("a")
+    result = whole.copy()
     with np.errstate(all="ignore"):
         if not include_self:
-            result[places] = identity_of(reduce, x.dtype)
-        UFUNCS[reduce].at(result, places, source)
-        if reduce != "mean":
-            return result
-        counts = np.full(x.shape, int(include_self))
-        np.add.at(counts, places, 1)
-        divide = np.floor_divide if x.dtype.kind in "iu" else np.true_divide
-        return divide(result, np.maximum(counts, 1)).astype(x.dtype)
+            result[where] = identity_of(operation, input.dtype)
+        UFUNCS[operation].at(result, where, elements[used])
+        if reduce == "mean":
+            counts = np.full(whole.shape, int(include_self))
+            np.add.at(counts, where, 1)
+            divide = np.floor_divide if input.dtype.kind in "iu" else np.true_divide
+            result = divide(result, np.maximum(counts, 1)).astype(input.dtype)
+    return result.reshape(input.shape)
+
+
+for _op in (diagonal_scatter, as_strided_scatter, scatter_reduce):
+    _op.register_shape_inference(first_spec)

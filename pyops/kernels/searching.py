@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Generic, Literal, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec, broadcast, new_dim
+from pyops._schema.specs import TensorSpec, new_dim
 from pyops.errors import ShapeInferenceError
 
 from ._arrays import axis_of, differ
@@ -24,12 +24,11 @@ def searchsorted(
     sorter: NDArray[np.int64] | None = None,
     *,
     right: bool = False,
-    side: Literal["left", "right"] | None = None,
 ) -> NDArray[np.int64]:
     """Find the index in a sorted sequence before which each value can stand.
 
-    As ``torch.searchsorted(sorted_sequence, input, right=right, side=side, sorter=sorter)``; with
-    ``out_int32`` the result is cast.
+    As ``torch.searchsorted(sorted_sequence, input, right=right, sorter=sorter)``, and for one sequence as
+    ``torch.bucketize(input, sorted_sequence, right=right)``; with ``out_int32`` the result is cast.
 
     Parameters
     ----------
@@ -42,8 +41,6 @@ def searchsorted(
     right : bool
         False: the first place, before all elements that are not less than the value. True: the last
         one, before the first element that is greater.
-    side : str, optional
-        ``"left"`` and ``"right"`` say the same in words.
 
     Returns
     -------
@@ -55,48 +52,17 @@ def searchsorted(
     ShapeInferenceError
         The shapes of sequences and values do not match.
     ValueError
-        `sorter` is of another shape than the sequences, or `side` and `right` contradict each other.
+        `sorter` is of another shape than the sequences.
     IndexError
         `sorter` has an index that is none.
     """
-    if side == "left" and right:
-        raise ValueError('Searchsorted: side is "left" and right is True; give one of the two')
     _check_shapes(sorted_sequence.shape, input.shape)
     sequence = sorted_sequence
     if sorter is not None:
         if sorter.shape != sequence.shape:
             raise ValueError(f"Searchsorted: sorter is {list(sorter.shape)} and the sequence {list(sequence.shape)}")
         sequence = array_namespace(sequence).take_along_axis(sequence, sorter, axis=-1)
-    return _search(sequence, input, right or side == "right")
-
-
-@onnx_op("pyops::Bucketize", device_types=("cpu", "cuda"))
-def bucketize(input: NDArray[Real], boundaries: NDArray[Real], *, right: bool = False) -> NDArray[np.int64]:
-    """Find the bucket that each value falls into.
-
-    As ``torch.bucketize(input, boundaries, right=right)``; with ``out_int32`` the result is cast.
-
-    Parameters
-    ----------
-    input : array of real numbers
-        Any shape.
-    boundaries : array of the dtype of `input`
-        (n,), in ascending order.
-    right : bool
-        Whether a bucket begins with its lower boundary, and not behind it.
-
-    Returns
-    -------
-    array of int64
-        Shaped like `input`, from 0 to n. NaN is greater than everything.
-
-    Raises
-    ------
-    ShapeInferenceError
-        `boundaries` has other than one dimension.
-    """
-    _check_boundaries(boundaries.shape)
-    return _search(boundaries, input, right)
+    return _search(sequence, input, right)
 
 
 def _search(rows: Any, values: Any, right: bool) -> Any:
@@ -133,43 +99,10 @@ def _check_shapes(sequence: tuple[Any, ...], values: tuple[Any, ...]) -> None:
         )
 
 
-def _check_boundaries(shape: tuple[Any, ...]) -> None:
-    if len(shape) != 1:
-        raise ShapeInferenceError(f"Bucketize: boundaries is {list(shape)}; it has one dimension")
-
-
 @searchsorted.register_shape_inference
-def _(sorted_sequence: TensorSpec, input: TensorSpec, sorter: TensorSpec | None = None, **sides: Any) -> TensorSpec:
+def _(sorted_sequence: TensorSpec, input: TensorSpec, sorter: TensorSpec | None = None, **right: Any) -> TensorSpec:
     _check_shapes(sorted_sequence.shape, input.shape)
     return input.like(dtype=np.int64)
-
-
-@bucketize.register_shape_inference
-def _(input: TensorSpec, boundaries: TensorSpec, **right: Any) -> TensorSpec:
-    _check_boundaries(boundaries.shape)
-    return input.like(dtype=np.int64)
-
-
-@onnx_op("pyops::MaskedSelect", device_types=("cpu", "cuda"))
-def masked_select(input: NDArray[RealOrBool], mask: NDArray[np.bool_]) -> NDArray[RealOrBool]:
-    """Select the elements at which a mask is true.
-
-    As ``torch.masked_select(input, mask)``.
-
-    Parameters
-    ----------
-    input : array of real numbers or bool
-        Any shape.
-    mask : array of bool
-        A shape that broadcasts with that of `input`.
-
-    Returns
-    -------
-    array of the dtype of `input`
-        (number of true elements,), in the order of the rows of the broadcast input.
-    """
-    values, chosen = array_namespace(input).broadcast_arrays(input, mask)
-    return values.reshape(-1)[chosen.reshape(-1)]
 
 
 @onnx_op("pyops::NonzeroStatic", device_types=("cpu", "cuda"))
@@ -233,12 +166,6 @@ def one_hot(input: NDArray[np.int64], *, num_classes: int = -1) -> NDArray[np.in
             f"num_classes, which is {count}"
         )
     return (input[..., None] == xp.arange(count)).astype(np.int64)
-
-
-@masked_select.register_shape_inference
-def _(input: TensorSpec, mask: TensorSpec) -> TensorSpec:
-    broadcast(input, mask)
-    return input.like(shape=(new_dim(),))
 
 
 @nonzero_static.register_shape_inference

@@ -110,18 +110,6 @@ def bessel_y1(x: Any) -> Any:
     return scipy("special", x).y1(x)
 
 
-@elementwise(Wide, "10.25.2")
-def modified_bessel_i0(x: Any) -> Any:
-    """Compute the modified Bessel function of the first kind, of order 0: `i0`."""
-    return scipy("special", x).i0(x)
-
-
-@elementwise(Wide, "10.25.2")
-def modified_bessel_i1(x: Any) -> Any:
-    """Compute the modified Bessel function of the first kind, of order 1: `i1`."""
-    return scipy("special", x).i1(x)
-
-
 @elementwise(Wide, "10.27.4")
 def modified_bessel_k0(x: Any) -> Any:
     """Compute the modified Bessel function of the second kind, of order 0; inf at 0, NaN below."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec, broadcast
-
 from ._arrays import as_pairs, scipy
-from ._declarations import Float, Wide
-from ._matrices import Array, matrices, smaller, square
+from ._declarations import EVERYWHERE, Float, Wide
+from ._matrices import Array, on_matrices
 
 A = TypeVar("A", np.float32, np.float64)
 R = TypeVar("R", np.float32, np.float64)
@@ -29,7 +26,13 @@ class Svd(NamedTuple, Generic[Wide]):
     Vh: NDArray[Wide]
 
 
-@onnx_op("pyops::Svd", device_types=("cpu", "cuda"))
+def _svd(full_matrices: bool, compute_uv: bool) -> str:
+    if not compute_uv:
+        return "(m,n)->0,(min),0"
+    return "(m,n)->(m,m),(min),(n,n)" if full_matrices else "(m,n)->(m,min),(min),(min,n)"
+
+
+@on_matrices("Svd", _svd, EVERYWHERE)
 def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = True) -> Svd[Wide]:
     """Decompose each matrix into singular values: ``A = U diag(S) Vh``, as ``torch.linalg.svd`` and ``svdvals``.
 
@@ -90,15 +93,6 @@ def _iterating(op: str, a: Array) -> Iterator[None]:
         ) from error
 
 
-@svd.register_shape_inference
-def _(a: TensorSpec, *, full_matrices: bool = False, compute_uv: bool = True) -> tuple[TensorSpec, ...]:
-    batch, m, n = matrices("Svd", a)
-    k = smaller(m, n)
-    columns, rows = (m, n) if full_matrices else (k, k)
-    u, vh = ((*batch, m, columns), (*batch, rows, n)) if compute_uv else ((0,), (0,))
-    return a.like(shape=u), a.like(shape=(*batch, k)), a.like(shape=vh)
-
-
 class Eigen(NamedTuple, Generic[Wide]):
     """Outputs of `eigh` and `eig`."""
 
@@ -106,7 +100,7 @@ class Eigen(NamedTuple, Generic[Wide]):
     eigenvectors: NDArray[Wide]
 
 
-@onnx_op("pyops::Eigh", device_types=("cpu", "cuda"))
+@on_matrices("Eigh", lambda compute_v, **_: "(n,n)->(n),(n,n)" if compute_v else "(n,n)->(n),0", EVERYWHERE)
 def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v: bool = True) -> Eigen[Wide]:  # noqa: N803
     """Compute eigenvalues and eigenvectors of symmetric matrices, as ``torch.linalg.eigh`` and ``eigvalsh``.
 
@@ -146,15 +140,9 @@ def decompose_symmetric(op: str, a: Array, triangle: Literal["L", "U"], compute_
         return xp.linalg.eigvalsh(a, UPLO=triangle), xp.empty(0, dtype=a.dtype)
 
 
-@eigh.register_shape_inference
-def _(a: TensorSpec, *, compute_v: bool = True, **triangle: Any) -> tuple[TensorSpec, TensorSpec]:
-    batch, n = square("Eigh", a)
-    return a.like(shape=(*batch, n)), a.like(shape=(*batch, n, n) if compute_v else (0,))
-
-
-@onnx_op("pyops::Eig")
-def eig(a: NDArray[Wide]) -> Eigen[Wide]:
-    """Compute eigenvalues and eigenvectors of square matrices, as ``torch.linalg.eig``.
+@on_matrices("Eig", lambda compute_v: "(n,n)->(n,2),(n,n,2)" if compute_v else "(n,n)->(n,2),0")
+def eig(a: NDArray[Wide], *, compute_v: bool = True) -> Eigen[Wide]:
+    """Compute eigenvalues and eigenvectors of square matrices, as ``torch.linalg.eig`` and ``eigvals``.
 
     The eigenvalues are in no particular order. An eigenvector has norm 1, and a phase that LAPACK's geev chooses: its
     largest element is real.
@@ -163,13 +151,15 @@ def eig(a: NDArray[Wide]) -> Eigen[Wide]:
     ----------
     a : array of float32 or float64
         (..., n, n).
+    compute_v : bool
+        Whether to compute the eigenvectors.
 
     Returns
     -------
     eigenvalues : array of the dtype of `a`
         (..., n, 2): real and imaginary parts along the last dimension.
     eigenvectors : array of the dtype of `a`
-        (..., n, n, 2): in columns.
+        (..., n, n, 2): in columns; (0,) without `compute_v`.
 
     Raises
     ------
@@ -177,43 +167,10 @@ def eig(a: NDArray[Wide]) -> Eigen[Wide]:
         A matrix is not finite, or LAPACK does not converge.
     """
     with _iterating("Eig", a):
+        if not compute_v:
+            return Eigen(_as_pairs(np.linalg.eigvals(a)), np.empty(0, a.dtype))
         values, vectors = np.linalg.eig(a)
     return Eigen(_as_pairs(values), _as_pairs(vectors))
-
-
-@eig.register_shape_inference
-def _(a: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
-    batch, n = square("Eig", a)
-    return a.like(shape=(*batch, n, 2)), a.like(shape=(*batch, n, n, 2))
-
-
-@onnx_op("pyops::Eigvals")
-def eigvals(a: NDArray[Wide]) -> NDArray[Wide]:
-    """Compute eigenvalues of square matrices, as ``torch.linalg.eigvals``.
-
-    Parameters
-    ----------
-    a : array of float32 or float64
-        (..., n, n).
-
-    Returns
-    -------
-    array of the dtype of `a`
-        (..., n, 2): real and imaginary parts along the last dimension, in no particular order.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        A matrix is not finite, or LAPACK does not converge.
-    """
-    with _iterating("Eigvals", a):
-        return _as_pairs(np.linalg.eigvals(a))
-
-
-@eigvals.register_shape_inference
-def _(a: TensorSpec) -> TensorSpec:
-    batch, n = square("Eigvals", a)
-    return a.like(shape=(*batch, n, 2))
 
 
 def _as_pairs(values: Array) -> Array:
@@ -221,7 +178,7 @@ def _as_pairs(values: Array) -> Array:
     return as_pairs(values.astype(np.result_type(values, np.complex64)))
 
 
-@onnx_op("pyops::Pinv", device_types=("cpu", "cuda"))
+@on_matrices("Pinv", "(m,n),(),()->(n,m)", EVERYWHERE)
 def pinv(
     a: NDArray[Wide], atol: NDArray[A] | None = None, rtol: NDArray[R] | None = None, *, hermitian: bool = False
 ) -> NDArray[Wide]:
@@ -250,12 +207,11 @@ def pinv(
     numpy.linalg.LinAlgError
         A matrix is not finite.
     """
-    _, m, n = matrices("Pinv", a)
     xp = array_namespace(a)
     if not a.size:
         return np.empty_like(a.mT)
     absolute: Array = xp.zeros(()) if atol is None else atol
-    relative: Array = xp.where(absolute > 0, 0, max(m, n) * np.finfo(a.dtype).eps) if rtol is None else rtol
+    relative: Array = xp.where(absolute > 0, 0, max(a.shape[-2:]) * np.finfo(a.dtype).eps) if rtol is None else rtol
     if hermitian:
         values, u = decompose_symmetric("Pinv", a, "L")
         vh = u.mT
@@ -268,14 +224,7 @@ def pinv(
         return (vh.mT * reciprocals[..., None, :]) @ u.mT
 
 
-@pinv.register_shape_inference
-def _(a: TensorSpec, *tolerances: TensorSpec | None, **hermitian: Any) -> TensorSpec:
-    batch, m, n = matrices("Pinv", a)
-    given = (item for item in tolerances if item is not None)
-    return a.like(shape=(*broadcast(a.like(shape=batch), *given), n, m))
-
-
-@onnx_op("pyops::MatrixExp")
+@on_matrices("MatrixExp", "(n,n)->(n,n)")
 def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
     """Compute the exponential of each matrix in float64, as ``torch.linalg.matrix_exp``.
 
@@ -295,9 +244,3 @@ def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
     with np.errstate(over="ignore", invalid="ignore"):
         result = scipy("linalg", a).expm(np.where(finite, a.astype(np.float64), 0))
         return np.where(finite, result, np.nan).astype(a.dtype)
-
-
-@matrix_exp.register_shape_inference
-def _(a: TensorSpec) -> TensorSpec:
-    square("MatrixExp", a)
-    return a

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple
+from typing import Generic, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec
-
 from ._declarations import Wide
 from ._matrices import (
     Array,
-    check_pivots,
     check_rows,
     diagonal,
     first_true,
     lapack,
-    matrices,
+    on_matrices,
     over_batch,
     raise_failed,
-    smaller,
-    square,
 )
 
 # How many columns LAPACK factors at a time.
@@ -37,17 +31,16 @@ class LuFactorEx(NamedTuple, Generic[Wide]):
     info: NDArray[np.int32]
 
 
-@onnx_op("pyops::LuFactorEx")
-def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = False) -> LuFactorEx[Wide]:
+@on_matrices("LuFactorEx", "(m,n)->(m,n),(min),()")
+def lu_factor_ex(a: NDArray[Wide], *, check_errors: bool = False) -> LuFactorEx[Wide]:
     """Factor each matrix into the packed form, as ``torch.linalg.lu_factor_ex`` and ``torch.linalg.lu_factor``.
+
+    Rows are exchanged, so that the largest element of a column is on the diagonal, as LAPACK does it.
 
     Parameters
     ----------
     a : array of float32 or float64
         (..., m, n).
-    pivot : bool
-        Only True: rows are exchanged, so that the largest element of the column is on the diagonal. Torch has False on
-        CUDA devices only.
     check_errors : bool
         Whether a zero on the diagonal of U is an error.
 
@@ -64,11 +57,7 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
     ------
     numpy.linalg.LinAlgError
         A diagonal element is zero, and `check_errors` is set.
-    ValueError
-        `pivot` is False.
     """
-    matrices("LuFactorEx", a)
-    _check_pivot("LuFactorEx", pivot)
     lu, pivots, info = factor_lu(a)
     if check_errors:
         raise_failed(
@@ -79,66 +68,24 @@ def lu_factor_ex(a: NDArray[Wide], *, pivot: bool = True, check_errors: bool = F
     return LuFactorEx(lu, pivots, info)
 
 
-@lu_factor_ex.register_shape_inference
-def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
-    batch, m, n = matrices("LuFactorEx", a)
-    return a, a.like(shape=(*batch, smaller(m, n)), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
-
-
 class Factors(NamedTuple, Generic[Wide]):
-    """Outputs of `lu` and `lu_unpack`."""
+    """Outputs of `lu_unpack`."""
 
     P: NDArray[Wide]
     L: NDArray[Wide]
     U: NDArray[Wide]
 
 
-@onnx_op("pyops::Lu")
-def lu(a: NDArray[Wide], *, pivot: bool = True) -> Factors[Wide]:
-    """Factor each matrix, as ``torch.linalg.lu``.
-
-    Parameters
-    ----------
-    a : array of float32 or float64
-        (..., m, n).
-    pivot : bool
-        As for `lu_factor_ex`.
-
-    Returns
-    -------
-    P : array of the dtype of `a`
-        (..., m, m), a permutation matrix.
-    L : array of the dtype of `a`
-        (..., m, k) with k = min(m, n), lower triangular with ones on the diagonal.
-    U : array of the dtype of `a`
-        (..., k, n), upper triangular.
-
-    Raises
-    ------
-    ValueError
-        `pivot` is False.
-    """
-    matrices("Lu", a)
-    _check_pivot("Lu", pivot)
-    packed, pivots, _ = factor_lu(a)
-    return _unpacked(packed, pivots, True, True)
+def _unpacked(unpack_data: bool, unpack_pivots: bool) -> str:
+    factors = "(m,min),(min,n)" if unpack_data else "0,0"
+    return f"(m,n),(min)->{'(m,m)' if unpack_pivots else '0'},{factors}"
 
 
-def _check_pivot(op: str, pivot: bool) -> None:
-    if not pivot:
-        raise ValueError(f"{op}: pivot is False, which LAPACK lacks; use pivot=True")
-
-
-@lu.register_shape_inference
-def _(a: TensorSpec, **pivot: Any) -> tuple[TensorSpec, ...]:
-    return _factor_specs("Lu", a, True, True)
-
-
-@onnx_op("pyops::LuUnpack")
+@on_matrices("LuUnpack", _unpacked)
 def lu_unpack(
     lu: NDArray[Wide], pivots: NDArray[np.int32], *, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Factors[Wide]:
-    """Unpack the factors, as ``torch.lu_unpack``.
+    """Unpack the factors, as ``torch.lu_unpack``, and as ``torch.linalg.lu`` those of a matrix.
 
     Parameters
     ----------
@@ -153,24 +100,28 @@ def lu_unpack(
 
     Returns
     -------
-    P, L, U : array of the dtype of `lu`
-        As `lu` returns them; (0,) where not wanted.
+    P : array of the dtype of `lu`
+        (..., m, m), a permutation matrix; (0,) if it is not wanted.
+    L : array of the dtype of `lu`
+        (..., m, k) with k = min(m, n), lower triangular with ones on the diagonal; (0,) if it is not wanted.
+    U : array of the dtype of `lu`
+        (..., k, n), upper triangular; (0,) if it is not wanted.
 
     Raises
     ------
     ValueError
         A pivot is no row.
     """
-    check_pivots("LuUnpack", lu, pivots)
-    return _unpacked(lu, pivots, unpack_pivots, unpack_data)
-
-
-@lu_unpack.register_shape_inference
-def _(
-    lu: TensorSpec, pivots: TensorSpec, *, unpack_data: bool = True, unpack_pivots: bool = True
-) -> tuple[TensorSpec, ...]:
-    check_pivots("LuUnpack", lu, pivots)
-    return _factor_specs("LuUnpack", lu, unpack_pivots, unpack_data)
+    m, k = lu.shape[-2], min(lu.shape[-2:])
+    p, lower, upper = (np.empty(0, lu.dtype) for _ in range(3))
+    if unpack_pivots:
+        check_rows(pivots, m)
+        laswp = lapack("laswp", lu)
+        p = over_batch(lambda unit, rows: laswp(unit, rows[:, 0] - 1).T, np.eye(m, dtype=lu.dtype), pivots[..., None])
+    if unpack_data:
+        # Written as torch does: a NaN above the diagonal is no part of L.
+        lower, upper = np.tril(lu[..., :, :k], -1) + np.eye(m, k, dtype=lu.dtype), np.triu(lu[..., :k, :])
+    return Factors(p, lower, upper)
 
 
 class CholeskyEx(NamedTuple, Generic[Wide]):
@@ -180,7 +131,7 @@ class CholeskyEx(NamedTuple, Generic[Wide]):
     info: NDArray[np.int32]
 
 
-@onnx_op("pyops::CholeskyEx")
+@on_matrices("CholeskyEx", "(n,n)->(n,n),()")
 def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = False) -> CholeskyEx[Wide]:
     """Compute the Cholesky factor, as ``torch.linalg.cholesky_ex``, or with `check_errors` ``torch.linalg.cholesky``.
 
@@ -206,7 +157,6 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
     numpy.linalg.LinAlgError
         A matrix is not positive-definite, and `check_errors` is set.
     """
-    square("CholeskyEx", a)
     lower = a.mT if upper else a
     try:
         with np.errstate(all="ignore"):
@@ -226,12 +176,6 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
     return CholeskyEx(factor.mT if upper else factor, info)
 
 
-@cholesky_ex.register_shape_inference
-def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec]:
-    batch, n = square("CholeskyEx", a)
-    return a.like(shape=(*batch, n, n)), a.like(shape=batch, dtype=np.int32)
-
-
 def _factor(a: Array) -> tuple[Array, NDArray[np.int32]]:
     """Return the factors, and where each matrix stops being positive-definite."""
     potrf = lapack("potrf", a)
@@ -248,7 +192,7 @@ class LdlFactorEx(NamedTuple, Generic[Wide]):
     info: NDArray[np.int32]
 
 
-@onnx_op("pyops::LdlFactorEx")
+@on_matrices("LdlFactorEx", "(n,n)->(n,n),(n),()")
 def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bool = False) -> LdlFactorEx[Wide]:
     """Factor each matrix into the packed form, as ``torch.linalg.ldl_factor_ex`` and ``torch.linalg.ldl_factor``.
 
@@ -277,7 +221,6 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
     numpy.linalg.LinAlgError
         A block is zero, and `check_errors` is set.
     """
-    square("LdlFactorEx", a)
     factors, pivots, info = _factor_each("sytrf", a, lower=1, lwork=_BLOCK * a.shape[-1])
     if check_errors:
         raise_failed(
@@ -286,36 +229,6 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
             "torch.linalg.ldl_factor_ex gives the factors without raising",
         )
     return LdlFactorEx(np.tril(factors), pivots, info)
-
-
-@ldl_factor_ex.register_shape_inference
-def _(a: TensorSpec, **attributes: Any) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
-    batch, n = square("LdlFactorEx", a)
-    return a.like(shape=(*batch, n, n)), a.like(shape=(*batch, n), dtype=np.int32), a.like(shape=batch, dtype=np.int32)
-
-
-def _factor_specs(op: str, a: TensorSpec, permutation: bool, triangles: bool) -> tuple[TensorSpec, ...]:
-    batch, m, n = matrices(op, a)
-    none = a.like(shape=(0,))
-    k = smaller(m, n)
-    return (
-        a.like(shape=(*batch, m, m)) if permutation else none,
-        a.like(shape=(*batch, m, k)) if triangles else none,
-        a.like(shape=(*batch, k, n)) if triangles else none,
-    )
-
-
-def _unpacked(lu: Array, pivots: Array, permutation: bool, triangles: bool) -> Factors[Any]:
-    m, k = lu.shape[-2], min(lu.shape[-2:])
-    p, lower, upper = (np.empty(0, lu.dtype) for _ in range(3))
-    if permutation:
-        check_rows(pivots, m)
-        laswp = lapack("laswp", lu)
-        p = over_batch(lambda unit, rows: laswp(unit, rows[:, 0] - 1).T, np.eye(m, dtype=lu.dtype), pivots[..., None])
-    if triangles:
-        # Written as torch does: a NaN above the diagonal is no part of L.
-        lower, upper = np.tril(lu[..., :, :k], -1) + np.eye(m, k, dtype=lu.dtype), np.triu(lu[..., :k, :])
-    return Factors(p, lower, upper)
 
 
 def factor_lu(a: Array) -> tuple[Array, NDArray[np.int32], NDArray[np.int32]]:

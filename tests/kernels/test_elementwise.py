@@ -95,7 +95,7 @@ def test_differential_equations_of_bessel_functions():
     x = np.array([0.1, 1, 5, 20])
     j, y = special.bessel_j1(x) * special.bessel_y0(x), special.bessel_j0(x) * special.bessel_y1(x)
     np.testing.assert_allclose(j - y, 2 / (np.pi * x), rtol=1e-12)
-    i0, i1 = special.modified_bessel_i0(x), special.modified_bessel_i1(x)
+    i0, i1 = special.i0(x), special.i1(x)
     k0, k1 = special.modified_bessel_k0(x), special.modified_bessel_k1(x)
     np.testing.assert_allclose(i0 * k1 + i1 * k0, 1 / x, rtol=1e-12)
     scaled = special.scaled_modified_bessel_k0(x), special.scaled_modified_bessel_k1(x)

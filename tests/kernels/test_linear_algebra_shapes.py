@@ -23,7 +23,7 @@ B, M, N, K = map(SymbolicDim, "bmnk")
         ("SolveEx", [(N, N), (B, K, N)], {"left": False}, "float64[b, k, n] int32[]"),
         ("Slogdet", [(B, N, N)], {}, "float64[b] float64[b]"),
         ("LuFactorEx", [(B, M, N)], {}, "float64[b, m, n] int32[b, ?] int32[b]"),
-        ("Lu", [(B, 3, 2)], {}, "float64[b, 3, 3] float64[b, 3, 2] float64[b, 2, 2]"),
+        ("LuFactorEx", [(B, 3, 2)], {}, "float64[b, 3, 2] int32[b, 2] int32[b]"),
         ("CholeskyEx", [(N, N)], {}, "float64[n, n] int32[]"),
         ("CholeskySolve", [(B, N, K), (N, N)], {}, "float64[b, n, k]"),
         ("SolveTriangular", [(N, N), (B, N, K)], {"upper": True}, "float64[b, n, k]"),
@@ -48,14 +48,13 @@ def test_shapes(op, shapes, attributes, expected):
 @pytest.mark.parametrize(
     ("op", "shapes", "message"),
     [
-        ("InvEx", [(2, 3)], "InvEx: an input has shape [2, 3]; its matrices must be square"),
-        ("Lu", [(3,)], "Lu: an input has shape [3]; it takes matrices"),
-        ("SolveEx", [(3, 3), (2, 4)], "SolveEx: the shapes [3, 3] and [2, 4] do not fit A X = B"),
-        ("CholeskySolve", [(2, 1), (3, 3)], "CholeskySolve: the shapes [3, 3] and [2, 1] do not fit A X = B"),
-        ("SolveTriangular", [(2, 3, 3), (5, 3, 1)], "do not broadcast: 2 against 5"),
+        ("InvEx", [(2, 3)], "InvEx: inputs of the shapes [2, 3] do not fit (n,n)"),
+        ("LuFactorEx", [(3,)], "LuFactorEx: inputs of the shapes [3] do not fit (m,n)"),
+        ("SolveEx", [(3, 3), (2, 4)], "SolveEx: inputs of the shapes [3, 3], [2, 4] do not fit (n,n),(n,k)"),
+        ("CholeskySolve", [(2, 1), (3, 3)], "inputs of the shapes [2, 1], [3, 3] do not fit (n,k),(n,n)"),
         ("HouseholderProduct", [(3, 2), (3,)], "HouseholderProduct: tau has shape [3] and a [3, 2]"),
         ("HouseholderProduct", [(2, 3), (2,)], "HouseholderProduct: a has shape [2, 3]; it needs as many rows"),
-        ("Ormqr", [(3, 2), (2,), (4, 3)], "Ormqr: the shapes [3, 2] of a and [4, 3] of other do not fit Q C"),
+        ("Ormqr", [(3, 2), (2,), (4, 3)], "Ormqr: inputs of the shapes [3, 2], [2], [4, 3] do not fit (m,i),(k),(m,n)"),
         ("Lstsq", [(4, 2), (3,)], "Lstsq: the shapes [4, 2] and [3] do not fit"),
     ],
 )
@@ -63,6 +62,21 @@ def test_shapes_that_do_not_fit(op, shapes, message):
     attributes = {"upper": True} if op == "SolveTriangular" else {}
     with pytest.raises(ShapeInferenceError, match=re.escape(message)):
         OPS[op](*(np.zeros(shape) for shape in shapes), **attributes)
+
+
+def test_factors_that_are_not_wanted():
+    given = TensorSpec((B, M, N), np.float64), TensorSpec((B, K), np.int32)
+    assert " ".join(map(str, OPS["LuUnpack"].infer_shapes(*given, unpack_data=False))) == (
+        "float64[b, m, m] float64[0] float64[0]"
+    )
+
+
+def test_batches_broadcast():
+    a, b = np.ones((2, 3, 3)), np.ones((5, 3, 1))
+    with pytest.raises(ValueError, match="broadcast"):
+        OPS["SolveTriangular"](a, b, upper=True)
+    with pytest.raises(ShapeInferenceError, match="do not broadcast: 2 against 5"):
+        OPS["SolveTriangular"].infer_shapes(*(TensorSpec(x.shape, x.dtype) for x in (a, b)), upper=True)
 
 
 def test_vectors_are_told_from_matrices_by_their_sizes():

@@ -1,16 +1,14 @@
-"""What torch's samples of distances, poolings and samplers do not show: NaN, ties, precision, many values."""
+"""What torch's samples of distances and poolings do not show: NaN, ties, precision, many values."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from pyops.kernels.layers import grid_sample
 from pyops.kernels.pairwise import cdist, pdist
-from pyops.kernels.pooling import adaptive_avg_pool, adaptive_max_pool, avg_pool
+from pyops.kernels.pooling import adaptive_avg_pool, adaptive_max_pool
 
 rng = np.random.default_rng(0)
 IMAGE = rng.standard_normal((2, 3, 6, 5))
-VOLUME = rng.standard_normal((2, 3, 4, 6, 5))
 
 
 def test_the_largest_of_equal_values_is_the_first_and_of_several_nan_the_last():
@@ -24,13 +22,6 @@ def test_the_largest_of_equal_values_is_the_first_and_of_several_nan_the_last():
 def test_half_precision_is_summed_with_more_digits(dtype):
     x = np.full((1, 64, 64), 1.0, dtype)
     assert adaptive_avg_pool(x, output_size=[1, 1]).item() == 1
-    assert avg_pool(x, kernel_size=[64, 64]).item() == 1
-
-
-def test_integers_are_divided_towards_zero():
-    x = np.array([[-3, -2, 5, 6]])
-    np.testing.assert_array_equal(avg_pool(x, kernel_size=[2]), [[-2, 5]])
-    np.testing.assert_array_equal(avg_pool(x, kernel_size=[2], divisor_override=-2), [[2, -5]])
 
 
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, np.inf])
@@ -56,26 +47,3 @@ def test_points_without_coordinates_are_one(p):
 
 def test_pooled_to_nothing():
     assert adaptive_avg_pool(IMAGE, output_size=[0, 2]).shape == (2, 3, 0, 2)
-
-
-@pytest.mark.parametrize("align_corners", [True, False])
-def test_the_reflections_of_a_single_pixel_are_it(align_corners):
-    grid = np.array([-3.0, 2.0, 5.0]).reshape(1, 1, 1, 1, 3)
-    assert grid_sample(np.full((1, 1, 1, 1, 1), 7.0), grid, padding_mode=2, align_corners=align_corners).item() == 7
-
-
-def test_the_centres_of_a_volume_are_its_values():
-    places = np.meshgrid(*(np.linspace(-1, 1, size) for size in (4, 6, 5)), indexing="ij")
-    grid = np.broadcast_to(np.stack(places[::-1], -1), (2, 4, 6, 5, 3))
-    for mode in range(2):
-        sampled = grid_sample(VOLUME, grid, interpolation_mode=mode, align_corners=True)
-        np.testing.assert_allclose(sampled, VOLUME, atol=1e-12)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
-@pytest.mark.parametrize("padding", range(3))
-@pytest.mark.parametrize("mode", range(2))
-def test_no_place_is_too_far(mode, padding, value):
-    grid = np.full((2, 1, 1, 1, 3), value)
-    sampled = grid_sample(VOLUME, grid, interpolation_mode=mode, padding_mode=padding)
-    assert sampled.shape == (2, 3, 1, 1, 1)

@@ -24,7 +24,6 @@ def pivots(*values):
 
 PLANES = f(1, 1, 4, 4)
 IMAGE = f(2, 3, 6, 5)
-VOLUME = f(2, 3, 2, 3, 2)
 PAIRS = f(3, 4, 5, 2)
 LOGARITHMS = f(4, 2, 3)  # of three classes at four times
 CLASS = np.ones((2, 1), int)
@@ -34,15 +33,11 @@ REFUSED = [
     ("AsStridedScatter", (f(4), f(2)), {"size": [2], "stride": [-1]}, "from place -1 to place 0"),
     ("AsStridedScatter", (f(4), f(1)), {"size": [1], "stride": [1], "storage_offset": 4}, "from place 4"),
     ("AsStridedScatter", (f(4), f(2, 2)), {"size": [2, 2], "stride": [1]}, "size is [2, 2] and stride [1]"),
-    ("Resize", (f(4),), {"size": [-1, -4]}, "only specify one unknown dimension"),
     ("NonzeroStatic", (f(4),), {"size": -2}, "negative dimensions"),
     ("OneHot", (i(0, 1),), {"num_classes": -3}, "num_classes, which is -3"),
-    ("Put", (f(0), i(0), f(1)), {}, "index 0 is out of bounds"),
     ("CtcLoss", (f(5, 2, 3), i(1, 2), i(5, 5), i(-1, 2)), {}, "target_lengths is [-1, 2]"),
     ("CtcLoss", (f(5, 2, 3), i(1, 2), i(5, 5), i(2**40, 2)), {}, "targets has 2 classes"),
     ("CtcLoss", (f(5, 4, 3), i(), i(5, 5, 5, 5), i(*[BIG] * 4)), {}, f"sums to {4 * BIG}"),
-    ("AvgPool", (PLANES,), {"kernel_size": [0, 0], "stride": [1, 1]}, "windows and strides are positive"),
-    ("AvgPool", (PLANES,), {"kernel_size": []}, "kernel_size is []"),
     ("AdaptiveAvgPool", (PLANES,), {"output_size": [-1]}, "output_size is [-1]"),
     ("AdaptiveMaxPool", (PLANES,), {"output_size": [-1, 2]}, "output_size is [-1, 2]"),
     ("FractionalMaxPool", (PLANES, f(1, 1, 2) / 2), {"kernel_size": [0, 0], "output_size": [2, 2]}, "2 windows of 0"),
@@ -69,14 +64,12 @@ REFUSED = [
     ("SegmentReduce", (f(3), None, i(0, 2**63 - 1)), {"reduce": "sum"}, "is not within the 3 elements"),
     ("SegmentReduce", (np.array(3.0), i(1)), {"reduce": "sum"}, "the data are a scalar"),
     ("SegmentReduce", (f(3, 2), i(3), None, f(2)), {"reduce": "sum"}, "initial is [2]"),
-    ("HistogramBinCt", (f(3),), {"bins": 3, "range": np.ones(4)}, "range has 4 numbers"),
-    ("HistogramddFromBinCts", (f(3, 2),), {"bins": [2, 2], "range": np.ones(2)}, "range has 2 numbers"),
+    ("HistogramddBinEdges", (f(3, 2),), {"bins": [2, 2], "range": np.ones(2)}, "range has 2 numbers"),
     ("HistogramddBinEdges", (f(3, 2),), {"bins": [2]}, "the points are [3, 2]; with 1 bins they are (..., 1)"),
-    ("Lu", (f(3, 3),), {"pivot": False}, "use pivot=True"),
-    ("LuUnpack", (f(3, 3), pivots(1, 2, 3, 3)), {}, "pivots has shape [4]"),
+    ("LuUnpack", (f(3, 3), pivots(1, 2, 3, 3)), {}, "do not fit (m,n),(min)"),
     ("LuUnpack", (f(3, 3), pivots(0, 1, 2)), {}, "go from 0 to 2"),
-    ("LuSolve", (f(3, 3), pivots(1), f(3, 1)), {}, "pivots has shape [1]"),
-    ("LdlSolve", (f(3, 3), pivots(1), f(3, 1)), {}, "pivots has shape [1]"),
+    ("LuSolve", (f(3, 3), pivots(1), f(3, 1)), {}, "do not fit (n,n),(n),(n,k)"),
+    ("LdlSolve", (f(3, 3), pivots(1), f(3, 1)), {}, "do not fit (n,n),(n),(n,k)"),
     ("LdlSolve", (f(3, 3), pivots(-(2**31), 1, 1), f(3, 1)), {}, "pivots are rows counted from 1"),
     ("Ormqr", (f(2, 3), f(3), f(2, 3)), {}, "none more than a has rows"),
     ("Lstsq", (f(3, 2), f(3, 2), f(2)), {}, "rcond is [2]; it is one number"),
@@ -89,7 +82,7 @@ REFUSED = [
     ("FftC2c", (PAIRS,), {"dim": [0], "normalization": 3}, "normalization is 3; it is 0, 1 or 2"),
     ("FftC2c", (PAIRS, i(2, 2)), {"dim": [0]}, "argument 2 is longer"),
     ("FftR2c", (f(2, 0),), {"dim": [1]}, "Invalid number of FFT data points (0)"),
-    ("FftR2c", (PAIRS,), {"dim": []}, "a onesided transform needs a dimension"),
+    ("FftR2c", (PAIRS,), {"dim": []}, "half of a transform needs a dimension"),
     ("FftC2r", (PAIRS,), {"dim": []}, "index out of range"),
     ("Istft", (f(5, 2),), {"n_fft": 8}, "x has shape (5, 2)"),
     ("Istft", (f(9, 0, 2),), {"n_fft": 16}, "not empty"),
@@ -98,13 +91,9 @@ REFUSED = [
     ("Istft", (f(9, 4, 2),), {"n_fft": 15}, "has 9 frequencies; with onesided=True it must have"),
     ("Istft", (f(9, 4, 2), f(3)), {"n_fft": 16}, "window has shape (3,)"),
     ("Istft", (f(9, 4, 2), 0 * f(16)), {"n_fft": 16}, "leave a part of the signal uncovered"),
-    ("Cdist", (IMAGE, IMAGE[..., :2]), {}, "they are"),
+    ("Cdist", (IMAGE, IMAGE[..., :2]), {}, "do not fit (p,m),(r,m)"),
     ("Cdist", (IMAGE, IMAGE), {"p": np.array(-1.0)}, "p is -1.0; it is at least 0"),
     ("Pdist", (IMAGE,), {}, "it is a matrix"),
-    ("AvgPool", (IMAGE,), {"kernel_size": [2, 2], "padding": [2, 2]}, "at most half of the window"),
-    ("AvgPool", (IMAGE,), {"kernel_size": [9, 9]}, "a window of 9 does not fit a dimension of size 6"),
-    ("AvgPool", (IMAGE,), {"kernel_size": [2, 2], "divisor_override": 0}, "divisor_override is 0"),
-    ("AvgPool", (IMAGE,), {"kernel_size": [2, 2], "stride": [1]}, "one number for each spatial dimension"),
     ("AdaptiveMaxPool", (IMAGE[:, :, :0],), {"output_size": [1, 1]}, "none of them empty"),
     (
         "FractionalMaxPool",
@@ -118,10 +107,6 @@ REFUSED = [
         {"kernel_size": [2, 2], "output_size": [2, 2]},
         "for which it is (2, 3, 2)",
     ),
-    ("GridSample", (IMAGE, f(2, 1, 1, 2)), {}, "they are (batch, channels, depth, height, width)"),
-    ("GridSample", (VOLUME, f(2, 1, 1, 1, 3)), {"interpolation_mode": 2}, "interpolation_mode is 2"),
-    ("GridSample", (VOLUME[:, :, :0], f(2, 1, 1, 1, 3)), {}, "none of the last three empty"),
-    ("GridSample", (VOLUME, f(2, 1, 1, 1, 3)), {"padding_mode": 3}, "padding_mode 3"),
     ("CtcLoss", (LOGARITHMS, CLASS, i(5, 5), i(1, 1)), {}, "to 4, the times of log_probs"),
     ("CtcLoss", (LOGARITHMS, CLASS, i(1, 1), i(2, 2)), {}, "targets has shape"),
     ("CtcLoss", (LOGARITHMS, i(1, 1, 1), i(1, 1), i(1, 1)), {}, "targets has 3 classes"),
@@ -139,13 +124,6 @@ def test_they_are_refused(op, inputs, attributes, message):
         OPS[op](*inputs, **attributes)
 
 
-def test_many_large_windows_need_no_more_memory_than_the_signal():
-    x = np.ones((1, 200_000), np.float32)
-    pooled = OPS["AvgPool"](x, kernel_size=[100_000], stride=[1])
-    assert pooled.shape == (1, 100_001)
-    assert (pooled == 1).all()
-
-
 @pytest.mark.parametrize("shape", [(0,), (0, 4)])
 def test_no_segments_of_nothing(shape):
     assert OPS["SegmentReduce"](f(*shape), i(), reduce="sum").shape == shape
@@ -158,8 +136,7 @@ def test_an_axis_of_segments_counts_from_the_end():
     np.testing.assert_array_equal(OPS["SegmentReduce"](x, lengths, reduce="sum", axis=-1), expected)
 
 
-def test_no_images_and_no_losses():
-    assert OPS["GridSample"](f(0, 1, 3, 3, 3), f(0, 2, 2, 2, 3)).shape == (0, 1, 2, 2, 2)
+def test_no_losses():
     nothing = OPS["CtcLoss"](f(5, 0, 3), np.zeros((0, 2), int), i(), i())
     assert nothing.shape == ()
     assert np.isnan(nothing)

@@ -10,10 +10,7 @@ from pyops.errors import ShapeInferenceError
 from pyops.kernels.histograms import (
     bincount,
     histc,
-    histogram_bin_ct,
-    histogram_bins_tensor,
     histogramdd_bin_edges,
-    histogramdd_from_bin_cts,
     histogramdd_from_bin_tensors,
 )
 from pyops.kernels.pairwise import corrcoef, cov
@@ -65,36 +62,36 @@ def test_products_wrap_around_and_are_exact_in_between():
 
 def test_bins_have_their_lower_edge_and_the_last_one_both():
     x = np.array([0.0, 1.0, 1.5, 3.0, NAN, -1.0, 4.0])
-    assert histogram_bins_tensor(x, np.array([0.0, 1.0, 2.0, 3.0])).hist.tolist() == [1, 2, 1]
-    hist, edges = histogram_bin_ct(x, bins=3, range=np.array([0.0, 3.0]))
-    assert (hist.tolist(), edges.tolist()) == ([1, 2, 1], [0, 1, 2, 3])
+    (edges,) = histogramdd_bin_edges(x[:, None], bins=[3], range=np.array([0.0, 3.0]))
+    assert edges.tolist() == [0, 1, 2, 3]
+    assert histogramdd_from_bin_tensors(x[:, None], None, edges).tolist() == [1, 2, 1]
 
 
 def test_ranges_that_are_none():
-    assert histogram_bin_ct(np.zeros(0), bins=2).bin_edges.tolist() == [0, 0.5, 1]
-    assert histogram_bin_ct(np.array([3.0, 3.0]), bins=1).bin_edges.tolist() == [2.5, 3.5]
+    assert histogramdd_bin_edges(np.zeros((0, 1)), bins=[2])[0].tolist() == [0, 0.5, 1]
+    assert histogramdd_bin_edges(np.array([[3.0], [3.0]]), bins=[1])[0].tolist() == [2.5, 3.5]
     assert histc(np.array([3.0, 3.0], np.float16), bins=2).tolist() == [0, 2]
     with pytest.raises(ValueError, match="the range from nan to nan is not finite or reversed"):
-        histogram_bin_ct(np.array([1.0, NAN]), bins=3)
+        histogramdd_bin_edges(np.array([[1.0], [NAN]]), bins=[3])
     with pytest.raises(ValueError, match=r"the range from 3\.0 to 2\.0 is not finite or reversed"):
-        histogram_bin_ct(np.array([1.0]), bins=3, range=np.array([3.0, 2.0]))
-    with pytest.raises(ValueError, match="HistogramBinCt: bins is 0; there is at least one"):
-        histogram_bin_ct(np.array([1.0]), bins=0)
+        histogramdd_bin_edges(np.array([[1.0]]), bins=[3], range=np.array([3.0, 2.0]))
+    with pytest.raises(ValueError, match="HistogramddBinEdges: bins is 0; there is at least one"):
+        histogramdd_bin_edges(np.array([[1.0]]), bins=[0])
 
 
 def test_densities_sum_to_one_over_all_bins():
     points, weight = np.random.default_rng(0).random((50, 2)), np.arange(50.0)
     edges = histogramdd_bin_edges(points, bins=[3, 4])
-    density = histogramdd_from_bin_cts(points, weight, bins=[3, 4], density=True)
+    density = histogramdd_from_bin_tensors(points, weight, *edges, density=True)
     volumes = np.outer(*map(np.diff, edges))
     assert (density * volumes).sum() == pytest.approx(1)
-    assert np.allclose(density, histogramdd_from_bin_tensors(points, weight, *edges, density=True))
-    assert np.isnan(histogram_bins_tensor(np.array([7.0]), np.array([0.0, 1.0]), density=True).hist).all()
+    assert np.allclose(density, np.histogramdd(points, [3, 4], density=True, weights=weight)[0])
+    assert np.isnan(histogramdd_from_bin_tensors(np.array([[7.0]]), None, np.array([0.0, 1.0]), density=True)).all()
 
 
 def test_weights_of_another_shape():
     with pytest.raises(ValueError, match=re.escape("weight is [2]; one for each is [3]")):
-        histogram_bin_ct(np.ones(3), np.ones(2))
+        histogramdd_from_bin_tensors(np.ones((3, 1)), np.ones(2), np.arange(2.0))
     with pytest.raises(ValueError, match="don't have the same length"):
         bincount(np.zeros(3, np.int64), np.ones(2))
     with pytest.raises(ValueError, match="no negative elements"):

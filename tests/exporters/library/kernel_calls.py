@@ -143,7 +143,7 @@ def _computed(node: onnx_ir.Node, inputs: list[np.ndarray | None]) -> Sequence[n
     for value in [*node.inputs, *node.outputs]:
         if value is not None and value.name is None:
             value.name = f"v{next(_numbers)}"
-    evaluator = ReferenceEvaluator(onnx_ir.to_proto(node), opsets={"": 18}, new_ops=[LogSoftmax])
+    evaluator = ReferenceEvaluator(onnx_ir.to_proto(node), opsets={"": node.version or 18}, new_ops=[LogSoftmax])
     return evaluator.run(None, {value.name: array for value, array in zip(node.inputs, inputs, strict=True) if value})
 
 

@@ -79,6 +79,39 @@ CALLS = {
     "another type on the diagonal": (torch.diagonal_scatter, (torch.zeros(2, 3), tensors([1, 2])[0])),
     "no dimension squeezed": (lambda x: x.squeeze(()), FLOATS),
     "other strides": (lambda x, y: torch.as_strided_scatter(x, y, (2, 2), (4, 2), 1), (FLOATS[0], torch.ones(2, 2))),
+    "windows with a divisor": (
+        lambda x, y, z: (
+            torch.nn.functional.avg_pool2d(x, (1, 2), divisor_override=-2),
+            torch.nn.functional.avg_pool2d(y, (1, 5), 3, ceil_mode=True, divisor_override=4),
+            torch.nn.functional.avg_pool2d(z, 8, 8, divisor_override=2**12),
+        ),
+        (torch.tensor([[[-3, -2, 5, 6]]]), torch.arange(11.0).reshape(1, 1, 11), torch.ones(1, 64, 64).half()),
+    ),
+    "added at flat places": (
+        lambda x, y: (
+            torch.put(x, torch.tensor([0, 0, -1]), y),
+            torch.put(x, torch.tensor([0, 0, -1]), y, accumulate=True),
+            torch.put(x > 1, torch.tensor([[1], [2], [-2]]), y > 5),
+        ),
+        tensors([[1.0, 2.0], [3.0, 4.0]], [5.0, 6.0, 7.0], dtype=torch.float16),
+    ),
+    "elements where a mask is true": (
+        lambda x, mask: (
+            x.masked_select(mask[:, :1] > 0),
+            x[0].masked_select(mask > 3),
+            x[0, 0].masked_select(mask < 9),
+        ),
+        (FLOATS[0][:, 1:], INTS[0][:, 1:]),
+    ),
+    "slices reduced by an index": (
+        lambda x, y: (
+            x.index_reduce(1, torch.tensor([0, 3, 0]), y[:, :3], "mean", include_self=False),
+            x.index_reduce(-1, torch.tensor([1, 1, 1, 1]), y, "amax"),
+            x[0, 0].index_reduce(0, torch.tensor(0), y[0, 0], "prod"),
+        ),
+        (INTS[0], INTS[0] * 2 - 5),
+    ),
+    "one element": (lambda x: x.clone().resize_as_(torch.tensor(0)), FLOATS),
     "fewer elements": (lambda x: x.clone().resize_as_(torch.empty(3)), FLOATS),
     "scattered sums": (lambda x: x.scatter(1, torch.tensor([[0, 0]]), 2, reduce="add"), INTS),
     "scattered products": (
@@ -140,7 +173,7 @@ CALLS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
+@pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter", "ignore:index_reduce")
 def test_they_compute_what_torch_does():
     args = tuple(arg for _, given in CALLS.values() for arg in given)
     program = exporters.export(Calls().eval(), args, verbose=False)

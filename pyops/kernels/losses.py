@@ -1,10 +1,7 @@
-"""What single layers of neural networks compute: the CTC loss, and samples of a volume at given places."""
+"""Losses that are no formula of ONNX's own nodes."""
 
 from __future__ import annotations
 
-import functools
-import itertools
-import math
 from typing import Any
 
 import numpy as np
@@ -13,8 +10,7 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._arrays import widened
-from ._declarations import Float, Index, Wide
+from ._declarations import Index, Wide
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 
@@ -146,122 +142,3 @@ def _losses(
         final = np.where(sizes > 0, alphas[rows, last + 1], minus_infinity)
         losses = np.where(ends == time + 1, -np.logaddexp(alphas[rows, last + 2], final), losses)
     return losses
-
-
-_LINEAR, _NEAREST = 0, 1
-_ZEROS, _BORDER, _REFLECTION = 0, 1, 2
-
-
-@onnx_op("pyops::GridSample")
-def grid_sample(
-    x: NDArray[Float],
-    grid: NDArray[Float],
-    *,
-    interpolation_mode: int = 0,
-    padding_mode: int = 0,
-    align_corners: bool = False,
-) -> NDArray[Float]:
-    """Sample a volume at the places that a grid gives; ONNX's own GridSample does it for images.
-
-    As ``torch.nn.functional.grid_sample``, with its numbers for the modes. A coordinate of NaN counts as -1 where there
-    is padding other than zeros, and so does an infinite one under reflection; torch is not of one mind there.
-
-    Parameters
-    ----------
-    x : array of float16, bfloat16, float32 or float64
-        (batch, channels, depth, height, width).
-    grid : array of the dtype of `x`
-        (batch, *places, 3). Three dimensions of places, the coordinate of the width first; -1 and 1 are the two ends of
-        each dimension.
-    interpolation_mode : int
-        0 is linear between the neighbouring values along each dimension, 1 takes the nearest (of two equally near the
-        even).
-    padding_mode : int
-        What lies outside: 0 is zeros, 1 the value at the border, 2 the volume reflected at its ends, again and again.
-    align_corners : bool
-        Whether -1 and 1 are the centres of the outer values, or the outer edges of their cells. Reflections follow.
-
-    Returns
-    -------
-    array of the dtype of `x`
-        (batch, channels, *places).
-
-    Raises
-    ------
-    ValueError
-        The shapes do not fit, a spatial dimension is empty, or a mode is unknown.
-    """
-    if x.ndim != 5 or grid.ndim != 5 or grid.shape[-1] != 3 or grid.shape[0] != x.shape[0] or 0 in x.shape[2:]:
-        raise ValueError(
-            f"x has shape {x.shape} and grid {grid.shape}; they are (batch, channels, depth, height, width), none of "
-            "the last three empty, and (batch, *places, 3)"
-        )
-    if interpolation_mode not in (_LINEAR, _NEAREST) or padding_mode not in (_ZEROS, _BORDER, _REFLECTION):
-        raise ValueError(
-            f"interpolation_mode is {interpolation_mode} and padding_mode {padding_mode}; they are 0 (linear) or 1 "
-            "(nearest), and 0 (zeros), 1 (border) or 2 (reflection)"
-        )
-    values, places = (widened(item) for item in (x, grid))
-    sides = []
-    with np.errstate(all="ignore"):  # a place may be infinite or NaN
-        for axis, size in enumerate(x.shape[2:]):
-            inside = functools.partial(_moved_inside, size=size, mode=padding_mode, align_corners=align_corners)
-            place = inside(_unnormalized(places[..., 2 - axis], size, align_corners))
-            sides.append([(inside(index), weight) for index, weight in _neighbours(place, interpolation_mode)])
-        return _weighted_sum(values, sides).astype(x.dtype)
-
-
-@grid_sample.register_shape_inference
-def _(x: TensorSpec, grid: TensorSpec, **modes: Any) -> TensorSpec:
-    return x.like(shape=(*x.shape[:2], *grid.shape[1:-1]))
-
-
-def _unnormalized(places: NDArray[Any], size: int, align_corners: bool) -> NDArray[Any]:
-    """Map places from -1 to 1 to positions from 0 to size - 1."""
-    one = places.dtype.type(1)
-    return np.asarray((places + one) / 2 * (size - 1) if align_corners else ((places + one) * size - one) / 2)
-
-
-def _moved_inside(position: NDArray[Any], size: int, mode: int, align_corners: bool) -> NDArray[Any]:
-    """Move positions outside to those inside whose values they have; padding of zeros has none."""
-    if mode == _ZEROS:
-        return position
-    if mode == _REFLECTION:
-        position = _reflected(position, *((0, size - 1) if align_corners else (-0.5, size)))
-    return np.asarray(np.fmin(np.fmax(position, 0), size - 1), position.dtype)
-
-
-def _reflected(position: NDArray[Any], low: float, span: float) -> NDArray[Any]:
-    """Reflect positions at `low` and at `low + span`, again and again."""
-    if span == 0:
-        return np.zeros_like(position)
-    return low + span - np.abs(np.mod(position - low, 2 * span) - span)
-
-
-def _neighbours(place: NDArray[Any], mode: int) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """Return the positions whose values are summed, and their weights."""
-    if mode == _NEAREST:
-        return [(np.rint(place), np.ones_like(place))]
-    below = np.floor(place)
-    return [(below, below + 1 - place), (below + 1, place - below)]
-
-
-def _weighted_sum(values: NDArray[Any], sides: list[list[tuple[NDArray[Any], NDArray[Any]]]]) -> NDArray[Any]:
-    """Sum weight times value over all neighbours, one per dimension; values outside are 0."""
-    batch, channels, *spatial = values.shape
-    places = sides[0][0][0].shape[1:]
-    rows = values.reshape(batch, channels, math.prod(spatial))
-    count = math.prod(places)
-    total = np.zeros((batch, channels, count), values.dtype)
-    for corner in itertools.product(*sides):
-        flat: Any = np.zeros((batch, *places), np.intp)
-        inside: Any = True
-        weight: Any = values.dtype.type(1)
-        for (index, part), size in zip(corner, spatial, strict=True):
-            within = (index >= 0) & (index <= size - 1)
-            flat = flat * size + np.where(within, index, 0).astype(np.intp)
-            inside, weight = inside & within, weight * part
-        found = np.take_along_axis(rows, flat.reshape(batch, 1, count), -1)
-        factor = np.where(inside, weight, 0).astype(values.dtype).reshape(batch, 1, count)
-        total += np.where(inside.reshape(batch, 1, count), found * factor, values.dtype.type(0))
-    return total.reshape(batch, channels, *places)
