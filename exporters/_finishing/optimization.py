@@ -24,7 +24,7 @@ from pyops._ops import registry
 
 from .._lowering.emission import Keepers
 from .._torch_private.exporter import one_at_a_time
-from .nodes import all_nodes
+from .opset_imports import all_nodes
 
 # onnx does not look up an attribute in the schema if its name begins with two underscores.
 _MARK = "__pyops_call"
