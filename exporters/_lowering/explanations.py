@@ -133,11 +133,6 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
         'exporters.register_translation("{name}", op), or export with another opset_version'.format,
     ),
     (
-        re.compile(r"'(?P<name>\w+)' is not a known op in '(?P<domain>[^']*)'"),
-        "the domain {domain!r} has no operator {name}; for one that is declared with @pyops.onnx_op, use "
-        "exporters.opset({domain!r}) after importing the module that declares it".format,
-    ),
-    (
         re.compile(r"No (schema|Op) registered for '?(?P<name>[\w.:]*\w)"),
         "onnx has no schema of {name}; import the module that declares the op, and call "
         "exporters.register_schemas()".format,
