@@ -123,11 +123,6 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
         functools.partial(symbolic_message, "torch.onnx.ops.symbolic"),
     ),
     (
-        re.compile(r"unsupported input list type: Tensor\?"),
-        "TorchScript cannot trace a call with a list of optional tensors, which torch.onnx.ops.symbolic makes; leave "
-        "out dynamo=False, or call an operator of exporters.custom_op instead".format,
-    ),
-    (
         re.compile(r"Exporting the operator '(?P<name>[\w:.]+)' to ONNX opset version (?P<opset>\d+) is not"),
         "the TorchScript exporter has no translation for {name} in opset {opset}; register one before the export: "
         'exporters.register_translation("{name}", op), or export with another opset_version'.format,

@@ -130,15 +130,6 @@ def test_an_operator_that_the_torchscript_exporter_lacks(model):
     assert "Exporting the operator 'aten::lgamma' to ONNX opset version 20 is not" in str(error.__cause__)
 
 
-def test_symbolic_nodes_while_torchscript_traces(model):
-    error = refusal(
-        model, lambda x: torch.onnx.ops.symbolic("some::Thing", (x,), dtype=x.dtype, shape=x.shape), dynamo=False
-    )
-    assert "torch.onnx.ops.symbolic makes; leave out dynamo=False, or call an operator of exporters.custom_op" in str(
-        error
-    )
-
-
 def test_a_schema_that_onnx_lacks(model, dynamo):
     exporters.register_translation("aten::lgamma", lambda x: onnx.defs.get_schema("Twice", 1, "explained"))
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=dynamo)
