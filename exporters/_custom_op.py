@@ -11,7 +11,7 @@ from torch.library import CustomOpDef
 
 from pyops._ops import registry
 from pyops._ops.cuda_kernel import check_given, on_host, returning_cupy
-from pyops._ops.op import Op, kernel_of, output_shapes
+from pyops._ops.op import Op, kernel_of
 from pyops._schema import devices, validation
 from pyops._schema.signature import Signature
 from pyops._schema.specs import RuntimeDim, TensorSpec
@@ -192,7 +192,7 @@ def call_cuda_kernel(
         ]
         arrays, values = validation.split_arguments(signature, given, attributes)
         check_given(signature, arrays, op.host_inputs)
-        buffers = _cuda_buffers(op, arrays, values, device)
+        buffers = _cuda_buffers(op, tensors, attributes, device) if signature.takes_out else []
         out = tuple(map(as_array, buffers))
         if out:
             function = functools.partial(function, out=out if signature.returns_tuple else out[0])
@@ -204,23 +204,18 @@ def call_cuda_kernel(
 
 
 def _cuda_buffers(
-    op: Op[..., Any], arrays: Sequence[Any], attributes: Mapping[str, Any], device: torch.device
+    op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
 ) -> list[torch.Tensor]:
-    """Return tensors for the kernel to write to, or [] if it takes no `out` or a shape is unknown."""
-    if not op.signature.takes_out or op.shape_function is None:
+    """Return tensors for the kernel to write to, or [] if only the kernel tells their number or a shape."""
+    specs = op.infer_shapes(*map(_spec, tensors), **attributes)
+    unknown = any(isinstance(dim, RuntimeDim) for spec in specs for dim in spec.shape)
+    if unknown or op.signature.outputs[-1].variadic:
         return []
-    shapes = output_shapes(op, arrays, attributes)
-    if any(None in shape for shape in shapes):
-        return []
-    inputs = [None if array is None else array.dtype for array in arrays]
-    dtypes = validation.output_dtypes(op.signature, inputs)
-    if len(dtypes) != len(shapes) or None in dtypes:  # a variadic output
-        return []
-    return [
-        torch.empty([dim or 0 for dim in shape], dtype=torch_dtype(dtype), device=device)
-        for shape, dtype in zip(shapes, dtypes, strict=True)
-        if dtype is not None
-    ]
+    return [torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=device) for spec in specs]
+
+
+def _spec(tensor: torch.Tensor | None) -> TensorSpec | None:
+    return None if tensor is None else TensorSpec(tuple(tensor.shape), numpy_dtype(tensor.dtype))
 
 
 def _copied_from_cuda(cupy: Any, array: Any, device: torch.device) -> torch.Tensor:
@@ -233,12 +228,11 @@ def _copied_from_cuda(cupy: Any, array: Any, device: torch.device) -> torch.Tens
 def _fake(
     op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
 ) -> list[torch.Tensor]:
-    specs = [None if item is None else TensorSpec(tuple(item.shape), numpy_dtype(item.dtype)) for item in tensors]
     constants = {name: _constant(op.signature, name, value) for name, value in attributes.items()}
     sizes: dict[RuntimeDim, Any] = {}
     return [
         torch.empty([_size(dim, sizes) for dim in spec.shape], dtype=torch_dtype(spec.dtype), device=device)
-        for spec in op.infer_shapes(*specs, **constants)
+        for spec in op.infer_shapes(*map(_spec, tensors), **constants)
     ]
 
 

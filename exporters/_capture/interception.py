@@ -21,7 +21,6 @@ from .._torch.operators import find_overload
 from .._torch_private.operators import OpOverload, promise, qualified_name, schema_arguments, spell
 from .._torch_private.trees import replace_leaves, tensor_leaves
 from .calls import LINE, calling_line
-from .fakes import FAKES
 
 
 class Interception(TorchFunctionMode):
@@ -62,7 +61,7 @@ _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 @functools.cache
 def _standing_for(operator: str) -> OpOverload:
-    """Return an operator with the schema and the results of one of aten's, and a fake from `fakes`."""
+    """Return an operator with the schema and the results of one of aten's, and a fake of ours."""
     target = find_overload(operator)
     assert target is not None
     name = operator.partition("::")[2]
@@ -75,7 +74,7 @@ def _standing_for(operator: str) -> OpOverload:
 
     def fake(*args: Any, **kwargs: Any) -> Any:
         names = [item.name for item in schema_arguments(target)]
-        return FAKES[operator](dict(zip(names, args, strict=False)) | kwargs)
+        return _FAKES[operator](dict(zip(names, args, strict=False)) | kwargs)
 
     _library.define(spell(target).partition("::")[2])
     _library.impl(name, compute, "CompositeExplicitAutograd")
@@ -204,3 +203,86 @@ for _name, _replacement in {
     "narrow": _narrow,
 }.items():
     _REPLACEMENTS |= {getattr(place, _name): _replacement for place in (torch, torch.Tensor) if hasattr(place, _name)}
+
+
+# torch's fakes of these read the data, or torch has none. Each function is called with the operator's arguments by
+# name, and returns empty tensors of the shapes and dtypes of its results.
+
+
+def _fake_covariance(values: Mapping[str, Any]) -> torch.Tensor:
+    x, weights = values["self"], values.get("aweights")
+    shape = [x.shape[0]] * 2 if x.dim() == 2 and x.shape[0] != 1 else []
+    dtype = x.dtype if x.is_floating_point() or x.is_complex() else torch.get_default_dtype()
+    if weights is not None:
+        dtype = torch.promote_types(dtype, weights.dtype)
+    return torch.empty(shape, dtype=dtype, device=x.device)
+
+
+def _fake_one_hot(values: Mapping[str, Any]) -> torch.Tensor:
+    x, classes = values["self"], values.get("num_classes", -1)
+    # By default the size is one more than the largest index.
+    size = torch.library.get_ctx().new_dynamic_size() if classes == -1 else classes
+    return torch.empty([*x.shape, size], dtype=torch.int64, device=x.device)
+
+
+def _fake_combinations(values: Mapping[str, Any]) -> torch.Tensor:
+    x, chosen = values["self"], values.get("r", 2)
+    if chosen > 2 and not isinstance(x.shape[0], int):
+        # torch cannot prove that a product of three consecutive sizes is divisible by six.
+        count = torch.library.get_ctx().new_dynamic_size()
+    else:
+        factors = (x.shape[0] + (index if values.get("with_replacement") else -index) for index in range(chosen))
+        count = math.prod(factors) // math.factorial(chosen)
+    return torch.empty([count, chosen] if chosen else [0], dtype=x.dtype, device=x.device)
+
+
+def _fake_geqrf(values: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    x = values["self"]
+    return torch.empty_like(x), x.new_empty([*x.shape[:-2], torch.sym_min(x.shape[-2], x.shape[-1])])
+
+
+def _fake_histogram(values: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    x, bins = values["self"], values["bins"]
+    edges = bins.shape[0] if isinstance(bins, torch.Tensor) else bins + 1
+    return x.new_empty([edges - 1]), x.new_empty([edges])
+
+
+def _fake_ctc_loss(values: Mapping[str, Any]) -> torch.Tensor:
+    log_probs = values["log_probs"]
+    batched = log_probs.dim() == 3 and values.get("reduction", 1) == 0
+    return torch.empty([log_probs.shape[1]] if batched else [], dtype=log_probs.dtype, device=log_probs.device)
+
+
+def _fake_lstsq(values: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+    a, b, driver = values["self"], values["b"], values.get("driver") or "gelsy"
+    rows, columns = a.shape[-2:]
+    vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
+    right = [] if vector else [b.shape[-1]]
+    batch = list(torch.broadcast_shapes(a.shape[:-2], b.shape[: b.dim() - 1 - len(right)]))
+    residuals: list[int | torch.SymInt]
+    if driver == "gelsy" or rows <= columns:
+        residuals = [0]
+    elif driver == "gels" or batch:
+        residuals = [*batch, *(right or [1])]
+    else:  # there are none for a matrix without full rank, which is known only at run time
+        residuals = [torch.library.get_ctx().new_dynamic_size()]
+    real = a.real if a.is_complex() else a
+    return (
+        a.new_empty([*batch, columns, *right]),
+        real.new_empty(residuals),
+        a.new_empty(batch if driver != "gels" else [0], dtype=torch.int64),
+        real.new_empty([*batch, min(rows, columns)] if driver in ("gelsd", "gelss") else [0]),
+    )
+
+
+_FAKES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "aten::combinations": _fake_combinations,
+    "aten::cov": _fake_covariance,
+    "aten::corrcoef": _fake_covariance,
+    "aten::ctc_loss.Tensor": _fake_ctc_loss,
+    "aten::geqrf": _fake_geqrf,
+    "aten::histogram.bin_ct": _fake_histogram,
+    "aten::histogram.bins_tensor": _fake_histogram,
+    "aten::linalg_lstsq": _fake_lstsq,
+    "aten::one_hot": _fake_one_hot,
+}

@@ -11,8 +11,9 @@ A model file is untrusted data, so what it can make torch run is decided here an
 5. A name of aten that begins with an underscore is private to torch, and such operators validate little of their
    arguments; those that public functions of torch leave in a graph are listed. Also excluded are names with
    ``unsafe`` in them, operators on sparse, quantized and nested tensors, which ONNX does not have, gradients, and
-   single kernels of convolutions, which trust the indices and sizes that they are given. What the other operators
-   trust, `bounds` checks.
+   those that trust the indices and sizes that they are given in many ways: single kernels of convolutions, and
+   CTC loss, segment reduction and fractional pooling, which `pyops.kernels` computes. What the other operators trust,
+   `argument_checks` checks.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ _NEVER = re.compile(
     r"backward|^batch_norm_(elemt|gather|stats|update)"
     r"|unsafe|sparse|quantize|qscheme|nested|mkldnn|cudnn|miopen|to_mkldnn|^set_|_coo|_csr|_csc|_bsr|_bsc"
     r"|slow_conv|thnn_conv|pin_memory|^from_|^data$|^lift|^alias_with"
+    r"|^ctc_loss|^segment_reduce|^fractional_max_pool"
 )
 # These match a pattern above, but take dense tensors and are safe.
 _DENSE = {
-    "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine", "segment_reduce", "unsafe_split",
-    "unsafe_split_with_sizes",
+    "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine", "unsafe_split", "unsafe_split_with_sizes",
 }  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def refusal(overload: OpOverload, namespaces: set[str]) -> str:
     if namespace == "aten" and _NEVER.search(name) and name not in _DENSE:
         return (
             "models may not use operators of its kind (gradients, kernels of convolutions, unsafe, sparse, quantized, "
-            "nested, or of the process)"
+            "nested, of the process, or that only pyops.kernels computes)"
         )
     arguments = schema_arguments(overload)
     if not any(item.type in TENSORS for item in arguments):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from .._lowering.emission import record_emission
 from .._lowering.explanations import unwrapping_errors
-from . import function_bodies, nodes, opset_imports, optimization
+from . import function_bodies, opset_imports, optimization
 from .program import Program
 
 
@@ -35,7 +35,7 @@ def finish(
         optimization.optimize(program.model, emitted.functions)
     inlined = function_bodies.add_functions(program.model, emitted, keep=keep_functions)
     opset_imports.set_opset_imports(program.model, emitted.versions, custom_opsets)
-    nodes.validate_nodes(program.model, custom_opsets)
+    opset_imports.validate_nodes(program.model, custom_opsets)
     if inlined and optimize:
         optimization.optimize(program.model)
     return program

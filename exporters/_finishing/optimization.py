@@ -1,7 +1,8 @@
 """Optimization of an exported model that changes no value and keeps every call of a declared op.
 
-A kernel may have side effects: it may count, log or draw random numbers. The passes merge equal nodes and remove
-those whose outputs are unused, whatever their domain; ONNX Runtime does neither to a custom operator.
+A kernel may have side effects: it may count, log or draw random numbers. The passes remove nodes whose outputs are
+unused, whatever their domain; ONNX Runtime does not remove a custom operator. Equal nodes are not merged here, because
+ONNX Runtime merges those that it knows.
 
 torch's exporter runs ``onnxscript.optimizer.optimize``, which changes values: it treats 1e-10 as 0 and 1.000001
 as 1, merges clips whose bounds do not overlap, and folds constants with ONNX's reference implementation, in which some
@@ -24,10 +25,7 @@ from pyops._ops import registry
 
 from .._lowering.emission import Keepers
 from .._torch_private.exporter import one_at_a_time
-from .nodes import all_nodes
-
-# onnx does not look up an attribute in the schema if its name begins with two underscores.
-_MARK = "__pyops_call"
+from .opset_imports import all_nodes
 
 # Rules that compute, or that compare a constant with a tolerance, are left out.
 _MOVING = [
@@ -55,9 +53,6 @@ _FOLDED = {
     *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Erf", "Exp", "Log", "Sin", "Sinh", "Tan"),
 }
 
-# The random operators that onnx_ir merges when their inputs are equal.
-_RANDOM = frozenset({"Bernoulli", "Dropout"})
-
 
 @one_at_a_time  # rules are shared objects that store their matches
 def optimize(model: onnx_ir.Model, functions: Container[tuple[str, str]] = ()) -> None:
@@ -69,20 +64,11 @@ def optimize(model: onnx_ir.Model, functions: Container[tuple[str, str]] = ()) -
         Domain and name of functions that will be added to the model, whose calls are kept as well.
     """
     passes.InlinePass()(model)
-    calls, unequal = [], []
-    for node in all_nodes(model):
-        if registry.versions(node.domain, node.op_type) or (node.domain, node.op_type) in functions:
-            calls.append(node)
-        elif (not node.domain and node.op_type in _RANDOM) or _has_negative_zero(node):
-            unequal.append(node)
     with Keepers() as keepers:
-        for node in calls:
-            keepers.keep(node.outputs)
-        for number, node in enumerate([*calls, *unequal]):
-            node.attributes.add(onnx_ir.AttrInt64(_MARK, number))
+        for node in all_nodes(model):
+            if registry.versions(node.domain, node.op_type) or (node.domain, node.op_type) in functions:
+                keepers.keep(node.outputs)
         _run_passes(model)
-    for node in [*calls, *unequal]:
-        node.attributes.pop(_MARK, None)
 
 
 def _run_passes(model: onnx_ir.Model) -> None:
@@ -96,7 +82,6 @@ def _run_passes(model: onnx_ir.Model) -> None:
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     passes.LiftSubgraphInitializersToMainGraphPass()(model)
     passes.DeduplicateInitializersPass()(model)
-    passes.CommonSubexpressionEliminationPass()(model)
     passes.OutputFixPass()(model)
     passes.NameFixPass()(model)
 
@@ -104,11 +89,3 @@ def _run_passes(model: onnx_ir.Model) -> None:
 def _should_fold(node: onnx_ir.Node) -> bool | None:
     """Decide for ``fold_constants_ir`` on a node with constant inputs: False, or None to decide by their sizes."""
     return None if not node.domain and node.op_type in _FOLDED else False
-
-
-def _has_negative_zero(node: onnx_ir.Node) -> bool:
-    """Return whether an attribute is -0.0, which compares equal to 0.0 but gives other results."""
-    return any(
-        attribute.type == onnx_ir.AttributeType.FLOAT and not attribute.is_ref() and str(attribute.value) == "-0.0"
-        for attribute in node.attributes.values()
-    )

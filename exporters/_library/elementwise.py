@@ -153,13 +153,9 @@ def _silu(self: Any) -> Any:
     negative = onnx_ops.Less(real, zero)
     decay = onnx_ops.Exp(onnx_ops.Neg(onnx_ops.Abs(real)))
     turning, factor = onnx_ops.Where(negative, one, decay), onnx_ops.Where(negative, decay, one)
-    c = onnx_ops.Add(factor, onnx_ops.Mul(turning, onnx_ops.Cos(imaginary)))
-    d = onnx_ops.Mul(turning, onnx_ops.Sin(imaginary))
-    scale = onnx_ops.Div(factor, onnx_ops.Add(onnx_ops.Mul(c, c), onnx_ops.Mul(d, d)))
-    return join(
-        onnx_ops.Mul(scale, onnx_ops.Sub(onnx_ops.Mul(real, c), onnx_ops.Mul(imaginary, d))),
-        onnx_ops.Mul(scale, onnx_ops.Add(onnx_ops.Mul(imaginary, c), onnx_ops.Mul(real, d))),
-    )
+    c, d = factor + turning * onnx_ops.Cos(imaginary), turning * onnx_ops.Sin(imaginary)
+    scale = factor / (c * c + d * d)
+    return join(scale * (real * c - imaginary * d), scale * (imaginary * c + real * d))
 
 
 @lower("aten::rrelu_with_noise_functional")

@@ -64,13 +64,10 @@ def _indexed(src: Any, index: Any) -> Any:
 
 
 @lower("aten::scatter.reduce")
-def _scatter(self: Any, dim: int, index: Any, src: Any, *, reduce: str) -> Any:
-    return kernels.ScatterReduce(self, index, src, dim=dim, reduce=_REDUCTIONS[reduce])
-
-
 @lower("aten::scatter.value_reduce")
-def _scatter_number(self: Any, dim: int, index: Any, value: Any, *, reduce: str) -> Any:
-    src = onnx_ops.Expand(typed_constant(value, dtype_of(self)), onnx_ops.Shape(index))
+def _scatter(self: Any, dim: int, index: Any, src: Any = None, value: Any = None, *, reduce: str) -> Any:
+    if src is None:
+        src = onnx_ops.Expand(typed_constant(value, dtype_of(self)), onnx_ops.Shape(index))
     return kernels.ScatterReduce(self, index, src, dim=dim, reduce=_REDUCTIONS[reduce])
 
 

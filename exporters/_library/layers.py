@@ -18,7 +18,7 @@ from .._lowering.nodes import opset
 from .._torch_private.exporter import recorded_nodes
 from ..errors import ExportError
 from .table import lower
-from .values import by_torch, cast, constant, dtype_of, like, onnx_ops, transposed
+from .values import by_torch, cast, constant, dtype_of, like, onnx_ops, transposed, vector
 
 
 @lower("aten::convolution", replaces=True)
@@ -42,23 +42,16 @@ def _convolution(input: Any, weight: Any, bias: Any, **given: Any) -> Any:
 def _replication_pad(self: Any, padding: Sequence[Any]) -> Any:
     if not any(isinstance(size, int) and size < 0 for size in padding):
         return NotImplemented
-    last = len(self.shape) - 1
-    for back, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True)):
-        self = _extended(self, last - back, before, after)
-    return self
+    axes = constant([len(self.shape) - 1 - back for back in range(len(padding) // 2)])
+    before, after, zero = vector(padding[::2]), vector(padding[1::2]), constant(0)
+    padded = onnx_ops.Pad(self, onnx_ops.Max(onnx_ops.Concat(before, after, axis=0), zero), None, axes, mode="edge")
+    ends = onnx_ops.Where(onnx_ops.Less(after, zero), after, constant(2**63 - 1))
+    return onnx_ops.Slice(padded, onnx_ops.Neg(onnx_ops.Min(before, zero)), ends, axes)
 
 
 @lower("aten::pad", replaces=True)
 def _pad(self: Any, pad: Sequence[Any], mode: str = "constant", **_: Any) -> Any:
     return _replication_pad(self, pad) if mode == "replicate" else NotImplemented
-
-
-def _extended(x: Any, axis: int, before: Any, after: Any) -> Any:
-    """Return the values from `before` positions ahead of the first to `after` past the last; edges are repeated."""
-    size = onnx_ops.Gather(onnx_ops.Shape(x), constant(axis))
-    start = onnx_ops.Neg(constant(before) if isinstance(before, int) else before)
-    positions = onnx_ops.Range(start, onnx_ops.Add(size, after), constant(1))
-    return onnx_ops.Gather(x, onnx_ops.Clip(positions, constant(0), onnx_ops.Sub(size, constant(1))), axis=axis)
 
 
 def _avg_pool(rank: int) -> Callable[..., Any]:
@@ -156,11 +149,8 @@ def _functional(input: Any, weight: Any, bias: Any, **given: Any) -> Any:
         nothing = np.empty(0, input.dtype.numpy())
         return result[0], constant(nothing), constant(nothing), *result[3:]
     normalized, mean, inverse, variance = _trained(input, weight, bias, given["eps"])
-    count = onnx_ops.Div(onnx_ops.Size(input), onnx_ops.Size(mean))
-    unbiased = onnx_ops.Div(
-        onnx_ops.Mul(variance, onnx_ops.CastLike(count, input)),
-        onnx_ops.CastLike(onnx_ops.Sub(count, constant(1)), input),
-    )
+    count = onnx_ops.Size(input) / onnx_ops.Size(mean)
+    unbiased = variance * onnx_ops.CastLike(count, input) / onnx_ops.CastLike(count - constant(1), input)
     moved = (_moved(running_mean, mean, momentum), _moved(running_var, unbiased, momentum))
     return normalized, mean, inverse, *moved
 
@@ -170,27 +160,20 @@ def _trained(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any,
     rank = len(x.shape)
     axes = constant([axis for axis in range(rank) if axis != 1])
     mean = onnx_ops.ReduceMean(x, axes)
-    centred = onnx_ops.Sub(x, mean)
-    variance = onnx_ops.ReduceMean(onnx_ops.Mul(centred, centred), axes)
-    inverse = onnx_ops.Reciprocal(onnx_ops.Sqrt(onnx_ops.Add(variance, like(eps, x))))
-    normalized = _scaled(onnx_ops.Mul(centred, inverse), weight, bias, rank)
+    centred = x - mean
+    variance = onnx_ops.ReduceMean(centred * centred, axes)
+    inverse = onnx_ops.Reciprocal(onnx_ops.Sqrt(variance + like(eps, x)))
+    normalized, channels = centred * inverse, constant([-1] + [1] * (rank - 2))
+    if weight is not None:
+        normalized = normalized * onnx_ops.Reshape(weight, channels)
+    if bias is not None:
+        normalized = normalized + onnx_ops.Reshape(bias, channels)
     flat = [onnx_ops.Reshape(item, constant([-1])) for item in (mean, inverse, variance)]
     return normalized, *flat
 
 
-def _scaled(x: Any, weight: Any, bias: Any, rank: int) -> Any:
-    if weight is not None:
-        x = onnx_ops.Mul(x, _per_channel(weight, rank))
-    return x if bias is None else onnx_ops.Add(x, _per_channel(bias, rank))
-
-
-def _per_channel(values: Any, rank: int) -> Any:
-    return onnx_ops.Reshape(values, constant([-1] + [1] * (rank - 2)))
-
-
 def _moved(running: Any, now: Any, momentum: float) -> Any:
-    kept = onnx_ops.Mul(running, like(1 - momentum, running))
-    return onnx_ops.Add(kept, onnx_ops.Mul(onnx_ops.CastLike(now, running), like(momentum, running)))
+    return running * like(1 - momentum, running) + onnx_ops.CastLike(now, running) * like(momentum, running)
 
 
 @lower("aten::scaled_dot_product_attention", replaces=True)

@@ -5,8 +5,8 @@ Functions that check for errors in torch keep their checks, as an attribute of t
 
 from __future__ import annotations
 
+import functools
 import itertools
-import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +24,7 @@ from pyops.kernels import (
 from .._torch.tensors import numpy_dtype
 from ..errors import ExportError
 from .table import lower
-from .values import Pairs, by_torch, cast, constant, dtype_of, kernels, like, onnx_ops, transposed
+from .values import Pairs, by_torch, cast, constant, dtype_of, join, kernels, like, onnx_ops, split, transposed
 
 
 @lower("aten::_cdist_forward")
@@ -176,19 +176,11 @@ def _einsum(equation: str, tensors: Sequence[Any], **_: Any) -> Any:
 
 
 def _complex_einsum(equation: str, tensors: Sequence[Any]) -> Any:
-    """Return an Einsum over the pairs too, with a tensor of the signs of the products of real and imaginary parts."""
-    given, arrow, output = equation.replace(" ", "").partition("->")
-    if not arrow:
-        output = "..." * ("..." in given) + "".join(x for x in sorted(set(given) - set(".,")) if given.count(x) == 1)
-    free = iter(sorted(set(string.ascii_letters) - set(equation)))
-    labels = [next(free) if isinstance(item, Pairs) else "" for item in tensors]
-    inputs = [term + label for term, label in zip(given.split(","), labels, strict=True)]
-    values = [item.value if isinstance(item, Pairs) else item for item in tensors]
-    units = np.zeros([2] * (len("".join(labels)) + 1))
-    for parts in itertools.product((0, 1), repeat=units.ndim - 1):
-        power = sum(parts)
-        units[(*parts, power % 2)] = 1 - power % 4 // 2 * 2
-    last = next(free)
-    equation = f"{','.join([*inputs, ''.join(labels) + last])}->{output}{last}"
-    weights = constant(units.astype(numpy_dtype(dtype_of(values[0]))))
-    return onnx_ops.Einsum(*values, weights, equation=equation)
+    """Return the pairs of the sums of an Einsum over every choice of real and imaginary parts."""
+    halves = [split(item) if isinstance(item, Pairs) else (item,) for item in tensors]
+    sums: tuple[list[Any], list[Any]] = ([], [])
+    for places in itertools.product(*(range(len(parts)) for parts in halves)):
+        term = onnx_ops.Einsum(*(parts[at] for parts, at in zip(halves, places, strict=True)), equation=equation)
+        power = sum(places)  # of the imaginary unit
+        sums[power % 2].append(onnx_ops.Neg(term) if power % 4 > 1 else term)
+    return join(*(functools.reduce(onnx_ops.Add, terms) for terms in sums))

@@ -65,7 +65,7 @@ def _linear_cross_entropy_and_gradients(
 
 def _linear(x: Any, weight: Any, bias: Any) -> Any:
     product = onnx_ops.MatMul(x, transposed(weight))
-    logits = product if bias is None else onnx_ops.Add(product, bias)
+    logits = product if bias is None else product + bias
     logits.dtype, logits.shape = x.dtype, onnx_ir.Shape([None, None])
     return logits
 
@@ -82,19 +82,13 @@ def _of_probabilities(x: Any, target: Any, weight: Any, reduction: int, smoothin
     axis = min(1, rank - 1)
     logarithms = onnx_ops.LogSoftmax(x, axis=axis)
     logarithms.dtype = x.dtype
-    if weight is None:
-        logarithms, target = promote(logarithms, target)
-    else:
-        logarithms, target, weight = promote(logarithms, target, weight)
+    logarithms, target, *weights = promote(logarithms, target, *([] if weight is None else [weight]))
     if smoothing:
-        share = onnx_ops.Div(like(smoothing, target), onnx_ops.CastLike(_size(x, axis), target))
-        target = onnx_ops.Add(onnx_ops.Mul(target, like(1 - smoothing, target)), share)
-    terms = onnx_ops.Mul(_weighted(logarithms, weight, rank), target)
-    losses = onnx_ops.Neg(onnx_ops.ReduceSum(terms, constant([axis]), keepdims=0))
-    if reduction == _NONE:
-        return losses
-    total = _total(losses)
-    return total if reduction == _SUM else onnx_ops.Div(total, onnx_ops.CastLike(onnx_ops.Size(losses), total))
+        share = like(smoothing, target) / onnx_ops.CastLike(_size(x, axis), target)
+        target = target * like(1 - smoothing, target) + share
+    terms = _weighted(logarithms, weights[0] if weights else None, rank) * target
+    losses = -onnx_ops.ReduceSum(terms, constant([axis]), keepdims=0)
+    return _reduced(losses, onnx_ops.CastLike(onnx_ops.Size(losses), losses), reduction)
 
 
 def _of_classes(x: Any, target: Any, weight: Any, reduction: int, smoothing: float, ignore_index: int) -> Any:
@@ -108,18 +102,18 @@ def _of_classes(x: Any, target: Any, weight: Any, reduction: int, smoothing: flo
     found = onnx_ops.Squeeze(onnx_ops.GatherElements(logarithms, places, axis=axis), constant([axis]))
     one = like(1.0, x)
     weights = onnx_ops.Where(counted, one if weight is None else onnx_ops.Gather(weight, known), zero)
-    losses = onnx_ops.Where(counted, onnx_ops.Neg(onnx_ops.Mul(found, weights)), zero)
+    losses = onnx_ops.Where(counted, -(found * weights), zero)
     if smoothing:
         sums = onnx_ops.ReduceSum(_weighted(logarithms, weight, rank), constant([axis]), keepdims=0)
-        uniform = onnx_ops.Div(onnx_ops.Neg(sums), onnx_ops.CastLike(_size(x, axis), x))
-        losses = onnx_ops.Add(
-            onnx_ops.Mul(losses, like(1 - smoothing, x)),
-            onnx_ops.Mul(onnx_ops.Where(counted, uniform, zero), like(smoothing, x)),
-        )
+        uniform = onnx_ops.Where(counted, -sums / onnx_ops.CastLike(_size(x, axis), x), zero)
+        losses = losses * like(1 - smoothing, x) + uniform * like(smoothing, x)
+    return _reduced(losses, _total(weights), reduction)
+
+
+def _reduced(losses: Any, count: Any, reduction: int) -> Any:
     if reduction == _NONE:
         return losses
-    total = _total(losses)
-    return total if reduction == _SUM else onnx_ops.Div(total, _total(weights))
+    return _total(losses) if reduction == _SUM else _total(losses) / count
 
 
 def _weighted(logarithms: Any, weight: Any, rank: int) -> Any:

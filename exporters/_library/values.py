@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,27 +90,23 @@ def promote(*values: Any, floating: bool = False) -> list[Any]:
 def promoted(*values: Any, floating: bool = False) -> torch.dtype:
     """Return the element type in which torch computes with graph values and numbers.
 
-    A scalar tensor affects it only if it is of a higher kind than the tensors with dimensions: a float among integers,
-    an integer among booleans. So does a number among tensors.
-
     Parameters
     ----------
     floating : bool
         Return torch's default dtype if every argument is an integer.
     """
-    tensors = [value for value in values if isinstance(value, onnx_ir.Value)]
-    scalars = [dtype_of(value) for value in tensors if value.shape is not None and not len(value.shape)]
-    others = [dtype_of(value) for value in tensors if value.shape is None or len(value.shape)]
-    numbers = [torch.result_type(value, value) for value in values if isinstance(value, (int, float))]
-    dtype = torch.bool
-    for level in (others, scalars, numbers):
-        found = functools.reduce(torch.promote_types, level, torch.bool)
-        dtype = found if _kind(found) > _kind(dtype) else dtype
+    # A scalar tensor counts less than one with dimensions, and a number less than a tensor.
+    total = functools.reduce(operator.add, map(_example, values))
+    dtype = torch.result_type(total, total)
     return torch.get_default_dtype() if floating and not dtype.is_floating_point else dtype
 
 
-def _kind(dtype: torch.dtype) -> int:
-    return 2 if dtype.is_floating_point else int(dtype != torch.bool)
+def _example(value: Any) -> Any:
+    """Return a tensor without values, of the element type of a graph value and with dimensions if it has any."""
+    if not isinstance(value, onnx_ir.Value):
+        return value
+    dims = [1] if value.shape is None or len(value.shape) else []
+    return torch.empty(dims, dtype=dtype_of(value), device="meta")
 
 
 @dataclass(frozen=True)

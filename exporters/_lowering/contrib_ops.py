@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import onnx_ir
@@ -43,8 +44,8 @@ def register_contrib_ops() -> None:
     register_translation("aten::gelu", _gelu)
     register_translation("aten::grid_sampler", _grid_sampler)
     register_translation("aten::grid_sampler_2d", _grid_sampler)
-    register_translation("aten::triu", _triu)
-    register_translation("aten::tril", _tril)
+    register_translation("aten::triu", functools.partial(_trilu, upper=True))
+    register_translation("aten::tril", functools.partial(_trilu, upper=False))
     register("onnxruntime::DynamicTimeWarping", opset("com.microsoft").DynamicTimeWarping)
     register("onnxruntime::UnfoldTensor", _unfold_tensor)
 
@@ -75,15 +76,7 @@ def _grid_sampler(x: Any, grid: Any, mode: int, padding_mode: int, align_corners
     )
 
 
-def _triu(x: Any, diagonal: Any = 0) -> Any:
-    return _trilu(x, diagonal, upper=True)
-
-
-def _tril(x: Any, diagonal: Any = 0) -> Any:
-    return _trilu(x, diagonal, upper=False)
-
-
-def _trilu(x: Any, diagonal: Any, *, upper: bool) -> Any:
+def _trilu(x: Any, diagonal: Any = 0, *, upper: bool) -> Any:
     if _lacks(x, _FLOAT | {onnx_ir.DataType.DOUBLE, onnx_ir.DataType.INT64}):
         return NotImplemented
     return opset("com.microsoft").Trilu(x, diagonal, upper=upper)

@@ -123,19 +123,9 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
         functools.partial(symbolic_message, "torch.onnx.ops.symbolic"),
     ),
     (
-        re.compile(r"unsupported input list type: Tensor\?"),
-        "TorchScript cannot trace a call with a list of optional tensors, which torch.onnx.ops.symbolic makes; leave "
-        "out dynamo=False, or call an operator of exporters.custom_op instead".format,
-    ),
-    (
         re.compile(r"Exporting the operator '(?P<name>[\w:.]+)' to ONNX opset version (?P<opset>\d+) is not"),
         "the TorchScript exporter has no translation for {name} in opset {opset}; register one before the export: "
         'exporters.register_translation("{name}", op), or export with another opset_version'.format,
-    ),
-    (
-        re.compile(r"'(?P<name>\w+)' is not a known op in '(?P<domain>[^']*)'"),
-        "the domain {domain!r} has no operator {name}; for one that is declared with @pyops.onnx_op, use "
-        "exporters.opset({domain!r}) after importing the module that declares it".format,
     ),
     (
         re.compile(r"No (schema|Op) registered for '?(?P<name>[\w.:]*\w)"),

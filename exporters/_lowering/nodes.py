@@ -66,7 +66,7 @@ class Opset(values.Opset):
                     return _call_eagerly(declared, inputs, attributes)
                 return emit(declared, inputs, attributes, _outputs)
             if onnx.defs.has(name, self.version, self.domain):
-                require_export(f"{self!r}.{name}")
+                _require_export(f"{self!r}.{name}")
                 schema = onnx.defs.get_schema(name, self.version, self.domain)
                 _check_arguments(repr(self), schema, inputs, attributes)
                 called = schema if _outputs is None else _with_outputs(repr(self), schema, _outputs)
@@ -149,7 +149,7 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
         )
     given = {name: value for name, value in attributes.items() if value is not None}
     for name, value in given.items():
-        _refuse_symbolic(signature.qualified_name, name, value)
+        refuse_symbolic(signature.qualified_name, name, value)
     converted = signature.convert_attributes(given)
     _check_inputs(signature, inputs)
     if signature.outputs[-1].variadic and outputs is None:
@@ -212,7 +212,7 @@ def _emit_undeclared(
     for key, value in attributes.items():
         if value is None:
             continue
-        _refuse_symbolic(f"{opset.domain}::{name}", key, value)
+        refuse_symbolic(f"{opset.domain}::{name}", key, value)
         attribute = Attribute(key, _kind(f"{opset.domain}::{name}", key, value))
         declared.append(attribute)
         protos.append(attribute_proto(attribute, attribute.convert(value)))
@@ -228,7 +228,7 @@ def _emit_undeclared(
 
 
 def _emit(schema: OpSchema, inputs: Sequence[Any], attributes: Iterable[onnx.AttributeProto]) -> Any:
-    require_export(f"{schema.domain}::{schema.name}")
+    _require_export(f"{schema.domain}::{schema.name}")
     recording = emission.current()
     if recording is not None:
         recording.add(schema.domain, schema.name, schema.since_version)
@@ -236,7 +236,7 @@ def _emit(schema: OpSchema, inputs: Sequence[Any], attributes: Iterable[onnx.Att
     return node(*inputs, **{proto.name: onnx_ir.serde.deserialize_attribute(proto) for proto in attributes})
 
 
-def require_export(name: str) -> None:
+def _require_export(name: str) -> None:
     """Raise ExportError unless a model is being exported."""
     if not torch.onnx.is_in_onnx_export():
         raise ExportError(
@@ -271,7 +271,8 @@ def _spec(value: Any) -> TensorSpec | None:
     return TensorSpec(tuple(dim if isinstance(dim, int) else SymbolicDim(str(dim)) for dim in value.shape), dtype)
 
 
-def _refuse_symbolic(op_name: str, name: str, value: Any) -> None:
+def refuse_symbolic(op_name: str, name: str, value: Any) -> None:
+    """Raise ExportError if the value of an attribute, or one in a list, is a graph value."""
     items = value if isinstance(value, (list, tuple)) else [value]
     if any(isinstance(item, onnx_ir.Value) for item in items):
         raise ExportError(symbolic_message(op_name, name))

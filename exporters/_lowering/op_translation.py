@@ -1,18 +1,25 @@
-"""Translation of a torch operator to one node of an Op."""
+"""Translations to one node, which calls an Op or an onnxscript function, and what a translation may return."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, cast
 
 import numpy as np
 import torch
+from onnx_ir.schemas import AttributeParameter
+from onnxscript import OnnxFunction, evaluator
 
 from pyops._ops.op import Op
+from pyops._schema.attribute import Attribute, AttributeKind
 
+from .._torch_private.exporter import emit_call
 from .._torch_private.operators import Argument, OpOverload, qualified_name, schema_arguments, schema_returns, spell
 from ..errors import ExportError
-from .nodes import emit
+from . import emission
+from .nodes import emit, refuse_symbolic
 
 
 def op_translation(target: OpOverload, op: Op[..., Any]) -> Callable[..., Any]:
@@ -86,6 +93,48 @@ def _check(target: OpOverload, op: Op[..., Any], inputs: list[Argument]) -> None
             f"{signature} cannot translate {spell(target)}: {'; '.join(problems)}; register a "
             f"function that calls exporters.opset({signature.domain!r}, {signature.version}).{signature.name}(...)"
         )
+
+
+class _Calls:
+    """An onnxscript evaluator that validates and records the calls of functions, for another one that emits nodes."""
+
+    def __init__(self, emitting: evaluator.Evaluator) -> None:
+        self._emitting = emitting
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._emitting, name)
+
+    def eval_function(self, function: OnnxFunction[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Emit a node that calls an onnxscript function.
+
+        Parameters
+        ----------
+        args, kwargs
+            Arguments of the function: graph values and Python numbers for its inputs, constants for
+            its attributes. An omitted argument has the function's default.
+
+        Raises
+        ------
+        ExportError
+            Another function has the same name, or an attribute's value is known only when the model runs.
+        InputError
+            A value does not have its attribute's type.
+        """
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+        assert function.op_signature is not None
+        for item in function.op_signature.params:
+            if isinstance(item, AttributeParameter) and given.get(item.name) is not None:
+                refuse_symbolic(f"{function.opset.domain}::{function.name}", item.name, given[item.name])
+                given[item.name] = Attribute(item.name, AttributeKind[item.type.name]).convert(given[item.name])
+        recording = emission.current()
+        if recording is not None:
+            recording.functions.add(function)
+        return emit_call(self._emitting, function, given, adds=recording is None)
+
+
+def called_as_nodes() -> AbstractContextManager[Any]:
+    """Return a context manager in which a call of an onnxscript function emits one node, recorded by `emission`."""
+    return evaluator.default_as(cast(evaluator.Evaluator, _Calls(evaluator.default())))
 
 
 # Graph values of either exporter are instances of none of these.

@@ -7,16 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
-import onnxscript
-
 from pyops._ops.op import Op
 
 from .._torch.operators import find_overload, overloads
 from .._torch_private.exporter import own_translation
 from .._torch_private.operators import OpOverload, is_mutable, qualified_name, schema_arguments, spell
 from ..errors import ExportError
-from . import functions
-from .op_translation import check_returned, op_translation
+from .op_translation import called_as_nodes, check_returned, op_translation
 from .opset_check import checking_older_nodes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -193,9 +190,7 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
                 f"{qualified_name(target)}: the model passes arguments that {_spell(function, parameters)} does not "
                 f"take ({error}); give it the parameters of {spell(target)}"
             ) from None
-        if isinstance(function, onnxscript.OnnxFunction):
-            functions.check_return_annotation(function)
-        with functions.called_as_nodes():
+        with called_as_nodes():
             try:
                 with checking_older_nodes(f"the translation of {qualified_name(target)}"):
                     return function(*args, **kwargs)

@@ -30,22 +30,13 @@ _TYPES = {
 }
 
 
-def check_name(name: object) -> str:
-    """Return `name` if torch can register an operator under it.
-
-    Raises
-    ------
-    ExportError
-        It is not ``"ns::name"``, or has a dot.
-    """
-    if isinstance(name, str) and _NAME.fullmatch(name):
-        return name
-    message = f'{name!r} is not a name that torch can register; write "ns::name", for example "mylibrary::add_round"'
-    if isinstance(name, str):
-        plain = re.sub(r"[^\w:]", "_", name)
-        if "." in name and _NAME.fullmatch(plain):
-            message = f'{name!r} has a dot, with which torch breaks every later export; write "{plain}"'
-    raise ExportError(message)
+def check_name(name: object) -> None:
+    """Raise ExportError unless `name` is ``"ns::name"``, without the dot with which torch breaks every later export."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ExportError(
+            f'{name!r} is not a name that torch can register; write "ns::name" of letters, digits and _, for example '
+            '"mylibrary::add_round"'
+        )
 
 
 def torch_schema(signature: Signature) -> str:

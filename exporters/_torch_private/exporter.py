@@ -8,7 +8,7 @@ import inspect
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import onnx_ir
 import torch
-from onnxscript import evaluator
+from onnxscript import OnnxFunction, evaluator
 from onnxscript.values import Opset
 
 from .guard import guarded
@@ -303,6 +303,36 @@ def _element_types() -> dict[torch.dtype, onnx_ir.DataType]:
     from torch.onnx._internal.exporter import _core
 
     return _core._TORCH_DTYPE_TO_ONNX
+
+
+@guarded("torch.onnx._internal.exporter._building.OpRecorder.eval_function")
+def emit_call(recorder: Any, function: OnnxFunction[..., Any], arguments: Mapping[str, Any], adds: bool) -> Any:
+    """Emit a node that calls an onnxscript function.
+
+    Parameters
+    ----------
+    recorder
+        The onnxscript evaluator of torch's exporter.
+    adds : bool
+        Whether torch's exporter adds the function to the model.
+    """
+    signature = function.op_signature
+    assert signature is not None
+    # torch counts the outputs by the return annotation, which a function need not have.
+    any_type = onnx_ir.schemas.TypeConstraintParam.any_value
+    outputs = [
+        onnx_ir.schemas.Parameter(name, any_type(f"T_{name}"), required=True, variadic=False)
+        for name in function.to_function_proto().output
+    ]
+    vars(function)["_pt_onnx_signature"] = onnx_ir.schemas.OpSignature(
+        function.opset.domain, function.name, "", signature.params, outputs, function.opset.version
+    )
+    before = dict(recorder.functions)
+    result = recorder.eval_function(function, (), arguments)
+    if not adds:
+        recorder.functions.clear()
+        recorder.functions.update(before)
+    return result
 
 
 @contextmanager

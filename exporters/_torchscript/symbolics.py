@@ -11,8 +11,7 @@ import torch
 from onnx_ir.passes.common import InlinePass
 from torch.onnx import JitScalarType
 
-from .._lowering.functions import called_as_nodes
-from .._lowering.op_translation import check_returned
+from .._lowering.op_translation import called_as_nodes, check_returned
 from .._lowering.opset_check import check_opset
 from .._lowering.translations import no_translation_error
 from .._torch.operators import as_exported

@@ -12,7 +12,7 @@ from onnxscript import opset18 as op18
 import exporters
 import pyops
 from exporters._lowering import translations
-from exporters._lowering.explanations import causes, explain_error
+from exporters._lowering.explanations import causes
 from pyops import onnx_op
 from pyops.errors import ModelError
 from tests.helpers.tiers import exhaustive
@@ -130,15 +130,6 @@ def test_an_operator_that_the_torchscript_exporter_lacks(model):
     assert "Exporting the operator 'aten::lgamma' to ONNX opset version 20 is not" in str(error.__cause__)
 
 
-def test_symbolic_nodes_while_torchscript_traces(model):
-    error = refusal(
-        model, lambda x: torch.onnx.ops.symbolic("some::Thing", (x,), dtype=x.dtype, shape=x.shape), dynamo=False
-    )
-    assert "torch.onnx.ops.symbolic makes; leave out dynamo=False, or call an operator of exporters.custom_op" in str(
-        error
-    )
-
-
 def test_a_schema_that_onnx_lacks(model, dynamo):
     exporters.register_translation("aten::lgamma", lambda x: onnx.defs.get_schema("Twice", 1, "explained"))
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=dynamo)
@@ -164,13 +155,6 @@ def test_an_operator_that_no_opset_has(model, dynamo):
     exporters.register_translation("aten::lgamma", function)
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=dynamo)
     assert str(error).startswith("no version of ONNX has an operator Twise: a node of another domain must name")
-
-
-def test_what_older_onnxscripts_say_of_an_operator_that_they_do_not_know():
-    original = ValueError("'Twise' is not a known op in 'explained'")
-    error = explain_error(original)
-    assert "the domain 'explained' has no operator Twise; for one that is declared with @pyops.onnx_op" in str(error)
-    assert error.__cause__ is original
 
 
 @pytest.mark.parametrize(

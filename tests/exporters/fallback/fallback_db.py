@@ -91,12 +91,6 @@ ROWS = [
     Row("one-hot", lambda x: F.one_hot(x), (torch.arange(3),), ("aten::one_hot",), (torch.arange(5),)),
     Row("one-hot by name", lambda x: F.one_hot(input=x), (torch.arange(3),), ("aten::one_hot",)),
     Row("least squares", lambda x: torch.linalg.lstsq(x, x)[0], (square(3),), ("aten::linalg_lstsq",)),
-    Row(
-        "CTC loss",
-        lambda x, y: F.ctc_loss(x, y, torch.tensor([5, 5]), torch.tensor([2, 2])),
-        (rand(5, 2, 4).log_softmax(-1), torch.ones(2, 2, dtype=torch.int64)),
-        ("aten::ctc_loss.Tensor",),
-    ),
     Row("combinations", lambda x: torch.combinations(x, 3), (rand(5),), ("aten::combinations",), (rand(7),)),
     Row("more combinations", lambda x: torch.combinations(x, 2, True), (rand(3),), ("aten::combinations",), (rand(4),)),
     Row("factors", lambda x: x.geqrf(), (rand(4, 3),), ("aten::geqrf",), (rand(2, 5),)),

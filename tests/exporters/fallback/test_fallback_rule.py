@@ -72,6 +72,9 @@ def test_what_a_model_may_name(name):
         ("embedding_dense_backward", "gradients"),
         ("slow_conv_transpose3d", "kernels of convolutions"),
         ("thnn_conv2d", "kernels of convolutions"),
+        ("ctc_loss.IntList", "that only pyops.kernels computes"),
+        ("segment_reduce", "that only pyops.kernels computes"),
+        ("fractional_max_pool2d", "that only pyops.kernels computes"),
         ("cpu", "dispatcher does not have it"),
         ("to.prim_dtype", "for TorchScript only"),
         ("_fft_c2c", "private to torch"),
@@ -226,17 +229,8 @@ attempt("aten::_native_batch_norm_legit_functional", **norm, training=True)
 attempt("aten::instance_norm", **norm, use_input_stats=True, cudnn_enabled=False)
 attempt("aten::_native_batch_norm_legit.no_stats", input=F(2, 3), weight=None, bias=None, training=False,
         momentum=0.1, eps=0.1)
-lengths = dict(input_lengths=[5, 5], target_lengths=[4, 4])
-attempt("aten::ctc_loss.IntList", log_probs=F(5, 2, 3), targets=torch.full((2, 4), BIG), **lengths)
-attempt("aten::ctc_loss.IntList", log_probs=F(5, 2, 3), targets=torch.full((2, 4), -BIG), **lengths)
-attempt("aten::ctc_loss.IntList", log_probs=F(5, 2, 3), targets=torch.ones(4).long(), **lengths)
 attempt("aten::embedding_bag", weight=F(10, 3), indices=I([1, 2]), offsets=I([0, -BIG]))
 attempt("aten::embedding_bag", weight=F(10, 3), indices=I([1, BIG]), offsets=I([0, 1]))
-attempt("aten::segment_reduce", data=F(5), reduce="sum", lengths=I([3, BIG]), unsafe=True)
-attempt("aten::segment_reduce", data=F(5), reduce="sum", offsets=I([0, 3, BIG]))
-attempt("aten::segment_reduce", data=F(5), reduce="sum", offsets=I([0, 4, 2]))
-attempt("aten::segment_reduce", data=F(5), reduce="sum", lengths=I([3, 1]), unsafe=True)
-attempt("aten::segment_reduce", data=F(5, 2), reduce="sum", lengths=I([1, 1]), axis=1, unsafe=True)
 attempt("aten::lu_unpack", LU_data=F(50, 5), LU_pivots=I([[1, 2, 3]], dtype=torch.int32))
 attempt("aten::lu_unpack", LU_data=F(50, 5), LU_pivots=I([1, 2, 3, 4, BIG], dtype=torch.int32))
 for pivots in ([BIG, 1], [1, -1]):
@@ -244,8 +238,6 @@ for pivots in ([BIG, 1], [1, -1]):
 attempt("aten::_weight_norm_interface", v=torch.zeros(0), g=F(1))
 attempt("aten::_grouped_mm", self=F(8, 8), mat2=F(2, 8, 8), offs=I([4, BIG], dtype=torch.int32))
 attempt("aten::_pack_padded_sequence", input=F(5, 2, 3), lengths=I([BIG, 2]), batch_first=False)
-attempt("aten::fractional_max_pool2d", self=F(1, 1, 6, 6), kernel_size=[2, 2], output_size=[3, 3],
-        random_samples=torch.full((1, 1, 2), 1e9))
 recurrent = dict(has_biases=False, num_layers=BIG, dropout=0.0, train=False, bidirectional=False, batch_first=False)
 attempt("aten::lstm.input", input=F(3, 2, 4), hx=[F(1, 2, 5), F(1, 2, 5)], params=[F(20, 4), F(20, 5)], **recurrent)
 attempt("aten::lstm.input", input=F(3, 2, 4), hx=[F(1, 1, 2, 5), F(1, 2, 5)], params=[F(20, 4), F(20, 5)],
@@ -278,16 +270,8 @@ InputError aten::native_batch_norm: expected weight of shape (5000,), one number
 InputError aten::_native_batch_norm_legit_functional: expected weight of shape (5000,), one number for each channel
 InputError aten::instance_norm: expected weight of shape (5000,), one number for each channel
 InputError aten::_native_batch_norm_legit: expected running_mean, outside training
-InputError aten::ctc_loss: expected targets in 0..2
-InputError aten::ctc_loss: expected targets in 0..2
-InputError aten::ctc_loss: expected target_lengths that add up to 4 at most
 InputError aten::embedding_bag: expected offsets in 0..2
 InputError aten::embedding_bag: expected indices in 0..9
-InputError aten::segment_reduce: expected lengths in 0..5
-InputError aten::segment_reduce: expected offsets in 0..5
-InputError aten::segment_reduce: expected offsets in ascending order
-InputError aten::segment_reduce: expected lengths that add up to 5
-InputError aten::segment_reduce: expected one row of segments for each row of data
 InputError aten::lu_unpack: expected pivots of shape (5,)
 InputError aten::lu_unpack: expected pivots in 1..50
 InputError aten::linalg_ldl_solve: expected pivots in 1..2
@@ -295,7 +279,6 @@ InputError aten::linalg_ldl_solve: expected negative pivots in pairs
 InputError aten::_weight_norm_interface: expected tensors that are not empty
 InputError aten::_grouped_mm: expected offs in 0..8
 InputError aten::_pack_padded_sequence: expected lengths in 1..5
-InputError aten::fractional_max_pool2d: expected random_samples in 0..1
 InputError aten::lstm: expected 2000000000 params for 1000000000 layers, not 2
 InputError aten::lstm: expected hx of two or three dimensions
 RuntimeError aten::batch_norm() is missing value for argument 'weight'. Declaration: aten::batch_norm(Tensor input, \
