@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -49,10 +48,9 @@ class _Node(NamedTuple):
             hook.fail(error)
             return hook.NOTHING
 
-    @contextmanager
-    def timed(self, clock: NodeClock) -> Iterator[Callable[[hook.HookCall], hook.Answer]]:
+    def timed(self, clock: NodeClock) -> Callable[[hook.HookCall], hook.Answer]:
         """Return a function that computes and times the node."""
-        yield functools.partial(clock.call, self._replace(op=TimedOp(self.op, clock)).compute)
+        return functools.partial(clock.call, self._replace(op=TimedOp(self.op, clock)).compute)
 
 
 def answer(op: AnyOp, call: hook.HookCall, attributes: Mapping[str, Any]) -> hook.Answer:
