@@ -18,7 +18,7 @@ from .._schema.dtypes import DType, dtype_name
 from .._schema.signature import Input, Output, Signature
 from ..errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError
 from . import specialization
-from .specialization import Specialization, as_arguments, spell, weak_float
+from .specialization import Specialization, as_arguments, weak_float
 
 if TYPE_CHECKING:
     from .machine_code import CallableKernel, MachineCode
@@ -112,11 +112,9 @@ class CompiledKernel:
 
     def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> MachineCode | None:
         """Return the compute callback for a specialization; None if the plain kernel must run instead."""
-        from .disk_cache import step
         from .machine_code import MachineCode
 
-        what = str(specialization)
-        with self._lock, step(f"{self.signature.qualified_name} for {what}, in sessions"):
+        with self._lock:
             if specialization not in self._entries:
                 inputs = [None if item is None else _sample(*item) for item in specialization.inputs]
                 dtypes = self.output_dtypes(inputs)
@@ -157,18 +155,15 @@ class CompiledKernel:
             return True
         from numba import typeof
 
-        from .disk_cache import step
-
         with self._lock:
             if key in self._failed:
                 return False
             if key not in self._ready:
                 inputs, values, outs = self._arguments(inputs, attributes, dtypes, out)
-                what = ", ".join("None" if array is None else spell(array.dtype, array.ndim) for array in inputs)
-                with step(f"{self.signature.qualified_name} for {what}"):
-                    kinds = typeof(inputs), typeof(values), typeof(outs)
-                    reason = self._callable(dtypes, out is not None).compile(kinds)
+                kinds = typeof(inputs), typeof(values), typeof(outs)
+                reason = self._callable(dtypes, out is not None).compile(kinds)
                 if reason is not None:
+                    what = ", ".join("None" if array is None else _spell_type(array) for array in inputs)
                     if not self._ready:  # names it refers to may be defined by the next call
                         self._callables.clear()
                     self._fail_compilation(key, what, reason)
@@ -261,6 +256,11 @@ def compile_kernel(
         shapes = None if output_shapes is None else output_shapes(arrays, values)
         found, _ = specialization.specialize(signature, kernel.cores, arrays, values, dtypes, len(dtypes), shapes)
         kernel.entry(found, values)
+
+
+def _spell_type(array: np.ndarray[Any, Any]) -> str:
+    """Return the type of an array in the form used in messages: ``float32[:, :]``."""
+    return f"{dtype_name(array.dtype)}[{', '.join(':' * array.ndim)}]"
 
 
 def _sample(dtype: DType, rank: int) -> np.ndarray[Any, Any]:

@@ -197,7 +197,7 @@ def _callback(
     """Compile code to a C function of words that returns a word; return its address."""
     signature = ((types.intp,) * parameters, types.intp)
     made = CFunc(define(name, code, names), signature, locals={}, options={"nopython": True})
-    use_cache(made, f"{label}-{name}", code, *made_from)
+    use_cache(made, f"{label} for sessions ({name})", code, *made_from)
     made.compile()
     _kept.append(made)
     return made.address or 0
