@@ -56,25 +56,18 @@ def use_cache(compiled: Any, name: str, *made_from: str | None) -> None:
     settings = f"{numba.config.BOUNDSCHECK} {numba.config.OPT}"
     key = hashlib.sha256("\0".join([_versions(), settings, *map(str, made_from)]).encode()).hexdigest()
     compiled._cache = _Cache(_Keyed(name, key))
-    if None in made_from or not _is_usable():
+    path = folder()
+    if None in made_from or path is None:
         compiled._cache.disable()
+    else:
+        with contextlib.suppress(OSError):  # what cannot be written is compiled in each process
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 @functools.cache
 def _versions() -> str:
     own = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
     return f"{hashlib.sha256(own).hexdigest()} {numba.__version__} {llvmlite.__version__} {np.__version__}"
-
-
-def _is_usable() -> bool:
-    path = folder()
-    if path is None:
-        return False
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(path, os.W_OK)
 
 
 class _Keyed(NamedTuple):

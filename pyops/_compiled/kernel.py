@@ -210,13 +210,11 @@ def make(
     name = signature.qualified_name
     if compile not in (True, "try", "debug"):
         raise DeclarationError(f'{name}: compile={compile!r} is unknown; it is True, "try" or "debug"')
-    if isinstance(fastmath, str) or not isinstance(fastmath, (bool, Collection)):
+    flags = () if isinstance(fastmath, bool) else fastmath
+    if isinstance(flags, str) or not isinstance(flags, Collection) or any(flag not in _FLAGS for flag in flags):
         raise DeclarationError(
             f"{name}: fastmath is {fastmath!r}; write True or a set of LLVM's flags, which are {', '.join(_FLAGS)}"
         )
-    unknown = [] if isinstance(fastmath, bool) else [flag for flag in fastmath if flag not in _FLAGS]
-    if unknown:
-        raise DeclarationError(f"{name}: fastmath has {unknown[0]!r}; LLVM's flags are {', '.join(_FLAGS)}")
     if not hasattr(inspect.unwrap(function), "__code__"):
         raise DeclarationError(f"{name}: compile={compile!r} needs a function written in Python, not {function!r}")
     tensors: list[Input | Output] = [*signature.inputs, *signature.outputs]

@@ -174,10 +174,10 @@ class MachineCode:
     """
 
     def __init__(self, name: str, kernel: CallableKernel, specialization: Specialization) -> None:
-        codes = {"body": entry.body_code(specialization)}
+        codes = {"body": entry.Writer(specialization).body()}
         names: dict[str, Any] = entry.CODE_NAMES | {"kernel": kernel.call}
         if specialization.cores is not None:
-            codes["part_body"] = entry.part_body_code(specialization)
+            codes["part_body"] = entry.Writer(specialization).part()
             names["part_body"] = numba.njit(**INNER)(define("part_body", codes["part_body"], names))
         names["body"] = numba.njit(**INNER)(define("body", codes["body"], names))
         made_from = (*kernel.made_from, *codes.values())
