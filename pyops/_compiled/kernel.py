@@ -21,7 +21,7 @@ from . import specialization
 from .specialization import Specialization, as_arguments, weak_float
 
 if TYPE_CHECKING:
-    from .machine_code import CallableKernel, MachineCode
+    from .machine_code import CallableKernel
 
 _FLAGS = ("afn", "arcp", "contract", "ninf", "nnan", "nsz", "reassoc")
 
@@ -68,7 +68,7 @@ class CompiledKernel:
         self._options = {"fastmath": flags} | ({"boundscheck": True} if mode == "debug" else {})
         self._lock = threading.RLock()
         self._callables: dict[Any, CallableKernel] = {}
-        self._entries: dict[Specialization, MachineCode | None] = {}
+        self._entries: dict[Specialization, tuple[int, int] | None] = {}
         self._ready: set[Any] = set()
         self._failed: set[Any] = set()
         self._warned: set[str] = set()
@@ -110,9 +110,9 @@ class CompiledKernel:
         lacking = (dtype for dtype in used if dtype not in _COMPILABLE)
         return next(map(dtype_name, lacking), None)
 
-    def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> MachineCode | None:
-        """Return the compute callback for a specialization; None if the plain kernel must run instead."""
-        from .machine_code import MachineCode
+    def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Return the result of `machine_code` for a specialization; None if the plain kernel must run instead."""
+        from .machine_code import machine_code
 
         with self._lock:
             if specialization not in self._entries:
@@ -123,7 +123,7 @@ class CompiledKernel:
                 made = None
                 if self._compile_call(inputs, attributes, dtypes, out):
                     call = self._callable(dtypes, specialization.buffers)
-                    made = MachineCode(self.signature.qualified_name, call, specialization)
+                    made = machine_code(self.signature.qualified_name, call, specialization)
                 self._entries[specialization] = made
             return self._entries[specialization]
 

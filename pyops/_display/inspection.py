@@ -147,11 +147,10 @@ class ModelReport(Shown):
     def parts(self) -> list[Part]:
         """Return the parts to display: the producer, tables of imports and values, and the nodes."""
         made_by = f", made by {self.producer}" if self.producer else ""
-        values = [("input", item.name, str(item)) for item in self.inputs]
+        imports = [("domain", "version"), *((domain, str(version)) for domain, version in self.imports)]
+        values = [("", "name", "type"), *(("input", item.name, str(item)) for item in self.inputs)]
         values += [("output", item.name, str(item)) for item in self.outputs]
-        imports = [(domain, str(version)) for domain, version in self.imports]
-        tables = [[("domain", "version"), *imports], [("", "name", "type"), *values]]
-        return [f"IR version {self.ir_version}{made_by}", "", tables[0], "", tables[1], "", *self.node_parts()]
+        return [f"IR version {self.ir_version}{made_by}", "", imports, "", values, "", *self.node_parts()]
 
     def node_parts(self) -> list[Part]:
         """Return the parts about nodes: the custom nodes, a count of the others, and the problems."""

@@ -52,12 +52,6 @@ class NodeProfile:
         return [self.name, self.op.signature.qualified_name, f"{self.calls:,}", *map(_spell_seconds, times)]
 
 
-class _InProgress(threading.local):
-    """The nanoseconds that the kernel of the call that is running in this thread took."""
-
-    kernel = 0
-
-
 class NodeClock(NodeProfile):
     """The profile of one node while it grows: times the calls.
 
@@ -70,7 +64,8 @@ class NodeClock(NodeProfile):
     def __init__(self, name: str, op: AnyOp) -> None:
         super().__init__(name, op)
         self._lock = threading.Lock()
-        self._running = _InProgress()
+        # Of the call that is running in this thread: the nanoseconds that its kernel took.
+        self._running = threading.local()
         # Cached, so that one kernel always gives the same timed kernel (engines compare kernels by identity).
         self.kernel = functools.cache(self._timed)
 

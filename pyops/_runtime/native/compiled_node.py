@@ -110,7 +110,7 @@ class CompiledNode(KernelNode):
             code = kernel.entry(specialization, self._attributes)
             if code is None:
                 return
-            record = Record(code.entry, code.part, attributes, len(input_sizes), len(output_sizes))
+            record = Record(*code, attributes, len(input_sizes), len(output_sizes))
             with self._lock:
                 records.setdefault(specialization, record)
                 if records is self._records:  # the op may have been redefined meanwhile
