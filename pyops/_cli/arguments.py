@@ -20,7 +20,7 @@ from .._models.resolution import describe_missing
 from .._ops import plugins, registry
 from .._ops.op import AnyOp, Op
 from .._schema.attribute import AttributeKind
-from .._schema.dtypes import ELEMENT_TYPES, STRING, describe, dtype_name, from_type_str, native_dtype
+from .._schema.dtypes import ELEMENT_TYPES, STRING, dtype_name, from_type_str, native_dtype
 from .._schema.signature import Signature
 from .output import in_options
 
@@ -155,14 +155,10 @@ def as_feed(given: Sequence[tuple[str, Any]], inputs: Sequence[Any]) -> dict[str
     Raises
     ------
     typer.BadParameter
-        An input is missing, unknown, given twice or of the wrong element type.
+        An input is missing, unknown or given twice.
     """
     wanted = {item.name: item for item in inputs}
     feed = {name: array for name, (array,) in _by_name(given, "the model", list(wanted)).items()}
-    for name, array in feed.items():
-        needed = from_type_str(wanted[name].type)
-        if needed is not None and array.dtype != needed.dtype:
-            raise typer.BadParameter(f"input {name!r} is {describe(array)}; the model needs {dtype_name(needed.dtype)}")
     missing = [item for name, item in wanted.items() if name not in feed]
     if missing:
         options = " ".join(f"--input '{item.name}={_example(item.type, item.shape)}'" for item in missing)

@@ -80,7 +80,7 @@ def run_model(
     inputs: output.Inputs = [],  # noqa: B006
     save: output.Save = None,
     modules: output.Modules = [],  # noqa: B006
-    engine: output.Engine = output.EngineName.AUTO,
+    engine: output.Engine = "auto",
     providers: output.Providers = [],  # noqa: B006
     as_json: output.Json = False,
 ) -> Answer:
@@ -90,7 +90,7 @@ def run_model(
     from .._runtime.session import InferenceSession
 
     with progress_console().status("creating the session"):
-        session = InferenceSession(model, providers=list(providers) or None, engine=engine.value)
+        session = InferenceSession(model, providers=list(providers) or None, engine=engine)
     feed = as_feed(arrays, session.get_inputs())
     with progress_console().status("running"):
         results = session.run(None, feed)

@@ -9,9 +9,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any, Literal, ParamSpec
 
 import typer
 from rich.console import Console
@@ -32,14 +31,6 @@ def _made(folder: Path | None) -> Path | None:
         except OSError as error:
             raise typer.BadParameter(f"cannot create the folder: {error}") from error
     return folder
-
-
-class EngineName(StrEnum):
-    """The values of `pyops.InferenceSession`'s `engine` parameter."""
-
-    AUTO = "auto"
-    NATIVE = "native"
-    EXTENSIONS = "extensions"
 
 
 Model = Annotated[
@@ -72,7 +63,7 @@ Save = Annotated[
 Out = Annotated[
     Path | None, typer.Option(metavar="DIR", callback=_made, help="Keep the exported model in this folder.")
 ]
-Engine = Annotated[EngineName, typer.Option(help="How ONNX Runtime calls the ops.")]
+Engine = Annotated[Literal["auto", "native", "extensions"], typer.Option(help="How ONNX Runtime calls the ops.")]
 Providers = Annotated[
     list[str], typer.Option("--provider", metavar="NAME", help="An execution provider; several are tried in turn.")
 ]

@@ -15,10 +15,7 @@ import logging
 import os
 import re
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -51,33 +48,26 @@ def use_cache(compiled: Any, name: str, *made_from: str | None) -> None:
     Parameters
     ----------
     name : str
-        A readable part of the file name.
+        What is compiled, for the message that says so, and as a part of the file name.
     *made_from : str or None
         Everything that the code depends on, except pyops' own sources and the compiler's version; if one is None,
         the code is not cached.
     """
     settings = f"{numba.config.BOUNDSCHECK} {numba.config.OPT}"
     key = hashlib.sha256("\0".join([_versions(), settings, *map(str, made_from)]).encode()).hexdigest()
-    compiled._cache = _Cache(_Keyed(re.sub(r"\W", "_", name), key))
-    if None in made_from or not _is_usable():
+    compiled._cache = _Cache(_Keyed(name, key))
+    path = folder()
+    if None in made_from or path is None:
         compiled._cache.disable()
+    else:
+        with contextlib.suppress(OSError):  # what cannot be written is compiled in each process
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 @functools.cache
 def _versions() -> str:
     own = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
     return f"{hashlib.sha256(own).hexdigest()} {numba.__version__} {llvmlite.__version__} {np.__version__}"
-
-
-def _is_usable() -> bool:
-    path = folder()
-    if path is None:
-        return False
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(path, os.W_OK)
 
 
 class _Keyed(NamedTuple):
@@ -104,7 +94,7 @@ class _Locator(_CacheLocator):
 class _Impl(CompileResultCacheImpl):
     def __init__(self, keyed: _Keyed) -> None:
         self._locator = _Locator(keyed)
-        self._filename_base = self.get_filename_base(keyed.name, "")
+        self._filename_base = self.get_filename_base(re.sub(r"\W", "_", keyed.name), "")
 
     def check_cachable(self, compiled: Any) -> bool:
         # Code with the address of a large constant array, or (for recursive functions) with a symbol that only the
@@ -128,8 +118,15 @@ class _Cache(FunctionCache):
             with contextlib.suppress(Exception):
                 self.flush()
         if data is None:
-            _begin()
+            self._tell()
         return data
+
+    def _tell(self) -> None:
+        # Before it begins, because it takes seconds; printed in a terminal or notebook only.
+        what = self._py_func.name
+        logging.getLogger("pyops").info("compiling %s", what)
+        if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+            print(f"compiling {what}", file=sys.stderr, flush=True)
 
     def save_overload(self, signature: Any, data: Any) -> None:
         with contextlib.suppress(Exception):  # the disk may be full, and the compiled code is usable all the same
@@ -217,47 +214,3 @@ def _value(value: Any, seen: set[Any]) -> Iterator[str]:
 def _is_versioned(value: Any) -> bool:
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     return str(name).partition(".")[0] in _VERSIONED
-
-
-_logger = logging.getLogger("pyops")
-
-
-class _Step(threading.local):
-    """What this thread compiles, and when it began."""
-
-    what: str | None = None
-    began: float | None = None
-
-
-_step = _Step()
-
-
-@contextmanager
-def step(what: str) -> Iterator[None]:
-    """Report compilation within the block, which takes seconds, as `what`; nested steps are part of the outer one."""
-    if _step.what is not None:
-        yield
-        return
-    _step.what, _step.began = what, None
-    outcome = "failed"
-    try:
-        yield
-        outcome = ""
-    finally:
-        _step.what = None
-        if _step.began is not None:
-            outcome = outcome or f"{time.perf_counter() - _step.began:.1f} s"
-            _show(f"{outcome}\n")
-            _logger.info("compiled %s: %s", what, outcome)
-
-
-def _begin() -> None:
-    if _step.what is not None and _step.began is None:
-        _step.began = time.perf_counter()
-        _show(f"compiling {_step.what} ... ")
-
-
-def _show(text: str) -> None:
-    # Printed in a terminal or notebook only; elsewhere only the log has it.
-    if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
-        print(text, end="", file=sys.stderr, flush=True)

@@ -61,18 +61,9 @@ def entry_code(specialization: Specialization) -> str:
     return ENTRY.format(words=layout.FAILURES + layout.FAILURE_WORDS * slots, slots=slots)
 
 
-def body_code(specialization: Specialization) -> str:
-    """Return the code of ``body``, which may raise."""
-    writer = _Writer(specialization)
-    return writer.split() if specialization.cores is not None else writer.whole()
+class Writer:
+    """Writes the code of the functions that ``entry`` and ``part`` call, for one specialization."""
 
-
-def part_body_code(specialization: Specialization) -> str:
-    """Return the code of ``part_body``, which calls the kernel on a part of a job."""
-    return _Writer(specialization).part()
-
-
-class _Writer:
     def __init__(self, specialization: Specialization) -> None:
         self.specialization = specialization
         self.lines: list[str] = []
@@ -121,6 +112,10 @@ class _Writer:
         outs = [f"out{i}" for i in range(len(self.specialization.outputs))] if self.specialization.buffers else []
         arguments = ", ".join(map(spell_tuple, (names, values, outs)))
         self.add(f"results = kernel({arguments})")
+
+    def body(self) -> str:
+        """Return the code of ``body``, which may raise."""
+        return self.whole() if self.specialization.cores is None else self.split()
 
     def whole(self) -> str:
         self.inputs()
@@ -215,6 +210,7 @@ class _Writer:
         return self.text("body(state, record, context, failures)")
 
     def part(self) -> str:
+        """Return the code of ``part_body``, which calls the kernel on a part of a job."""
         arrays, loops_at, loop_rank = self.job()
         self.add(
             f"attributes = load(load(job, {layout.JOB_RECORD}), {layout.ATTRIBUTES})",

@@ -18,10 +18,10 @@ from .._schema.dtypes import DType, dtype_name
 from .._schema.signature import Input, Output, Signature
 from ..errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError
 from . import specialization
-from .specialization import Specialization, as_arguments, spell, weak_float
+from .specialization import Specialization, as_arguments, weak_float
 
 if TYPE_CHECKING:
-    from .machine_code import CallableKernel, MachineCode
+    from .machine_code import CallableKernel
 
 _FLAGS = ("afn", "arcp", "contract", "ninf", "nnan", "nsz", "reassoc")
 
@@ -68,7 +68,7 @@ class CompiledKernel:
         self._options = {"fastmath": flags} | ({"boundscheck": True} if mode == "debug" else {})
         self._lock = threading.RLock()
         self._callables: dict[Any, CallableKernel] = {}
-        self._entries: dict[Specialization, MachineCode | None] = {}
+        self._entries: dict[Specialization, tuple[int, int] | None] = {}
         self._ready: set[Any] = set()
         self._failed: set[Any] = set()
         self._warned: set[str] = set()
@@ -110,13 +110,11 @@ class CompiledKernel:
         lacking = (dtype for dtype in used if dtype not in _COMPILABLE)
         return next(map(dtype_name, lacking), None)
 
-    def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> MachineCode | None:
-        """Return the compute callback for a specialization; None if the plain kernel must run instead."""
-        from .disk_cache import step
-        from .machine_code import MachineCode
+    def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Return the result of `machine_code` for a specialization; None if the plain kernel must run instead."""
+        from .machine_code import machine_code
 
-        what = str(specialization)
-        with self._lock, step(f"{self.signature.qualified_name} for {what}, in sessions"):
+        with self._lock:
             if specialization not in self._entries:
                 inputs = [None if item is None else _sample(*item) for item in specialization.inputs]
                 dtypes = self.output_dtypes(inputs)
@@ -125,7 +123,7 @@ class CompiledKernel:
                 made = None
                 if self._compile_call(inputs, attributes, dtypes, out):
                     call = self._callable(dtypes, specialization.buffers)
-                    made = MachineCode(self.signature.qualified_name, call, specialization)
+                    made = machine_code(self.signature.qualified_name, call, specialization)
                 self._entries[specialization] = made
             return self._entries[specialization]
 
@@ -157,18 +155,15 @@ class CompiledKernel:
             return True
         from numba import typeof
 
-        from .disk_cache import step
-
         with self._lock:
             if key in self._failed:
                 return False
             if key not in self._ready:
                 inputs, values, outs = self._arguments(inputs, attributes, dtypes, out)
-                what = ", ".join("None" if array is None else spell(array.dtype, array.ndim) for array in inputs)
-                with step(f"{self.signature.qualified_name} for {what}"):
-                    kinds = typeof(inputs), typeof(values), typeof(outs)
-                    reason = self._callable(dtypes, out is not None).compile(kinds)
+                kinds = typeof(inputs), typeof(values), typeof(outs)
+                reason = self._callable(dtypes, out is not None).compile(kinds)
                 if reason is not None:
+                    what = ", ".join("None" if array is None else _spell_type(array) for array in inputs)
                     if not self._ready:  # names it refers to may be defined by the next call
                         self._callables.clear()
                     self._fail_compilation(key, what, reason)
@@ -215,13 +210,11 @@ def make(
     name = signature.qualified_name
     if compile not in (True, "try", "debug"):
         raise DeclarationError(f'{name}: compile={compile!r} is unknown; it is True, "try" or "debug"')
-    if isinstance(fastmath, str) or not isinstance(fastmath, (bool, Collection)):
+    flags = () if isinstance(fastmath, bool) else fastmath
+    if isinstance(flags, str) or not isinstance(flags, Collection) or any(flag not in _FLAGS for flag in flags):
         raise DeclarationError(
             f"{name}: fastmath is {fastmath!r}; write True or a set of LLVM's flags, which are {', '.join(_FLAGS)}"
         )
-    unknown = [] if isinstance(fastmath, bool) else [flag for flag in fastmath if flag not in _FLAGS]
-    if unknown:
-        raise DeclarationError(f"{name}: fastmath has {unknown[0]!r}; LLVM's flags are {', '.join(_FLAGS)}")
     if not hasattr(inspect.unwrap(function), "__code__"):
         raise DeclarationError(f"{name}: compile={compile!r} needs a function written in Python, not {function!r}")
     tensors: list[Input | Output] = [*signature.inputs, *signature.outputs]
@@ -261,6 +254,11 @@ def compile_kernel(
         shapes = None if output_shapes is None else output_shapes(arrays, values)
         found, _ = specialization.specialize(signature, kernel.cores, arrays, values, dtypes, len(dtypes), shapes)
         kernel.entry(found, values)
+
+
+def _spell_type(array: np.ndarray[Any, Any]) -> str:
+    """Return the type of an array in the form used in messages: ``float32[:, :]``."""
+    return f"{dtype_name(array.dtype)}[{', '.join(':' * array.ndim)}]"
 
 
 def _sample(dtype: DType, rank: int) -> np.ndarray[Any, Any]:

@@ -67,7 +67,6 @@ class Record:
     """The record of one specialization, which compiled code finds by its `address`."""
 
     def __init__(self, entry: int, part: int, attributes: AttributeWords, input_sizes: int, output_sizes: int) -> None:
-        self.entry = entry
         self._attributes = attributes
         self._lock = threading.Lock()
         # Replaced tables are kept for a while, as another thread may still be reading one.

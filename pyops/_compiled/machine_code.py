@@ -164,25 +164,23 @@ def _is_known(function: FunctionType) -> bool:
 _kept: list[CFunc] = []
 
 
-class MachineCode:
-    """The compute callback of one specialization.
+def machine_code(name: str, kernel: CallableKernel, specialization: Specialization) -> tuple[int, int]:
+    """Compile the compute callback of one specialization.
 
-    Attributes
-    ----------
-    entry, part : int
-        The addresses for a record; `part` is 0 if the kernel is not called on parts.
+    Returns
+    -------
+    (int, int)
+        The addresses of the entry point and of the one for a part, 0 if the kernel is not called on parts.
     """
-
-    def __init__(self, name: str, kernel: CallableKernel, specialization: Specialization) -> None:
-        codes = {"body": entry.body_code(specialization)}
-        names: dict[str, Any] = entry.CODE_NAMES | {"kernel": kernel.call}
-        if specialization.cores is not None:
-            codes["part_body"] = entry.part_body_code(specialization)
-            names["part_body"] = numba.njit(**INNER)(define("part_body", codes["part_body"], names))
-        names["body"] = numba.njit(**INNER)(define("body", codes["body"], names))
-        made_from = (*kernel.made_from, *codes.values())
-        self.entry = _callback("entry", entry.entry_code(specialization), 3, name, names, made_from)
-        self.part = _callback("part", entry.PART, 2, name, names, made_from) if "part_body" in names else 0
+    codes = {"body": entry.Writer(specialization).body()}
+    names: dict[str, Any] = entry.CODE_NAMES | {"kernel": kernel.call}
+    if specialization.cores is not None:
+        codes["part_body"] = entry.Writer(specialization).part()
+        names["part_body"] = numba.njit(**INNER)(define("part_body", codes["part_body"], names))
+    names["body"] = numba.njit(**INNER)(define("body", codes["body"], names))
+    made_from = (*kernel.made_from, *codes.values())
+    part = _callback("part", entry.PART, 2, name, names, made_from) if "part_body" in names else 0
+    return _callback("entry", entry.entry_code(specialization), 3, name, names, made_from), part
 
 
 @functools.cache
@@ -197,7 +195,7 @@ def _callback(
     """Compile code to a C function of words that returns a word; return its address."""
     signature = ((types.intp,) * parameters, types.intp)
     made = CFunc(define(name, code, names), signature, locals={}, options={"nopython": True})
-    use_cache(made, f"{label}-{name}", code, *made_from)
+    use_cache(made, f"{label} for sessions ({name})", code, *made_from)
     made.compile()
     _kept.append(made)
     return made.address or 0

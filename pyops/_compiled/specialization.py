@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._schema.dtypes import DType, dtype_name
+from .._schema.dtypes import DType
 from .._schema.signature import Signature
 from ..errors import DeclarationError
 
@@ -80,14 +80,6 @@ class Specialization:
     attributes: tuple[tuple[str, str], ...]
     buffers: bool
     cores: tuple[int, ...] | None = None
-
-    def __str__(self) -> str:
-        return ", ".join("None" if item is None else spell(*item) for item in self.inputs)
-
-
-def spell(dtype: DType, rank: int) -> str:
-    """Return a type in the form used in messages: ``float32[:, :]``."""
-    return f"{dtype_name(dtype)}[{', '.join(':' * rank)}]"
 
 
 def weak_float(dtypes: Sequence[DType | None]) -> type[np.floating[Any]]:

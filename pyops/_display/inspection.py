@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from .._models import model, resolution
 from .._models.model import Model, key_of
 from .._ops import adoption, plugins, registry
-from .._ops.builtin import DOMAINS, ONNX_DOMAIN, is_builtin, unknown_version
+from .._ops.builtin import ONNX_DOMAIN, is_builtin, unknown_version
 from .._ops.op import AnyOp, Op
-from .._ops.origin import module_of, package, package_of, source_line
+from .._ops.origin import package, package_of, source_line
 from .._schema.dtypes import dtype_name, from_onnx, spell_shape
 from .._schema.node import find_mismatch
 from .._schema.signature import Signature
@@ -71,21 +71,6 @@ def spell_attribute(item: onnx.AttributeProto) -> str:
 
 
 @dataclass(frozen=True)
-class Import:
-    """An opset that the model imports.
-
-    Attributes
-    ----------
-    provider : str
-        What defines the domain: ONNX Runtime, the model's own functions, a package, or nothing (empty).
-    """
-
-    domain: str
-    version: int
-    provider: str
-
-
-@dataclass(frozen=True)
 class CustomNode:
     """A node that ONNX Runtime has no operator for, or whose operator a declared op replaces.
 
@@ -132,13 +117,15 @@ class ModelReport(Shown):
 
     Attributes
     ----------
+    imports : tuple of (str, int)
+        The domain and version of each opset that the model imports.
     builtin : dict of str to int
         The number of nodes of each of ONNX Runtime's own operators.
     """
 
     ir_version: int
     producer: str
-    imports: tuple[Import, ...]
+    imports: tuple[tuple[str, int], ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     nodes: tuple[CustomNode, ...]
@@ -148,7 +135,7 @@ class ModelReport(Shown):
     def problems(self) -> list[str]:
         """Return the reasons why a session would reject the model."""
         found = {node.domain for node in self.nodes if node.version is not None}
-        unknown = [unknown_version(item.domain, item.version) for item in self.imports if item.domain not in found]
+        unknown = [unknown_version(*item) for item in self.imports if item[0] not in found]
         nodes = [problem for node in self.nodes for problem in node.problems]
         return list(dict.fromkeys([*nodes, *filter(None, unknown)]))
 
@@ -160,11 +147,10 @@ class ModelReport(Shown):
     def parts(self) -> list[Part]:
         """Return the parts to display: the producer, tables of imports and values, and the nodes."""
         made_by = f", made by {self.producer}" if self.producer else ""
-        values = [("input", item.name, str(item)) for item in self.inputs]
+        imports = [("domain", "version"), *((domain, str(version)) for domain, version in self.imports)]
+        values = [("", "name", "type"), *(("input", item.name, str(item)) for item in self.inputs)]
         values += [("output", item.name, str(item)) for item in self.outputs]
-        imports = [(item.domain, str(item.version), item.provider or "nobody") for item in self.imports]
-        tables = [[("domain", "version", "provided by"), *imports], [("", "name", "type"), *values]]
-        return [f"IR version {self.ir_version}{made_by}", "", tables[0], "", tables[1], "", *self.node_parts()]
+        return [f"IR version {self.ir_version}{made_by}", "", imports, "", values, "", *self.node_parts()]
 
     def node_parts(self) -> list[Part]:
         """Return the parts about nodes: the custom nodes, a count of the others, and the problems."""
@@ -216,7 +202,7 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
     return ModelReport(
         ir_version=loaded.proto.ir_version,
         producer=f"{loaded.proto.producer_name} {loaded.proto.producer_version}".strip(),
-        imports=tuple(_imports(loaded, waiting)),
+        imports=tuple(sorted((model.full_domain(domain), version) for domain, version in loaded.imports())),
         inputs=tuple(value_of(item) for item in loaded.proto.graph.input if item.name not in constants),
         outputs=tuple(map(value_of, loaded.proto.graph.output)),
         nodes=tuple(_custom_node(node, *find(*key_of(node), opset)) for node, opset in custom_nodes(loaded)),
@@ -265,18 +251,3 @@ def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: Signature |
 def _spell_builtin(node: onnx.NodeProto) -> str:
     domain, name = key_of(node)
     return name if domain == ONNX_DOMAIN else f"{domain}::{name}"
-
-
-def _imports(loaded: Model, waiting: Mapping[str, list[str]]) -> list[Import]:
-    declared = {op.domain: op for op in reversed(registry.latest())}
-    functions = {domain for domain, _ in loaded.functions()}
-    found = []
-    for domain, version in sorted((model.full_domain(domain), version) for domain, version in loaded.imports()):
-        providers = ["ONNX Runtime"] if domain in DOMAINS else []
-        providers += ["functions of the model"] if domain in functions else []
-        if domain in declared:
-            function = declared[domain].kernels["cpu"]
-            providers.append(package_of(domain, function) or f"module {module_of(function)}")
-        providers += [f"{name} (not imported)" for name in waiting.get(domain, ())]
-        found.append(Import(domain, version, ", ".join(providers)))
-    return found

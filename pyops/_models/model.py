@@ -103,17 +103,6 @@ class Model:
         for function in self.proto.functions:
             yield function, function.opset_import
 
-    def constants(self) -> Iterator[tuple[str, onnx.TensorProto]]:
-        """Iterate over initializers and tensor attributes, with the name of the initializer or the node."""
-        graphs: list[Any] = [self.proto.graph] if self.proto else []
-        for node, _ in self.nodes():
-            for attribute in node.attribute:
-                yield node.name, attribute.t
-                graphs += [attribute.g, *attribute.graphs]
-        for graph in graphs:
-            for tensor in graph.initializer:
-                yield tensor.name, tensor
-
     def hosted(self, hosts: Mapping[Key, Host], mark: Callable[[onnx.NodeProto, AnyOp], None] | None = None) -> Model:
         """Return the model with its nodes renamed to the domains and op types that host their ops.
 

@@ -121,15 +121,23 @@ def read_signature(
     return signature
 
 
-def as_kernel(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+def as_kernel(
+    function: Callable[..., Any], signature: Signature, current: Callable[[], Callable[..., Any]] | None = None
+) -> Callable[..., Any]:
     """Return a kernel that calls `function` the way onnxruntime-extensions does.
 
     The function receives writable copies of the inputs, and no keyword argument for an absent attribute.
+
+    Parameters
+    ----------
+    current : callable, optional
+        Returns the function to call, if another one may take the place of `function`.
     """
 
     def kernel(*arrays: Any, **attributes: Any) -> Any:
         present = {name: value for name, value in attributes.items() if value is not None}
-        return function(*(np.array(array) for array in arrays), **present)
+        called = function if current is None else current()
+        return called(*(np.array(array) for array in arrays), **present)
 
     functools.update_wrapper(kernel, function)
     kernel.__name__ = getattr(function, "__name__", signature.name)
@@ -250,17 +258,8 @@ def _adopt(definition: Any) -> AnyOp | DeclarationError:
         return error
     # onnxruntime-extensions' own sessions ignore undeclared attributes too.
     signature = replace(signature, ignores_undeclared=True)
-    return Op(signature, as_kernel(_late_bound(definition), signature))
-
-
-def _late_bound(definition: Any) -> Callable[..., Any]:
-    # Looks `body` up on each call: onnxruntime-extensions replaces a function by assigning to it.
-    def body(*arrays: Any, **attributes: Any) -> Any:
-        return definition.body(*arrays, **attributes)
-
-    functools.update_wrapper(body, definition.body)
-    body.__name__ = getattr(definition.body, "__name__", definition.op_type)
-    return body
+    # onnxruntime-extensions replaces a function by assigning to `body`.
+    return Op(signature, as_kernel(definition.body, signature, lambda: definition.body))
 
 
 def is_shipped(op: AnyOp | DeclarationError) -> bool:

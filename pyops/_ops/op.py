@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, SupportsIndex, TypeVar, cast
@@ -14,10 +15,10 @@ from .._schema.declaration import Compile, FastMath
 from .._schema.devices import DEVICE_TYPES, DeviceType, cupy, is_cupy
 from .._schema.signature import Signature
 from .._schema.specs import TensorSpec, infer
+from .._tables import html_paragraphs
 from ..errors import DeclarationError, ShapeInferenceError
 from . import origin
 from .cuda_kernel import CopyingKernel, check_given, check_host_inputs, returning_cupy
-from .html import op_html
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -344,7 +345,12 @@ class Op(Generic[P, R]):
         return f"<Op {self.signature}{version}>"
 
     def _repr_html_(self) -> str:
-        return op_html(self.signature, self.kernels["cpu"], self.device_types, self.shape_function is not None)
+        kernel = self.kernels["cpu"]
+        shapes = ", shape function" if self.shape_function is not None else ""
+        facts = [f"kernels {', '.join(self.device_types)}{shapes}", origin.source_line(kernel)]
+        facts += filter(None, [origin.package_of(self.domain, kernel)])
+        summary = (inspect.getdoc(kernel) or "").splitlines()[:1]
+        return html_paragraphs([repr(self)[1:-1], *summary, " · ".join(facts)])
 
 
 AnyOp = Op[..., Any]

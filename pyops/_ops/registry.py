@@ -6,9 +6,9 @@ import contextlib
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 from ..errors import ModelError
 from . import origin
@@ -101,21 +101,6 @@ def declare_new(ops: Iterable[AnyOp]) -> None:
             declare(op)
 
 
-class Snapshot(NamedTuple):
-    """The state of the registry: ops with their kernels and shape functions, and the providers.
-
-    Attributes
-    ----------
-    ops : dict
-        (domain, name) to version to the op and the attributes that a redeclaration would replace.
-    providers : dict
-        As in this module.
-    """
-
-    ops: dict[tuple[str, str], dict[int, tuple[AnyOp, dict[str, Any]]]]
-    providers: dict[str, Provider | str]
-
-
 def _body(op: AnyOp) -> dict[str, Any]:
     """Return the attributes of an op that a redeclaration replaces."""
     return {name: value for name, value in vars(op).items() if name != "_revision"} | {"kernels": dict(op.kernels)}
@@ -130,37 +115,18 @@ def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
         op._revision.value += 1
 
 
-def snapshot() -> Snapshot:
-    """Return the state of the registry, for `restore`."""
-    with _lock:
-        ops = {key: {version: (op, _body(op)) for version, op in versions.items()} for key, versions in _ops.items()}
-        return Snapshot(ops, dict(providers))
-
-
-def restore(state: Snapshot, modules: Collection[str]) -> None:
-    """Undo every declaration and registration made since `state` was taken.
-
-    Ops of modules that have been imported since then stay declared, because importing the modules again would not
-    declare them.
-
-    Parameters
-    ----------
-    modules : collection of str
-        The names of the modules that were imported when `state` was taken.
-    """
+def _restore(bodies_of: Mapping[tuple[str, str], dict[int, tuple[AnyOp, dict[str, Any]]]], imported: set[str]) -> None:
+    """Undo all declarations but those of modules that have been imported meanwhile; `bodies_of` is the state before."""
     restored = []
     with _lock:
-        providers.clear()
-        providers.update(state.providers)
         current = dict(_ops)
         _ops.clear()
-        for key, bodies in state.ops.items():
+        for key, bodies in bodies_of.items():
             _ops[key] = {version: op for version, (op, _) in bodies.items()}
             for version, (op, body) in bodies.items():
                 if _body(op) != body or current.get(key, {}).get(version) is not op:
                     _set_body(op, body)
                     restored.append(op)
-        imported = sys.modules.keys() - set(modules)
         for key, versions in current.items():
             kept = {version: op for version, op in versions.items() if op.__module__ in imported}
             if kept:
@@ -189,11 +155,15 @@ def isolated_declarations() -> Iterator[None]:
     >>> [op for op in pyops.list_ops() if op.domain == "passing"]
     []
     """
-    before, modules = snapshot(), set(sys.modules)
+    modules, known = set(sys.modules), dict(providers)
+    with _lock:
+        before = {key: {version: (op, _body(op)) for version, op in versions.items()} for key, versions in _ops.items()}
     try:
         yield
     finally:
-        restore(before, modules)
+        providers.clear()
+        providers.update(known)
+        _restore(before, sys.modules.keys() - modules)
 
 
 def versions(domain: str, name: str) -> dict[int, AnyOp]:

@@ -11,11 +11,9 @@ import math
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
-from onnx import helper, numpy_helper
 
-from .._schema.dtypes import ELEMENT_TYPES, STRING, element_type, from_onnx
+from .._schema.dtypes import ELEMENT_TYPES, element_type, from_onnx
 from .native.workspace import pack, unpack
 
 # ONNX Runtime's names of the element types whose dtypes come from ml_dtypes.
@@ -31,8 +29,6 @@ def from_array(array: Any) -> Any:
         return array
     array = np.ascontiguousarray(array).reshape(np.shape(array))
     row = element_type(array.dtype)
-    if row is not None and row.dtype is STRING:
-        return _of_strings(array.astype(STRING))
     if row is None or row.type_str not in FOREIGN_TYPES:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
     if not row.packed:
@@ -41,16 +37,6 @@ def from_array(array: Any) -> Any:
     data = pack(array)
     ctypes.memmove(value.data_ptr(), data, len(data))
     return value
-
-
-def _of_strings(array: Any) -> Any:
-    # The bindings make no OrtValue of strings, but return a model's constant as one.
-    constant = helper.make_node("Constant", [], ["y"], value=numpy_helper.from_array(array))
-    output = helper.make_tensor_value_info("y", onnx.TensorProto.STRING, array.shape)
-    model = helper.make_model(helper.make_graph([constant], "strings", [], [output]), ir_version=10)
-    model.opset_import[0].version = 17
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run_with_ort_values(None, {})[0]
 
 
 def to_array(value: Any) -> Any:

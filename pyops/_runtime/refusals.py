@@ -105,15 +105,15 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
     lines = [] if is_twice else _unknown_operators(source, resolution)
     if not lines:
         lines += explanations(str(error))
-    unsupported_types, lacking = hosted_op.unsupported_types, "custom operators cannot have"
-    if engine == "extensions":
-        unsupported_types, lacking = registry.unsupported_types, "onnxruntime-extensions does not support"
-    # The extensions engine hosts every op under one op type.
-    hosted_by = registry.HOST_OP_TYPE if engine == "extensions" else None
+    is_supported, hosted_by = hosted_op.is_supported, None
+    if engine == "extensions":  # which hosts every op under one op type
+        is_supported, hosted_by = registry.is_supported, registry.HOST_OP_TYPE
     for op in resolution.ops.values():
-        missing = ", ".join(unsupported_types(op.signature))
+        dtypes = dict.fromkeys(dtype for parameter in op.signature.type_parameters for dtype in parameter.dtypes)
+        missing = ", ".join(dtype_name(dtype) for dtype in dtypes if not is_supported(dtype))
         if (hosted_by or op.name) in str(error) and (missing or not lines):
-            lines.append(f"{op.signature} is declared" + (f"; {lacking} {missing}" if missing else ""))
+            lacking = f"; the {engine} engine does not support {missing}" if missing else ""
+            lines.append(f"{op.signature} is declared{lacking}")
     if not lines:
         return error
     explained = ModelError(listing(f"ONNX Runtime rejects the model ({error})", lines))

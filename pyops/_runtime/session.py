@@ -230,15 +230,16 @@ class InferenceSession(onnxruntime.InferenceSession):
         return self._reraising(run, run_options, output_names, input_feed)
 
     def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
-        # These types need OrtValues, and ONNX Runtime's bindings cannot convert sequences to OrtValues or back.
-        fetched = [item for item in self.get_outputs() if not output_names or item.name in output_names]
-        for item in (*self.get_inputs(), *fetched):
-            if not item.type.startswith("tensor("):
-                raise InputError(
-                    f"{item.name!r} is {item.type}; in a model with inputs or outputs of bfloat16, float8 or 4-bit "
-                    "types, ONNX Runtime's bindings support only tensors: request other outputs by name, or "
-                    "convert it to tensors inside the model"
-                )
+        # These need OrtValues, to and from which ONNX Runtime's bindings convert no sequences, and to which no strings.
+        wanted = [item for item in self.get_outputs() if not output_names or item.name in output_names]
+        lacking = [item for item in self.get_inputs() if item.type == "tensor(string)"]
+        lacking += [item for item in (*self.get_inputs(), *wanted) if not item.type.startswith("tensor(")]
+        if lacking:
+            raise InputError(
+                f"{lacking[0].name!r} is {lacking[0].type}; in a model with inputs or outputs of bfloat16, float8 or "
+                "4-bit types, ONNX Runtime's bindings support only tensors, and as inputs no strings: request other "
+                "outputs by name, or convert it inside the model"
+            )
         feed = {name: ort_values.from_array(value) for name, value in input_feed.items()}
         values = super().run_with_ort_values(output_names, feed, run_options)
         return [ort_values.to_array(value) for value in values]

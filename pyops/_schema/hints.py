@@ -296,12 +296,11 @@ def read_attribute(name: str, hint: Any, default: Any) -> Attribute:
     required = default is inspect.Parameter.empty
     inner, nullable = strip_none(hint)
     kind, options = _attribute_kind(inner)
-    if (required and nullable) or (default is None and not nullable):
-        raise HintError("an attribute that may be None has the default None", f"write {spell(inner)} | None = None")
-    if nullable and default is not None:
+    if nullable != (default is None):
+        other = f", or {spell(inner)} = {default!r}" if nullable and not required else ""
         raise HintError(
-            "an absent attribute takes the default, so that a kernel would never receive None",
-            f"write {spell(inner)} = {default!r} or {spell(inner)} | None = None",
+            "an attribute may be None where None is its default, and only there",
+            f"write {spell(inner)} | None = None{other}",
         )
     attribute = Attribute(name, kind, required, **options)
     try:

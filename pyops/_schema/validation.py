@@ -14,7 +14,7 @@ from ..errors import InputError, OutputError
 from .devices import is_cupy
 from .dtypes import STRING, DType, describe, dtype_name, element_type, holds_str, spell_scalar, spell_shape
 from .node import explain_read_only
-from .signature import Input, Output, Signature
+from .signature import Input, Signature
 
 
 def split_arguments(
@@ -254,9 +254,10 @@ def check_shapes(
     given = [output.shape for output in outputs]
     if given == list(shapes) or (len(given) == len(shapes) and all(map(_fits, given, shapes))):
         return
+    returned, expected = (", ".join(map(spell_shape, items)) for items in (given, shapes))
     raise OutputError(
         f"{signature.qualified_name}: for inputs {', '.join(map(describe, inputs))} the kernel returned shapes "
-        f"{_spell_shapes(given)} and the shape function gives {_spell_shapes(shapes)}; one of the two is wrong"
+        f"{returned} and the shape function gives {expected}; one of the two is wrong"
     )
 
 
@@ -264,14 +265,11 @@ def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
     return len(shape) == len(expected) and all(b in (a, None) for a, b in zip(shape, expected, strict=True))
 
 
-def _spell_shapes(shapes: Sequence[tuple[int | None, ...]]) -> str:
-    return ", ".join(map(spell_shape, shapes))
-
-
 def _check_output(signature: Signature, index: int, dtype: DType | None, value: Any) -> Any:
     output = signature.output(index)
-    if dtype is None:
-        dtype = _expected_dtype(output, value)
+    if dtype is None:  # one of several possible types
+        row = element_type(value.dtype) if isinstance(getattr(value, "dtype", None), np.dtype) else None
+        dtype = row.dtype if row and row.dtype in output.type.dtypes else output.type.dtypes[0]
     if type(value) is np.ndarray and value.dtype == dtype and dtype is not STRING:
         return value
     declared = f"{signature.qualified_name}: {output.name!r} is declared {dtype_name(dtype)}"
@@ -295,12 +293,6 @@ def _check_output(signature: Signature, index: int, dtype: DType | None, value: 
             f"{declared} and the kernel returned {describe(value)}; return result.astype({spell_scalar(dtype)}){hint}"
         )
     return value
-
-
-def _expected_dtype(output: Output, value: Any) -> DType:
-    """Return the dtype to expect of an output of several possible types: `value`'s own if declared."""
-    row = element_type(value.dtype) if isinstance(getattr(value, "dtype", None), np.dtype) else None
-    return row.dtype if row and row.dtype in output.type.dtypes else output.type.dtypes[0]
 
 
 def _check_strings(declared: str, value: Any) -> Any:

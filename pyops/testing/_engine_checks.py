@@ -173,9 +173,9 @@ def _session(case: Case, model: onnx.ModelProto, engine: Engine) -> Any:
             from .._runtime.extensions import registry
             from .._runtime.native import hosted_op
 
-            used = {dtype_name(array.dtype) for array in (*case.arrays, *case.outputs) if array is not None}
             module = hosted_op if engine == "native" else registry
-            lacking = used.intersection(module.unsupported_types(case.signature))
+            used = {array.dtype for array in (*case.arrays, *case.outputs) if array is not None}
+            lacking = sorted(dtype_name(dtype) for dtype in used if not module.is_supported(dtype))
             if lacking:
-                raise NotRun(f"the {engine} engine does not support {', '.join(sorted(lacking))}")
+                raise NotRun(f"the {engine} engine does not support {', '.join(lacking)}")
         return make_session(model, engine)

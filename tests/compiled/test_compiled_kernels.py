@@ -48,9 +48,7 @@ def test_the_log_tells_what_is_compiled_for_sessions_from_what_is_for_plain_call
     monkeypatch.setenv("PYOPS_CACHE_DIR", str(tmp_path))  # so that there is something to compile
     with caplog.at_level("INFO", "pyops"):
         logged.compile(X)
-    plain_calls, sessions = caplog.messages
-    assert plain_calls.startswith("compiled compiled::Logged for float32")
-    assert ", in sessions: " in sessions
+    assert caplog.messages == ["compiling compiled::Logged", "compiling compiled::Logged for sessions (entry)"]
 
 
 @pytest.mark.parametrize("case", PARAMETERS)
@@ -298,8 +296,8 @@ def test_a_session_of_other_options_runs_it_too() -> None:
         ({"parallel": "()->()"}, "parallel and fastmath are for compiled kernels; add compile=True"),
         ({"compile": True, "parallel": "rows"}, 'write them as NumPy does for generalized ufuncs: "(),()->()"'),
         ({"compile": True, "parallel": "(),()->()"}, "has 2 inputs, but 1 are declared: x"),
-        ({"compile": True, "fastmath": {"fast"}}, "fastmath has 'fast'; LLVM's flags are"),
-        ({"compile": True, "fastmath": [["nnan"]]}, "fastmath has ['nnan']; LLVM's flags are"),
+        ({"compile": True, "fastmath": {"fast"}}, "fastmath is {'fast'}; write True or a set of LLVM's flags"),
+        ({"compile": True, "fastmath": [["nnan"]]}, "fastmath is [['nnan']]; write True or a set of LLVM's flags"),
         ({"compile": True, "fastmath": "nnan"}, "fastmath is 'nnan'; write True or a set of LLVM's flags"),
         ({"compile": True, "fastmath": 3}, "compiled::Bad: fastmath is 3; write True or a set"),
     ],

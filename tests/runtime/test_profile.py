@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 import pyops
 from pyops import onnx_op
 from pyops.errors import PyopsError
-from tests.helpers.models import chain, make_model
+from tests.helpers.models import chain
 
 F32 = NDArray[np.float32]
 X = np.arange(5, dtype=np.float32)
-BYTES = X.nbytes
 
 
 def declare_plus(amount: int) -> None:
@@ -31,14 +30,6 @@ def declare_plus(amount: int) -> None:
 def ops() -> None:
     declare_plus(1)
 
-    @onnx_op("seen::Halves")
-    def halves(x: F32) -> tuple[F32, F32]:
-        return x[:2].copy(), x[2:].copy()
-
-    @onnx_op("seen::Shout")
-    def shout(x: NDArray[np.str_]) -> NDArray[np.str_]:
-        return np.char.upper(x.astype(str)).astype(object)
-
     @onnx_op("seen::Fails")
     def fails(x: F32) -> F32:
         raise ValueError("no")
@@ -48,12 +39,12 @@ def ops() -> None:
         raise KeyboardInterrupt("no")
 
 
-def session(*nodes: str, engine: str = "native", options: Any = None, dtype: Any = np.float32) -> Any:
-    return pyops.InferenceSession(chain(*nodes, dtype=dtype), options, engine=engine)
+def session(*nodes: str, engine: str = "native", options: Any = None) -> Any:
+    return pyops.InferenceSession(chain(*nodes), options, engine=engine)
 
 
 @pytest.mark.parametrize("engine", ["native", "extensions"])
-def test_calls_bytes_and_times_of_each_node(engine: str) -> None:
+def test_calls_and_times_of_each_node(engine: str) -> None:
     made = session("seen::Plus", "Neg", "seen::Plus", engine=engine)
     with pyops.profile(made) as profile:
         for _ in range(3):
@@ -61,9 +52,8 @@ def test_calls_bytes_and_times_of_each_node(engine: str) -> None:
     first, second = profile.nodes
     assert (first.name, second.name) == ("node0", "node2")
     for node in profile.nodes:
-        assert (node.op.name, node.calls, node.bytes_in, node.bytes_out) == ("Plus", 3, 3 * BYTES, 3 * BYTES)
+        assert (node.op.name, node.calls) == ("Plus", 3)
         assert node.kernel_seconds > 0
-        assert node.around_seconds is not None
         assert node.around_seconds > 0
 
 
@@ -86,21 +76,6 @@ def test_a_session_can_be_profiled_again_and_not_twice_at_once() -> None:
             with pytest.raises(PyopsError, match="is already being profiled"), pyops.profile(made):
                 pass
         assert [node.calls for node in profile.nodes] == [1]
-
-
-def test_outputs_and_strings_are_counted_in_bytes() -> None:
-    nodes = chain("seen::Halves").graph.node
-    nodes[0].output.append("z")
-    made = pyops.InferenceSession(
-        make_model(nodes, [("x", np.float32, None)], [(name, np.float32, None) for name in "yz"], {"seen": 1})
-    )
-    with pyops.profile(made) as profile:
-        made.run(None, {"x": X})
-    assert profile.nodes[0].bytes_out == BYTES
-    made = session("seen::Shout", dtype=np.object_)
-    with pyops.profile(made) as profile:
-        made.run(None, {"x": np.array(["aé", "b"], object)})
-    assert (profile.nodes[0].bytes_in, profile.nodes[0].bytes_out) == (4, 4)
 
 
 @pytest.mark.parametrize("engine", ["native", "extensions"])
@@ -173,53 +148,22 @@ def test_kernels_that_run_sessions_and_several_threads_are_told_apart() -> None:
     assert of_outer.nodes[0].kernel_seconds > of_inner.nodes[0].kernel_seconds
 
 
-@pytest.mark.parametrize("with_shapes", [True, False])
-def test_compiled_kernels_run_as_machine_code_meanwhile(with_shapes: bool) -> None:
+def test_compiled_kernels_run_as_machine_code_meanwhile_and_are_counted_apart() -> None:
     pytest.importorskip("numba")
 
     @onnx_op("seen::Compiled", compile=True)
     def compiled(x: F32) -> F32:
         return x + np.float32(1)
 
-    if with_shapes:
-        compiled.register_shape_inference(lambda x: x)
     made = session("seen::Compiled", "seen::Plus", "seen::Compiled")
-    for shape in (5,), (6,):
-        with pyops.profile(made) as profile:
-            (result,) = made.run(None, {"x": np.zeros(shape, np.float32)})
-        assert result.tolist() == np.full(shape, 3, np.float32).tolist()
-        first, plain, second = profile.nodes
-        assert (first.calls, second.calls, first.bytes_in, second.bytes_out) == (1, 1, None, None)
-        assert first.around_seconds is None
-        assert str(profile).splitlines()[1].split().count("-") == 2
-        assert plain.around_seconds is not None
-        (result,) = made.run(None, {"x": np.zeros(shape, np.float32)})
-        assert result.tolist() == np.full(shape, 3, np.float32).tolist()
-
-
-def test_compiled_kernels_raise_and_are_redeclared_meanwhile() -> None:
-    pytest.importorskip("numba")
-
-    def declare(step: int) -> None:
-        step = np.float32(step)
-
-        @onnx_op("seen::Compiled", compile=True)
-        def compiled(x: F32) -> F32:
-            if x[0] < 0:
-                raise ValueError("negative")
-            return x + step
-
-    declare(1)
-    made = session("seen::Compiled")
     with pyops.profile(made) as profile:
-        made.run(None, {"x": X})
-        with pytest.raises(ValueError, match="negative"):
-            made.run(None, {"x": -np.ones(3, np.float32)})
-        declare(2)
-        (within,) = made.run(None, {"x": X})
-    (after,) = made.run(None, {"x": X})
-    assert within.tolist() == after.tolist() == (X + 2).tolist()
-    assert profile.nodes[0].calls == 3
+        (result,) = made.run(None, {"x": X})
+    assert result.tolist() == (X + 3).tolist()
+    assert [(node.name, node.calls) for node in profile.nodes] == [("node1", 1)]
+    assert repr(profile).endswith("as machine code, which ONNX Runtime's own profiler times: 2")
+    with pyops.profile(session("seen::Compiled")) as profile:
+        pass
+    assert repr(profile).splitlines()[0] == "no node of the session is computed by a declared op in Python"
 
 
 class Cells(HTMLParser):
@@ -241,13 +185,12 @@ def test_it_is_a_table_in_a_terminal_and_in_a_notebook() -> None:
     cells = Cells()
     cells.feed(profile._repr_html_())
     assert "seen::Plus" in cells.found
-    assert row.split()[-2:] == cells.found[-2:] == [str(BYTES)] * 2
 
 
 def test_a_session_without_ops_says_so() -> None:
     with pyops.profile(session("Neg")) as profile:
         pass
-    assert repr(profile) == "no node of the session is computed by a declared op"
+    assert repr(profile) == "no node of the session is computed by a declared op in Python"
     assert "no node" in profile._repr_html_()
 
 

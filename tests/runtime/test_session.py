@@ -254,20 +254,21 @@ def test_beside_ml_dtypes_what_is_no_tensor_is_refused_with_what_to_do() -> None
     assert session.run(["y"], feed)[0].tolist() == [1, 1]
 
 
-def test_strings_and_ml_dtypes_go_together() -> None:
+def test_beside_ml_dtypes_strings_may_be_outputs_and_not_inputs() -> None:
     @onnx_op("tests::Name")
-    def name(x: NDArray[ml_dtypes.bfloat16], names: NDArray[np.str_]) -> NDArray[np.str_]:
-        return np.array([f"{n}={float(v)}" for n, v in zip(names, x, strict=True)], object)
+    def name(x: NDArray[ml_dtypes.bfloat16], names: NDArray[np.str_] | None = None) -> NDArray[np.str_]:
+        return np.array([f"{float(v)}" for v in x], object)
 
-    node = helper.make_node("Name", ["x", "names"], ["y"], domain="tests")
-    model = make_model(
-        [node],
-        [("x", ml_dtypes.bfloat16, None), ("names", np.object_, None)],
-        [("y", np.object_, None)],
-        {"tests": 1},
-    )
-    feed = {"x": np.array([1, 2], ml_dtypes.bfloat16), "names": np.array(["a", "b"], object)}
-    assert pyops.InferenceSession(model).run(None, feed)[0].tolist() == ["a=1.0", "b=2.0"]
+    def run(**feed: Any) -> Any:
+        node = helper.make_node("Name", list(feed), ["y"], domain="tests")
+        inputs = [(name, value.dtype, None) for name, value in feed.items()]
+        model = make_model([node], inputs, [("y", np.object_, None)], {"tests": 1})
+        return pyops.InferenceSession(model).run(None, feed)[0].tolist()
+
+    x = np.array([1, 2], ml_dtypes.bfloat16)
+    assert run(x=x) == ["1.0", "2.0"]
+    with pytest.raises(pyops.errors.InputError, match=r"'names' is tensor\(string\); .* as inputs no strings"):
+        run(x=x, names=np.array(["a", "b"], object))
 
 
 @pytest.mark.parametrize(

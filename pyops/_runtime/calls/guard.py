@@ -15,7 +15,7 @@ import contextlib
 import operator
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -145,22 +145,6 @@ class Guard:
 _ATTEMPTS = 8
 
 
-class _Interrupts:
-    """A reporter that passes exceptions to a function and always returns the same value."""
-
-    def __init__(self, answer: Any, interrupted: Callable[[BaseException], None]) -> None:
-        self.slots: dict[int, BaseException] = {}
-        self._answer = answer
-        self._interrupted = interrupted
-
-    def report(self, error: BaseException) -> Any:
-        self._interrupted(error)
-        return self._answer
-
-    def spares(self) -> Sequence[tuple[Any, int]]:
-        return [(self._answer, 0)]
-
-
 def checkpoint(function: Callable[..., Any], interrupted: Callable[[BaseException], None]) -> Callable[..., Any]:
     """Return `function` as a ctypes callback that first takes any pending interrupt.
 
@@ -172,9 +156,14 @@ def checkpoint(function: Callable[..., Any], interrupted: Callable[[BaseExceptio
         ready: Any = SimpleNamespace(function=function)
         __call__ = property(operator.attrgetter("ready.function"))
 
+    def report(error: BaseException) -> Callable[..., Any]:
+        interrupted(error)
+        return function
+
     callback = Callback()
     if threading.current_thread() is threading.main_thread():
-        guard = Guard({0: lambda _: function}, _Interrupts(function, interrupted))
+        reporter = SimpleNamespace(report=report, spares=lambda: [(function, 0)], slots={})
+        guard = Guard({0: lambda _: function}, reporter)
         guard.arm()
         ready = {"first": 0, "second": None, "function": property(guard.callback.resume)}
         callback.ready = type("Ready", (), ready)()

@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import onnxruntime
 
 from ..._ops.op import AnyOp, Op
-from ..._schema.dtypes import STRING
 from ..._tables import Part, Shown
 from ...errors import PyopsError
 
 Key = TypeVar("Key")
 
-_HEADER = ("node", "op", "calls", "kernel", "around", "kernel a call", "around a call", "bytes in", "bytes out")
+_HEADER = ("node", "op", "calls", "kernel", "around", "kernel a call", "around a call")
 
 
 class NodeProfile:
-    """Time and memory traffic of one node, summed over all calls.
+    """Times of one node, summed over all calls.
 
     Attributes
     ----------
@@ -36,11 +34,9 @@ class NodeProfile:
     op : Op
     calls : int
     kernel_seconds : float
-        Time in the kernel; for machine code (``compile=True``) time in the whole node, which is one function.
-    around_seconds : float or None
-        Overhead around the kernel: wrapping tensors as arrays, checks, copying results. None for machine code.
-    bytes_in, bytes_out : int or None
-        Bytes read and written; None for machine code.
+        Time in the kernel.
+    around_seconds : float
+        Overhead around the kernel: wrapping tensors as arrays, checks, copying results.
     """
 
     def __init__(self, name: str, op: AnyOp) -> None:
@@ -48,24 +44,12 @@ class NodeProfile:
         self.op = op
         self.calls = 0
         self.kernel_seconds = 0.0
-        self.around_seconds: float | None = 0.0
-        self.bytes_in: int | None = 0
-        self.bytes_out: int | None = 0
+        self.around_seconds = 0.0
 
     def _row(self) -> list[str]:
-        around, calls = self.around_seconds, max(self.calls, 1)
-        times = [self.kernel_seconds, around, self.kernel_seconds / calls, None if around is None else around / calls]
-        sizes = [self.bytes_in, self.bytes_out]
-        row = [self.name, self.op.signature.qualified_name, f"{self.calls:,}", *map(_spell_seconds, times)]
-        return [*row, *("?" if size is None else f"{size:,}" for size in sizes)]
-
-
-class _InProgress(threading.local):
-    """Measurements of the call that is running in this thread: nanoseconds and bytes."""
-
-    kernel = 0
-    measuring = 0
-    sizes: tuple[int, int] = (0, 0)
+        totals = self.kernel_seconds, self.around_seconds
+        times = *totals, *(seconds / max(self.calls, 1) for seconds in totals)
+        return [self.name, self.op.signature.qualified_name, f"{self.calls:,}", *map(_spell_seconds, times)]
 
 
 class NodeClock(NodeProfile):
@@ -80,56 +64,34 @@ class NodeClock(NodeProfile):
     def __init__(self, name: str, op: AnyOp) -> None:
         super().__init__(name, op)
         self._lock = threading.Lock()
-        self._running = _InProgress()
+        # Of the call that is running in this thread: the nanoseconds that its kernel took.
+        self._running = threading.local()
         # Cached, so that one kernel always gives the same timed kernel (engines compare kernels by identity).
         self.kernel = functools.cache(self._timed)
 
-    def record_machine_code(self, nanoseconds: int) -> None:
-        """Add a call of machine code, of which only the time of the whole node is known."""
-        with self._lock:
-            self.calls += 1
-            self.kernel_seconds += nanoseconds / 1e9
-            self.around_seconds = self.bytes_in = self.bytes_out = None
-
     def call(self, compute: Callable[[Any], Any], argument: Any) -> Any:
         """Return ``compute(argument)`` and add the call."""
-        running = self._running
-        running.kernel, running.measuring, running.sizes = 0, 0, (0, 0)
+        self._running.kernel = 0
         began = perf_counter_ns()
         try:
             return compute(argument)
         finally:
-            around = perf_counter_ns() - began - running.kernel - running.measuring
+            whole, kernel = perf_counter_ns() - began, self._running.kernel
             with self._lock:
                 self.calls += 1
-                self.kernel_seconds += running.kernel / 1e9
-                self.around_seconds = (self.around_seconds or 0) + around / 1e9
-                self.bytes_in = (self.bytes_in or 0) + running.sizes[0]
-                self.bytes_out = (self.bytes_out or 0) + running.sizes[1]
+                self.kernel_seconds += kernel / 1e9
+                self.around_seconds += (whole - kernel) / 1e9
 
     def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*inputs: Any, **attributes: Any) -> Any:
-            running, result = self._running, None
             began = perf_counter_ns()
             try:
-                result = function(*inputs, **attributes)
+                return function(*inputs, **attributes)
             finally:
-                ended = perf_counter_ns()
-                results = result if isinstance(result, tuple) else (result,)
                 # Set after the call: a session that the kernel ran may have called this same node meanwhile.
-                running.kernel = ended - began
-                running.sizes = sum(map(_size, inputs)), sum(map(_size, results))
-                running.measuring = perf_counter_ns() - ended
-            return result
+                self._running.kernel = perf_counter_ns() - began
 
         return timed
-
-
-def _size(value: Any) -> int:
-    """Return the number of bytes of an array's elements; strings count as UTF-8."""
-    if isinstance(value, np.ndarray) and value.dtype == STRING:
-        return sum(len(item.encode()) for item in value.flat if isinstance(item, str))
-    return int(getattr(value, "nbytes", 0))
 
 
 class TimedOp(Op[..., Any]):
@@ -172,8 +134,8 @@ class Nodes(Generic[Key]):
     def living(self) -> Iterator[tuple[Key, Any]]:
         """Yield the key and node of each node that still exists.
 
-        Each engine has its own class of nodes. All have a `name`, an `op`, a method `compute`, and `timed`: a context
-        manager that takes a `NodeClock` and returns what to call in place of `compute`.
+        Each engine has its own class of nodes. All have a `name`, an `op`, a method `compute`, and `timed`, which
+        takes a `NodeClock` and returns what to call in place of `compute`, or None for machine code.
         """
         for key in self._keys:
             compute: Any = self._originals.get(key) or self._computes.get(key)
@@ -181,10 +143,13 @@ class Nodes(Generic[Key]):
                 yield key, compute.__self__
 
     @contextmanager
-    def timed(self, clock_for: Callable[[str, AnyOp], NodeClock]) -> Iterator[None]:
-        """Time the calls of every node within the block by a clock that ``clock_for(name, op)`` returns.
+    def timed(self) -> Iterator[tuple[list[NodeClock], int]]:
+        """Time the calls of every node within the block; the session must outlive it.
 
-        The session must outlive the block.
+        Yields
+        ------
+        (list of NodeClock, int)
+            The clock of each node, and the number of nodes that are machine code and have none.
 
         Raises
         ------
@@ -193,17 +158,20 @@ class Nodes(Generic[Key]):
         """
         if not self._free.acquire(blocking=False):
             raise PyopsError("the session is already being profiled; use the existing profile")
-        with ExitStack() as stack:
-            stack.callback(self._free.release)
-            stack.callback(self._restore)
+        clocks, compiled = [], 0
+        try:
             for key, node in list(self.living()):
-                timed = stack.enter_context(node.timed(clock_for(node.name, node.op)))
-                self._originals[key], self._computes[key] = self._computes[key], timed
-            yield
-
-    def _restore(self) -> None:
-        self._computes.update(self._originals)
-        self._originals.clear()
+                clock = NodeClock(node.name, node.op)
+                if (timed := node.timed(clock)) is None:
+                    compiled += 1
+                else:
+                    self._originals[key], self._computes[key] = self._computes[key], timed
+                    clocks.append(clock)
+            yield clocks, compiled
+        finally:
+            self._computes.update(self._originals)
+            self._originals.clear()
+            self._free.release()
 
 
 class Profile(Shown):
@@ -212,27 +180,24 @@ class Profile(Shown):
     Attributes
     ----------
     nodes : tuple of NodeProfile
-        One per node that an op computes, in the order in which ONNX Runtime created them.
+        One per node that a kernel in Python computes, in the order in which ONNX Runtime created them.
     """
 
-    def __init__(self) -> None:
-        self.nodes: tuple[NodeProfile, ...] = ()
-
-    def _clock_for(self, name: str, op: AnyOp) -> NodeClock:
-        clock = NodeClock(name, op)
-        self.nodes += (clock,)
-        return clock
+    def __init__(self, nodes: Sequence[NodeProfile], compiled: int) -> None:
+        self.nodes = tuple(nodes)
+        self._compiled = compiled
 
     def parts(self) -> list[Part]:
-        """Return the table of nodes."""
-        if not self.nodes:
-            return ["no node of the session is computed by a declared op"]
-        return [[list(_HEADER), *(node._row() for node in self.nodes)]]
+        """Return the table of nodes, and how many are not in it."""
+        notes = [] if self.nodes else ["no node of the session is computed by a declared op in Python"]
+        if self._compiled:
+            notes.append(f"nodes that run as machine code, which ONNX Runtime's own profiler times: {self._compiled}")
+        return [[_HEADER, *(node._row() for node in self.nodes)], *notes]
 
 
 @contextmanager
 def profile(session: onnxruntime.InferenceSession) -> Iterator[Profile]:
-    """Time the calls of a session's ops within the block.
+    """Time the calls of a session's ops within the block, except for compiled kernels.
 
     Parameters
     ----------
@@ -262,8 +227,8 @@ def profile(session: onnxruntime.InferenceSession) -> Iterator[Profile]:
     ... main (float[n] x) => (float[n] y) { y = profiling.Twice(x) }'''))
     >>> with pyops.profile(session) as profile:
     ...     _ = session.run(None, {"x": np.ones(3, np.float32)})
-    >>> [(node.op.name, node.calls, node.bytes_in, node.bytes_out) for node in profile.nodes]
-    [('Twice', 1, 12, 12)]
+    >>> [(node.op.name, node.calls) for node in profile.nodes]
+    [('Twice', 1)]
     """
     nodes: Nodes[Any] | None = getattr(session, "_nodes", None)
     if nodes is None:
@@ -271,13 +236,10 @@ def profile(session: onnxruntime.InferenceSession) -> Iterator[Profile]:
             f"expected a pyops.InferenceSession, got {type(session).__qualname__}; call pyops.patch_onnxruntime() "
             "before another library creates the session"
         )
-    found = Profile()
-    with nodes.timed(found._clock_for):
-        yield found
+    with nodes.timed() as (clocks, compiled):
+        yield Profile(clocks, compiled)
 
 
-def _spell_seconds(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
+def _spell_seconds(seconds: float) -> str:
     scale, unit = next(((s, u) for s, u in ((1, "s"), (1e3, "ms")) if seconds * s >= 1), (1e6, "µs"))
     return f"{seconds * scale:.3g} {unit}" if seconds * scale < 1000 else f"{seconds * scale:,.0f} {unit}"

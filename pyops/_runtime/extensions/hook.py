@@ -9,7 +9,6 @@ ends the process. So a kernel that fails returns outputs without elements, and i
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
 import logging
 import threading
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
-import onnxruntime
 
 from ...errors import EngineError, MissingDependencyError
 from ..calls import exceptions, guard
@@ -208,33 +206,7 @@ def library() -> Any:
         ) from error
     onnxruntime_extensions.PyCustomOpDef.install_hooker(HookCall)
     _guard.arm()
-    with registry.lock:
-        _run_once(onnxruntime_extensions.get_library_path())
     return onnxruntime_extensions
-
-
-@functools.cache
-def _run_once(path: str) -> None:
-    # The first array that its C++ code creates runs Python code of NumPy's, where an exception would end the process.
-    # It is created in another thread because handlers of signals run in the main one.
-    import onnx
-
-    domain = registry.hosting_domain(
-        (registry.Types((1,), (1,)),), add_target(lambda call: (0, (1,), call.inputs[0]).__iter__)
-    )
-    options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(path)
-    model = onnx.parser.parse_model(_FIRST_MODEL.format(domain)).SerializeToString()
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    thread = threading.Thread(target=session.run, args=(None, {"x": np.zeros(1, np.float32)}))
-    thread.start()
-    thread.join()
-
-
-_FIRST_MODEL = """
-<ir_version: 8, opset_import: ["" : 17, "{0}" : 1]>
-first (float[1] x) => (float[1] y) {{ y = {0}.Kernel <pyops_node = ""> (x) }}
-"""
 
 
 # The registry's size at the time the library was registered in each session options object.

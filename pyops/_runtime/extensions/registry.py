@@ -46,7 +46,7 @@ def obstacles(signature: Signature) -> list[str]:
     found += [f"variadic input {item.name!r}" for item in signature.inputs if item.variadic]
     found += [f"variadic output {item.name!r}" for item in signature.outputs if item.variadic]
     for parameter in signature.type_parameters:
-        if not set(_SUPPORTED).intersection(parameter.dtypes):
+        if not any(map(is_supported, parameter.dtypes)):
             found.append(f"type {' or '.join(map(dtype_name, parameter.dtypes))}")
     if len(signature.outputs) > MOST_OUTPUTS:
         found.append(f"{len(signature.outputs)} outputs ({MOST_OUTPUTS} at most)")
@@ -55,10 +55,9 @@ def obstacles(signature: Signature) -> list[str]:
     return found
 
 
-def unsupported_types(signature: Signature) -> list[str]:
-    """Return the names of the declared element types that onnxruntime-extensions does not support."""
-    dtypes = dict.fromkeys(dtype for parameter in signature.type_parameters for dtype in parameter.dtypes)
-    return [dtype_name(dtype) for dtype in dtypes if dtype not in _SUPPORTED]
+def is_supported(dtype: DType) -> bool:
+    """Return whether onnxruntime-extensions supports this element type."""
+    return dtype in _SUPPORTED
 
 
 def refusal(signature: Signature, reasons: Sequence[str]) -> str:
@@ -74,7 +73,7 @@ def choices(signature: Signature) -> tuple[Types, ...]:
     """
     found = []
     parameters = signature.type_parameters
-    supported = (filter(_SUPPORTED.__contains__, parameter.dtypes) for parameter in parameters)
+    supported = (filter(is_supported, parameter.dtypes) for parameter in parameters)
     for choice in itertools.islice(itertools.product(*supported), _MOST_CHOICES + 1):
         chosen = zip(parameters, choice, strict=True)
         codes = {parameter: row.onnx for parameter, dtype in chosen if (row := element_type(dtype))}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -49,10 +48,9 @@ class _Node(NamedTuple):
             hook.fail(error)
             return hook.NOTHING
 
-    @contextmanager
-    def timed(self, clock: NodeClock) -> Iterator[Callable[[hook.HookCall], hook.Answer]]:
+    def timed(self, clock: NodeClock) -> Callable[[hook.HookCall], hook.Answer]:
         """Return a function that computes and times the node."""
-        yield functools.partial(clock.call, self._replace(op=TimedOp(self.op, clock)).compute)
+        return functools.partial(clock.call, self._replace(op=TimedOp(self.op, clock)).compute)
 
 
 def answer(op: AnyOp, call: hook.HookCall, attributes: Mapping[str, Any]) -> hook.Answer:
@@ -148,8 +146,6 @@ class SessionHost:
             _forget_shapes(self.model, set(domains.values()))
         types = [parameter for op in ops.values() for parameter in op.signature.type_parameters]
         self._has_strings = any(STRING in parameter.dtypes for parameter in types)
-        for name, tensor in source.constants() if self._has_strings else ():
-            _check_strings(f"constant {name!r}", tensor.string_data)
 
     def _mark(self, node: Any, op: AnyOp) -> None:
         if any(map(op.signature.attribute, linked_attributes(node))):
@@ -214,7 +210,8 @@ class SessionHost:
         """
         for name, value in feed.items() if self._has_strings else ():
             if isinstance(value, (list, np.ndarray)) and (array := np.asarray(value)).dtype.kind in "OUST":
-                _check_strings(f"input {name!r}", array.flat)
+                for text in array.flat:
+                    _check_string(name, text)
 
 
 # ONNX Runtime preallocates values whose shape it knows, or that the caller bound; if a kernel's output does not fit,
@@ -265,17 +262,16 @@ def _copy(name: str, to: str) -> list[Any]:
     ]
 
 
-def _check_strings(where: str, texts: Iterable[Any]) -> None:
-    for text in texts:
-        try:
-            decoded = text.decode() if isinstance(text, bytes) else text
-        except UnicodeDecodeError as error:
-            raise InputError(f"{where} contains {text!r}, not UTF-8 ({error}); pass str") from None
-        if isinstance(decoded, str) and "\0" in decoded:
-            raise InputError(
-                f"{where} contains a NUL character, at which onnxruntime-extensions cuts strings off; use "
-                "engine='native'"
-            )
+def _check_string(name: str, text: Any) -> None:
+    try:
+        decoded = text.decode() if isinstance(text, bytes) else text
+    except UnicodeDecodeError as error:
+        raise InputError(f"input {name!r} contains {text!r}, not UTF-8 ({error}); pass str") from None
+    if isinstance(decoded, str) and "\0" in decoded:
+        raise InputError(
+            f"input {name!r} contains a NUL character, at which onnxruntime-extensions cuts strings off; use "
+            "engine='native'"
+        )
 
 
 _FATAL = 4

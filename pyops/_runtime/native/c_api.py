@@ -135,7 +135,8 @@ class Api:
             The requested memory could not be allocated.
         """
         if status:
-            message = self.take_message(status)
+            message = ctypes.string_at(self.GetErrorMessage(status)).decode(errors="replace")
+            self.ReleaseStatus(status)
             raise (MemoryError if _OUT_OF_MEMORY.search(message) else EngineError)(message)
 
     def get(self, kind: type[ctypes._SimpleCData[Any]], function: Callable[..., int | None], *arguments: Any) -> Any:
@@ -151,12 +152,6 @@ class Api:
         out = kind()
         self.check(function(*arguments, ctypes.addressof(out)))
         return out.value
-
-    def take_message(self, status: int) -> str:
-        """Return the message of an ``OrtStatus*``, and release it."""
-        message = ctypes.string_at(self.GetErrorMessage(status)).decode(errors="replace")
-        self.ReleaseStatus(status)
-        return message
 
     def status(self, message: str) -> int:
         """Create an ``OrtStatus*`` with a message; ONNX Runtime takes ownership."""

@@ -7,12 +7,8 @@ after the op was redefined, and when the kernel raised.
 from __future__ import annotations
 
 import ctypes
-import functools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from ctypes import c_void_p
-from time import perf_counter_ns
 from typing import Any
 
 from ..._compiled import layout
@@ -26,9 +22,6 @@ from .c_api import Api
 from .hosted_op import HostedOp
 from .kernel_node import KernelNode
 from .workspace import Workspace
-
-# An entry point of machine code, which needs no GIL.
-_Entry = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p)
 
 
 def is_compiled(op: AnyOp) -> bool:
@@ -60,7 +53,6 @@ class CompiledNode(KernelNode):
     def __init__(self, api: Api, info: int, hosted: HostedOp, python: int) -> None:
         super().__init__(api, info, hosted)
         self._lock = threading.Lock()
-        self._is_timed = False
         # Replaced memory: machine code running in another thread may still read it.
         self._kept: list[Any] = []
         functions = (
@@ -90,35 +82,8 @@ class CompiledNode(KernelNode):
         del inputs
         super().compute(context)
 
-    @contextmanager
-    def timed(self, clock: NodeClock) -> Iterator[Callable[[int], Any]]:
-        """Return a function that calls and times the machine code, for the calls of ONNX Runtime within the block."""
-        self._set_timed(True)
-        try:
-            yield functools.partial(self._call_machine_code, clock)
-        finally:
-            self._set_timed(False)
-
-    def _set_timed(self, is_timed: bool) -> None:
-        with self._lock:
-            self._is_timed = is_timed
-            self._publish(self._revision, self._records)
-
-    def _call_machine_code(self, clock: NodeClock, context: int) -> int | None:
-        """Do what the machine code of `pyops._compiled.entry.DISPATCH` does, and record the call."""
-        if context & layout.FAILED:
-            self.compute(context)
-        began = perf_counter_ns()
-        try:
-            if self.op._revision.value == self._revision:
-                for record in list(self._records.values()):
-                    status: int | None = _Entry(record.entry)(self.address, record.address, context)
-                    if status != layout.MISMATCH:
-                        return status
-            self.compute(context)
-            return None
-        finally:
-            clock.record_machine_code(perf_counter_ns() - began)
+    def timed(self, clock: NodeClock) -> None:
+        """Return None: ONNX Runtime calls the machine code by itself."""
 
     def _inputs(self, context: int) -> list[Any]:
         inputs: list[Any] = []
@@ -145,7 +110,7 @@ class CompiledNode(KernelNode):
             code = kernel.entry(specialization, self._attributes)
             if code is None:
                 return
-            record = Record(code.entry, code.part, attributes, len(input_sizes), len(output_sizes))
+            record = Record(*code, attributes, len(input_sizes), len(output_sizes))
             with self._lock:
                 records.setdefault(specialization, record)
                 if records is self._records:  # the op may have been redefined meanwhile
@@ -155,9 +120,7 @@ class CompiledNode(KernelNode):
 
     def _publish(self, revision: int, records: dict[Specialization, Record]) -> None:
         self._revision, self._records = revision, records
-        # While the node is timed, an empty list makes ONNX Runtime's calls reach Python.
-        addresses = [] if self._is_timed else [record.address for record in records.values()]
-        published = words(revision, len(addresses), *addresses)
+        published = words(revision, len(records), *(record.address for record in records.values()))
         self._kept.append((published, records))
         self._state[layout.RECORDS] = address_of(published)
 

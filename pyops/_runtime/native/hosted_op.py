@@ -13,7 +13,7 @@ from typing import Any
 from ..._ops.cuda_kernel import on_host
 from ..._ops.op import AnyOp
 from ..._schema import devices
-from ..._schema.dtypes import DType, dtype_name, element_type
+from ..._schema.dtypes import DType, element_type
 from ..._schema.signature import Input, Output, Signature, TypeParameter
 from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp
 
@@ -21,6 +21,7 @@ _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristi
 _ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
 _LATEST = 2**31 - 1
 _CPU_INPUT, _DEFAULT_MEMORY = -2, 0  # OrtMemType
+_CUDA_PROVIDER = ctypes.create_string_buffer(devices.CUDA_PROVIDER.encode())
 
 
 class HostedOp:
@@ -59,17 +60,16 @@ def choices(signature: Signature) -> list[dict[TypeParameter, DType]]:
     """Return the assignments of dtypes to the type parameters of outputs; none if a required type is not supported."""
     # A type parameter that only inputs use needs no assignment: ONNX Runtime accepts any type there, and the kernel
     # node checks it when it is created.
-    if not all(_ort_code(p.dtypes[0]) for p in signature.type_parameters if len(p.dtypes) == 1):
+    if not all(is_supported(p.dtypes[0]) for p in signature.type_parameters if len(p.dtypes) == 1):
         return []
     types = dict.fromkeys(item.type for item in signature.outputs if item.homogeneous and len(item.type.dtypes) > 1)
-    supported = (filter(_ort_code, parameter.dtypes) for parameter in types)
+    supported = (filter(is_supported, parameter.dtypes) for parameter in types)
     return [dict(zip(types, choice, strict=True)) for choice in itertools.product(*supported)]
 
 
-def unsupported_types(signature: Signature) -> list[str]:
-    """Return the names of the declared element types that ONNX Runtime's custom operators do not support."""
-    dtypes = dict.fromkeys(dtype for parameter in signature.type_parameters for dtype in parameter.dtypes)
-    return [dtype_name(dtype) for dtype in dtypes if not _ort_code(dtype)]
+def is_supported(dtype: DType) -> bool:
+    """Return whether ONNX Runtime's custom operators support this element type."""
+    return _ort_code(dtype) is not None
 
 
 def _ort_code(dtype: DType) -> int | None:
@@ -95,7 +95,7 @@ def _answers(
     constants = {
         "GetInputTypeCount": len(inputs),
         "GetOutputTypeCount": len(outputs),
-        "GetExecutionProviderType": addressof(_provider_name(devices.CUDA_PROVIDER)) if on_cuda else None,
+        "GetExecutionProviderType": addressof(_CUDA_PROVIDER) if on_cuda else None,
         "GetVariadicInputMinArity": 0,
         "GetVariadicInputHomogeneity": int(not inputs or inputs[-1].homogeneous),
         "GetVariadicOutputMinArity": 0,
@@ -118,11 +118,6 @@ def _answers(
     callbacks = {name: _constant_callback(PROTOTYPES[name], answer) for name, answer in constants.items()}
     callbacks |= {name: _position_callback(PROTOTYPES[name], answers) for name, answers in by_position.items()}
     return callbacks | {"GetName": _name_callback}
-
-
-@functools.cache
-def _provider_name(provider: str) -> ctypes.Array[ctypes.c_char]:
-    return ctypes.create_string_buffer(provider.encode())
 
 
 @functools.cache

@@ -6,8 +6,7 @@ import copy
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import c_void_p
 from sys import getrefcount
 from types import SimpleNamespace
@@ -88,14 +87,13 @@ class KernelNode:
         """Return an object whose `lends` says whether kernels may get borrowed arrays rather than copies."""
         return _calling_thread if has_arena(self._api, info) else _NEVER
 
-    @contextmanager
-    def timed(self, clock: NodeClock) -> Iterator[Callable[[int], Any]]:
-        """Return a function that computes and times the node."""
+    def timed(self, clock: NodeClock) -> Callable[[int], Any] | None:
+        """Return a function that computes and times the node; None for machine code."""
         node = copy.copy(self)
         node.op = TimedOp(self.op, clock)
         if self._keeper is self.op.kernels.get(self.device_type):
             node._keeper = node.op.kernels.get(self.device_type)
-        yield functools.partial(clock.call, node.compute)
+        return functools.partial(clock.call, node.compute)
 
     def compute(self, context: int) -> None:
         """Run the kernel on the inputs of an ``OrtKernelContext*``, and fill its outputs.
