@@ -23,7 +23,7 @@ from onnxscript.rewriter.rules import common as rules
 from pyops._ops import registry
 
 from .._lowering.emission import Keepers
-from .._torch_private.exporter import one_at_a_time
+from .._torch_private.patching import one_at_a_time
 from .nodes import all_nodes
 
 # onnx does not look up an attribute in the schema if its name begins with two underscores.

@@ -29,6 +29,8 @@ import numpy as np
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.codegen import RuntimeLinker
 
+from .._progress import is_watched
+
 
 def folder() -> Path | None:
     """Return the cache folder: ``$PYOPS_CACHE_DIR``, or ``pyops`` in the user's cache folder.
@@ -259,5 +261,5 @@ def _begin() -> None:
 
 def _show(text: str) -> None:
     # Printed in a terminal or notebook only; elsewhere only the log has it.
-    if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+    if is_watched():
         print(text, end="", file=sys.stderr, flush=True)
