@@ -7,7 +7,7 @@ Examples
 >>> @exporters.register_translation("aten::gelu")
 ... def gelu(x, *, approximate="none"):
 ...     return exporters.opset("com.microsoft").Gelu(x)
->>> program = exporters.export(model, (x,), verbose=False)
+>>> program = exporters.export(model, (x,))
 >>> exporters.verify(model, (x,), program).ok
 True
 """

@@ -113,7 +113,7 @@ def torch_export(case: Case) -> str:
 
     model, args = Model().eval(), tuple(call.tensors)
     with quiet(), where_available():
-        report = verify(model, args, export(model, args, verbose=False))
+        report = verify(model, args, export(model, args))
     if not report.ok:
         raise AssertionError(str(report))
     return "to a model and back"

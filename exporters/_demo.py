@@ -16,12 +16,12 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import track
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import pyops
 from pyops import onnx_op
+from pyops._progress import progress, track
 
 from ._custom_op import custom_op
 from ._export import export
@@ -81,16 +81,13 @@ def run(out: Path | None = None) -> None:
     console = Console()
     console.print("[bold]pyops demo[/]: handwritten digits, denoised by an operator that is one Python function\n")
     x_train, x_test, y_train, y_test = noisy_digits()
-    model = train(console, x_train, y_train)
+    with progress("training"):
+        model = train(x_train, y_train)
     with tempfile.TemporaryDirectory() as scratch:
         path = (out or Path(scratch)) / "digits.onnx"
-        with console.status("exporting with a dynamic batch"):
-            example = (torch.from_numpy(x_test[:4]),)
-            program = export(model, example, dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False)
-            program.save(path)
+        program = export(model, (torch.from_numpy(x_test[:4]),), path, dynamic_shapes=({0: "batch"},))
         onnx.checker.check_model(path)
-        with console.status("comparing torch with ONNX Runtime, on the whole test split"):
-            report = verify(model, (torch.from_numpy(x_test),), program)
+        report = verify(model, (torch.from_numpy(x_test),), program)
         console.print(str(report), end="\n\n")
         scores = pyops.InferenceSession(path).run(None, {"x": x_test})[0]
         console.print(f"{np.mean(scores.argmax(1) == y_test):.1%} of {len(x_test)} test images are read rightly")
@@ -113,14 +110,14 @@ def noisy_digits() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np
     return tuple(train_test_split(images, digits.target.astype(np.int64), test_size=0.25, random_state=0))
 
 
-def train(console: Console, images: NDArray[np.float32], labels: NDArray[np.int64]) -> ImageClassifier:
+def train(images: NDArray[np.float32], labels: NDArray[np.int64]) -> ImageClassifier:
     """Return a classifier trained on the images, in evaluation mode."""
     torch.manual_seed(0)
     torch.set_num_threads(1)  # such small images are slower on several threads
     model = ImageClassifier()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     x, y = torch.from_numpy(images), torch.from_numpy(labels)
-    for _ in track(range(EPOCHS), "training", console=console):
+    for _ in track(range(EPOCHS), "training"):
         for batch in torch.randperm(len(x)).split(BATCH):
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(x[batch]), y[batch])

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from pyops._progress import progress
+
 from ._arguments import split_arguments
 from ._capture.calls import source_line
 from ._capture.interception import Interception, target_of
@@ -18,14 +20,16 @@ from ._plan.attempts import planned
 from ._plan.obstacles import functional_operator
 from ._plan.plan import Backends, Plan
 from ._report import By, OperatorSupport, SupportReport
-from ._torch_private.exporter import one_at_a_time
 from ._torch_private.operators import qualified_name
+from ._torch_private.patching import one_at_a_time, quiet
 from .errors import ExportError
 
 _RANK: tuple[By, ...] = ("torch", "registration", "kernel", "fallback", "nothing")
 
 
 @one_at_a_time
+@quiet()
+@progress("explaining what exports the model")
 def explain(
     model: Model,
     args: tuple[Any, ...] = (),
@@ -75,12 +79,7 @@ def explain(
         raise ExportError(f"explain takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
     args, keywords = split_arguments(model, args, kwargs)
     table = custom_translation_table or {}
-    arguments = {
-        "kwargs": keywords,
-        "dynamic_shapes": dynamic_shapes,
-        "custom_translation_table": table,
-        "verbose": False,
-    }
+    arguments = {"kwargs": keywords, "dynamic_shapes": dynamic_shapes, "custom_translation_table": table}
     plans: list[Plan] = []
 
     def make_plan(mode: Interception) -> Plan:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Literal, TypedDict, Unpack
 
 import torch
+
+from pyops._progress import progress
 
 from ._arguments import split_arguments
 from ._finishing.program import Model, Program
 from ._plan import attempts
 from ._plan.plan import Backends
-from ._torch_private.exporter import one_at_a_time
+from ._torch_private.patching import one_at_a_time, quiet
 from ._torchscript import exporter as torchscript_exporter
 from ._verify import verify
 from .errors import ExportError
@@ -61,7 +64,8 @@ def export(
 ) -> Program:
     """Export a model as ``torch.onnx.export`` does, with every registration applied.
 
-    Registrations are those of `custom_op` and `register_translation`.
+    Registrations are those of `custom_op` and `register_translation`. What takes longer than two seconds shows its
+    progress in a terminal or a notebook, if rich is installed; nothing else is printed, unless ``verbose`` is True.
 
     Parameters
     ----------
@@ -108,7 +112,7 @@ def export(
     --------
     >>> import exporters, torch
     >>> model = torch.nn.Linear(3, 2).eval()
-    >>> program = exporters.export(model, (torch.zeros(1, 3),), dynamic_shapes=({0: "batch"},), verbose=False)
+    >>> program = exporters.export(model, (torch.zeros(1, 3),), dynamic_shapes=({0: "batch"},))
     >>> program(torch.zeros(5, 3))[0].shape
     torch.Size([5, 2])
     >>> program.save("model.onnx")  # doctest: +SKIP
@@ -129,7 +133,11 @@ def export(
     else:
         backends = Backends(kernels, bool(fallback))
         capture = functools.partial(attempts.export, backends=backends, verified=fallback == "verify")
-    program = capture(model, args, keep_functions=keep_functions, **arguments)
+    with ExitStack() as stack:
+        if not arguments.get("verbose"):  # torch's own messages take the place of ours
+            stack.enter_context(quiet())
+            stack.enter_context(progress("exporting the model"))
+        program = capture(model, args, keep_functions=keep_functions, **arguments)
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
         report = verify(model, None if brings_arguments else args, program, kwargs=arguments.get("kwargs"))

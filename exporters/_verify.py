@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pyops._models.model import ModelSource
+from pyops._progress import progress, step
 from pyops._schema import devices
 from pyops._schema.dtypes import DType
 
@@ -20,12 +21,14 @@ from ._finishing.program import Model
 from ._library.library import translation_table
 from ._report import OutputComparison, VerificationReport, compare
 from ._torch.tensors import as_onnx_array, numpy_dtype
-from ._torch_private.exporter import one_at_a_time
+from ._torch_private.patching import one_at_a_time, quiet
 from ._torch_private.trees import clone_tensors, tensor_leaves
 from .errors import ExportError
 
 
 @one_at_a_time
+@quiet()
+@progress("verifying the model")
 def verify(
     model: Model,
     args: tuple[Any, ...] | None = None,
@@ -94,12 +97,11 @@ def verify(
         if first is None:
             raise ExportError("verify got no samples; pass at least one tuple of arguments")
         if program is None:
-            program = capture(
-                model, first, custom_translation_table=translation_table(), kwargs=keywords, verbose=False
-            )
+            program = capture(model, first, custom_translation_table=translation_table(), kwargs=keywords)
         session = InferenceSession(program, providers=_providers(run, first, keywords))
         names = [item.name for item in session.get_outputs()]
         for sample in itertools.chain([first], calls):
+            step(f"comparing sample {count + 1}")
             expected = to_onnx_outputs(run(*clone_tensors(sample), **clone_tensors(keywords)))
             feed = {name: as_onnx_array(value) for name, value in input_values(session, sample, keywords).items()}
             actual = session.run(None, feed)

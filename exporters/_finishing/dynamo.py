@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind
 
+from pyops._progress import step
+
 from .._arguments import Constant, as_json, record_arguments
 from .._torch_private.exporter import Lowering, adapted_exporter
 from ..errors import ExportError
@@ -43,7 +45,8 @@ def capture(
 
 def lower(model: Model, args: tuple[Any, ...], lowering: Lowering | None, arguments: Mapping[str, Any]) -> Program:
     """Run torch's exporter without optimization."""
-    arguments = {**arguments, "optimize": False}
+    step("capturing the model")
+    arguments = {**arguments, "optimize": False, "verbose": arguments.get("verbose") is True}
     if args and isinstance(args[-1], dict) and not arguments.get("kwargs"):
         args = (*args, {})  # otherwise torch reads the last dict as keyword arguments
     with adapted_exporter(lowering), warnings.catch_warnings():

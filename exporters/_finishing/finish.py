@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from pyops._progress import step
+
 from .._lowering.emission import record_emission
 from .._lowering.explanations import unwrapping_errors
 from . import function_bodies, opset_imports, optimization
@@ -30,6 +32,7 @@ def finish(
     opset_imports.check_custom_opsets(custom_opsets)
     with unwrapping_errors(), record_emission() as emitted:
         program = capture()
+    step("finishing the model")
     if optimize:
         # Before functions are added, because the optimization inlines functions.
         optimization.optimize(program.model, emitted.functions)

@@ -24,7 +24,7 @@ from onnxscript.rewriter.rules import common as rules
 from pyops._ops import registry
 
 from .._lowering.emission import Keepers
-from .._torch_private.exporter import one_at_a_time
+from .._torch_private.patching import one_at_a_time
 from .opset_imports import all_nodes
 
 # Rules that compute, or that compare a constant with a tolerance, are left out.

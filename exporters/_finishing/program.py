@@ -45,7 +45,7 @@ class Fallback:
     >>> class Gammas(torch.nn.Module):
     ...     def forward(self, x):
     ...         return torch.lgamma(x)
-    >>> program = exporters.export(Gammas().eval(), (torch.ones(2),), kernels=False, fallback=True, verbose=False)
+    >>> program = exporters.export(Gammas().eval(), (torch.ones(2),), kernels=False, fallback=True)
     >>> [(found.operator, found.count) for found in program.fallbacks]
     [('aten::lgamma', 1)]
     """
@@ -137,7 +137,7 @@ class Program(torch.onnx.ONNXProgram):
     Examples
     --------
     >>> import exporters, torch
-    >>> program = exporters.export(torch.nn.ReLU().eval(), (torch.zeros(3),), verbose=False)
+    >>> program = exporters.export(torch.nn.ReLU().eval(), (torch.zeros(3),))
     >>> program(torch.tensor([-1.0, 0.0, 2.0]))
     (tensor([0., 0., 2.]),)
     >>> program.model_proto.graph.node[0].op_type

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from pyops._progress import track
 from pyops._tolerances import WIDE_TOLERANCES
 
 from .._arguments import to_onnx_outputs
@@ -71,11 +72,14 @@ def findings(plan: Plan, args: tuple[Any, ...], arguments: Mapping[str, Any]) ->
         The example arguments and the other arguments of the export.
     """
     assert plan.captured is not None
-    graph = functional_graph(plan.captured)
     left = {item.call for item in plan.decisions if item.by == "fallback"}
     kwargs = arguments.get("kwargs") or {}
-    args, kwargs = (args, kwargs) if args or kwargs else graph.example_inputs
-    return _wrong_calls(_distinct_calls(graph, args, kwargs, left), arguments)
+    with warnings.catch_warnings():
+        # Warnings about parts of a model, or of what torch makes of it, do not concern the user.
+        warnings.simplefilter("ignore")
+        graph = functional_graph(plan.captured)
+        args, kwargs = (args, kwargs) if args or kwargs else graph.example_inputs
+        return _wrong_calls(_distinct_calls(graph, args, kwargs, left), arguments)
 
 
 def _is_checked(node: torch.fx.Node) -> bool:
@@ -151,25 +155,12 @@ def _dynamic_dims(node: torch.fx.Node) -> frozenset[int]:
 def _wrong_calls(calls: list[DistinctCall], arguments: Mapping[str, Any]) -> dict[Place, Finding]:
     table = {**translation_table(kernels=arguments["kernels"]), **(arguments.get("custom_translation_table") or {})}
     passed = {name: value for name, value in arguments.items() if name in ("opset_version", "optimize")}
-    bar = arguments.get("verbose") is not False
     found: dict[Place, Finding] = {}
-    with warnings.catch_warnings():
-        # Warnings about the export of a single operator do not concern the user.
-        warnings.simplefilter("ignore")
-        for call in _track(calls) if bar else calls:
-            finding = _check(call, table, passed)
-            if finding is not None:
-                found |= {(name, call.target): finding for name in call.names}
+    for call in track(calls, "checking calls"):
+        finding = _check(call, table, passed)
+        if finding is not None:
+            found |= {(name, call.target): finding for name in call.names}
     return found
-
-
-def _track(calls: list[DistinctCall]) -> Iterable[DistinctCall]:
-    """Return the calls, with a progress bar if rich is installed."""
-    try:
-        from rich.progress import track
-    except ImportError:
-        return calls
-    return track(calls, "checking each operator")
 
 
 def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str, Any]) -> Finding | None:
@@ -184,7 +175,6 @@ def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str,
                 module.tensors,
                 custom_translation_table=table,
                 dynamic_shapes=(shapes,) if any(shapes) else None,
-                verbose=False,
                 **arguments,
             )
         session = InferenceSession(program)

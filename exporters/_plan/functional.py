@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -24,9 +23,7 @@ def functional_graph(captured: torch.export.ExportedProgram) -> torch.export.Exp
     save private operators of torch that no model may name.
     """
     forget_pending_sizes(captured)
-    with torch.no_grad(), warnings.catch_warnings():
-        # Raised by torch's own copy of its exported program.
-        warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
+    with torch.no_grad():
         graph: torch.export.ExportedProgram = captured.run_decompositions(_decompositions())
     specs = graph.graph_signature.output_specs
     kept = [index for index, spec in enumerate(specs) if spec.kind not in _MUTATIONS]

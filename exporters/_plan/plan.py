@@ -17,6 +17,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from pyops._ops.op import Op
+from pyops._progress import step
 
 from .._capture.calls import mark_calls, mark_of, source_line
 from .._capture.interception import Interception, target_of
@@ -102,9 +103,11 @@ class Plan:
         self.captured: torch.export.ExportedProgram | None = None
         self.calls: dict[str, Node] = {}
         self.decisions: list[Decision] = []
+        self._asked = self._count = 0
 
     def prepare(self, captured: torch.export.ExportedProgram, exporter: Exporter) -> torch.export.ExportedProgram:
         """Decompose the captured program down to calls that have an answer."""
+        step("decomposing the graph")
         self.interception.capturing = False
         self.captured, self.calls, self.decisions = captured, mark_calls(captured), []
         kernels = library.translations() if self.backends.kernels else {}
@@ -120,11 +123,14 @@ class Plan:
                     raise
             if not missing:
                 return_tensors(program)
+                self._asked, self._count = 0, len(list(_called(program)))
                 return program
             self._whole |= missing
 
     def translation(self, node: Node, exporter: Exporter) -> Callable[..., Any] | None:
         """Return a function that tries the answers for a call one after the other, or None if there is none."""
+        step("translating calls", self._asked, self._count)
+        self._asked += 1
         if not isinstance(node.target, OpOverload):
             found = exporter.translation(node)
             return self._unsupported(node, LACKING) if found is None and self._explaining else found
@@ -135,9 +141,8 @@ class Plan:
 
     def _missing(self, program: torch.export.ExportedProgram, exporter: Exporter) -> dict[OpOverload, str]:
         """Return the operators that must be kept whole because a part of them has no answer, with the reasons."""
-        modules = [item for item in program.graph_module.modules() if isinstance(item, GraphModule)]
         found: dict[OpOverload, str] = {}
-        for node in (node for module in modules for node in module.graph.nodes if node.op == "call_function"):
+        for node in _called(program):
             if not isinstance(node.target, (OpOverload, HigherOrderOperator)) or self._has_answer(node, exporter):
                 continue
             whole = self._whole_of(node)
@@ -290,6 +295,13 @@ class Plan:
             return results(node.meta["val"], iter(emit_fallback(node, target, args, kwargs, number)))
 
         return emitted
+
+
+def _called(program: torch.export.ExportedProgram) -> Iterator[Node]:
+    """Yield the nodes that call a function, in the graph and its subgraphs."""
+    for module in program.graph_module.modules():
+        if isinstance(module, GraphModule):
+            yield from (node for node in module.graph.nodes if node.op == "call_function")
 
 
 def source_name(source: Any) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import logging
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol
 
 import onnx_ir
 import torch
@@ -21,53 +19,7 @@ from onnxscript.values import Opset
 
 from .guard import guarded
 from .operators import OpOverload
-
-T = TypeVar("T")
-P = ParamSpec("P")
-
-_exporting = threading.RLock()
-
-
-def one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function so that only one thread at a time runs any function decorated so.
-
-    torch's exporter keeps the state of an export in global modules. A module that another thread calls meanwhile would
-    become part of that export, and its training mode is shared.
-
-    Within such a function, torch lists its composite operators once, not for every namespace in every pass over a
-    graph, which saves a third of the time of a small export.
-    """
-
-    @functools.wraps(function)
-    def locked(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _exporting, _listing_composites_once():
-            return function(*args, **kwargs)
-
-    return locked
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Context manager: give an attribute another value."""
-    before = vars(owner)[name]
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
-def _listing_composites_once() -> AbstractContextManager[None]:
-    module = _passes()
-    return _replaced(module, "_materialize_cpp_cia_ops", functools.cache(module._materialize_cpp_cia_ops))
-
-
-@guarded("torch._export.utils._materialize_cpp_cia_ops")
-def _passes() -> Any:
-    from torch._export import utils
-
-    assert callable(utils._materialize_cpp_cia_ops)
-    return utils
+from .patching import quiet, replaced
 
 
 @guarded("torch.onnx._constants.ONNX_DEFAULT_OPSET")
@@ -134,8 +86,7 @@ def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
 @functools.cache
 def _torchlib(**arguments: Any) -> Any:
     """Return torch's registry of translations, extended by sizes of complex tensors."""
-    # It logs for each operator of torchvision's that torchvision is not installed.
-    with _replaced(logging.getLogger("torch.onnx._internal.exporter._registration"), "disabled", True):
+    with quiet():  # It logs for each operator of torchvision's that torchvision is not installed.
         registry = _reading().__get__(None, _registry_class())(**arguments)
     # Complex tensors are pairs along a last dimension; the translations of their other sizes are the same.
     for name in ("aten::sym_size.int", "aten::sym_storage_offset"):
@@ -196,7 +147,7 @@ class _Plain:
 
 @contextmanager
 def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
-    """Context manager: let torch's exporter ask a `Lowering` how it decomposes and translates.
+    """Context manager: let torch's exporter, in this thread, ask a `Lowering` how it decomposes and translates.
 
     It also reads its translations from their sources once, not in every export, which saves most of the time of a
     small export; and complex32 is pairs of float16, like other complex types.
@@ -205,7 +156,7 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
     asked: Lowering = lowering or _Plain()
     prepare, dispatch = core._prepare_exported_program_for_export, dispatching.dispatch
 
-    def from_torchlib(cls: Any, /, **arguments: Any) -> Any:
+    def from_torchlib(**arguments: Any) -> Any:
         # A copy, because an export adds the user's translations to its registry.
         registry = copy.copy(_torchlib(**arguments))
         registry.functions = {name: list(found) for name, found in registry.functions.items()}
@@ -218,14 +169,17 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
         found = asked.translation(node, Exporter(registry, prepare, dispatch))
         return (found, "") if found is not None else dispatch(node, registry)
 
+    def element_type_of(dtype: torch.dtype) -> onnx_ir.DataType:
+        # ONNX has no complex32, and the exporter does not use it either: complex tensors get the type of their parts.
+        return onnx_ir.DataType.UNDEFINED if dtype is torch.complex32 else types[dtype]
+
     types = _element_types()
     _reading()  # cached before it is replaced
     with (
-        _replaced(_registry_class(), "from_torchlib", classmethod(from_torchlib)),
-        _replaced(core, "_prepare_exported_program_for_export", preparing),
-        _replaced(dispatching, "dispatch", dispatching_to),
-        # ONNX has no such type. The exporter does not use it either: complex tensors get the type of their parts.
-        _replaced(core, "_TORCH_DTYPE_TO_ONNX", {**types, torch.complex32: onnx_ir.DataType.UNDEFINED}),
+        replaced(_registry_class(), "from_torchlib", from_torchlib),
+        replaced(core, "_prepare_exported_program_for_export", preparing),
+        replaced(dispatching, "dispatch", dispatching_to),
+        replaced(core, "torch_dtype_to_onnx_dtype", element_type_of),
     ):
         yield
 
@@ -235,6 +189,7 @@ def _modules() -> tuple[Any, Any]:
     from torch.onnx._internal.exporter import _core, _dispatching
 
     assert callable(_core._prepare_exported_program_for_export)
+    assert callable(_core.torch_dtype_to_onnx_dtype)
     assert callable(_dispatching.dispatch)
     return _core, _dispatching
 

@@ -8,25 +8,25 @@ import re
 import statistics
 import sys
 import timeit
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import typer
-from rich.progress import track
 
 from .._display import op_table
 from .._display.inspection import inspect
 from .._files import whole_file
 from .._ops import plugins as plugin_packages
 from .._ops.origin import package
+from .._progress import progress, track
 from .._schema.dtypes import describe, dtype_name
 from ..errors import EngineError, PyopsError
 from . import output
 from .arguments import as_call, as_feed, find_op, import_modules, read_arrays, read_attributes
-from .output import Answer, answering, progress_console
+from .output import Answer, answering
 
 _FILE_NAMES = sys.getfilesystemencoding()
 _LONGEST = 200  # bytes, of the 255 that file systems allow
@@ -89,10 +89,10 @@ def run_model(
     arrays = read_arrays(inputs)
     from .._runtime.session import InferenceSession
 
-    with progress_console().status("creating the session"):
+    with progress("creating the session"):
         session = InferenceSession(model, providers=list(providers) or None, engine=engine)
     feed = as_feed(arrays, session.get_inputs())
-    with progress_console().status("running"):
+    with progress("running"):
         results = session.run(None, feed)
     names = [item.name for item in session.get_outputs()]
     files = _save(save, names, results) if save is not None else [""] * len(names)
@@ -152,7 +152,7 @@ def check_op(
     import_modules(modules)
     found = find_op(op)
     named = read_attributes(found.signature, attributes)
-    with progress_console().status(f"checking {found.signature.qualified_name}"):
+    with progress(f"checking {found.signature.qualified_name}"):
         given = as_call(found.signature, read_arrays(inputs)) if inputs else None
         sample = example(found, named) if given is None else Sample(found, *given, **named)
         report = check(sample, checks=checks, generate=generate, raise_exception=False)
@@ -165,7 +165,6 @@ def medians(
     calls: Mapping[str, Callable[[], object]],
     rounds: int = ROUNDS,
     seconds: float = SECONDS,
-    track: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> dict[str, float]:
     """Return the seconds per call, as medians over rounds in which the calls alternate.
 
@@ -178,15 +177,13 @@ def medians(
     rounds : int
     seconds : float
         How long to repeat each call in each round; at least one call is made.
-    track : callable
-        Wraps the iterable of rounds, to show progress.
     """
     numbers = {}
     for name, call in calls.items():
         call()
         numbers[name] = max(1, round(seconds / max(timeit.timeit(call, number=1), 1e-6)))
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in track(range(rounds)):
+    for _ in track(range(rounds), "measuring"):
         for name, call in calls.items():
             times[name].append(timeit.timeit(call, number=numbers[name]) / numbers[name])
     return {name: statistics.median(values) for name, values in times.items()}
@@ -221,7 +218,8 @@ def bench(
         calls, missing = _sessions(sample.model(), lambda session: sample.feed, plain)
     if not calls:
         raise EngineError("; ".join(f"{name}: {reason}" for name, reason in missing.items()))
-    times = medians(calls, track=functools.partial(track, description="measuring", console=progress_console()))
+    with progress("measuring"):
+        times = medians(calls)
     base = next(iter(times))
     records = [{"name": name, "seconds": time, "ratio": time / times[base]} for name, time in times.items()]
     rows = [(name, f"{time * 1e6:.1f} µs", f"{time / times[base]:.2f}") for name, time in times.items()]

@@ -19,10 +19,11 @@ from typing import Any
 
 from .._ops import plugins
 from .._ops.origin import package
+from .._progress import progress
 from .._releases import TESTED, is_tested, tested
 from .._runtime.native.c_api import OLDEST, is_too_old
 from . import output
-from .output import Answer, answering, progress_console
+from .output import Answer, answering
 
 PACKAGES = (
     "onnx-pyops",
@@ -309,7 +310,7 @@ def report(as_json: output.Json = False) -> Answer:
     Each component is tried in a process of its own, including exporters and installed plug-ins. The exit code is 1 if
     something is broken.
     """
-    with progress_console().status("trying what is installed"):
+    with progress("trying what is installed"):
         findings = diagnose(examine())
     broken = sum(item.state is State.BROKEN for item in findings)
     rows = [(item.what, item.state, item.found) for item in findings]

@@ -1,4 +1,4 @@
-"""Output of commands: tables for people, JSON for programs, and progress on stderr."""
+"""Output of commands: tables for people, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -73,13 +73,6 @@ P = ParamSpec("P")
 
 FAILED = 1
 """The exit code if something is broken or fails; typer exits with 2 on wrong usage."""
-
-
-def progress_console() -> Console:
-    """Return a console on stderr for progress; it prints nothing if stderr is not a terminal."""
-    made = Console(stderr=True)
-    made.quiet = not made.is_terminal
-    return made
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ import numpy as np
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.codegen import RuntimeLinker
 
+from .._progress import is_watched
+
 
 def folder() -> Path | None:
     """Return the cache folder: ``$PYOPS_CACHE_DIR``, or ``pyops`` in the user's cache folder.
@@ -125,7 +127,7 @@ class _Cache(FunctionCache):
         # Before it begins, because it takes seconds; printed in a terminal or notebook only.
         what = self._py_func.name
         logging.getLogger("pyops").info("compiling %s", what)
-        if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        if is_watched():
             print(f"compiling {what}", file=sys.stderr, flush=True)
 
     def save_overload(self, signature: Any, data: Any) -> None:

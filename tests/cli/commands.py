@@ -65,5 +65,5 @@ def save(model: onnx.ModelProto, name: str = "model.onnx") -> str:
     return name
 
 
-def quick_medians(calls: Any, track: Any) -> Any:
-    return medians(calls, rounds=1, seconds=0, track=track)
+def quick_medians(calls: Any) -> Any:
+    return medians(calls, rounds=1, seconds=0)

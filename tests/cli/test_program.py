@@ -8,7 +8,6 @@ import sys
 import textwrap
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -87,11 +86,6 @@ def test_a_broken_installation_of_ours_is_not_taken_for_a_missing_extra(monkeypa
     monkeypatch.setitem(sys.modules, "pyops._cli", None)
     with pytest.raises(ModuleNotFoundError, match=r"pyops\._cli"):
         pyops.__main__.main()
-
-
-def test_progress_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: False, write=print, flush=print))
-    assert pyops._cli.output.progress_console().quiet
 
 
 def started(*arguments: str, wanted: int, before: str = "", **environment: str) -> str:

@@ -1,7 +1,6 @@
 """exporters.export(fallback="verify"): what is translated wrongly, or refused by ONNX Runtime, falls back too."""
 
 import functools
-import sys
 
 import numpy as np
 import pytest
@@ -136,17 +135,6 @@ def test_both_branches_are_checked(model):
     program = export(module, args)
     assert [item.operator for item in program.fallbacks] == ["aten::avg_pool2d"]
     assert exporters.verify(module, samples=[args, others], program=program).ok
-
-
-def test_a_bar_goes_on(model, capsys):
-    pytest.importorskip("rich")
-    exporters.export(model(torch.relu), (rand(3),), fallback="verify")
-    assert "checking each operator" in capsys.readouterr().out
-
-
-def test_without_rich_there_is_no_bar(model, monkeypatch):
-    monkeypatch.setitem(sys.modules, "rich.progress", None)
-    assert exporters.export(model(torch.relu), (rand(3),), fallback="verify").fallbacks == ()
 
 
 def test_random_operators_are_not_compared(model):

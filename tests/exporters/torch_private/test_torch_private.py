@@ -3,13 +3,14 @@
 import pydoc
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
 from exporters import _torch_private
-from exporters._torch_private import exporter, operators
+from exporters._torch_private import exporter, operators, patching
 from exporters.errors import ExportError
 from pyops.errors import MissingDependencyError
 from tests.helpers.scripts import run_plain_script
@@ -107,7 +108,7 @@ def test_composites_are_loaded_once(monkeypatch):
     load = utils._materialize_cpp_cia_ops
     monkeypatch.setattr(utils, "_materialize_cpp_cia_ops", counting := lambda: loaded.append(load()))
 
-    @exporter.one_at_a_time
+    @patching.one_at_a_time
     def capture():
         return torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)).run_decompositions()
 
@@ -128,3 +129,18 @@ def test_translations_are_read_once():
         first.register_op(target, lambda x: x)
         assert len(second.get_decomps(target)) < len(first.get_decomps(target))
     assert ONNXRegistry.__dict__["from_torchlib"] is before
+
+
+@pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec.*:FutureWarning")  # torch's, of itself
+def test_other_threads_keep_torchs_own():
+    class Refusing:
+        def prepare(self, captured, exporter):
+            raise AssertionError("another thread's program is asked for")
+
+    def export():
+        return torch.onnx.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), dynamo=True, verbose=False)
+
+    with exporter.adapted_exporter(Refusing()), ThreadPoolExecutor(1) as other:
+        assert [node.op_type for node in other.submit(export).result().model.graph] == ["Gemm"]
+        with pytest.raises(Exception, match="Failed to decompose"):
+            export()

@@ -1,0 +1,106 @@
+"""Progress of what takes long, in a terminal or in a notebook, if rich is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+DELAY = 2.0
+"""Seconds before anything is shown."""
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Context manager: show on stderr what the block does, from two seconds on and until it ends.
+
+    Blocks within it share its line.
+    """
+    if _line.get() is not None or not is_watched():
+        step(what)
+        yield
+        return
+    line = _Line(what)
+    token = _line.set(line)
+    try:
+        yield
+    finally:
+        _line.reset(token)
+        line.remove()
+
+
+def step(what: str, done: int = 0, total: int = 0) -> None:
+    """Say what the current `progress` is doing now, and how much of it is done."""
+    line = _line.get()
+    if line is not None and not line.tracking:
+        line.doing = f"{what}: {done} of {total}" if total else what
+
+
+def track(items: Sequence[T], what: str) -> Iterator[T]:
+    """Yield the items, and say in the current `progress` how many are done, but not what is done with one."""
+    line = _line.get()
+    for done, item in enumerate(items):
+        step(what, done, len(items))
+        if line is not None:
+            line.tracking = True
+        yield item
+        if line is not None:
+            line.tracking = False
+
+
+def is_watched() -> bool:
+    """Return whether stderr is a terminal or a notebook's."""
+    try:
+        return sys.stderr.isatty() or "ipykernel" in sys.modules
+    except (AttributeError, ValueError):  # None, an object that only writes, or closed
+        return False
+
+
+class _Line:
+    """A line on stderr that another thread draws, because what takes long may not come back for minutes."""
+
+    def __init__(self, doing: str) -> None:
+        self.doing = doing
+        self.tracking = False
+        self._began = time.monotonic()
+        self._live: Any = None
+        # In a notebook the context says to which cell the line belongs.
+        self._timer = threading.Timer(DELAY, copy_context().run, [self._draw])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _draw(self) -> None:
+        try:
+            from rich.console import Console
+            from rich.live import Live
+        except ImportError:
+            return
+        console = Console(stderr=True)
+        # In a notebook without ipywidgets, rich would warn in place of the line.
+        if console.is_interactive or (console.is_jupyter and importlib.util.find_spec("ipywidgets")):
+            # sys.stdout and sys.stderr stay: the block may replace them meanwhile, and restore what it found.
+            self._live = Live(self, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+            self._live.start()
+
+    def __rich__(self) -> Any:
+        from rich.text import Text
+
+        text = f"{self.doing} ({time.monotonic() - self._began:.0f} s)"
+        return Text(text, no_wrap=True, overflow="ellipsis")
+
+    def remove(self) -> None:
+        """Remove the line."""
+        self._timer.cancel()
+        self._timer.join()
+        if self._live is not None:
+            self._live.stop()
+
+
+_line: ContextVar[_Line | None] = ContextVar("_line", default=None)
