@@ -104,7 +104,7 @@ def _attempt(make_plan: Callable[[Interception], Plan], run: Callable[[Plan], T]
                 done = result, plan
             if all(item.by != "nothing" for item in plan.decisions):
                 break
-        if not plan.backends.any() or isinstance(model, torch.export.ExportedProgram):
+        if plan.backends == Backends(kernels=False, torch=False) or isinstance(model, torch.export.ExportedProgram):
             break
     if done is not None:
         return done

@@ -29,7 +29,7 @@ from .._lowering.explanations import causes
 from .._lowering.op_translation import check_returned
 from .._lowering.translations import NoTranslationError, no_translation_error, registered, registered_source
 from .._report import By
-from .._torch_private.exporter import Exporter, undo_on_failure
+from .._torch_private.exporter import Exporter, Lowering, undo_on_failure
 from .._torch_private.operators import (
     HigherOrderOperator,
     OpOverload,
@@ -52,10 +52,6 @@ class Backends:
     kernels: bool
     torch: bool
 
-    def any(self) -> bool:
-        """Return whether anything may."""
-        return self.kernels or self.torch
-
 
 @dataclass(frozen=True)
 class _Answer:
@@ -70,8 +66,8 @@ class KeptWholeError(NoTranslationError):
     """A part of an operator cannot be translated, and the plan keeps the operator whole from now on."""
 
 
-class Plan:
-    """The answers of one export; a `Lowering` of torch's exporter.
+class Plan(Lowering):
+    """The answers of one export.
 
     Parameters
     ----------
@@ -103,7 +99,7 @@ class Plan:
         self.captured: torch.export.ExportedProgram | None = None
         self.calls: dict[str, Node] = {}
         self.decisions: list[Decision] = []
-        self._asked = self._count = 0
+        self._count = 0  # of the calls to translate
 
     def prepare(self, captured: torch.export.ExportedProgram, exporter: Exporter) -> torch.export.ExportedProgram:
         """Decompose the captured program down to calls that have an answer."""
@@ -123,14 +119,13 @@ class Plan:
                     raise
             if not missing:
                 return_tensors(program)
-                self._asked, self._count = 0, len(list(_called(program)))
+                self._count = sum(isinstance(node.target, OpOverload) for node in _called(program))
                 return program
             self._whole |= missing
 
     def translation(self, node: Node, exporter: Exporter) -> Callable[..., Any] | None:
         """Return a function that tries the answers for a call one after the other, or None if there is none."""
-        step("translating calls", self._asked, self._count)
-        self._asked += 1
+        step("translating calls", len(self.decisions), self._count)
         if not isinstance(node.target, OpOverload):
             found = exporter.translation(node)
             return self._unsupported(node, LACKING) if found is None and self._explaining else found

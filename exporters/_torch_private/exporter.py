@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import onnx_ir
 import torch
@@ -95,14 +95,16 @@ def _torchlib(**arguments: Any) -> Any:
     return registry
 
 
-class Lowering(Protocol):
-    """What takes part in an export of torch's exporter."""
+class Lowering:
+    """What takes part in an export of torch's exporter; this one leaves everything to it."""
 
     def prepare(self, captured: torch.export.ExportedProgram, exporter: Exporter) -> torch.export.ExportedProgram:
         """Return the captured program with every operator decomposed that is to be."""
+        return exporter.decompose(captured, ())
 
     def translation(self, node: torch.fx.Node, exporter: Exporter) -> Callable[..., Any] | None:
         """Return the function that translates a call of the prepared program, or None if there is none."""
+        return exporter.translation(node)
 
 
 class Exporter:
@@ -135,16 +137,6 @@ class Exporter:
         return self._dispatch(node, self._own)[0]  # type: ignore[no-any-return] # torch's own
 
 
-class _Plain:
-    """A `Lowering` by torch's exporter alone."""
-
-    def prepare(self, captured: torch.export.ExportedProgram, exporter: Exporter) -> torch.export.ExportedProgram:
-        return exporter.decompose(captured, ())
-
-    def translation(self, node: torch.fx.Node, exporter: Exporter) -> Callable[..., Any] | None:
-        return exporter.translation(node)
-
-
 @contextmanager
 def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
     """Context manager: let torch's exporter, in this thread, ask a `Lowering` how it decomposes and translates.
@@ -153,7 +145,7 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
     small export; and complex32 is pairs of float16, like other complex types.
     """
     core, dispatching = _modules()
-    asked: Lowering = lowering or _Plain()
+    asked = lowering or Lowering()
     prepare, dispatch = core._prepare_exported_program_for_export, dispatching.dispatch
 
     def from_torchlib(**arguments: Any) -> Any:
