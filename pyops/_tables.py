@@ -54,13 +54,9 @@ def text_table(rows: Table) -> str:
 def html_parts(parts: Iterable[Part]) -> str:
     """Return lines and tables as escaped HTML, without empty lines and empty tables."""
     return "".join(
-        html_paragraphs([part]) if isinstance(part, str) else html_table(part) for part in without_empty_tables(parts)
+        f"<p>{html.escape(part)}</p>" if isinstance(part, str) else html_table(part)
+        for part in without_empty_tables(parts)
     )
-
-
-def html_paragraphs(lines: Iterable[str]) -> str:
-    """Return lines of text as escaped HTML paragraphs, without empty lines."""
-    return "".join(f"<p>{html.escape(line)}</p>" for line in lines if line)
 
 
 def html_table(rows: Table) -> str:

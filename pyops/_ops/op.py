@@ -15,7 +15,7 @@ from .._schema.declaration import Compile, FastMath
 from .._schema.devices import DEVICE_TYPES, DeviceType, cupy, is_cupy
 from .._schema.signature import Signature
 from .._schema.specs import TensorSpec, infer
-from .._tables import html_paragraphs
+from .._tables import html_parts
 from ..errors import DeclarationError, ShapeInferenceError
 from . import origin
 from .cuda_kernel import CopyingKernel, check_given, check_host_inputs, returning_cupy
@@ -345,12 +345,20 @@ class Op(Generic[P, R]):
         return f"<Op {self.signature}{version}>"
 
     def _repr_html_(self) -> str:
-        kernel = self.kernels["cpu"]
+        kernel, signature = self.kernels["cpu"], self.signature
+        rows = [("", "name", "type")]
+        for item in signature.inputs:
+            kind = "variadic input" if item.variadic else "optional input" if item.optional else "input"
+            rows.append((kind, item.name, str(item.type)))
+        rows += [("attribute", item.name, str(item).partition(": ")[2]) for item in signature.attributes]
+        rows += [
+            ("variadic output" if item.variadic else "output", item.name, str(item.type)) for item in signature.outputs
+        ]
         shapes = ", shape function" if self.shape_function is not None else ""
         facts = [f"kernels {', '.join(self.device_types)}{shapes}", origin.source_line(kernel)]
         facts += filter(None, [origin.package_of(self.domain, kernel)])
         summary = (inspect.getdoc(kernel) or "").splitlines()[:1]
-        return html_paragraphs([repr(self)[1:-1], *summary, " · ".join(facts)])
+        return html_parts([f"{signature.qualified_name}, version {self.version}", *summary, rows, " · ".join(facts)])
 
 
 AnyOp = Op[..., Any]

@@ -25,10 +25,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 Wide = TypeVar("Wide", np.float32, np.float64)
 Float = TypeVar("Float", np.float16, bfloat16, np.float32, np.float64)
 Index = TypeVar("Index", np.int32, np.int64)
+Integer = TypeVar("Integer", np.int8, np.int16, np.int32, np.int64, np.uint8)
 Real = TypeVar("Real", np.float16, bfloat16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8)
 RealOrBool = TypeVar(
     "RealOrBool", np.float16, bfloat16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8, np.bool
 )
+_UNSIGNED = (np.uint16, np.uint32, np.uint64)  # torch computes little with them
+Number = TypeVar("Number", *RealOrBool.__constraints__, *_UNSIGNED)  # type: ignore[misc] # mypy wants a written list
 
 EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
 

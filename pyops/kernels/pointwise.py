@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
-from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
 from ._arrays import widened
-from ._declarations import Float, RealOrBool, broadcast_spec, elementwise
-
-INTEGERS = TypeVar("INTEGERS", np.uint8, np.int8, np.int16, np.int32, np.int64)
-ALL_NUMBERS = TypeVar(
-    "ALL_NUMBERS",
-    np.float16,
-    bfloat16,
-    np.float32,
-    np.float64,
-    np.bool,
-    np.uint8,
-    np.int8,
-    np.int16,
-    np.int32,
-    np.int64,
-    np.uint16,
-    np.uint32,
-    np.uint64,
-)
+from ._declarations import Float, Integer, Number, RealOrBool, broadcast_spec, elementwise
 
 
-@elementwise(INTEGERS)
+@elementwise(Integer)
 def gcd(x: Any, y: Any) -> Any:
     """Compute the greatest common divisor; it is not negative, and 0 where both are 0.
 
@@ -44,7 +25,7 @@ def gcd(x: Any, y: Any) -> Any:
     return array_namespace(x).gcd(x, y)
 
 
-@elementwise(INTEGERS)
+@elementwise(Integer)
 def lcm(x: Any, y: Any) -> Any:
     """Compute the least common multiple; it is not negative, 0 where either is 0, and wraps around on overflow."""
     return array_namespace(x).lcm(x, y)
@@ -74,7 +55,7 @@ def copysign(x: Any, y: Any) -> Any:
     return array_namespace(x).copysign(x, y)
 
 
-@elementwise(ALL_NUMBERS, returns=np.bool_)
+@elementwise(Number, returns=np.bool_)
 def signbit(x: Any) -> Any:
     """Return whether the sign is negative, as that of -0 is."""
     return array_namespace(x).signbit(x)

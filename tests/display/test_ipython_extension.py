@@ -153,7 +153,7 @@ def test_a_real_kernel_shows_tables_and_short_tracebacks(tmp_path: Path, monkeyp
         assert "Plus" in shown["text/plain"]
         assert execute("plus")["status"] == "ok"
         (shown,) = (message["content"]["data"] for message in messages if message["msg_type"] == "execute_result")
-        assert "Op book::Plus(x: float32)" in shown["text/html"]
+        assert "<p>book::Plus, version 1</p>" in shown["text/html"]
         reply = execute("plus(np.ones(3))")
         assert reply["ename"] == "InputError"
         assert "kernel.py" not in "".join(reply["traceback"])

@@ -53,10 +53,17 @@ def op() -> Op[..., Any]:
 
 def test_an_op_shows_what_it_takes_and_what_is_registered(op: Op[..., Any]) -> None:
     texts = Page(op._repr_html_()).texts
-    assert texts[0] == repr(op)[1:-1]
-    assert texts[0].startswith("Op paged::Scale(x: T (one of float16, float32), bias: T")
-    assert texts[0].endswith("mode: str = '<i>') -> T (one of float16, float32), version 2")
-    assert texts[1] == "Scale <b>boldly</b>."
+    assert texts[0] == "paged::Scale, version 2"
+    assert "Scale <b>boldly</b>." in texts
+    rows = " ".join(texts)
+    for row in (
+        "input x T (one of float16, float32)",
+        "optional input bias T",
+        "variadic input rest T",
+        "attribute mode str = '<i>'",
+        "output output T",
+    ):
+        assert row in rows
     assert texts[-1].startswith("kernels cpu · ")
     assert "test_notebook_display.py:" in texts[-1]
     op.register_shape_inference(lambda x, bias=None, *rest, mode: x)
