@@ -17,3 +17,7 @@ class ExportError(PyopsError, ValueError):
     ...     print(error)
     custom_op got <built-in function abs>; pass an operator declared with @pyops.onnx_op
     """
+
+
+class CaptureWarning(UserWarning):
+    """The exported model computes what the model does as long as what the capture fixed stays the same."""

@@ -47,7 +47,7 @@ def one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Context manager: give an attribute another value."""
     before = vars(owner)[name]
     setattr(owner, name, value)
@@ -59,7 +59,7 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 def _listing_composites_once() -> AbstractContextManager[None]:
     module = _passes()
-    return _replaced(module, "_materialize_cpp_cia_ops", functools.cache(module._materialize_cpp_cia_ops))
+    return replaced(module, "_materialize_cpp_cia_ops", functools.cache(module._materialize_cpp_cia_ops))
 
 
 @guarded("torch._export.utils._materialize_cpp_cia_ops")
@@ -135,7 +135,7 @@ def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
 def _torchlib(**arguments: Any) -> Any:
     """Return torch's registry of translations, extended by sizes of complex tensors."""
     # It logs for each operator of torchvision's that torchvision is not installed.
-    with _replaced(logging.getLogger("torch.onnx._internal.exporter._registration"), "disabled", True):
+    with replaced(logging.getLogger("torch.onnx._internal.exporter._registration"), "disabled", True):
         registry = _reading().__get__(None, _registry_class())(**arguments)
     # Complex tensors are pairs along a last dimension; the translations of their other sizes are the same.
     for name in ("aten::sym_size.int", "aten::sym_storage_offset"):
@@ -221,11 +221,11 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
     types = _element_types()
     _reading()  # cached before it is replaced
     with (
-        _replaced(_registry_class(), "from_torchlib", classmethod(from_torchlib)),
-        _replaced(core, "_prepare_exported_program_for_export", preparing),
-        _replaced(dispatching, "dispatch", dispatching_to),
+        replaced(_registry_class(), "from_torchlib", classmethod(from_torchlib)),
+        replaced(core, "_prepare_exported_program_for_export", preparing),
+        replaced(dispatching, "dispatch", dispatching_to),
         # ONNX has no such type. The exporter does not use it either: complex tensors get the type of their parts.
-        _replaced(core, "_TORCH_DTYPE_TO_ONNX", {**types, torch.complex32: onnx_ir.DataType.UNDEFINED}),
+        replaced(core, "_TORCH_DTYPE_TO_ONNX", {**types, torch.complex32: onnx_ir.DataType.UNDEFINED}),
     ):
         yield
 

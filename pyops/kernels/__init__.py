@@ -17,6 +17,7 @@ with registry.collecting() as _declared:
     from . import (  # noqa: F401
         factored_systems,
         fft,
+        guards,
         histograms,
         layers,
         linear_systems,
