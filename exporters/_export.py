@@ -167,7 +167,9 @@ def _tell_decisions(program: Program, decisions: tuple[CaptureDecision, ...]) ->
     record(program.model, decisions)
     if decisions:
         guarded = sum(item.guarded for item in decisions)
-        runs = f"; {guarded} guarded: the model needs pyops, and raises an error where one is another" if guarded else ""
+        runs = (
+            f"; {guarded} guarded: the model needs pyops, and raises an error where one is another" if guarded else ""
+        )
         count = "1 value" if len(decisions) == 1 else f"{len(decisions)} values"
         warnings.warn(
             f"the exported model has {count} of the model's Python code fixed as in the example{runs}\n"

@@ -94,6 +94,11 @@ def spell_place(place: Place) -> str:
     return f"{place[0]}:{place[1]}: {linecache.getline(*place).strip()}" if place[0] else ""
 
 
+def in_torch(file: str) -> bool:
+    """Return whether a file is torch's."""
+    return file.startswith(_TORCH)
+
+
 def innermost(frames: Iterable[Place]) -> Place:
     """Return the first of a call's lines, the innermost first, that is not in a library, or else not in torch."""
     outside = [(file, line) for file, line in frames if not file.startswith((*_TORCH, *_OWN))]

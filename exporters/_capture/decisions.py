@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import linecache
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -74,7 +73,9 @@ class CaptureDecision:
         return f"{self.place}: {self.code} ({self.kind} {self.value}, from {self.depends_on}{guarded})"
 
 
-def decision(kind: Kind, value: str, place: tuple[str, int], depends_on: Source, guarded: bool = False) -> CaptureDecision:
+def decision(
+    kind: Kind, value: str, place: tuple[str, int], depends_on: Source, guarded: bool = False
+) -> CaptureDecision:
     """Return a decision of a line of code."""
     return CaptureDecision(kind, value, *place, linecache.getline(*place).strip(), depends_on, guarded)
 
@@ -89,9 +90,9 @@ def summarize(decisions: Sequence[CaptureDecision]) -> str:
 
 def record(model: onnx_ir.Model, decisions: Iterable[CaptureDecision]) -> None:
     """Write decisions into the metadata of a model, each as a line of text."""
-    lines = list(map(repr, decisions))
+    lines = "\n".join(map(repr, decisions))
     if lines:
-        model.metadata_props[_KEY] = json.dumps(lines)
+        model.metadata_props[_KEY] = lines
 
 
 def spell_value(value: Any) -> str:

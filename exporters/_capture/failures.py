@@ -7,27 +7,25 @@ from collections.abc import Iterator
 
 from .._torch_private.tracing import is_capture_error
 from ..errors import ExportError
-from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, spell_place
+from .calls import ENTRIES, NOWHERE, TRACE, Place, in_torch, innermost, spell_place
 
 _LONGEST = 300
 
-_AUTO = 'capture="auto" fixes what depends on the arguments as in the example, and lists it in program.decisions'
-_HINTS = (
-    (
-        "torch/distributions/",
-        "leave out validate_args=True, or pass validate_args=False: a distribution validates by a condition on values",
-    ),
-    (
-        "nsupported input type",
-        "register the class as a tree: torch.utils._pytree.register_pytree_node(cls, flatten, unflatten), or "
-        "torch.export.register_dataclass(cls)",
-    ),
-    (
-        "nsupported output type",
-        "return tensors, or register the class as a tree: torch.utils._pytree.register_pytree_node(cls, flatten, "
-        "unflatten)",
-    ),
+_AUTO = 'or write capture="auto", which fixes such values as in the example and lists them in program.decisions'
+_REGISTER = (
+    "register the class as a tree: torch.export.register_dataclass(cls), or "
+    "torch.utils._pytree.register_pytree_node(cls, flatten, unflatten)"
 )
+# What to type, by what is in the message or in the file of a line that the exception went through.
+_HINTS = {
+    "torch/distributions/": "a distribution validates by a condition on values: pass validate_args=False",
+    "nsupported input type": _REGISTER,
+    "nsupported output type": _REGISTER,
+}
+
+
+class CaptureError(ExportError):
+    """A model cannot be captured."""
 
 
 def is_capture_failure(error: BaseException) -> bool:
@@ -40,20 +38,31 @@ def in_trace(error: BaseException) -> bool:
     return any(frame.filename == TRACE for item in chain(error) for frame in traceback.extract_tb(item.__traceback__))
 
 
-def capture_failure(error: BaseException, capture: str) -> ExportError:
-    """Return an error of at most ten lines that says where a capture stopped, why, and what to type."""
+def capture_failure(error: BaseException, capture: str) -> CaptureError:
+    """Return an error of a few lines that says where a capture stopped, why, and what to type.
+
+    Its cause is the exception that stopped it, without torch's own, which show the graphs of the capture.
+    """
     errors = list(chain(error))
-    root = next((item for item in reversed(errors) if item.__traceback__ and not is_capture_error(item)), errors[-1])
+    own = [item for item in errors if item.__traceback__ and not is_capture_error(item)]
+    root = next((item for item in reversed(own) if not isinstance(item, ExportError)), errors[-1])
+    explained = next((str(item) for item in errors if isinstance(item, ExportError)), None)
     place = _place(errors)
-    where = f" at {spell_place(place)}" if place[0] else ""
-    explained = next((item for item in errors if isinstance(item, ExportError)), None)
-    cause = str(explained) if explained else f"{type(root).__name__}: {_first_lines(str(root))}"
-    text = "\n".join(f"{item.filename} {item.name}" for each in errors for item in frames(each)) + str(root)
-    hints = [hint for mark, hint in _HINTS if mark in text]
-    if capture == "export":
+    passed = [frame.filename for item in errors for frame in frames(item)]
+    hints = [hint for mark, hint in _HINTS.items() if mark in str(root) or any(mark in name for name in passed)]
+    stopped = frames(root)
+    if capture == "export" and _REGISTER not in hints and (explained or (stopped and in_torch(stopped[-1].filename))):
         hints.append(_AUTO)
-    verb = "torch.export cannot capture the model" if capture == "export" else "the model cannot be traced"
-    return ExportError("\n".join([f"{verb}{where}", f"  {cause}", *(f"  {hint}" for hint in hints)][:10]))
+    what = "torch.export cannot capture the model" if capture == "export" else "the model cannot be traced"
+    cause = explained or f"{type(root).__name__}: {_beginning(str(root))}"
+    failure = CaptureError("\n  ".join([f"{what}{' at ' if place[0] else ''}{spell_place(place)}", cause, *hints]))
+    failure.__cause__ = root
+    return failure
+
+
+def asks_for_gradients(error: BaseException) -> bool:
+    """Return whether a model failed because it computes gradients itself, which it cannot do without them."""
+    return any("does not require grad" in str(item) for item in chain(error))
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -81,7 +90,7 @@ def _place(errors: list[BaseException]) -> Place:
     return NOWHERE
 
 
-def _first_lines(message: str) -> str:
-    """Return the beginning of a message, without the graphs and stacks that torch adds."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return (lines[0] if lines else "")[:_LONGEST]
+def _beginning(message: str) -> str:
+    """Return the first line of a message, without the graphs and stacks that torch adds."""
+    line = next(iter(message.strip().splitlines()), "").strip()
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."

@@ -13,7 +13,7 @@ from .._torch_private.tracing import asked_conditions, capturing_by, draft_failu
 from ..errors import ExportError
 from .calls import calling_place
 from .decisions import CaptureDecision, Kind, decision
-from .failures import capture_failure, in_trace, is_capture_failure
+from .failures import asks_for_gradients, capture_failure, in_trace, is_capture_failure
 from .known_state import known_state
 from .preparation import prepared, unchanged_attributes
 from .sizes import fixed_sizes, model_place
@@ -75,16 +75,19 @@ def captured(
         Whatever else `run` raises.
     """
     kwargs = arguments.get("kwargs") or {}
-    with prepared(model, args, kwargs), unprinted_graphs():
-        try:
-            if capture == "export":
-                return run(model, args, **arguments), ()
-            assert isinstance(model, torch.nn.Module)
-            return _first(run, model, args, arguments, capture, guard)
-        except Exception as error:  # the model's code may raise anything
-            if not _stops_capture(error, capture):
-                raise
-            failure = capture_failure(error, capture)
+    for gradients in (False, True):
+        with prepared(model, args, kwargs), unprinted_graphs(), torch.set_grad_enabled(gradients):
+            try:
+                if capture == "export":
+                    return run(model, args, **arguments), ()
+                assert isinstance(model, torch.nn.Module)
+                return _first(run, model, args, arguments, capture, guard)
+            except Exception as error:  # the model's code may raise anything
+                if not is_capture_failure(error) and (capture == "export" or not in_trace(error)):
+                    raise
+                failure = capture_failure(error, capture)
+                if not asks_for_gradients(error):
+                    break
     raise failure
 
 
@@ -153,8 +156,3 @@ def _drafted(
         if kind == "GUARD_ADDED":
             decisions.append(decision("size", str(found["expr"]), model_place(model), "inputs"))
     return result, tuple(decisions)
-
-
-def _stops_capture(error: Exception, capture: Capture) -> bool:
-    """Return whether an error is one of the capture: with a trace, any that the model's own code raises."""
-    return is_capture_failure(error) or (capture != "export" and in_trace(error))

@@ -9,27 +9,34 @@ from typing import Any
 import torch
 
 from .._torch_private.tracing import unvalidated_distributions
-from .._torch_private.trees import registering
+from .._torch_private.trees import registering, replace_leaves
 
 
 @contextmanager
 def prepared(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """Context manager: capture without gradients, without checks of distributions, and with containers as trees.
+    """Context manager: capture without checks of distributions, and with containers as trees.
 
     A distribution validates its parameters by a condition on their values, which no graph has. Containers that torch
     does not know are those among the arguments and, when the model has run, among its results.
     """
-    with torch.no_grad(), unvalidated_distributions(), registering() as register:
+    with unvalidated_distributions(), registering() as register:
         register((args, dict(kwargs)))
         if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
             yield
             return
-        hook = model.register_forward_hook(lambda module, given, result: register(result))
+        before = model.register_forward_pre_hook(lambda _, given, named: _rebuilt((given, named)), with_kwargs=True)
+        after = model.register_forward_hook(lambda module, given, result: register(result))
         try:
             with unchanged_attributes(model):
                 yield
         finally:
-            hook.remove()
+            before.remove()
+            after.remove()
+
+
+def _rebuilt(tree: Any) -> Any:
+    """Return a structure with containers of its own, because torch names the inputs by those that it passes."""
+    return replace_leaves(tree, ())
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def _fake_tensors() -> Any:
 @contextmanager
 def silence() -> Iterator[None]:
     """Context manager: let torch log nothing, for an attempt whose failure is no news."""
-    _draft_module()
+    _draft_module()  # so that its logger exists
     with contextlib.ExitStack() as stack:
         for name in list(logging.root.manager.loggerDict):
             # draft_export reads what it reports from the last of these.
@@ -112,22 +112,23 @@ def silence() -> Iterator[None]:
         yield
 
 
-@guarded("torch.export._draft_export.draft_export")
+@guarded("torch.export._draft_export.CaptureStructuredTrace")
 def _draft_module() -> Any:
-    """Import a module that torch imports late, so that its logger exists."""
+    """Return a module that torch imports late."""
     from torch.export import _draft_export
 
-    assert callable(_draft_export.draft_export)
+    assert callable(_draft_export.CaptureStructuredTrace)
     return _draft_export
 
 
 @contextmanager
 def unprinted_graphs() -> Iterator[None]:
-    """Context manager: let ``torch.export`` not print the graph of a capture that failed."""
+    """Context manager: let ``torch.export`` not print the graph of a capture that failed, nor log its symbols."""
     module = _export_functions()
     module.print = lambda *_, **__: None
     try:
-        yield
+        with replaced(logging.getLogger(_shapes().__name__), "disabled", True):
+            yield
     finally:
         del module.print
 
@@ -235,8 +236,30 @@ def capturing_by(
         captured[:] = [function(*args, **kwargs)]
         return captured[0]
 
-    with replaced(module, "CAPTURE_STRATEGIES", (strategy[name],)), replaced(torch.export, name, capturing):
+    with (
+        replaced(module, "CAPTURE_STRATEGIES", (strategy[name],)),
+        replaced(torch.export, name, capturing),
+        _closed_logs(),
+    ):
         yield captured
+
+
+@contextmanager
+def _closed_logs() -> Iterator[None]:
+    """Context manager: close the files into which ``torch.export.draft_export`` logs, which it leaves open."""
+    module = _draft_module()
+    make, made = module.CaptureStructuredTrace, []
+
+    def making() -> Any:
+        made.append(make())
+        return made[-1]
+
+    try:
+        with replaced(module, "CaptureStructuredTrace", making):
+            yield
+    finally:
+        for handler in made:
+            handler.close()
 
 
 @guarded("torch.onnx._internal.exporter._capture_strategies.CAPTURE_STRATEGIES")

@@ -114,7 +114,8 @@ def _holds_tensors(value: Any, path: tuple[int, ...]) -> bool:
         parts = vars(value).values()
     if id(value) in path:
         raise _CycleError
-    return any([_holds_tensors(item, (*path, id(value))) for item in parts])
+    found = [_holds_tensors(item, (*path, id(value))) for item in parts]  # all of them, for one may be a cycle
+    return any(found)
 
 
 @contextmanager
@@ -140,10 +141,11 @@ def registering() -> Iterator[Callable[[Any], None]]:
 
 
 class _Template:
-    """A container whose contents are replaced when a structure is built from leaves."""
+    """A container without its contents, from which one with other contents is made."""
 
     def __init__(self, container: Any, names: tuple[str, ...]) -> None:
-        self.container, self.names = container, names
+        self._names = names
+        self._empty = _with(container, dict.fromkeys(names))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Template) and self._key() == other._key()
@@ -152,18 +154,22 @@ class _Template:
         return hash(self._key())
 
     def _key(self) -> tuple[type, tuple[str, ...]]:
-        return type(self.container), self.names
+        return type(self._empty), self._names
 
     def filled(self, values: Iterable[Any]) -> Any:
-        """Return a copy of the container with these contents."""
-        new = copy.copy(self.container)
-        pairs = dict(zip(self.names, values, strict=True))
-        if isinstance(new, dict):
-            for name, value in pairs.items():
-                new[name] = value
-        else:
-            vars(new).update(pairs)
-        return new
+        """Return a container with these contents."""
+        return _with(self._empty, dict(zip(self._names, values, strict=True)))
+
+
+def _with(container: Any, items: dict[str, Any]) -> Any:
+    """Return a copy of a container with other items."""
+    new = copy.copy(container)
+    if isinstance(new, dict):
+        for name, value in items.items():
+            dict.__setitem__(new, name, value)
+    else:
+        vars(new).update(items)
+    return new
 
 
 @guarded("torch.utils._pytree.register_pytree_node")
@@ -174,7 +180,7 @@ def _register(kind: type) -> None:
 
     def flatten_with_keys(container: Any) -> tuple[list[tuple[Any, Any]], _Template]:
         values, template = flatten_one(container)
-        keys = map(_pytree.MappingKey, template.names)
+        keys = map(_pytree.MappingKey, contents(container) or {})
         return list(zip(keys, values, strict=True)), template
 
     _pytree.register_pytree_node(

@@ -134,6 +134,8 @@ class ModelReport(Shown):
     ----------
     builtin : dict of str to int
         The number of nodes of each of ONNX Runtime's own operators.
+    decisions : tuple of str
+        What the export fixed of the torch model's Python code, as ``program.decisions`` shows it.
     """
 
     ir_version: int
@@ -143,6 +145,7 @@ class ModelReport(Shown):
     outputs: tuple[Value, ...]
     nodes: tuple[CustomNode, ...]
     builtin: dict[str, int]
+    decisions: tuple[str, ...] = ()
 
     @property
     def problems(self) -> list[str]:
@@ -164,7 +167,8 @@ class ModelReport(Shown):
         values += [("output", item.name, str(item)) for item in self.outputs]
         imports = [(item.domain, str(item.version), item.provider or "nobody") for item in self.imports]
         tables = [[("domain", "version", "provided by"), *imports], [("", "name", "type"), *values]]
-        return [f"IR version {self.ir_version}{made_by}", "", tables[0], "", tables[1], "", *self.node_parts()]
+        fixed = ["", "fixed by the export:", *self.decisions] if self.decisions else []
+        return [f"IR version {self.ir_version}{made_by}", "", tables[0], "", tables[1], "", *self.node_parts(), *fixed]
 
     def node_parts(self) -> list[Part]:
         """Return the parts about nodes: the custom nodes, a count of the others, and the problems."""
@@ -221,7 +225,14 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
         outputs=tuple(map(value_of, loaded.proto.graph.output)),
         nodes=tuple(_custom_node(node, *find(*key_of(node), opset)) for node, opset in custom_nodes(loaded)),
         builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*key_of(node)))),
+        decisions=tuple(_decisions(loaded.proto)),
     )
+
+
+def _decisions(proto: onnx.ModelProto) -> list[str]:
+    """Return what `exporters.export` wrote into the metadata."""
+    written = next((item.value for item in proto.metadata_props if item.key == "pyops.decisions"), "")
+    return written.splitlines()
 
 
 def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
