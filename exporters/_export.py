@@ -140,16 +140,17 @@ def export(
     if fallback and not dynamo:
         raise ExportError("fallback= works on the graphs of torch.export; leave out dynamo=False")
     check_capture(capture, model, dynamo, guards)
-    arguments["keep_functions"] = keep_functions
+    given: dict[str, Any] = {**arguments, "keep_functions": keep_functions}
     if not dynamo:
-        program = torchscript_exporter.capture(model, args, **arguments)
+        program = torchscript_exporter.capture(model, args, **given)
     else:
         backends = Backends(kernels, bool(fallback))
         run = functools.partial(attempts.export, backends=backends, verified=fallback == "verify")
-        if arguments.get("dynamic_axes") and isinstance(model, torch.nn.Module):
-            shapes, args, kwargs = shapes_of_axes(model, args, arguments["kwargs"], arguments)
-            arguments |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
-        program, decisions = captured(run, model, args, arguments, capture, guard() if guards else None)
+        called = args
+        if given.get("dynamic_axes") and isinstance(model, torch.nn.Module):
+            shapes, called, kwargs = shapes_of_axes(model, args, given["kwargs"], given)
+            given |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
+        program, decisions = captured(run, model, called, given, capture, guard() if guards else None)
         _tell_decisions(program, decisions)
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args

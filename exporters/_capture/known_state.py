@@ -34,7 +34,7 @@ class _Known(TorchDispatchMode):
     """A mode that follows the copies of the state through what torch computes of them."""
 
     def __init__(self, copies: list[torch.Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call] # torch's own
         self._copies = copies
         self._results: list[torch.Tensor] = []
         self.decisions: list[CaptureDecision] = []

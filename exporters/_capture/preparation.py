@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .._torch_private.tracing import unvalidated_distributions
-from .._torch_private.trees import registering, replace_leaves
+from .._torch_private.trees import registering
 
 
 @contextmanager
@@ -24,19 +24,12 @@ def prepared(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> It
         if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
             yield
             return
-        before = model.register_forward_pre_hook(lambda _, given, named: _rebuilt((given, named)), with_kwargs=True)
-        after = model.register_forward_hook(lambda module, given, result: register(result))
+        hook = model.register_forward_hook(lambda module, given, result: register(result))
         try:
             with unchanged_attributes(model):
                 yield
         finally:
-            before.remove()
-            after.remove()
-
-
-def _rebuilt(tree: Any) -> Any:
-    """Return a structure with containers of its own, because torch names the inputs by those that it passes."""
-    return replace_leaves(tree, ())
+            hook.remove()
 
 
 @contextmanager

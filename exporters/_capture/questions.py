@@ -19,7 +19,7 @@ class Answers(TorchDispatchMode):
     """A mode that stores the Python values that operators return, by the node that was recorded for the call."""
 
     def __init__(self, graph: Graph, answers: dict[Node, Any]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call] # torch's own
         self._graph, self._answers = graph, answers
 
     def __torch_dispatch__(

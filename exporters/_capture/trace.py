@@ -100,7 +100,9 @@ def _simplify(
             decide(node, "branch" if isinstance(value, bool) else kind, value)
         elif _has_open_size(node):
             decide(node, "size", node.meta["val"])
-        elif node.op == "get_attr" and id(getattr(recorded, str(node.target))) not in older and not _is_literal(node):
+        elif (
+            node.op == "get_attr" and _is_younger(getattr(recorded, str(node.target)), older) and not _is_literal(node)
+        ):
             found[node] = "inputs"
             decide(node, "values", getattr(recorded, str(node.target)))
         elif node.op == "call_function" and not isinstance(node.target, OpOverload) and not node.users:
@@ -127,9 +129,15 @@ def _has_open_size(node: Node) -> bool:
     if not isinstance(target, OpOverload) or torch.Tag.dynamic_output_shape not in target.tags:
         return False
     if target.namespace == "aten" and target.overloadpacket in (_aten.index, _aten.index_put, _aten.index_put_):
-        indices = [item.meta["val"] for item in node.args[1] if isinstance(item, Node)]
+        written: Any = node.args[1]
+        indices = [item.meta["val"] for item in written if isinstance(item, Node)]
         return target.overloadpacket is _aten.index and any(item.dtype in (torch.bool, torch.uint8) for item in indices)
     return True
+
+
+def _is_younger(value: Any, older: set[int]) -> bool:
+    """Return whether a constant is a tensor that there was not before; a branch of ``torch.cond`` is none."""
+    return isinstance(value, torch.Tensor) and id(value) not in older
 
 
 def _is_literal(node: Node) -> bool:

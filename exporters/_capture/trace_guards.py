@@ -70,5 +70,5 @@ class Guards:
     def _call(self, node: Node, result: Any, asked: Node, kind: Kind, value: Any) -> Node:
         assert self._operator is not None
         file, line = place_of(node)
-        attributes = {"kind": kind, "expected": json.dumps(value), "line": f"{Path(file).name}:{line}"}
+        attributes: dict[str, Any] = {"kind": kind, "expected": json.dumps(value), "line": f"{Path(file).name}:{line}"}
         return self._graph.call_function(self._operator, (result, asked), attributes)

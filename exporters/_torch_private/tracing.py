@@ -37,7 +37,7 @@ def trace_graph(function: Callable[..., Any], *args: Any) -> GraphModule:
     return proxy_tensor.make_fx(run, tracing_mode="real", pre_dispatch=True, _error_on_data_dependent_ops=False)(*args)
 
 
-def last_node(graph: Graph) -> torch.fx.Node:
+def last_node(graph: Graph) -> Any:
     """Return the node that was recorded last."""
     return next(iter(reversed(graph.nodes)))
 

@@ -180,7 +180,7 @@ def _register(kind: type) -> None:
 
     def flatten_with_keys(container: Any) -> tuple[list[tuple[Any, Any]], _Template]:
         values, template = flatten_one(container)
-        keys = map(_pytree.MappingKey, contents(container) or {})
+        keys: Iterable[Any] = map(_pytree.MappingKey, contents(container) or {})
         return list(zip(keys, values, strict=True)), template
 
     _pytree.register_pytree_node(

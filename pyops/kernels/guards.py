@@ -16,13 +16,35 @@ _LONGEST = 100
 
 Guarded = TypeVar(
     "Guarded",
-    *(np.float16, bfloat16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64),
-    *(np.uint8, np.uint16, np.uint32, np.uint64, np.bool),
+    np.float16,
+    bfloat16,
+    np.float32,
+    np.float64,
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+    np.uint8,
+    np.uint16,
+    np.uint32,
+    np.uint64,
+    np.bool,
 )
 Asked = TypeVar(
     "Asked",
-    *(np.float16, bfloat16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64),
-    *(np.uint8, np.uint16, np.uint32, np.uint64, np.bool),
+    np.float16,
+    bfloat16,
+    np.float32,
+    np.float64,
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+    np.uint8,
+    np.uint16,
+    np.uint32,
+    np.uint64,
+    np.bool,
 )
 
 
