@@ -33,6 +33,8 @@ def known_state(model: torch.nn.Module) -> Iterator[list[CaptureDecision]]:
 class _Known(TorchDispatchMode):
     """A mode that follows the copies of the state through what torch computes of them."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, copies: list[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's own
         self._copies = copies

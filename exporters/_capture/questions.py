@@ -18,6 +18,8 @@ _aten = torch.ops.aten
 class Answers(TorchDispatchMode):
     """A mode that stores the Python values that operators return, by the node that was recorded for the call."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, graph: Graph, answers: dict[Node, Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's own
         self._graph, self._answers = graph, answers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -100,13 +101,16 @@ def _simplify(
             decide(node, "branch" if isinstance(value, bool) else kind, value)
         elif _has_open_size(node):
             decide(node, "size", node.meta["val"])
-        elif (
-            node.op == "get_attr" and _is_younger(getattr(recorded, str(node.target)), older) and not _is_literal(node)
-        ):
-            found[node] = "inputs"
-            decide(node, "values", getattr(recorded, str(node.target)))
+        elif node.op == "get_attr" and not _is_literal(node):
+            constant = getattr(recorded, str(node.target))
+            if isinstance(constant, torch.Tensor) and id(constant) not in older:
+                found[node] = "inputs"
+                decide(node, "values", constant)
         elif node.op == "call_function" and not isinstance(node.target, OpOverload) and not node.users:
             graph.erase_node(node)  # it sets whether there are gradients
+        if node.target is torch.ops.higher_order.cond:
+            _return_tuples(recorded, node)
+            torch.compiler.reset()  # torch.cond keeps what it compiled for the trace, with which plain calls fail
     guards.finish()
     for node in reversed(list(graph.nodes)):
         if (node in answers or is_question(node.target)) and not node.users:
@@ -135,9 +139,17 @@ def _has_open_size(node: Node) -> bool:
     return True
 
 
-def _is_younger(value: Any, older: set[int]) -> bool:
-    """Return whether a constant is a tensor that there was not before; a branch of ``torch.cond`` is none."""
-    return isinstance(value, torch.Tensor) and id(value) not in older
+def _return_tuples(recorded: GraphModule, cond: Node) -> None:
+    """Let the branches of a condition return tuples, as torch's exporter expects, and its users take the first item."""
+    for branch in (getattr(recorded, str(item.target)) for item in cond.args[1:3] if isinstance(item, Node)):
+        output = branch.graph.output_node()
+        if not isinstance(output.args[0], Node):
+            return
+        output.args = ((output.args[0],),)
+        branch.recompile()
+    with recorded.graph.inserting_after(cond):
+        first = recorded.graph.call_function(operator.getitem, (cond, 0))
+    cond.replace_all_uses_with(first, lambda user: user is not first)
 
 
 def _is_literal(node: Node) -> bool:
