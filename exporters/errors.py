@@ -20,4 +20,11 @@ class ExportError(PyopsError, ValueError):
 
 
 class CaptureWarning(UserWarning):
-    """The exported model computes what the model does as long as what the capture fixed stays the same."""
+    """An exported model computes what the torch model does as long as what its capture fixed stays the same.
+
+    Examples
+    --------
+    >>> import exporters, warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", exporters.CaptureWarning)
+    """

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.traceback import preserve_node_meta
 
-from .._torch_private.operators import OpOverload, promise
+from .._torch_private.operators import OpOverload, promise, qualified_name
 from .._torch_private.tracing import trace_graph
 from .._torch_private.trees import clone_tensors, replace_leaves, tensor_leaves
 from .calls import place_of
@@ -94,7 +94,8 @@ def _simplify(
             decisions.append(decision(kind, spell_value(value), place_of(node), source, guarded))
 
     for node in list(graph.nodes):
-        node.target = _PUBLIC.get(node.target, node.target)
+        if isinstance(node.target, OpOverload):
+            node.target = _PUBLIC.get(qualified_name(node.target), node.target)
         if node in answers:
             value = answers[node]
             kind: Kind = "values" if isinstance(value, torch.Tensor) else "number"
@@ -121,10 +122,7 @@ def _simplify(
 
 
 # torch's exporter has no translation of these, which Python functions of torch call.
-_PUBLIC: dict[Any, Any] = {
-    _aten._is_all_true.default: _aten.all.default,
-    _aten._is_any_true.default: _aten.any.default,
-}
+_PUBLIC = {"aten::_is_all_true": _aten.all.default, "aten::_is_any_true": _aten.any.default}
 
 
 def _has_open_size(node: Node) -> bool:
@@ -182,7 +180,8 @@ def _assign(root: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
     """Give a module a parameter or a buffer by its path, ``"layer.0.weight"``."""
     *path, last = name.split(".")
     for part in path:
-        if part not in root._modules:
+        children = dict(root.named_children())
+        if part not in children:
             root.add_module(part, torch.nn.Module())
         root = root.get_submodule(part)
     if isinstance(tensor, torch.nn.Parameter):
