@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from ._arguments import to_onnx_inputs, to_onnx_outputs
+from ._capture.decisions import CaptureDecision
 from ._custom_op import custom_op
 from ._explain import explain
 from ._export import export
@@ -36,9 +37,11 @@ from ._lowering.translations import register_translation
 from ._onnx_schemas import SchemaRegistration, register_schemas
 from ._report import OperatorSupport, OutputComparison, SupportReport, VerificationReport
 from ._verify import verify
-from .errors import ExportError
+from .errors import CaptureWarning, ExportError
 
 __all__ = [
+    "CaptureDecision",
+    "CaptureWarning",
     "ExportError",
     "Fallback",
     "OperatorSupport",

@@ -13,7 +13,9 @@ from pyops._progress import progress
 
 from ._arguments import split_arguments
 from ._capture.calls import source_line
+from ._capture.failures import CaptureError
 from ._capture.interception import Interception, target_of
+from ._capture.modes import Capture, captured, check_capture
 from ._finishing.program import Decision, Model
 from ._lowering.explanations import causes, explain_error
 from ._plan.attempts import planned
@@ -38,6 +40,7 @@ def explain(
     dynamic_shapes: Any = None,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
     kernels: bool = True,
+    capture: Capture = "export",
 ) -> SupportReport:
     """Report what exports each torch operator of a model: torch, a registration, a kernel, a fallback or nothing.
 
@@ -51,7 +54,7 @@ def explain(
         Call ``model.eval()`` first.
     args : tuple
         Example arguments.
-    kwargs, dynamic_shapes, custom_translation_table, kernels
+    kwargs, dynamic_shapes, custom_translation_table, kernels, capture
         As for `export`.
 
     Returns
@@ -64,7 +67,7 @@ def explain(
     Raises
     ------
     ExportError
-        `args` is not a tuple.
+        `args` is not a tuple, or `capture` is unknown.
 
     Examples
     --------
@@ -77,21 +80,23 @@ def explain(
     """
     if not isinstance(args, tuple):
         raise ExportError(f"explain takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
+    check_capture(capture, model)
     args, keywords = split_arguments(model, args, kwargs)
     table = custom_translation_table or {}
     arguments = {"kwargs": keywords, "dynamic_shapes": dynamic_shapes, "custom_translation_table": table}
-    plans: list[Plan] = []
 
     def make_plan(mode: Interception) -> Plan:
-        plans.append(Plan(Backends(kernels, torch=True), table, mode, explaining=True))
-        return plans[-1]
+        return Plan(Backends(kernels, torch=True), table, mode, explaining=True)
+
+    def run(model: Model, args: tuple[Any, ...], **arguments: Any) -> Plan:
+        return planned(model, args, make_plan, arguments)
 
     try:
-        plan = planned(model, args, make_plan, arguments)
+        plan, _ = captured(run, model, args, arguments, capture)
+    except CaptureError as error:
+        return SupportReport([], str(error))
     except Exception as error:  # torch or the model's own code may raise anything
-        stopped = "torch's exporter stops before it translates anything"
-        where = stopped if any(item.captured for item in plans) else "torch.export cannot capture the model"
-        return SupportReport([], f"{where}: {_describe_error(error)}")
+        return SupportReport([], f"torch's exporter stops before it translates anything: {_describe_error(error)}")
     return SupportReport(_supports(plan))
 
 

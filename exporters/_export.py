@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal, TypedDict, Unpack
@@ -13,13 +14,17 @@ import torch
 from pyops._progress import progress
 
 from ._arguments import split_arguments
+from ._capture.decisions import CaptureDecision, record, summarize
+from ._capture.modes import Capture, captured, check_capture
 from ._finishing.program import Model, Program
+from ._guards import guard
 from ._plan import attempts
 from ._plan.plan import Backends
+from ._torch_private.exporter import shapes_of_axes
 from ._torch_private.patching import one_at_a_time, quiet
 from ._torchscript import exporter as torchscript_exporter
 from ._verify import verify
-from .errors import ExportError
+from .errors import CaptureWarning, ExportError
 
 
 class TorchArguments(TypedDict, total=False):
@@ -60,6 +65,8 @@ def export(
     keep_functions: bool = False,
     kernels: bool = True,
     fallback: bool | Literal["verify"] = False,
+    capture: Capture = "export",
+    guards: bool = False,
     **arguments: Unpack[TorchArguments],
 ) -> Program:
     """Export a model as ``torch.onnx.export`` does, with every registration applied.
@@ -89,6 +96,15 @@ def export(
         torch and must call `register_fallback`. ``"verify"`` also runs each distinct call in ONNX Runtime on the
         example arguments, and lets those that fail or give wrong values fall back. ``program.fallbacks`` lists
         what fell back.
+    capture : str
+        What to do with Python code that depends on values, of which ``torch.export`` has no graph. ``"export"``: raise
+        an error that names the line. ``"trace"``: record what the model does for the example arguments; branches,
+        loop counts and sizes are those of the examples. ``"auto"``: fix as little as possible, first nothing, then what
+        follows from parameters and buffers, then conditions by ``torch.export.draft_export``, last by a trace.
+        ``program.decisions`` lists what was fixed, and a warning names it.
+    guards : bool
+        Let the exported model raise `pyops.errors.GuardError` where a value that was fixed would be another one. It
+        needs pyops to run then.
     **arguments
         As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
         ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
@@ -128,16 +144,23 @@ def export(
         raise ExportError(f'fallback is {fallback!r}; expected False, True or "verify"')
     if fallback and not dynamo:
         raise ExportError("fallback= works on the graphs of torch.export; leave out dynamo=False")
-    if not dynamo:
-        capture = torchscript_exporter.capture
-    else:
-        backends = Backends(kernels, bool(fallback))
-        capture = functools.partial(attempts.export, backends=backends, verified=fallback == "verify")
+    check_capture(capture, model, dynamo, guards)
+    given: dict[str, Any] = {**arguments, "keep_functions": keep_functions}
     with ExitStack() as stack:
         if not arguments.get("verbose"):  # torch's own messages take the place of ours
             stack.enter_context(quiet())
             stack.enter_context(progress("exporting the model"))
-        program = capture(model, args, keep_functions=keep_functions, **arguments)
+        if not dynamo:
+            program = torchscript_exporter.capture(model, args, **given)
+        else:
+            backends = Backends(kernels, bool(fallback))
+            run = functools.partial(attempts.export, backends=backends, verified=fallback == "verify")
+            called = args
+            if given.get("dynamic_axes") and isinstance(model, torch.nn.Module):
+                shapes, called, kwargs = shapes_of_axes(model, args, given["kwargs"], given)
+                given |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
+            program, decisions = captured(run, model, called, given, capture, guard() if guards else None)
+            _tell_decisions(program, decisions)
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
         report = verify(model, None if brings_arguments else args, program, kwargs=arguments.get("kwargs"))
@@ -146,3 +169,21 @@ def export(
     if f is not None:
         program.save(f, **saving)
     return program
+
+
+def _tell_decisions(program: Program, decisions: tuple[CaptureDecision, ...]) -> None:
+    """Write what the capture fixed into a program and its model, and warn of it."""
+    program.decisions = decisions
+    record(program.model, decisions)
+    if decisions:
+        guarded = sum(item.guarded for item in decisions)
+        runs = (
+            f"; {guarded} guarded: the model needs pyops, and raises an error where one is another" if guarded else ""
+        )
+        count = "1 value" if len(decisions) == 1 else f"{len(decisions)} values"
+        warnings.warn(
+            f"the exported model has {count} of the model's Python code fixed as in the example{runs}\n"
+            f"{summarize(decisions)}",
+            CaptureWarning,
+            stacklevel=4,
+        )

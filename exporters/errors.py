@@ -17,3 +17,14 @@ class ExportError(PyopsError, ValueError):
     ...     print(error)
     custom_op got <built-in function abs>; pass an operator declared with @pyops.onnx_op
     """
+
+
+class CaptureWarning(UserWarning):
+    """An exported model computes what the torch model does as long as what its capture fixed stays the same.
+
+    Examples
+    --------
+    >>> import exporters, warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", exporters.CaptureWarning)
+    """

@@ -46,6 +46,10 @@ class ModelError(PyopsError, ValueError):
     """A model does not match the declared ops, or ONNX Runtime rejects it."""
 
 
+class GuardError(PyopsError, ValueError):
+    """A run of a model differs from the arguments that it was exported with in a value that the export fixed."""
+
+
 class CompileError(PyopsError, RuntimeError):
     """A kernel declared with ``compile=`` cannot be compiled; the message has numba's reason and line."""
 

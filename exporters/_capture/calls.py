@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch.fx import GraphModule, Node
 
+from .. import _torch_private
 from .._torch_private.operators import OpOverload
 
 _MARK = "pyops_call"
@@ -26,8 +27,15 @@ LINE = "pyops_line"
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
 _TORCH = (f"{Path(torch.__file__).parent}/", "<")  # torch.cond compiles its branches from generated code
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-_HERE = f"{Path(__file__).parent}/"
-_EXPORT = f"{Path(__file__).parents[1]}/_finishing/dynamo.py"
+_OWN = (f"{Path(__file__).parent}/", f"{Path(_torch_private.__file__).parent}/")
+# Below these frames is the code that asked for the export, which is not the model's.
+TRACE = f"{Path(__file__).parent}/trace.py"
+ENTRIES = (f"{Path(__file__).parents[1]}/_finishing/dynamo.py", TRACE)
+
+Place = tuple[str, int]
+"""A file and a line."""
+
+NOWHERE: Place = ("", 0)
 
 
 def call_nodes(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Node]]:
@@ -61,19 +69,38 @@ def source_line(node: Node) -> str:
     if line:
         return line
     frames = [(item["file"], int(item["line"])) for item in _FRAME.finditer(node.meta.get("stack_trace") or "")]
-    return _innermost(reversed(frames))
+    return spell_place(innermost(reversed(frames)))
+
+
+def place_of(node: Node) -> Place:
+    """Return the file and the line of `source_line`; ``("", 0)`` if torch has none."""
+    found = re.match(r"(.+?):(\d+): ", source_line(node))
+    return (found[1], int(found[2])) if found else NOWHERE
+
+
+def calling_place() -> Place:
+    """Return the running line of the user's code in a capture, chosen as by `source_line`."""
+    stack = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
+    return innermost(itertools.takewhile(lambda frame: frame[0] not in ENTRIES, stack))
 
 
 def calling_line() -> str:
-    """Return the running line of the user's code in ``torch.export``, in the form of `source_line`, or ``""``."""
-    stack = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
-    frames = itertools.takewhile(lambda frame: frame[0] != _EXPORT, stack)
-    return _innermost(frames)
+    """Return `calling_place` in the form of `source_line`."""
+    return spell_place(calling_place())
 
 
-def _innermost(frames: Iterable[tuple[str, int]]) -> str:
-    """Return the first line that is not in a library, or else the first that is not in torch."""
-    outside = [(file, line) for file, line in frames if not file.startswith((*_TORCH, _HERE))]
+def spell_place(place: Place) -> str:
+    """Return ``"model.py:12: return x.inverse()"``, or ``""`` for no place."""
+    return f"{place[0]}:{place[1]}: {linecache.getline(*place).strip()}" if place[0] else ""
+
+
+def in_torch(file: str) -> bool:
+    """Return whether a file is torch's."""
+    return file.startswith(_TORCH)
+
+
+def innermost(frames: Iterable[Place]) -> Place:
+    """Return the first of a call's lines, the innermost first, that is not in a library, or else not in torch."""
+    outside = [(file, line) for file, line in frames if not file.startswith((*_TORCH, *_OWN))]
     users = [frame for frame in outside if not frame[0].startswith(_LIBRARIES)]
-    chosen = next(iter(users or outside), None)
-    return f"{chosen[0]}:{chosen[1]}: {linecache.getline(*chosen).strip()}" if chosen else ""
+    return next(iter(users or outside), NOWHERE)

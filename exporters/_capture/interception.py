@@ -30,11 +30,13 @@ class Interception(TorchFunctionMode):
     ----------
     replacing : bool
         Replace calls on which ``torch.export`` fails.
+    tracing : bool
+        What is captured is a run on real tensors, of which torch does not know that it is for an export.
     """
 
-    def __init__(self, replacing: bool) -> None:
+    def __init__(self, replacing: bool, tracing: bool = False) -> None:
         super().__init__()
-        self._replacing = replacing
+        self._replacing, self._tracing = replacing, tracing
         self.capturing = True
         """Whether calls are annotated and replaced; not when what was captured is decomposed."""
         self.replaced = False
@@ -44,7 +46,8 @@ class Interception(TorchFunctionMode):
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not self.capturing or not torch.compiler.is_exporting() or torch.compiler.is_dynamo_compiling():
+        exporting = self._tracing or (torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling())
+        if not self.capturing or not exporting:
             return func(*args, **kwargs)
         with preserve_node_meta(), annotate({LINE: calling_line()}):
             replacement = _REPLACEMENTS.get(func) if self._replacing else None

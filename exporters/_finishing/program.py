@@ -12,6 +12,7 @@ import torch
 from pyops._files import whole_file
 
 from .._arguments import input_values
+from .._capture.decisions import CaptureDecision
 from .._report import By, OutputComparison
 from .optimization import optimize
 
@@ -133,6 +134,8 @@ class Program(torch.onnx.ONNXProgram):
     ----------
     fallbacks : tuple of Fallback
         One entry per torch operator that falls back; empty without ``fallback=``.
+    decisions : tuple of CaptureDecision
+        What the capture fixed: conditions, numbers and sizes; empty with ``capture="export"``.
 
     Examples
     --------
@@ -145,6 +148,7 @@ class Program(torch.onnx.ONNXProgram):
     """
 
     fallbacks: tuple[Fallback, ...] = ()
+    decisions: tuple[CaptureDecision, ...] = ()
 
     def __repr__(self) -> str:
         fallbacks = "\n".join(map(str, self.fallbacks))

@@ -74,14 +74,11 @@ def _no_translation(namespace: str, name: str, overload: str) -> str:
     )
 
 
-def _depends_on_data(line: str | None) -> str:
-    where = f" ({' '.join(line.split())})" if line else ""
-    return (
-        f"the model's Python code depends on values that are known only when it runs{where}: an `if`, a loop, a size "
-        "or an error that depends on data, of which a graph has only one branch; use torch.where or torch.cond, and "
-        "pass sizes as arguments"
-    )
-
+_DEPENDS_ON_DATA = (
+    "the model's Python code depends on values that are known only when it runs: an `if`, a loop, a size or an error "
+    "that depends on data, of which a graph has only one branch; use torch.where or torch.cond, and pass sizes as "
+    "arguments"
+)
 
 _OVERLOAD = r"<OpOverload\(op='(?P<namespace>\w+)\.(?P<name>\w+)', overload='(?P<overload>\w+)'\)>"
 
@@ -103,11 +100,10 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     ),
     (
         re.compile(
-            r"(Could not (guard on|extract specialized integer from) data-dependent expression|DataDependentOutput"
-            r"|DynamicOutputShape)(.*?The following call raised this error:\n\s*(?P<line>[^\n]*\n[^\n]*))?",
-            re.DOTALL,
+            "Could not (guard on|extract specialized integer from) data-dependent expression|DataDependentOutput"
+            "|DynamicOutputShape"
         ),
-        _depends_on_data,
+        lambda: _DEPENDS_ON_DATA,
     ),
     (
         re.compile(r"(?P<name>\w+::\w+)\(\) Expected a value of type 'Optional\[Generator\]'"),

@@ -19,7 +19,6 @@ from .._finishing.program import Model, Program, fallbacks
 from .._lowering.emission import record_emission
 from .._lowering.explanations import unwrapping_errors
 from .._lowering.translations import NoTranslationError
-from .._torch_private.exporter import shapes_of_axes
 from . import checking
 from .plan import Backends, KeptWholeError, Plan
 
@@ -52,9 +51,6 @@ def export(
     Exception
         Any error of torch's exporter that is not about an operator.
     """
-    if arguments.get("dynamic_axes") and not isinstance(model, torch.export.ExportedProgram):
-        shapes, args, kwargs = shapes_of_axes(model, args, arguments.get("kwargs") or {}, arguments)
-        arguments |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
     table = arguments.get("custom_translation_table") or {}
 
     def run(plan: Plan) -> Program:

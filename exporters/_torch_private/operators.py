@@ -79,6 +79,12 @@ def is_mutable(overload: OpOverload) -> bool:
     return bool(overload._schema.is_mutable)
 
 
+@guarded("OpOverload._schema.arguments")
+def aliased_names(overload: OpOverload) -> list[str]:
+    """Return the arguments with whose memory the operator returns a tensor, or to which it writes."""
+    return [item.name for item in overload._schema.arguments if item.alias_info is not None]
+
+
 def is_random(overload: OpOverload) -> bool:
     """Return whether the operator's results depend on the state of a random generator."""
     return torch.Tag.nondeterministic_seeded in overload.tags

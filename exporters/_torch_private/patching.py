@@ -37,15 +37,18 @@ def one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @contextmanager
-def replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Context manager: replace a function that a module or class has or uses, in calls from this thread."""
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Context manager: replace what a module or class has or uses; a function in calls from this thread alone."""
     before, thread = vars(owner).get(name), threading.get_ident()
     others = getattr(owner, name, None) or getattr(builtins, name)
 
     def chosen(*args: Any, **kwargs: Any) -> Any:
-        return (function if threading.get_ident() == thread else others)(*args, **kwargs)
+        return (value if threading.get_ident() == thread else others)(*args, **kwargs)
 
-    setattr(owner, name, staticmethod(chosen) if isinstance(owner, type) else chosen)
+    if callable(value):
+        setattr(owner, name, staticmethod(chosen) if isinstance(before, classmethod) else chosen)
+    else:
+        setattr(owner, name, value)
     try:
         yield
     finally:

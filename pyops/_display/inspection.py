@@ -121,6 +121,8 @@ class ModelReport(Shown):
         The domain and version of each opset that the model imports.
     builtin : dict of str to int
         The number of nodes of each of ONNX Runtime's own operators.
+    decisions : tuple of str
+        What the export fixed of the torch model's Python code, as ``program.decisions`` shows it.
     """
 
     ir_version: int
@@ -130,6 +132,7 @@ class ModelReport(Shown):
     outputs: tuple[Value, ...]
     nodes: tuple[CustomNode, ...]
     builtin: dict[str, int]
+    decisions: tuple[str, ...] = ()
 
     @property
     def problems(self) -> list[str]:
@@ -150,7 +153,8 @@ class ModelReport(Shown):
         imports = [("domain", "version"), *((domain, str(version)) for domain, version in self.imports)]
         values = [("", "name", "type"), *(("input", item.name, str(item)) for item in self.inputs)]
         values += [("output", item.name, str(item)) for item in self.outputs]
-        return [f"IR version {self.ir_version}{made_by}", "", imports, "", values, "", *self.node_parts()]
+        fixed = ["", "fixed by the export:", *self.decisions] if self.decisions else []
+        return [f"IR version {self.ir_version}{made_by}", "", imports, "", values, "", *self.node_parts(), *fixed]
 
     def node_parts(self) -> list[Part]:
         """Return the parts about nodes: the custom nodes, a count of the others, and the problems."""
@@ -207,7 +211,14 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
         outputs=tuple(map(value_of, loaded.proto.graph.output)),
         nodes=tuple(_custom_node(node, *find(*key_of(node), opset)) for node, opset in custom_nodes(loaded)),
         builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*key_of(node)))),
+        decisions=tuple(_decisions(loaded.proto)),
     )
+
+
+def _decisions(proto: onnx.ModelProto) -> list[str]:
+    """Return what `exporters.export` wrote into the metadata."""
+    written = next((item.value for item in proto.metadata_props if item.key == "pyops.decisions"), "")
+    return written.splitlines()
 
 
 def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:

@@ -182,9 +182,12 @@ def test_from_the_export_to_the_session(model, dynamo, translation, original, me
         assert original in str(caught.value.__cause__)
 
 
-def test_what_is_not_known_passes_as_it_is(model):
-    with pytest.raises(torch.onnx.errors.OnnxExporterError, match="not known"):
+def test_what_is_not_known_is_told_with_its_line(model):
+    with pytest.raises(
+        exporters.ExportError, match=r"test_explanations.py:\d+: raise .*\n  ZeroDivisionError: not known$"
+    ) as caught:
         export(model(of_its_own))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 def of_its_own(x):

@@ -1,6 +1,7 @@
 """What users of exporters write, as in tests/project/test_typical_uses.py."""
 
 import inspect
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar, assert_type
@@ -57,6 +58,10 @@ x = torch.linspace(-2, 2, 4).reshape(2, 2)
 def twice(x: torch.Tensor) -> torch.Tensor:
     result: torch.Tensor = torch_add_round(x, decimals=1)
     return result
+
+
+def signed(x: torch.Tensor) -> torch.Tensor:
+    return x if x.sum() > 0 else -x
 
 
 def test_an_op_as_a_torch_operator() -> None:
@@ -141,6 +146,16 @@ def test_comparing_with_torch() -> None:
     assert_type(exporters.to_onnx_outputs(model(x)), list[np.ndarray[Any, Any]])
     with pytest.raises(exporters.ExportError, match=r"as a tuple, not Tensor; write \(x,\)"):
         exporters.verify(model, x)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_what_a_capture_fixes() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", exporters.CaptureWarning)
+        program = exporters.export(Model(signed).eval(), (x,), capture="auto", guards=True, verbose=False)
+    assert_type(program.decisions, tuple[exporters.CaptureDecision, ...])
+    assert_type(program.decisions[0].kind, Literal["branch", "number", "size", "values"])
+    with pytest.raises(exporters.ExportError, match="capture is 'all'"):
+        exporters.export(Model(signed).eval(), (x,), capture="all")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_before_an_export() -> None:

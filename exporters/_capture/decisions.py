@@ -1,0 +1,104 @@
+"""What a capture fixed: branches, numbers, sizes and values that Python code asked for, each with its line."""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx_ir
+import torch
+
+from .._torch_private.tracing import is_fake
+
+Kind = Literal["branch", "number", "size", "values"]
+Source = Literal["inputs", "state", "random"]
+
+_KEY = "pyops.decisions"
+_SHOWN = 3
+_SMALL = 8
+
+
+@dataclass(frozen=True, repr=False)
+class CaptureDecision:
+    """A value that Python code of the model asked for, and that is the same in every run of the exported model.
+
+    Attributes
+    ----------
+    kind : str
+        ``"branch"``: a condition. ``"number"``: a number of a tensor, such as the count of a loop. ``"size"``: a size.
+        ``"values"``: a whole tensor that left torch, as by ``x.numpy()``.
+    value : str
+        The value with the example arguments: ``"True"``, ``"3"``, ``"float32[2, 3]"``.
+    file : str
+        ``""`` if torch knows no line.
+    line : int
+    code : str
+        The line's text.
+    depends_on : str
+        ``"inputs"``: it may be another with other arguments. ``"state"``: it follows from parameters and buffers.
+        ``"random"``: it was drawn.
+    guarded : bool
+        Whether the exported model raises an error where it would be another.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> class Model(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x * 2 if x.sum() > 0 else -x
+    >>> program = exporters.export(Model().eval(), (torch.ones(3),), capture="trace", verbose=False)  # doctest: +SKIP
+    >>> program.decisions  # doctest: +SKIP
+    (model.py:4: return x * 2 if x.sum() > 0 else -x (branch True, from inputs),)
+    """
+
+    kind: Kind
+    value: str
+    file: str
+    line: int
+    code: str
+    depends_on: Source
+    guarded: bool = False
+
+    @property
+    def place(self) -> str:
+        """Return the file's name and the line: ``"model.py:4"``."""
+        return f"{Path(self.file).name}:{self.line}" if self.file else "?"
+
+    def __repr__(self) -> str:
+        guarded = ", guarded" if self.guarded else ""
+        return f"{self.place}: {self.code} ({self.kind} {self.value}, from {self.depends_on}{guarded})"
+
+
+def decision(
+    kind: Kind, value: str, place: tuple[str, int], depends_on: Source, guarded: bool = False
+) -> CaptureDecision:
+    """Return a decision of a line of code."""
+    return CaptureDecision(kind, value, *place, linecache.getline(*place).strip(), depends_on, guarded)
+
+
+def summarize(decisions: Sequence[CaptureDecision]) -> str:
+    """Return the decisions in a line each, equal ones once and most of many left out."""
+    counts = Counter(map(repr, decisions))
+    lines = [f"  {text}" + (f" ({count} times)" if count > 1 else "") for text, count in counts.items()]
+    rest = len(lines) - _SHOWN
+    return "\n".join([*lines[:_SHOWN], f"  and {rest} more in program.decisions"] if rest > 0 else lines)
+
+
+def record(model: onnx_ir.Model, decisions: Iterable[CaptureDecision]) -> None:
+    """Write decisions into the metadata of a model, each as a line of text."""
+    lines = "\n".join(map(repr, decisions))
+    if lines:
+        model.metadata_props[_KEY] = lines
+
+
+def spell_value(value: Any) -> str:
+    """Return a number, the numbers of a small tensor, or the type and the shape of a larger one."""
+    if not isinstance(value, torch.Tensor):
+        return " and ".join(map(spell_value, value)) if isinstance(value, (tuple, list)) else repr(value)
+    if value.numel() <= _SMALL and not value.is_floating_point() and not is_fake(value):
+        return repr(value.tolist())
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

@@ -1,0 +1,96 @@
+"""What stopped a capture: the line of the model's code, the cause, and what to type."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+
+from .._torch_private.tracing import is_capture_error
+from ..errors import ExportError
+from .calls import ENTRIES, NOWHERE, TRACE, Place, in_torch, innermost, spell_place
+
+_LONGEST = 300
+
+_AUTO = 'or write capture="auto", which fixes such values as in the example and lists them in program.decisions'
+_REGISTER = (
+    "register the class as a tree: torch.export.register_dataclass(cls), or "
+    "torch.utils._pytree.register_pytree_node(cls, flatten, unflatten)"
+)
+# What to type, by what is in the message or in the file of a line that the exception went through.
+_HINTS = {
+    "torch/distributions/": "a distribution validates by a condition on values: pass validate_args=False",
+    "nsupported input type": _REGISTER,
+    "nsupported output type": _REGISTER,
+}
+
+
+class CaptureError(ExportError):
+    """A model cannot be captured."""
+
+
+def is_capture_failure(error: BaseException) -> bool:
+    """Return whether an export failed because the model could not be captured."""
+    return any(map(is_capture_error, chain(error)))
+
+
+def in_trace(error: BaseException) -> bool:
+    """Return whether an exception was raised while a model was traced."""
+    return any(frame.filename == TRACE for item in chain(error) for frame in traceback.extract_tb(item.__traceback__))
+
+
+def capture_failure(error: BaseException, capture: str) -> CaptureError:
+    """Return an error of a few lines that says where a capture stopped, why, and what to type.
+
+    Its cause is the exception that stopped it, without torch's own, which show the graphs of the capture.
+    """
+    errors = list(chain(error))
+    own = [item for item in errors if item.__traceback__ and not is_capture_error(item)]
+    root = next((item for item in reversed(own) if not isinstance(item, ExportError)), errors[-1])
+    explained = next((str(item) for item in errors if isinstance(item, ExportError)), None)
+    place = _place(errors)
+    passed = [frame.filename for item in errors for frame in frames(item)]
+    hints = [hint for mark, hint in _HINTS.items() if mark in str(root) or any(mark in name for name in passed)]
+    stopped = frames(root)
+    if capture == "export" and _REGISTER not in hints and (explained or (stopped and in_torch(stopped[-1].filename))):
+        hints.append(_AUTO)
+    what = "torch.export cannot capture the model" if capture == "export" else "the model cannot be traced"
+    cause = explained or f"{type(root).__name__}: {_beginning(str(root))}"
+    failure = CaptureError("\n  ".join([f"{what}{' at ' if place[0] else ''}{spell_place(place)}", cause, *hints]))
+    failure.__cause__ = root
+    return failure
+
+
+def asks_for_gradients(error: BaseException) -> bool:
+    """Return whether a model failed because it computes gradients itself, which it cannot do without them."""
+    return any("does not require grad" in str(item) for item in chain(error))
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and its causes, the outermost first."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the lines of an exception that are within the capture, the outermost first."""
+    found = list(traceback.extract_tb(error.__traceback__, limit=None))
+    entries = [index for index, frame in enumerate(found) if frame.filename in ENTRIES]
+    return found[entries[-1] + 1 :] if entries else found
+
+
+def _place(errors: list[BaseException]) -> Place:
+    """Return the innermost line of the model's code that the exceptions went through."""
+    for error in reversed(errors):
+        place = innermost((frame.filename, frame.lineno or 0) for frame in reversed(frames(error)))
+        if place[0]:
+            return place
+    return NOWHERE
+
+
+def _beginning(message: str) -> str:
+    """Return the first line of a message, without the graphs and stacks that torch adds."""
+    line = next(iter(message.strip().splitlines()), "").strip()
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."

@@ -1,0 +1,55 @@
+"""What code asks of parameters and buffers while ``torch.export`` captures it, answered and listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .._torch_private.operators import OpOverload, TorchDispatchMode
+from .._torch_private.tracing import capturing_by, known_values
+from .._torch_private.trees import tensor_leaves
+from .calls import calling_place
+from .decisions import CaptureDecision, Kind, decision, spell_value
+from .questions import is_question
+
+
+@contextmanager
+def known_state(model: torch.nn.Module) -> Iterator[list[CaptureDecision]]:
+    """Context manager: let code that is captured read what follows from the model's state alone.
+
+    Yields
+    ------
+    list of CaptureDecision
+        What was asked in the last capture.
+    """
+    state = [*model.parameters(), *model.buffers()]
+    with known_values(state) as copies, _Known(copies) as known, capturing_by("export", known.decisions.clear):
+        yield known.decisions
+
+
+class _Known(TorchDispatchMode):
+    """A mode that follows the copies of the state through what torch computes of them."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, copies: list[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # torch's own
+        self._copies = copies
+        self._results: list[torch.Tensor] = []
+        self.decisions: list[CaptureDecision] = []
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Iterable[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = tensor_leaves((args, kwargs))
+        if any(item is known for item in given for known in (*self._copies, *self._results)):
+            if is_question(func):
+                kind: Kind = "branch" if isinstance(result, bool) else "number"
+                self.decisions.append(decision(kind, spell_value(result), calling_place(), "state"))
+            else:
+                self._results += tensor_leaves(result)
+        return result

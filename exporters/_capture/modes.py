@@ -1,0 +1,158 @@
+"""The ways of capturing a model, from one that changes nothing to a trace of the example arguments."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, get_args
+
+import torch
+
+from .._torch_private.operators import OpOverload
+from .._torch_private.patching import quiet
+from .._torch_private.tracing import asked_conditions, capturing_by, draft_failures
+from ..errors import ExportError
+from .calls import calling_place
+from .decisions import CaptureDecision, Kind, decision
+from .failures import asks_for_gradients, capture_failure, in_trace, is_capture_failure
+from .known_state import known_state
+from .preparation import prepared, unchanged_attributes
+from .sizes import fixed_sizes, model_place
+from .trace import trace
+
+Capture = Literal["export", "trace", "auto"]
+
+Model = torch.nn.Module | torch.export.ExportedProgram
+
+T = TypeVar("T")
+
+
+def check_capture(capture: Any, model: Model, dynamo: bool = True, guards: bool = False) -> None:
+    """Raise ExportError if a way of capturing does not exist, or not for this model and exporter."""
+    if capture not in get_args(Capture):
+        raise ExportError(f'capture is {capture!r}; expected "export", "trace" or "auto"')
+    if guards and capture == "export":
+        raise ExportError(
+            'guards=True guards what a trace fixes, and capture="export" fixes nothing; write capture="auto" or "trace"'
+        )
+    if capture == "export":
+        return
+    if not dynamo:
+        raise ExportError(
+            f'capture="{capture}" is for the exporter that is built on torch.export; leave out dynamo=False, which '
+            "traces in its own way"
+        )
+    if isinstance(model, torch.export.ExportedProgram):
+        raise ExportError(f'capture="{capture}" captures a torch.nn.Module; this model is an ExportedProgram already')
+
+
+def captured(
+    run: Callable[..., T],
+    model: Model,
+    args: tuple[Any, ...],
+    arguments: Mapping[str, Any],
+    capture: Capture = "export",
+    guard: OpOverload | None = None,
+) -> tuple[T, tuple[CaptureDecision, ...]]:
+    """Export a model, captured in the first way that succeeds.
+
+    Parameters
+    ----------
+    run : callable
+        Exports ``(model, args, **arguments)``. It also takes a captured program as the model.
+    guard : OpOverload, optional
+        As for `trace.trace`.
+
+    Returns
+    -------
+    tuple
+        What `run` returns, and what the capture fixed.
+
+    Raises
+    ------
+    ExportError
+        The model cannot be captured; the message names the line.
+    Exception
+        Whatever else `run` raises.
+    """
+    kwargs = arguments.get("kwargs") or {}
+    for gradients in (False, True):
+        with prepared(model, args, kwargs), torch.set_grad_enabled(gradients):
+            try:
+                if capture == "export":
+                    return run(model, args, **arguments), ()
+                assert isinstance(model, torch.nn.Module)
+                return _first(run, model, args, arguments, capture, guard)
+            except Exception as error:  # the model's code may raise anything
+                if not is_capture_failure(error) and (capture == "export" or not in_trace(error)):
+                    raise
+                failure = capture_failure(error, capture)
+                if not asks_for_gradients(error):
+                    break
+    raise failure
+
+
+def _first(
+    run: Callable[..., T],
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    arguments: Mapping[str, Any],
+    capture: Capture,
+    guard: OpOverload | None,
+) -> tuple[T, tuple[CaptureDecision, ...]]:
+    """Return what the first way of capturing gives, of those that may fix something."""
+    if capture == "auto":
+        attempts: list[Callable[..., tuple[T, tuple[CaptureDecision, ...]]]] = [_exported, _with_known_state]
+        # A draft's conditions are about sizes and numbers that no operator returns, so none could be guarded.
+        attempts += [] if guard else [_drafted]
+        for attempt in attempts:
+            with quiet(), unchanged_attributes(model), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    return attempt(run, model, args, arguments)
+                except Exception as error:  # the model's code may raise anything
+                    if attempt is _exported and not is_capture_failure(error):
+                        raise
+    kwargs = arguments.get("kwargs") or {}
+    program, decisions = trace(model, args, kwargs, guard)
+    sizes = fixed_sizes(model, args, kwargs, arguments.get("dynamic_shapes"))
+    result = run(program, (), **{**arguments, "kwargs": None, "dynamic_shapes": None})
+    return result, (*sizes, *decisions)
+
+
+class _UncapturedError(Exception):
+    """A way of capturing failed."""
+
+
+def _exported(
+    run: Callable[..., T], model: torch.nn.Module, args: tuple[Any, ...], arguments: Mapping[str, Any]
+) -> tuple[T, tuple[CaptureDecision, ...]]:
+    return run(model, args, **arguments), ()
+
+
+def _with_known_state(
+    run: Callable[..., T], model: torch.nn.Module, args: tuple[Any, ...], arguments: Mapping[str, Any]
+) -> tuple[T, tuple[CaptureDecision, ...]]:
+    with known_state(model) as decisions:
+        result = run(model, args, **arguments)
+    return result, tuple(decisions)
+
+
+def _drafted(
+    run: Callable[..., T], model: torch.nn.Module, args: tuple[Any, ...], arguments: Mapping[str, Any]
+) -> tuple[T, tuple[CaptureDecision, ...]]:
+    """Export by ``torch.export.draft_export``, which decides conditions that it cannot prove as in the example."""
+    decisions: list[CaptureDecision] = []
+
+    def ask(expression: str, value: str) -> None:
+        kind: Kind = "branch" if value in ("True", "False") else "number"
+        decisions.append(decision(kind, value, calling_place(), "inputs"))
+
+    with asked_conditions(ask), capturing_by("draft_export", decisions.clear) as programs:
+        result = run(model, args, **arguments)
+    for kind, found in draft_failures(programs[0]):
+        if "FAKE_KERNEL" in kind:
+            raise _UncapturedError(f"torch has no fake of {found.get('op')}")
+        if kind == "GUARD_ADDED":
+            decisions.append(decision("size", str(found["expr"]), model_place(model), "inputs"))
+    return result, tuple(decisions)

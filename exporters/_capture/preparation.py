@@ -1,0 +1,71 @@
+"""What every capture does so that it reaches further, and that changes no value: each is undone after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .._torch_private.tracing import unvalidated_distributions
+from .._torch_private.trees import registering
+
+
+@contextmanager
+def prepared(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """Context manager: capture without checks of distributions, and with containers as trees.
+
+    A distribution validates its parameters by a condition on their values, which no graph has. Containers that torch
+    does not know are those among the arguments and, when the model has run, among its results.
+    """
+    with unvalidated_distributions(), registering() as register:
+        register((args, dict(kwargs)))
+        if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
+            yield
+            return
+        hook = model.register_forward_hook(lambda module, given, result: register(result))
+        try:
+            with unchanged_attributes(model):
+                yield
+        finally:
+            hook.remove()
+
+
+@contextmanager
+def unchanged_attributes(model: torch.nn.Module) -> Iterator[None]:
+    """Context manager: restore the attributes of all modules, which a capture may set to tensors of its own."""
+    before = [(vars(module), _copies(vars(module))) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for attributes, kept in before:
+            for name in attributes.keys() - kept.keys():
+                del attributes[name]
+            for name, (value, items) in kept.items():
+                attributes[name] = value
+                _restore(value, items)
+
+
+def _copies(attributes: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return each attribute with a copy of the items that it has, if it is a dict, a list or a set."""
+    return {
+        name: (value, value.copy() if isinstance(value, (dict, list, set)) else None)
+        for name, value in attributes.items()
+    }
+
+
+def _restore(value: Any, items: Any) -> None:
+    if items is not None and not _same(value, items):
+        value.clear()
+        if isinstance(value, list):
+            value.extend(items)
+        else:
+            value.update(items)
+
+
+def _same(value: Any, items: Any) -> bool:
+    if isinstance(value, set):
+        return bool(value == items)
+    pairs = (value.items(), items.items()) if isinstance(value, dict) else (enumerate(value), enumerate(items))
+    return [(key, id(item)) for key, item in pairs[0]] == [(key, id(item)) for key, item in pairs[1]]

@@ -1,0 +1,62 @@
+"""What Python code asks of tensors while it is recorded: conditions, numbers and whole arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.overrides import TorchFunctionMode
+
+from .._torch_private.operators import OpOverload, TorchDispatchMode
+from .._torch_private.tracing import last_node
+
+_aten = torch.ops.aten
+
+
+class Answers(TorchDispatchMode):
+    """A mode that stores the Python values that operators return, by the node that was recorded for the call."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, graph: Graph, answers: dict[Node, Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # torch's own
+        self._graph, self._answers = graph, answers
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Iterable[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        node = last_node(self._graph)
+        # The values of tensors that code made of numbers are known: torch records no node for such a question.
+        if is_question(func) and is_question(node.target) and node not in self._answers:
+            self._answers[node] = result
+        return result
+
+
+def is_question(target: Any) -> bool:
+    """Return whether an operator returns a Python value of a tensor's values."""
+    return isinstance(target, OpOverload) and torch.Tag.data_dependent_output in target.tags
+
+
+class Reads(TorchFunctionMode):
+    """A mode that records tensors whose values leave torch in other ways than by an operator."""
+
+    def __init__(self, graph: Graph, answers: dict[Node, Any]) -> None:
+        super().__init__()
+        self._graph, self._answers = graph, answers
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is torch.Tensor.tolist and not args[0].dim():
+            return args[0].item()
+        if func in _READS:
+            copied = args[0].detach().clone()
+            if last_node(self._graph).target is _aten.clone.default:
+                self._answers[last_node(self._graph)] = copied
+        return func(*args, **(kwargs or {}))
+
+
+_READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}

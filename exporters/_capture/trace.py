@@ -1,0 +1,202 @@
+"""A capture of what a model computes for its example arguments: their branches, loops and sizes.
+
+The model runs on real tensors while torch records the operators. What Python code asked for on the way is recorded too,
+and becomes a decision. The graph, without the questions, is then captured by ``torch.export``.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.traceback import preserve_node_meta
+
+from .._torch_private.operators import OpOverload, promise, qualified_name
+from .._torch_private.tracing import trace_graph
+from .._torch_private.trees import clone_tensors, replace_leaves, tensor_leaves
+from .calls import place_of
+from .decisions import CaptureDecision, Kind, decision, spell_value
+from .interception import Interception
+from .questions import Answers, Reads, is_question
+from .sources import sources
+from .trace_guards import Guards
+
+_aten = torch.ops.aten
+
+
+def trace(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], guard: OpOverload | None = None
+) -> tuple[torch.export.ExportedProgram, list[CaptureDecision]]:
+    """Capture what a model computes for these arguments.
+
+    Parameters
+    ----------
+    guard : OpOverload, optional
+        The operator of `exporters._guards`: it is put where a decision that depends on the arguments has an effect.
+
+    Returns
+    -------
+    tuple
+        The program, whose sizes are those of the arguments, and what is the same in every run of it.
+
+    Raises
+    ------
+    Exception
+        Whatever the model or torch raises.
+    """
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    answers: dict[Node, Any] = {}
+    results: list[Any] = []
+
+    def run(graph: Graph, tensors: list[torch.Tensor], given: list[torch.Tensor]) -> list[torch.Tensor]:
+        positional, keywords = replace_leaves((args, dict(kwargs)), given)
+        with Interception(replacing=True, tracing=True), Answers(graph, answers), Reads(graph, answers):
+            result = torch.func.functional_call(model, dict(zip(state, tensors, strict=True)), positional, keywords)
+        results.append(result)
+        return tensor_leaves(result)
+
+    # The model may write to its tensors, which are the user's; and a tensor that is not older than the trace came of
+    # a calculation that torch did not see.
+    older = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
+    copies = [clone_tensors(item) for item in state.values()]
+    recorded = trace_graph(run, copies, clone_tensors(tensor_leaves((args, dict(kwargs)))))
+    decisions = _simplify(recorded, len(state), answers, {id(item) for item in older}, guard)
+    traced = _Traced(recorded, state, results[0], inspect.signature(model.forward))
+    return torch.export.export(traced, args, dict(kwargs), strict=False), decisions
+
+
+def _simplify(
+    recorded: GraphModule, state: int, answers: Mapping[Node, Any], older: set[int], guard: OpOverload | None
+) -> list[CaptureDecision]:
+    """Remove the questions from a graph, in place, and return what was answered; add guards if there is one.
+
+    Parameters
+    ----------
+    state : int
+        The number of parameters and buffers, which come first among the graph's inputs.
+    older : set of int
+        The ids of the tensors that there were before the graph was recorded.
+    """
+    graph = recorded.graph
+    found = sources(graph, state)
+    guards = Guards(recorded, guard)
+    decisions: list[CaptureDecision] = []
+
+    def decide(node: Node, kind: Kind, value: Any) -> None:
+        source = found[node]
+        if source:
+            guarded = source == "inputs" and guards.add(node, kind, value)
+            decisions.append(decision(kind, spell_value(value), place_of(node), source, guarded))
+
+    for node in list(graph.nodes):
+        if isinstance(node.target, OpOverload):
+            node.target = _PUBLIC.get(qualified_name(node.target), node.target)
+        if node in answers:
+            value = answers[node]
+            kind: Kind = "values" if isinstance(value, torch.Tensor) else "number"
+            decide(node, "branch" if isinstance(value, bool) else kind, value)
+        elif _has_open_size(node):
+            decide(node, "size", node.meta["val"])
+        elif node.op == "get_attr" and not _is_literal(node):
+            constant = getattr(recorded, str(node.target))
+            if isinstance(constant, torch.Tensor) and id(constant) not in older:
+                found[node] = "inputs"
+                decide(node, "values", constant)
+        elif node.op == "call_function" and not isinstance(node.target, OpOverload) and not node.users:
+            graph.erase_node(node)  # it sets whether there are gradients
+        if node.target is torch.ops.higher_order.cond:
+            _return_tuples(recorded, node)
+            torch.compiler.reset()  # torch.cond keeps what it compiled for the trace, with which plain calls fail
+    guards.finish()
+    for node in reversed(list(graph.nodes)):
+        if (node in answers or is_question(node.target)) and not node.users:
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+    recorded.recompile()
+    return decisions
+
+
+# torch's exporter has no translation of these, which Python functions of torch call.
+_PUBLIC = {"aten::_is_all_true": _aten.all.default, "aten::_is_any_true": _aten.any.default}
+
+
+def _has_open_size(node: Node) -> bool:
+    """Return whether the size of a call's result depends on the values of its arguments."""
+    target = node.target
+    if not isinstance(target, OpOverload) or torch.Tag.dynamic_output_shape not in target.tags:
+        return False
+    if target.namespace == "aten" and target.overloadpacket in (_aten.index, _aten.index_put, _aten.index_put_):
+        written: Any = node.args[1]
+        indices = [item.meta["val"] for item in written if isinstance(item, Node)]
+        return target.overloadpacket is _aten.index and any(item.dtype in (torch.bool, torch.uint8) for item in indices)
+    return True
+
+
+def _return_tuples(recorded: GraphModule, cond: Node) -> None:
+    """Let the branches of a condition return tuples, as torch's exporter expects, and its users take the first item."""
+    for branch in (getattr(recorded, str(item.target)) for item in cond.args[1:3] if isinstance(item, Node)):
+        output = branch.graph.output_node()
+        if not isinstance(output.args[0], Node):
+            return
+        output.args = ((output.args[0],),)
+        branch.recompile()
+    with recorded.graph.inserting_after(cond):
+        first = recorded.graph.call_function(operator.getitem, (cond, 0))
+    cond.replace_all_uses_with(first, lambda user: user is not first)
+
+
+def _is_literal(node: Node) -> bool:
+    """Return whether a constant is one that the code made of numbers."""
+    return all(user.target is _aten.lift_fresh_copy.default for user in node.users)
+
+
+class _Traced(torch.nn.Module):
+    """A recorded graph as a module with the state and the signature of the model."""
+
+    def __init__(
+        self, recorded: GraphModule, state: Mapping[str, torch.Tensor], result: Any, signature: inspect.Signature
+    ) -> None:
+        super().__init__()
+        names = list(state)
+        for name, tensor in state.items():
+            _assign(self, name, tensor)
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            held = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+            with preserve_node_meta():
+                values = _Run(recorded).run([held[name] for name in names], tensor_leaves((args, kwargs)))
+            return replace_leaves(result, values)
+
+        forward.__signature__ = signature  # type: ignore[attr-defined] # torch names the inputs by it
+        self.forward = forward
+
+
+def _assign(root: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
+    """Give a module a parameter or a buffer by its path, ``"layer.0.weight"``."""
+    *path, last = name.split(".")
+    for part in path:
+        children = dict(root.named_children())
+        if part not in children:
+            root.add_module(part, torch.nn.Module())
+        root = root.get_submodule(part)
+    if isinstance(tensor, torch.nn.Parameter):
+        root.register_parameter(last, tensor)
+    else:
+        root.register_buffer(last, tensor)
+
+
+class _Run(Interpreter):
+    """A run of a recorded graph in which every size is that of the recording."""
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if _has_open_size(n):
+            for tensor, traced in zip(tensor_leaves(result), tensor_leaves(n.meta["val"]), strict=True):
+                for size, fixed in zip(tensor.shape, traced.shape, strict=True):
+                    promise(size == fixed)
+        return result

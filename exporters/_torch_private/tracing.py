@@ -1,0 +1,236 @@
+"""Private interfaces of torch's tracers: a trace of real tensors, and what captures of fake ones know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch.fx import Graph, GraphModule
+
+from .guard import guarded
+from .patching import replaced
+
+
+@guarded("torch.fx.experimental.proxy_tensor.make_fx")
+def trace_graph(function: Callable[..., Any], *args: Any) -> GraphModule:
+    """Run a function on tensors, and return the graph of the operators that it called.
+
+    Tensors are real, so that Python code sees their values. Operators are those that the code names, as in
+    ``torch.export``.
+
+    Parameters
+    ----------
+    function : callable
+        It is called with the graph that is being recorded, and the arguments; it returns a list of tensors.
+    """
+    from torch.fx.experimental import proxy_tensor
+
+    def run(*given: Any) -> Any:
+        mode = proxy_tensor.get_proxy_mode()
+        assert mode is not None
+        return function(mode.tracer.graph, *given)
+
+    return proxy_tensor.make_fx(run, tracing_mode="real", pre_dispatch=True, _error_on_data_dependent_ops=False)(*args)
+
+
+def last_node(graph: Graph) -> Any:
+    """Return the node that was recorded last."""
+    return next(iter(reversed(graph.nodes)))
+
+
+@contextmanager
+def known_values(state: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Context manager: let the code that ``torch.export`` captures read what follows from the state alone.
+
+    torch does so for tensors that the code makes of numbers; here also for the parameters and buffers.
+
+    Yields
+    ------
+    list of torch.Tensor
+        Copies of the state that are read.
+    """
+    proxies, fakes = _proxies(), _fake_tensors()
+    track, make_fake = proxies.track_tensor, fakes.FakeTensorMode.from_tensor
+    known: dict[int, tuple[Any, torch.Tensor]] = {}  # by the id of the fake, which is kept so that no other gets it
+    copies: list[torch.Tensor] = []
+
+    def making(mode: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        fake = make_fake(mode, tensor, *args, **kwargs)
+        if any(tensor is item for item in state):
+            known[id(fake)] = fake, tensor
+        return fake
+
+    def tracking(tensor: Any, proxy: Any, *, constant: torch.Tensor | None, tracer: Any) -> None:
+        if constant is None and proxy.node.op == "placeholder" and id(tensor) in known:
+            with fakes.unset_fake_temporarily():
+                constant = known[id(tensor)][1].detach().clone()
+            copies.append(constant)
+        track(tensor, proxy, constant=constant, tracer=tracer)
+
+    with (
+        replaced(fakes.FakeTensorMode, "from_tensor", making),
+        replaced(proxies, "track_tensor", tracking),
+        replaced(proxies, "CONSTANT_NUMEL_LIMIT", _LARGEST_KNOWN),
+    ):
+        yield copies
+
+
+# Of larger tensors torch computes no values while it captures; its own limit is one element.
+_LARGEST_KNOWN = 2**20
+
+
+@guarded("torch.fx.experimental.proxy_tensor.track_tensor")
+def _proxies() -> Any:
+    from torch.fx.experimental import proxy_tensor
+
+    assert callable(proxy_tensor.track_tensor)
+    assert proxy_tensor.CONSTANT_NUMEL_LIMIT
+    return proxy_tensor
+
+
+@guarded("torch._subclasses.fake_tensor.FakeTensorMode.from_tensor")
+def _fake_tensors() -> Any:
+    from torch._subclasses import fake_tensor
+
+    assert callable(fake_tensor.FakeTensorMode.from_tensor)
+    return fake_tensor
+
+
+@guarded("torch.export._draft_export.CaptureStructuredTrace")
+def _draft_module() -> Any:
+    """Return a module that torch imports late."""
+    from torch.export import _draft_export
+
+    assert callable(_draft_export.CaptureStructuredTrace)
+    return _draft_export
+
+
+@contextmanager
+def asked_conditions(ask: Callable[[str, str], None]) -> Iterator[None]:
+    """Context manager: hear of each expression that ``torch.export.draft_export`` evaluates by the example.
+
+    Parameters
+    ----------
+    ask : callable
+        Called with the expression, and its value.
+    """
+    shapes = _shapes()
+    log = shapes.ShapeEnv._log_real_tensor_propagation
+
+    def logging_too(env: Any, expression: Any, value: Any) -> None:
+        ask(str(expression), str(value))
+        log(env, expression, value)
+
+    with replaced(shapes.ShapeEnv, "_log_real_tensor_propagation", logging_too):
+        yield
+
+
+@guarded("torch.fx.experimental.symbolic_shapes.ShapeEnv._log_real_tensor_propagation")
+def _shapes() -> Any:
+    from torch.fx.experimental import symbolic_shapes
+
+    assert callable(symbolic_shapes.ShapeEnv._log_real_tensor_propagation)
+    return symbolic_shapes
+
+
+@guarded("ExportedProgram._report")
+def draft_failures(program: torch.export.ExportedProgram) -> list[tuple[str, dict[str, Any]]]:
+    """Return what ``torch.export.draft_export`` reports: the kind of failure, and what torch knows of it."""
+    report: Any = program._report  # type: ignore[attr-defined] # draft_export alone sets it
+    return [(str(item.failure_type), item.data) for item in report.failures]
+
+
+@guarded("torch.onnx._internal.exporter._errors.TorchExportError")
+def is_capture_error(error: BaseException) -> bool:
+    """Return whether an error says that ``torch.export`` cannot capture the model."""
+    from torch.onnx._internal.exporter import _errors
+
+    return isinstance(error, _errors.TorchExportError)
+
+
+@guarded("torch._subclasses.fake_tensor.FakeTensor")
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has a shape and no values."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return isinstance(tensor, FakeTensor)
+
+
+@contextmanager
+def unvalidated_distributions() -> Iterator[None]:
+    """Context manager: let distributions of torch validate their arguments only where the code asks for it."""
+    before = _validates()
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)
+
+
+@guarded("torch.distributions.Distribution._validate_args")
+def _validates() -> bool:
+    return bool(torch.distributions.Distribution._validate_args)
+
+
+@contextmanager
+def capturing_by(
+    name: Literal["export", "draft_export"], start: Callable[[], None] = lambda: None
+) -> Iterator[list[torch.export.ExportedProgram]]:
+    """Context manager: let torch's exporter capture by one function of ``torch.export`` alone, and not by TorchDynamo.
+
+    Parameters
+    ----------
+    name : str
+        The function.
+    start : callable
+        Called before each capture.
+
+    Yields
+    ------
+    list of ExportedProgram
+        What the function returned last.
+    """
+    module = _strategies()
+    strategy = {"export": module.TorchExportNonStrictStrategy, "draft_export": module.TorchExportDraftExportStrategy}
+    captured: list[torch.export.ExportedProgram] = []
+    function = getattr(torch.export, name)
+
+    def capturing(*args: Any, **kwargs: Any) -> torch.export.ExportedProgram:
+        start()
+        captured[:] = [function(*args, **kwargs)]
+        return captured[0]
+
+    with (
+        replaced(module, "CAPTURE_STRATEGIES", (strategy[name],)),
+        replaced(torch.export, name, capturing),
+        _closed_logs(),
+    ):
+        yield captured
+
+
+@contextmanager
+def _closed_logs() -> Iterator[None]:
+    """Context manager: close the files into which ``torch.export.draft_export`` logs, which it leaves open."""
+    module = _draft_module()
+    make, made = module.CaptureStructuredTrace, []
+
+    def making() -> Any:
+        made.append(make())
+        return made[-1]
+
+    try:
+        with replaced(module, "CaptureStructuredTrace", making):
+            yield
+    finally:
+        for handler in made:
+            handler.close()
+
+
+@guarded("torch.onnx._internal.exporter._capture_strategies.CAPTURE_STRATEGIES")
+def _strategies() -> Any:
+    from torch.onnx._internal.exporter import _capture_strategies
+
+    assert _capture_strategies.CAPTURE_STRATEGIES
+    return _capture_strategies

@@ -1,0 +1,104 @@
+"""The guard of an exported model whose capture fixed values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from ml_dtypes import bfloat16
+from numpy.typing import NDArray
+
+from pyops._ops.decorator import onnx_op
+from pyops.errors import GuardError
+
+_LONGEST = 100
+
+Guarded = TypeVar(
+    "Guarded",
+    np.float16,
+    bfloat16,
+    np.float32,
+    np.float64,
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+    np.uint8,
+    np.uint16,
+    np.uint32,
+    np.uint64,
+    np.bool,
+)
+Asked = TypeVar(
+    "Asked",
+    np.float16,
+    bfloat16,
+    np.float32,
+    np.float64,
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+    np.uint8,
+    np.uint16,
+    np.uint32,
+    np.uint64,
+    np.bool,
+)
+
+
+@onnx_op("pyops::Guard")
+def guard(
+    x: NDArray[Guarded],
+    asked: NDArray[Asked],
+    *,
+    kind: Literal["branch", "number", "size", "values"],
+    expected: str,
+    line: str,
+) -> NDArray[Guarded]:
+    """Return x if a value is the one that an export fixed.
+
+    Parameters
+    ----------
+    x : array
+        Of any shape.
+    asked : array
+        What the model's Python code asked for.
+    kind : str
+        What of it: whether it is true, its one number, its shape, or its values.
+    expected : str
+        The value that the export fixed, in JSON.
+    line : str
+        The line of the model's code: ``"model.py:12"``.
+
+    Returns
+    -------
+    array
+        x.
+
+    Raises
+    ------
+    GuardError
+        The value is another one.
+    """
+    found: Any = list(asked.shape) if kind == "size" else asked.tolist()
+    found = bool(found) if kind == "branch" else found
+    fixed = json.loads(expected)
+    if not np.array_equal(found, fixed, equal_nan=kind != "branch" and asked.dtype.kind == "f"):
+        what = {"branch": "the condition", "number": "the number", "size": "the shape", "values": "the tensor"}[kind]
+        raise GuardError(
+            f"the model was exported with {what} {_short(fixed)} of {line}, and this run has {_short(found)}; export "
+            "it with arguments like these too, or write the code without Python conditions, as with torch.where"
+        )
+    return x
+
+
+@guard.register_shape_inference
+def _(x: Any, asked: Any, **attributes: Any) -> Any:
+    return x
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,0 +1,368 @@
+"""Capture of models whose Python code depends on values: what is fixed is listed, recorded, told and guarded."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import exporters
+import pyops
+from exporters import CaptureWarning, ExportError
+from pyops._display.inspection import inspect
+from pyops.errors import GuardError
+from tests.exporters import capture_models as models
+from tests.exporters.capture_models import Affine
+from tests.helpers.tiers import exhaustive
+
+X = torch.tensor([[0.1, 0.2, 0.3], [0.9, 0.5, 0.6]])
+
+
+class Case(NamedTuple):
+    model: torch.nn.Module
+    args: tuple[Any, ...]
+    decisions: list[tuple[str, str, str]]
+    """Of a trace: kind, value and source."""
+    others: tuple[Any, ...] = ()
+    """Arguments with which a decision would be another one; none if there are none."""
+
+
+CASES = {
+    "if on a buffer": Case(Affine(models.if_on_a_buffer, flag=torch.tensor(True)), (X,), [("branch", "True", "state")]),
+    "loop over a buffer": Case(
+        Affine(models.loop_over_a_buffer, steps=torch.tensor([2, 3])), (X,), [("number", "3", "state")]
+    ),
+    "if on a sum": Case(Affine(models.if_on_a_sum), (X,), [("branch", "True", "inputs")], (-X,)),
+    "loop over item()": Case(
+        Affine(models.loop_over_an_item), (X, torch.tensor(3)), [("number", "3", "inputs")], (X, torch.tensor(2))
+    ),
+    "while": Case(
+        Affine(models.while_on_a_sum),
+        (X,),
+        [*[("branch", "True", "inputs")] * 3, ("branch", "False", "inputs")],
+        (8 * X,),
+    ),
+    "list of sizes": Case(
+        Affine(models.list_of_sizes),
+        (X, torch.tensor([1, 1])),
+        [("values", "[1, 1]", "inputs")],
+        (X, torch.tensor([0, 2])),
+    ),
+    "rows": Case(Affine(models.chosen_rows), (X,), [("size", "float32[1, 3]", "inputs")], (X + 1,)),
+    "numpy": Case(Affine(models.values_in_numpy), (X,), [("values", "float32[2, 3]", "inputs")], (X + 1,)),
+    "checked distribution": Case(
+        Affine(models.checked_distribution), (X,), [("branch", "True", "inputs")] * 3, (X * np.nan,)
+    ),
+    "distribution": Case(Affine(models.distribution), (X,), []),
+    "written": Case(Affine(models.if_on_what_was_written), (X,), [("branch", "True", "inputs")], (-X,)),
+    "chance": Case(Affine(models.if_on_chance), (X,), [("branch", "True", "random")]),
+    "number": Case(Affine(models.if_on_a_number), (X,), []),
+}
+
+
+def export(case: Case, **arguments: Any) -> exporters.Program:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CaptureWarning)
+        return exporters.export(case.model, case.args, verbose=False, **arguments)
+
+
+SEEN_IN_GUARDS = {"if on a sum", "loop over item()", "rows", "written"}
+
+
+@pytest.mark.parametrize("name", [exhaustive(name) if name in SEEN_IN_GUARDS else name for name in CASES])
+def test_a_trace(name):
+    case = CASES[name]
+    program = export(case, capture="trace")
+    assert [(item.kind, item.value, item.depends_on) for item in program.decisions] == case.decisions
+    assert {item.file for item in program.decisions} <= {models.__file__}
+    assert exporters.verify(case.model, case.args, program).ok
+    assert not {node.op_type for node in program.model.graph} & {"Guard", "_local_scalar_dense"}
+
+
+AUTO = [
+    ("if on a buffer", [("branch", "True", "state")]),
+    ("loop over a buffer", [("number", "3", "state")]),
+    ("if on a sum", [("branch", "True", "inputs")]),
+    ("loop over item()", [("number", "3", "inputs")]),
+    exhaustive("while", [*[("branch", "True", "inputs")] * 3, ("branch", "False", "inputs")]),
+    ("rows", []),
+    ("distribution", []),
+    exhaustive("numpy", []),
+    exhaustive("number", []),
+    exhaustive("checked distribution", [("branch", "True", "inputs")] * 3),
+]
+
+
+@pytest.mark.parametrize(("name", "decisions"), AUTO)
+def test_auto_fixes_no_more_than_it_must(name, decisions):
+    case = CASES[name]
+    program = export(case, capture="auto")
+    assert [(item.kind, item.value, item.depends_on) for item in program.decisions] == decisions
+    assert {item.file for item in program.decisions} <= {models.__file__}
+    assert exporters.verify(case.model, case.args, program).ok
+
+
+@pytest.mark.parametrize("capture", [exhaustive("trace"), "auto"])
+def test_every_branch_is_listed(capture):
+    """The code asks for more conditions with other arguments, and the list grows by as many."""
+    case = CASES["while"]
+    counts = []
+    for factor in (1, 8):
+        asked = []
+
+        def counted(model, x, asked=asked):
+            while asked.append(x.sum()) or asked[-1] < 20:
+                x = 2 * x
+            return x
+
+        program = export(Case(Affine(counted), (factor * X,), []), capture=capture)
+        asked.clear()
+        counted(case.model, factor * X)
+        counts.append(len(asked))
+        assert len(program.decisions) == len(asked)
+    assert counts == [4, 1]
+
+
+def test_what_was_fixed_is_told_recorded_and_shown(tmp_path):
+    case = CASES["loop over item()"]
+    with pytest.warns(CaptureWarning, match=r"1 value .*\n  capture_models.py:\d+: for step in range") as told:
+        program = exporters.export(case.model, case.args, tmp_path / "model.onnx", verbose=False, capture="trace")
+    assert [item.filename for item in told] == [__file__]
+    (decision,) = program.decisions
+    expected = f"{decision.place}: for step in range(count.item()): (number 3, from inputs)"
+    assert repr(decision) == expected
+    report = inspect(tmp_path / "model.onnx")
+    assert report.decisions == (expected,)
+    assert expected in str(report)
+
+
+def test_nothing_is_told_where_nothing_is_fixed():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CaptureWarning)
+        program = exporters.export(CASES["number"].model, (X,), verbose=False, capture="auto")
+    assert program.decisions == ()
+    assert "pyops.decisions" not in program.model.metadata_props
+
+
+SEEN_IN_TRACES = {"while", "numpy"}
+GUARDED = [exhaustive(name) if name in SEEN_IN_TRACES else name for name, case in CASES.items() if case.others]
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_a_guard_raises_where_a_decision_falls_differently(name):
+    case = CASES[name]
+    program = export(case, capture="trace", guards=True)
+    assert [(item.kind, item.value, item.depends_on) for item in program.decisions] == case.decisions
+    assert all(item.guarded for item in program.decisions)
+    assert exporters.verify(case.model, case.args, program).ok
+    with pytest.raises(GuardError, match=r"the model was exported with .* of capture_models.py:\d+, and this run has"):
+        program(*case.others)
+
+
+def test_a_guard_needs_pyops_and_no_torch(tmp_path):
+    case = CASES["if on a sum"]
+    export(case, f=tmp_path / "model.onnx", capture="auto", guards=True)
+    session = pyops.InferenceSession(tmp_path / "model.onnx")
+    session.run(None, {session.get_inputs()[0].name: X.numpy()})
+    with pytest.raises(GuardError, match="this run has False"):
+        session.run(None, {session.get_inputs()[0].name: -X.numpy()})
+
+
+def test_the_warning_says_what_guards_need():
+    case = CASES["if on a sum"]
+    with pytest.warns(CaptureWarning, match="1 guarded: the model needs pyops"):
+        exporters.export(case.model, case.args, verbose=False, capture="auto", guards=True)
+
+
+def test_an_unguarded_model_computes_the_branch_of_the_example():
+    case = CASES["if on a sum"]
+    program = export(case, capture="auto")
+    np.testing.assert_allclose(program(-X)[0], case.model.linear(-X).detach(), rtol=1e-5)
+
+
+def test_a_trace_names_the_sizes_that_were_to_be_dynamic():
+    case = CASES["if on a sum"]
+    program = export(case, capture="trace", dynamic_shapes=(({0: "batch"},),))
+    size, branch = program.decisions
+    assert (size.kind, size.value, size.guarded) == ("size", "args[0].shape[0] == 2", True)
+    assert branch.kind == "branch"
+
+
+@pytest.mark.parametrize("name", [exhaustive("if on a buffer"), "if on a sum", exhaustive("rows")])
+def test_sizes_stay_dynamic_without_a_trace(name):
+    case = CASES[name]
+    program = export(case, capture="auto", dynamic_shapes=(({0: "batch"},),))
+    report = exporters.verify(case.model, program=program, samples=[case.args, (torch.rand(5, 3),)])
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("capture", ["auto", "trace"])
+def test_cond_and_loops_over_sizes_stay_as_they_are(capture):
+    def function(model, x):
+        for _ in range(x.shape[1]):
+            x = torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
+        return x
+
+    case = Case(Affine(function), (X,), [])
+    program = export(case, capture=capture)
+    assert program.decisions == ()
+    assert exporters.verify(case.model, program=program, samples=[(X,), (-X,)]).ok
+
+
+class Cache:
+    """A container like those of language models: lists of tensors, and what counts them."""
+
+    def __init__(self) -> None:
+        self.keys: list[torch.Tensor] = []
+        self.values: list[torch.Tensor] = []
+        self.seen = 0
+
+    def update(self, key: torch.Tensor, value: torch.Tensor) -> None:
+        self.keys.append(key)
+        self.values.append(value)
+        self.seen += 1
+
+
+class Found(dict[str, Any]):
+    """A dict that torch does not know."""
+
+
+class WithCache(torch.nn.Module):
+    def forward(self, x, cache):
+        cache.update(x, x + cache.keys[0])
+        cache.keys[0] = cache.keys[0] * 2
+        cache.values[0] = cache.values[0] * 2
+        return Found(sum=sum(cache.values), cache=cache)
+
+
+@pytest.mark.parametrize("capture", ["export", "trace"])
+def test_containers_that_torch_does_not_know(capture):
+    def arguments():
+        cache = Cache()
+        cache.update(X, X + 1)
+        return X, cache
+
+    given = arguments()
+    program = exporters.export(WithCache().eval(), given, verbose=False, capture=capture)
+    names = [item.name.removesuffix("_orig") for item in program.model.graph.inputs]  # torch's, of an output's namesake
+    assert names == ["x", "cache_keys_0", "cache_values_0"]
+    assert given[1].seen == 1, "the argument has not changed"
+    expected = exporters.to_onnx_outputs(WithCache()(*arguments()))
+    assert len(expected) == 5
+    for found, wanted in zip(program(*arguments()), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert not {Cache, Found} & torch.utils._pytree.SUPPORTED_NODES.keys()
+
+
+def test_what_a_capture_changes_is_restored():
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(()))
+            self.seen: list[torch.Tensor] = []
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            self.seen.append(x)
+            self.last = x
+            self.total += 1
+            return x + 1 if x.sum() > 0 else x
+
+    model = Counting().eval()
+    validates = torch.distributions.Distribution._validate_args
+    for capture in ("trace", "auto"):
+        export(Case(model, (X,), []), capture=capture)
+    with pytest.raises(ExportError):
+        export(Case(model, (X,), []))
+    assert (model.calls, model.seen, hasattr(model, "last"), model.total.item()) == (0, [], False, 0)
+    assert not model._forward_hooks
+    assert torch.distributions.Distribution._validate_args == validates
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("capture", ["export", exhaustive("auto"), "trace"])
+def test_a_model_that_computes_gradients(capture):
+    def function(model, x):
+        x = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad((x.sin() ** 2).sum(), x)
+        return gradient
+
+    (force,) = export(Case(Affine(function), (X,), []), capture=capture)(X)
+    torch.testing.assert_close(force, (2 * X).sin())
+
+
+HINTS = {
+    "if on a sum": 'or write capture="auto"',
+    "loop over item()": "pass sizes as arguments",
+    "checked distribution": "pass validate_args=False",
+}
+
+
+@pytest.mark.parametrize("name", [*HINTS, exhaustive("while"), exhaustive("if on a buffer")])
+def test_a_failure_names_the_line_and_the_fix(name, capfd, caplog):
+    case = CASES[name]
+    with pytest.raises(
+        ExportError, match=r"^torch.export cannot capture the model at .*capture_models.py:\d+: "
+    ) as caught:
+        exporters.export(case.model, case.args, verbose=False)
+    message = str(caught.value)
+    assert HINTS.get(name, "depends on values") in message
+    assert len(message.splitlines()) <= 10
+    assert "forward(" not in message
+    printed = capfd.readouterr()
+    assert printed.out + printed.err == ""
+    assert not [item for item in caplog.records if item.levelname != "DEBUG"]
+
+
+def test_a_container_that_is_no_tree():
+    class Linked:
+        def __init__(self) -> None:
+            self.value, self.own = X, self
+
+    with pytest.raises(ExportError, match=r"Unsupported input type.*\n  register the class as a tree: torch.export"):
+        exporters.export(Affine(lambda model, linked: linked.value + 1), (Linked(),), verbose=False)
+
+
+@pytest.mark.parametrize("capture", ["export", "auto", "trace"])
+def test_what_the_model_raises_is_told_with_its_line(capture):
+    def function(model, x):
+        raise KeyError("of the model")
+
+    with pytest.raises(
+        ExportError, match=r"test_capture.py:\d+: raise KeyError.*\n  KeyError: 'of the model'$"
+    ) as caught:
+        export(Case(Affine(function), (X,), []), capture=capture)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("function", [exporters.export, exporters.explain])
+def test_an_unknown_way_of_capturing(function):
+    with pytest.raises(ExportError, match='capture is \'draft\'; expected "export", "trace" or "auto"'):
+        function(torch.nn.ReLU(), (X,), capture="draft")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dynamo": False, "capture": "auto"}, "leave out dynamo=False"),
+        ({"guards": True}, 'write capture="auto" or "trace"'),
+    ],
+)
+def test_arguments_that_exclude_each_other(arguments, message):
+    with pytest.raises(ExportError, match=message):
+        exporters.export(torch.nn.ReLU(), (X,), verbose=False, **arguments)
+
+
+def test_a_captured_program_is_not_captured_again():
+    program = torch.export.export(torch.nn.ReLU(), (X,))
+    with pytest.raises(ExportError, match="is an ExportedProgram already"):
+        exporters.export(program, verbose=False, capture="auto")
+
+
+def test_explain_captures_as_export_does():
+    case = CASES["if on a sum"]
+    assert "cannot capture" in exporters.explain(case.model, case.args).problem
+    found = exporters.explain(case.model, case.args, capture="auto")
+    assert {item.operator for item in found} >= {"aten::linear"}
