@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, SupportsIndex, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from .._schema import validation
 from .._schema.declaration import Compile, FastMath
@@ -371,13 +370,12 @@ class Op(Generic[P, R]):
         """Return where the CPU kernel is defined, as ``file:line``."""
         return origin.location(self.kernels["cpu"])
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        # By reference, like a function, if its module has it under its name; ops of __main__ (notebooks) by value, as
-        # cloudpickle does with functions.
-        module = sys.modules.get(self.__module__)
-        if self.__module__ != "__main__" and getattr(module, self.__name__, None) is self:
-            return self.__name__
-        return super().__reduce_ex__(protocol)
+    # An op is what it is declared as, as a function is; `_ops.pickling` says how it travels to other processes.
+    def __copy__(self) -> Op[P, R]:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Op[P, R]:
+        return self
 
     def __repr__(self) -> str:
         version = "" if self.version == 1 else f", version {self.version}"

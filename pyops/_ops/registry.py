@@ -74,7 +74,7 @@ def _register(op: AnyOp) -> AnyOp:
         versions = _ops.get((op.domain, op.name), {})
         current = versions.get(op.version)
         if current is not None and current.signature == op.signature:
-            _set_body(current, _body(op))
+            _set_body(current, body_of(op))
             return current
         _ops[op.domain, op.name] = {**versions, op.version: op}
     for listener in tuple(listeners):
@@ -116,16 +116,16 @@ class Snapshot(NamedTuple):
     providers: dict[str, Provider | str]
 
 
-def _body(op: AnyOp) -> dict[str, Any]:
+def body_of(op: AnyOp) -> dict[str, Any]:
     """Return the attributes of an op that a redeclaration replaces."""
     return {name: value for name, value in vars(op).items() if name != "_revision"} | {"kernels": dict(op.kernels)}
 
 
 def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
-    """Replace the attributes of an op by those that `_body` returned, and count that as a revision."""
-    if _body(op) != body:
+    """Replace the attributes of an op by those that `body_of` returned, and count that as a revision."""
+    if body_of(op) != body:
         vars(op).update(body, kernels=dict(body["kernels"]))
-        for name in _body(op).keys() - body.keys():
+        for name in body_of(op).keys() - body.keys():
             delattr(op, name)
         op._revision.value += 1
 
@@ -133,7 +133,7 @@ def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
 def snapshot() -> Snapshot:
     """Return the state of the registry, for `restore`."""
     with _lock:
-        ops = {key: {version: (op, _body(op)) for version, op in versions.items()} for key, versions in _ops.items()}
+        ops = {key: {version: (op, body_of(op)) for version, op in versions.items()} for key, versions in _ops.items()}
         return Snapshot(ops, dict(providers))
 
 
@@ -157,7 +157,7 @@ def restore(state: Snapshot, modules: Collection[str]) -> None:
         for key, bodies in state.ops.items():
             _ops[key] = {version: op for version, (op, _) in bodies.items()}
             for version, (op, body) in bodies.items():
-                if _body(op) != body or current.get(key, {}).get(version) is not op:
+                if body_of(op) != body or current.get(key, {}).get(version) is not op:
                     _set_body(op, body)
                     restored.append(op)
         imported = sys.modules.keys() - set(modules)

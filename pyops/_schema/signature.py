@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import DeclarationError, InputError
 from .attribute import Attribute
-from .dtypes import DType, dtype_name
+from .dtypes import DType, dtype_name, element_type
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,12 @@ class TypeParameter:
 
     name: str
     dtypes: tuple[DType, ...]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # An unpickled dtype is equal to NumPy's own and not identical, which kernel nodes compare.
+        rows = map(element_type, state["dtypes"])
+        known = zip(rows, state["dtypes"], strict=True)
+        self.__dict__.update(state, dtypes=tuple(row.dtype if row else dtype for row, dtype in known))
 
     def __str__(self) -> str:
         names = ", ".join(map(dtype_name, self.dtypes))
