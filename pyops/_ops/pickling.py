@@ -122,7 +122,7 @@ def _declare(op: AnyOp, state: Mapping[str, Any]) -> None:
     _arrived[declared] = declared.kernels["cpu"]
 
 
-copyreg.pickle(Op, _reduce)  # type: ignore[arg-type] # a string is allowed, and means a name in the op's module
+copyreg.pickle(Op, _reduce)
 
 
 def by_value(thing: Any, what: str) -> bytes:

@@ -7,7 +7,6 @@ destroyed.
 
 from __future__ import annotations
 
-import copyreg
 import ctypes
 import os
 import threading
@@ -60,7 +59,7 @@ class DeferredSession:
         return unpickled, (type(self), recipe)
 
     def __copy__(self) -> Any:
-        session = copyreg.__newobj__(type(self))  # type: ignore[attr-defined] # typeshed lacks it
+        session: DeferredSession = type(self).__new__(type(self))
         if self._is_pending:
             vars(session).update(vars(self))
         else:

@@ -144,10 +144,12 @@ def _check_nothing_lost(origin: Origin, session: Any) -> None:
         for dim, size in zip(item.type.tensor_type.shape.dim, sizes.get(item.name, ()), strict=False)
         if not dim.HasField("dim_value") and isinstance(size, int)
     ]
-    for what, found in (
-        ("the custom-op library with ", libraries),
-        ("the overridden dimensions of input ", overridden),
-    ):
+    lost = {
+        "the custom-op library with ": libraries,
+        "the overridden dimensions of input ": overridden,
+        "a provider that was added by ": ["add_provider"] if origin.options.has_providers() else [],
+    }
+    for what, found in lost.items():
         if found:
             raise PickleError(
                 f"the session options have {what}{found[0]}, which cannot be read from them to pickle the session; "
@@ -185,8 +187,8 @@ def origin(recipe: Recipe) -> Origin:
     options = _options(recipe["options"])
     if recipe["make_options"] is not None:
         options = pickle.loads(recipe["make_options"])
-    names = ("providers", "provider_options", "engine", "threads", "kwargs")
-    return Origin(source, stamp, options, *(recipe[name] for name in names), ops=ops)
+    given = {name: recipe[name] for name in ("providers", "provider_options", "engine", "threads", "kwargs")}
+    return Origin(source=source, stamp=stamp, options=options, ops=ops, **given)
 
 
 def _options(described: dict[str, Any] | None) -> Any:
