@@ -159,6 +159,13 @@ def test_overridden_dimensions_are_not_lost_in_silence():
         pickle.dumps(session)
 
 
+def test_an_added_provider_is_not_lost_in_silence():
+    options = onnxruntime.SessionOptions()
+    options.add_provider("CPUExecutionProvider", {})
+    with pytest.raises(PickleError, match="provider that was added by add_provider"):
+        pickle.dumps(pyops.InferenceSession(MODEL, options))
+
+
 @pytest.mark.exhaustive  # onnxruntime_extensions imports torch
 def test_a_custom_op_library_is_not_lost_in_silence():
     extensions = pytest.importorskip("onnxruntime_extensions")
