@@ -276,3 +276,28 @@ print(found.startswith({message!r}) or found)
         "True",
     )
     assert "Traceback" not in printed
+
+
+@pytest.mark.exhaustive
+def test_a_compiled_kernel_of_a_script_travels_and_is_compiled_again(ops_module):
+    pytest.importorskip("numba")
+    pytest.importorskip("cloudpickle")
+    joblib = pytest.importorskip("joblib")
+    del joblib
+    folder, _ = ops_module
+    printed = run_file(
+        folder,
+        OPS.replace('"workers::Scale"', '"workers::Scale", compile=True, fastmath={"reassoc"}')
+        + """
+from joblib import Parallel, delayed
+
+def total(session):
+    y = session.run(None, {"x": np.ones(3, np.float32)})[0]
+    (op,) = (op for op in pyops.list_ops() if op.domain == "workers")
+    return type(op.kernels["cpu"]).__name__, float(y.sum())
+
+if __name__ == "__main__":
+    print(Parallel(2)(delayed(total)(pyops.InferenceSession(MODEL)) for _ in range(1)))
+""",
+    )
+    assert printed == ["[('CompiledKernel', 6.0)]"]
