@@ -37,6 +37,7 @@ docs/torch
 docs/compiled
 docs/cuda
 docs/plugins
+docs/processes
 docs/engines
 docs/command_line
 docs/coming_from

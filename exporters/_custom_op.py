@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.library import CustomOpDef
 from pyops._ops import registry
 from pyops._ops.cuda_kernel import check_given, on_host, returning_cupy
 from pyops._ops.op import Op, kernel_of
+from pyops._ops.state import States
 from pyops._schema import devices, validation
 from pyops._schema.signature import Signature
 from pyops._schema.specs import RuntimeDim, TensorSpec
@@ -28,6 +30,7 @@ from .errors import ExportError
 _registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
 # Those whose Op has been declared again with another signature, which they do not follow.
 _outdated: set[str] = set()
+_states: weakref.WeakKeyDictionary[Op[..., Any], States] = weakref.WeakKeyDictionary()
 
 
 def registered_for(op: Op[..., Any]) -> tuple[str, CustomOpDef] | None:
@@ -154,8 +157,13 @@ def _run(
     if device.type == "cuda":
         return call_cuda_kernel(op, tensors, attributes, device)
     given = [None if tensor is None else as_array(tensor) for tensor in tensors]
-    outputs = validation.call(signature, op.kernels["cpu"], *validation.split_arguments(signature, given, attributes))
+    kernel = _states_of(op).kernel(op, op.kernels["cpu"])
+    outputs = validation.call(signature, kernel, *validation.split_arguments(signature, given, attributes))
     return [as_tensor(output, device) for output in outputs]
+
+
+def _states_of(op: Op[..., Any]) -> States:
+    return _states.setdefault(op, States())
 
 
 def call_cuda_kernel(
@@ -180,7 +188,7 @@ def call_cuda_kernel(
     DeviceError
         CuPy finds no GPU.
     """
-    signature, function = op.signature, kernel_of(op, "cuda")
+    signature, function = op.signature, _states_of(op).kernel(op, kernel_of(op, "cuda"))
     cupy = devices.cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
     stream = torch.cuda.current_stream(device)
     stay = on_host(signature, len(tensors), op.host_inputs)

@@ -14,6 +14,10 @@ Examples
 InputError: errors::Root: input 'x' is int64; declared as float32
 """
 
+from __future__ import annotations
+
+import pickle
+
 
 class PyopsError(Exception):
     """Base class of the errors that pyops raises.
@@ -70,6 +74,10 @@ class PluginError(PyopsError, ImportError):
     """A required plug-in is broken; the message names its package."""
 
 
+class PickleError(PyopsError, pickle.PickleError):
+    """A session or an op cannot be pickled, or made from its pickle in this process; the message says why."""
+
+
 class RedeclarationWarning(UserWarning):
     """A function replaces another one as the implementation of an op; the message says where both are defined.
 
@@ -80,6 +88,10 @@ class RedeclarationWarning(UserWarning):
 
 class BorrowedArrayWarning(UserWarning):
     """A kernel kept an array that is valid only during the call."""
+
+
+class ChangedOpWarning(UserWarning):
+    """An op's code differs from that of the process that pickled it; the message says which op and where it is."""
 
 
 class DeviceCopyWarning(UserWarning):

@@ -73,6 +73,10 @@ class CompiledKernel:
         self._failed: set[Any] = set()
         self._warned: set[str] = set()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        fastmath = self._options["fastmath"]
+        return CompiledKernel, (self.signature, self.function, self.plain, self._mode, self.parallel, fastmath)
+
     @functools.cached_property
     def result_type(self) -> Callable[..., Any] | None:
         """Return the NamedTuple class that a plain call returns, or None."""

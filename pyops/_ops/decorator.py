@@ -10,6 +10,7 @@ from .._schema.declaration import Compile, FastMath, read_signature
 from .._schema.devices import DeviceType, check_device_types
 from ..errors import DeclarationError
 from . import adoption, registry
+from . import pickling as pickling  # says how ops are pickled, when it is imported
 from .builtin import DOMAINS, is_builtin
 from .cuda_kernel import check_host_inputs
 from .op import Op, as_kernel

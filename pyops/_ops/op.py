@@ -6,9 +6,8 @@ import ctypes
 import functools
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, SupportsIndex, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from .._schema import validation
 from .._schema.declaration import Compile, FastMath
@@ -19,6 +18,7 @@ from .._tables import html_parts
 from ..errors import DeclarationError, ShapeInferenceError
 from . import origin
 from .cuda_kernel import CopyingKernel, check_given, check_host_inputs, returning_cupy
+from .state import Stateful, make_state, with_state
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +50,11 @@ def as_kernel(
         numba is not installed and `compile` is not ``"try"``.
     """
     if compile is not False:
+        if signature.takes_state:
+            raise DeclarationError(
+                f"{signature.qualified_name}: compiled kernels cannot take `state`, which is a Python object; leave "
+                "compile out, or make the state an input"
+            )
         kernel: Callable[..., Any] = importlib.import_module(COMPILER).make(
             signature, function, plain, compile, parallel, fastmath
         )
@@ -78,6 +83,8 @@ class Op(Generic[P, R]):
         The inputs that the CUDA kernel takes as NumPy arrays.
     shape_function : callable or None
         The function registered with `register_shape_inference`.
+    setup : callable or None
+        The function registered with `register_setup`.
 
     Examples
     --------
@@ -97,6 +104,7 @@ class Op(Generic[P, R]):
     kernels: dict[str, Callable[..., Any]]
     host_inputs: tuple[str, ...]
     shape_function: Callable[..., Any] | None
+    setup: Callable[..., Any] | None
 
     def __init__(
         self,
@@ -115,6 +123,7 @@ class Op(Generic[P, R]):
         self.kernels = kernels
         self.host_inputs = tuple(host_inputs)
         self.shape_function = None
+        self.setup = None
 
     @property
     def domain(self) -> str:
@@ -179,7 +188,7 @@ class Op(Generic[P, R]):
     ) -> Callable[[F], F]:
         """Register the decorated function as the kernel for a device type.
 
-        The function takes the same parameters as the declared one, `out` included. A CUDA kernel takes and
+        The function takes the same parameters as the declared one, `out` and `state` included. A CUDA kernel takes and
         returns CuPy arrays.
 
         Parameters
@@ -224,7 +233,7 @@ class Op(Generic[P, R]):
         named = check_host_inputs(self.signature, host_inputs, (device_type,))
 
         def register(function: F) -> F:
-            self.signature.check_callable(function, self.signature.takes_out)
+            self.signature.check_callable(function, self.signature.kernel_keywords)
             declared = self.kernels["cpu"]
             is_copying = isinstance(declared, CopyingKernel)
             plain = function if is_copying else getattr(declared, "plain", declared)
@@ -263,8 +272,38 @@ class Op(Generic[P, R]):
         >>> print(*flat.infer_shapes(pyops.shapes.TensorSpec((2, 3, 4), np.float32)))
         float32[2, 12]
         """
-        self.signature.check_callable(function, takes_out=False)
+        self.signature.check_callable(function)
         self.shape_function = function
+        self._revision.value += 1
+        return function
+
+    def register_setup(self, function: F) -> F:
+        """Register the decorated function as the one that makes the state of a node.
+
+        It is called with the attributes, as keywords, once for each node when a session is made. What it returns is
+        passed to the kernels of that node as the keyword-only parameter `state`, which is no attribute.
+
+        Raises
+        ------
+        DeclarationError
+            The declared function does not take `state`, or this function does not take the attributes.
+
+        Examples
+        --------
+        >>> import numpy as np, pyops
+        >>> from numpy.typing import NDArray
+        >>> from typing import Any
+        >>> @pyops.onnx_op("setups::Index")
+        ... def index(word: NDArray[np.str_], *, known: list[str], state: Any = None) -> NDArray[np.int64]:
+        ...     return np.array([state[key] for key in word.flat]).reshape(word.shape)
+        >>> @index.register_setup
+        ... def _(*, known):
+        ...     return {word: number for number, word in enumerate(known)}
+        >>> index(np.array(["b", "a"]), known=["a", "b"])
+        array([1, 0])
+        """
+        self.signature.check_setup(function)
+        self.setup = function
         self._revision.value += 1
         return function
 
@@ -332,13 +371,12 @@ class Op(Generic[P, R]):
         """Return where the CPU kernel is defined, as ``file:line``."""
         return origin.location(self.kernels["cpu"])
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        # By reference, like a function, if its module has it under its name; ops of __main__ (notebooks) by value, as
-        # cloudpickle does with functions.
-        module = sys.modules.get(self.__module__)
-        if self.__module__ != "__main__" and getattr(module, self.__name__, None) is self:
-            return self.__name__
-        return super().__reduce_ex__(protocol)
+    # An op is what it is declared as, as a function is; `_ops.pickling` says how it travels to other processes.
+    def __copy__(self) -> Op[P, R]:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Op[P, R]:
+        return self
 
     def __repr__(self) -> str:
         version = "" if self.version == 1 else f", version {self.version}"
@@ -365,7 +403,11 @@ AnyOp = Op[..., Any]
 
 
 def compute(
-    op: AnyOp, arrays: Sequence[Any], attributes: Mapping[str, Any], device_type: str = "cpu"
+    op: AnyOp,
+    arrays: Sequence[Any],
+    attributes: Mapping[str, Any],
+    device_type: str = "cpu",
+    state: Callable[[Stateful, Mapping[str, Any]], Any] = make_state,
 ) -> tuple[Any, ...]:
     """Run an op's kernel, and validate its outputs against the declaration and the shape function.
 
@@ -375,6 +417,8 @@ def compute(
         One per input, None if absent.
     attributes : mapping
         As returned by `Signature.convert_attributes`.
+    state : callable
+        What returns the state for these attributes: `make_state`, or an instance of `States`.
 
     Returns
     -------
@@ -386,7 +430,7 @@ def compute(
     PyopsError
         As listed at `Op.__call__`.
     """
-    function = kernel_of(op, device_type)
+    function = with_state(op, kernel_of(op, device_type), attributes, state)
     if device_type == "cuda":
         check_given(op.signature, arrays, op.host_inputs)
         function = returning_cupy(op.signature, function)

@@ -74,7 +74,7 @@ def _register(op: AnyOp) -> AnyOp:
         versions = _ops.get((op.domain, op.name), {})
         current = versions.get(op.version)
         if current is not None and current.signature == op.signature:
-            _set_body(current, _body(op))
+            _set_body(current, body_of(op))
             return current
         _ops[op.domain, op.name] = {**versions, op.version: op}
     for listener in tuple(listeners):
@@ -101,16 +101,16 @@ def declare_new(ops: Iterable[AnyOp]) -> None:
             declare(op)
 
 
-def _body(op: AnyOp) -> dict[str, Any]:
+def body_of(op: AnyOp) -> dict[str, Any]:
     """Return the attributes of an op that a redeclaration replaces."""
     return {name: value for name, value in vars(op).items() if name != "_revision"} | {"kernels": dict(op.kernels)}
 
 
 def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
-    """Replace the attributes of an op by those that `_body` returned, and count that as a revision."""
-    if _body(op) != body:
+    """Replace the attributes of an op by those that `body_of` returned, and count that as a revision."""
+    if body_of(op) != body:
         vars(op).update(body, kernels=dict(body["kernels"]))
-        for name in _body(op).keys() - body.keys():
+        for name in body_of(op).keys() - body.keys():
             delattr(op, name)
         op._revision.value += 1
 
@@ -124,7 +124,7 @@ def _restore(bodies_of: Mapping[tuple[str, str], dict[int, tuple[AnyOp, dict[str
         for key, bodies in bodies_of.items():
             _ops[key] = {version: op for version, (op, _) in bodies.items()}
             for version, (op, body) in bodies.items():
-                if _body(op) != body or current.get(key, {}).get(version) is not op:
+                if body_of(op) != body or current.get(key, {}).get(version) is not op:
                     _set_body(op, body)
                     restored.append(op)
         for key, versions in current.items():
@@ -157,7 +157,9 @@ def isolated_declarations() -> Iterator[None]:
     """
     modules, known = set(sys.modules), dict(providers)
     with _lock:
-        before = {key: {version: (op, _body(op)) for version, op in versions.items()} for key, versions in _ops.items()}
+        before = {
+            key: {version: (op, body_of(op)) for version, op in versions.items()} for key, versions in _ops.items()
+        }
     try:
         yield
     finally:

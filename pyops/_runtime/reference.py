@@ -10,7 +10,8 @@ from onnx.reference.op_run import OpRun
 from .._models import model, resolution
 from .._ops import adoption, plugins, registry
 from .._ops.builtin import ONNX_DOMAIN
-from .._ops.op import AnyOp, Op
+from .._ops.op import AnyOp, Op, compute
+from .._ops.state import States
 from .._schema import validation
 from .._schema.node import add_note, describe_node, find_mismatch, linked_attributes, read_attributes
 from ..errors import ModelError
@@ -88,6 +89,13 @@ class ReferenceNode(OpRun):
         self.onnx_node = onnx_node
         self.has_linked_attribute = bool(linked_attributes(onnx_node))
         self._op = op
+        self._states = States()
+        if op.signature.takes_state and not self.has_linked_attribute:
+            try:
+                self._states(op, op.signature.convert_attributes(self._attributes({})))
+            except BaseException as error:  # interrupts get the note, too
+                add_note(error, describe_node(onnx_node.name, op.signature))
+                raise
 
     def run(self, *args: Any, linked_attributes: Any = None, context: Any = None, bindings: Any = None) -> Any:
         """Compute the node and return its outputs, with None for unnamed ones.
@@ -111,8 +119,8 @@ class ReferenceNode(OpRun):
             arrays.pop()
         signature, count = self._op.signature, len(self.onnx_node.output)
         try:
-            result = self._op(*arrays, **self._attributes(linked))
-            outputs = result if signature.returns_tuple else (result,)
+            given, attributes = validation.split_arguments(signature, arrays, self._attributes(linked))
+            outputs = compute(self._op, given, attributes, state=self._states)
             if len(outputs) != max(count, len(signature.outputs) - signature.outputs[-1].variadic):
                 raise validation.output_count_error(signature, outputs, count)
         except BaseException as error:  # interrupts get the note, too

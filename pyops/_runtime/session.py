@@ -6,6 +6,7 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..errors import MissingDependencyError
@@ -30,12 +31,14 @@ from ..errors import EngineError, InputError, ModelError
 from . import cuda_provider, external_data, ort_values
 from .calls import exceptions
 from .calls.guard import interrupts_deferred
+from .deferred import DeferredSession
 from .engine_choice import Engine, choose
 from .extensions import published
 from .extensions import session as extensions
 from .extensions.published import get_library_path as get_library_path
 from .extensions.registry import published_domains
 from .native import session as native
+from .origin import Origin, origin_of, session_options
 from .refusals import explained, listing, note_mistyped
 
 _FATAL = 4
@@ -45,7 +48,7 @@ R = TypeVar("R")
 Options = TypeVar("Options")
 
 
-class InferenceSession(onnxruntime.InferenceSession):
+class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
     """An ``onnxruntime.InferenceSession`` that runs the declared ops.
 
     An exception raised in a kernel reaches the caller unchanged, with a note that names the node. Functions declared
@@ -55,13 +58,18 @@ class InferenceSession(onnxruntime.InferenceSession):
     ----------
     path_or_bytes : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
         The model.
-    sess_options : onnxruntime.SessionOptions, optional
-        Other custom-op libraries may be registered in it, and several sessions may share it.
+    sess_options : onnxruntime.SessionOptions, or a function that returns one, optional
+        Other custom-op libraries may be registered in it, and several sessions may share it. A function is called
+        again in each process that the session is pickled to.
     providers, provider_options, **kwargs
         As for ``onnxruntime.InferenceSession``.
     engine : {"auto", "native", "extensions"}, optional
         How ONNX Runtime calls the ops: through its C API, or through onnxruntime-extensions, whose library
         is then registered in `sess_options`. ``"auto"`` is native wherever that works.
+    worker_threads : int, optional
+        The number of threads in processes that the session is pickled to or that inherit it by a fork. The default
+        is the ``intra_op_num_threads`` of `sess_options` if set, otherwise the environment variable OMP_NUM_THREADS,
+        otherwise 1 in processes that multiprocessing started.
 
     Raises
     ------
@@ -103,11 +111,14 @@ class InferenceSession(onnxruntime.InferenceSession):
         provider_options: Sequence[dict[Any, Any]] | None = None,
         *,
         engine: Engine = "auto",
+        worker_threads: int | None = None,
         **kwargs: Any,
     ) -> None:
         """Load a model and create its session; see the class for the parameters."""
-        engine = choose(engine)
         source = model.load(path_or_bytes)
+        origin = origin_of(source, sess_options, providers, provider_options, engine, worker_threads, kwargs)
+        sess_options = session_options(sess_options)
+        engine = choose(engine)
         if source.proto is None:
             plugins.import_all()
         resolution.import_plugins(source)
@@ -147,6 +158,21 @@ class InferenceSession(onnxruntime.InferenceSession):
             self._quiet_run.add_run_config_entry("gpu_graph_id", "0")
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
         self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
+        # In ORT format the ops are known once ONNX Runtime has created the nodes.
+        origin.ops = tuple(resolved.ops.values()) or tuple({op: None for _, op in self._nodes})
+        self._watch(origin)
+
+    @classmethod
+    def _made_from(cls, origin: Origin) -> InferenceSession:
+        return InferenceSession(
+            origin.source,
+            origin.options,
+            origin.providers,
+            origin.provider_options,
+            engine=origin.engine,
+            worker_threads=origin.threads,
+            **origin.kwargs,
+        )
 
     def _create(
         self,
@@ -175,11 +201,14 @@ class InferenceSession(onnxruntime.InferenceSession):
         """Recreate the session with other providers, as ``onnxruntime.InferenceSession`` does; ops still run."""
         cuda_provider.check_available(providers)
         self._create(super().set_providers, providers, provider_options, lambda error: error)
+        self._origin = replace(self._origin, providers=providers, provider_options=provider_options)
 
     def _engine(self) -> str:
         return "native" if self._extensions is None else "extensions"
 
     def __repr__(self) -> str:
+        if self._is_pending:
+            return f"<{type(self).__name__}, to be made when it is first used>"
         if not hasattr(self, "_nodes"):  # it could not be created
             return super().__repr__()
         given, results = (", ".join(item.name for item in items) for items in (self.get_inputs(), self.get_outputs()))

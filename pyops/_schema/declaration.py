@@ -115,6 +115,8 @@ class _Reader:
                     raise HintError("attributes have names of their own", "declare each one after `*`, with a hint")
                 if parameter.kind is not parameter.KEYWORD_ONLY:
                     inputs.append(self.input(parameter))
+                elif parameter.name == "state":
+                    self.check_state(parameter)
                 elif parameter.name != "out":
                     attributes.append(self.attribute(parameter))
         with self.at("the return type"):
@@ -132,6 +134,7 @@ class _Reader:
             tuple(attributes),
             takes_out="out" in parameters,
             returns_tuple=typing.get_origin(hint) is tuple,
+            takes_state=any(p.name == "state" and p.kind is p.KEYWORD_ONLY for p in parameters.values()),
         )
 
     @contextmanager
@@ -247,6 +250,14 @@ class _Reader:
         if not optional or parameter.default is not None or inner != returned:
             raise HintError(
                 "it must be annotated like the return type, optional, and default to None", f"write {expected}"
+            )
+
+    def check_state(self, parameter: inspect.Parameter) -> None:
+        if parameter.default is not parameter.empty and parameter.default is not None:
+            raise HintError(
+                f"`state` is what the function of register_setup makes, and no attribute: it cannot default to "
+                f"{parameter.default!r}",
+                "write state=None, or give the attribute another name",
             )
 
     def attribute(self, parameter: inspect.Parameter) -> Attribute:

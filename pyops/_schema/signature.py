@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import DeclarationError, InputError
 from .attribute import Attribute
-from .dtypes import DType, dtype_name
+from .dtypes import DType, dtype_name, element_type
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,12 @@ class TypeParameter:
 
     name: str
     dtypes: tuple[DType, ...]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # An unpickled dtype is equal to NumPy's own and not identical, which kernel nodes compare.
+        rows = map(element_type, state["dtypes"])
+        known = zip(rows, state["dtypes"], strict=True)
+        self.__dict__.update(state, dtypes=tuple(row.dtype if row else dtype for row, dtype in known))
 
     def __str__(self) -> str:
         names = ", ".join(map(dtype_name, self.dtypes))
@@ -61,6 +67,8 @@ class Signature:
     ----------
     takes_out : bool
         Whether the kernel accepts ONNX Runtime's output buffers as the keyword argument `out`.
+    takes_state : bool
+        Whether the kernel takes what the op's setup function made as the keyword argument `state`.
     returns_tuple : bool
         Whether the kernel returns a tuple, which may have a single output, rather than an array.
     may_inplace : tuple of (int, int)
@@ -79,6 +87,7 @@ class Signature:
     returns_tuple: bool = False
     may_inplace: tuple[tuple[int, int], ...] = ()
     ignores_undeclared: bool = False
+    takes_state: bool = False
 
     @property
     def qualified_name(self) -> str:
@@ -159,20 +168,25 @@ class Signature:
                 values[attribute.name] = copy(attribute.default) if attribute.is_list else attribute.default
         return values
 
-    def check_callable(self, function: Callable[..., Any], takes_out: bool) -> None:
+    @property
+    def kernel_keywords(self) -> tuple[str, ...]:
+        """Return the keywords besides attributes with which kernels are called: `out` and `state`."""
+        return ("out",) * self.takes_out + ("state",) * self.takes_state
+
+    def check_callable(self, function: Callable[..., Any], keywords: tuple[str, ...] = ()) -> None:
         """Check that a second kernel or a shape function can be called like the declared function.
 
         Parameters
         ----------
-        takes_out : bool
-            Whether it is also called with the keyword `out`.
+        keywords : tuple of str
+            The keywords besides attributes with which it is called.
 
         Raises
         ------
         DeclarationError
-            Its parameters do not accept the declared inputs and attributes, or `out`.
+            Its parameters do not accept the declared inputs and attributes, or the keywords.
         """
-        names = [attribute.name for attribute in self.attributes] + ["out"] * takes_out
+        names = [*(attribute.name for attribute in self.attributes), *keywords]
         required = sum(not item.optional and not item.variadic for item in self.inputs)
         try:
             bind = inspect.signature(function).bind
@@ -180,9 +194,32 @@ class Signature:
                 bind(*[None] * count, **dict.fromkeys(names))
         except (TypeError, ValueError) as error:
             name = getattr(function, "__qualname__", repr(function))
+            more = "".join(f", and {keyword}=None" for keyword in keywords)
             raise DeclarationError(
                 f"{self.qualified_name}: {name} cannot be called like the declared function ({error}); give it the "
-                f"same parameters, hints may be left out: {self}{', and out=None' if takes_out else ''}"
+                f"same parameters, hints may be left out: {self}{more}"
+            ) from None
+
+    def check_setup(self, function: Callable[..., Any]) -> None:
+        """Check that kernels take `state`, and that a function that makes it can be called with the attributes.
+
+        Raises
+        ------
+        DeclarationError
+            They do not, or it cannot.
+        """
+        if not self.takes_state:
+            raise DeclarationError(
+                f"{self.qualified_name}: register_setup makes `state`, which the declared function does not take; add "
+                "the keyword-only parameter `state=None` to it"
+            )
+        names = [attribute.name for attribute in self.attributes]
+        try:
+            inspect.signature(function).bind(**dict.fromkeys(names))
+        except (TypeError, ValueError) as error:
+            raise DeclarationError(
+                f"{self.qualified_name}: the setup function is called with the attributes alone ({error}); write "
+                f"def _({', '.join(['*', *names] if names else [])})"
             ) from None
 
     def with_may_inplace(self, names: Mapping[str, str]) -> Signature:

@@ -37,6 +37,11 @@ def split_arguments(
         raise InputError(
             f"{signature.qualified_name} got out=, which is for ONNX Runtime's own buffers; take what the call returns"
         )
+    if signature.takes_state and attributes.pop("state", None) is not None:
+        raise InputError(
+            f"{signature.qualified_name} got state=, which the function of register_setup makes of the attributes; "
+            "leave it out"
+        )
     for position, item in enumerate(signature.inputs):
         if item.name not in attributes or item.variadic:
             continue

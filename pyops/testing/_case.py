@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._ops.op import output_shapes
+from .._ops.state import States
 from .._schema import validation
 from .._schema.dtypes import describe
 from .._tolerances import Outputs, first_difference
@@ -122,6 +123,7 @@ class Case:
         self.generate = generate
         self.lent: list[tuple[str, weakref.ref[Any]]] = []
         self.rtol, self.atol = rtol, atol
+        self.states = States()
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -130,8 +132,8 @@ class Case:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """Return the CPU kernel."""
-        return self.op.kernels["cpu"]
+        """Return the CPU kernel, which gets the same state in all calls with the same attributes, as in a session."""
+        return self.states.kernel(self.op, self.op.kernels["cpu"])
 
     def call(
         self,

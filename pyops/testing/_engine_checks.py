@@ -62,7 +62,8 @@ def cuda(case: Case) -> str:
         cupy = devices.cupy_with_gpu("the CUDA kernel")
     stay = on_host(signature, len(case.arrays), op.host_inputs)
     arrays = [x if x is None or stays else devices.asarray(cupy, x) for x, stays in zip(case.arrays, stay, strict=True)]
-    outputs = validation.call(signature, returning_cupy(signature, op.kernels["cuda"]), arrays, case.attributes)
+    kernel = returning_cupy(signature, case.states.kernel(op, op.kernels["cuda"]))
+    outputs = validation.call(signature, kernel, arrays, case.attributes)
     case.compare(list(map(devices.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
     try:
         from .._runtime.session import InferenceSession

@@ -36,5 +36,13 @@ def test_an_op_shows_its_users_what_they_need_alone():
         return x
 
     data = {"signature", "domain", "name", "version", "kernels", "device_types", "host_inputs", "location"}
-    verbs = {"register_kernel", "register_shape_inference", "shape_function", "infer_shapes", "compile"}
+    verbs = {
+        "register_kernel",
+        "register_shape_inference",
+        "shape_function",
+        "infer_shapes",
+        "compile",
+        "register_setup",
+        "setup",
+    }
     assert {name for name in dir(same) if not name.startswith("_")} == data | verbs

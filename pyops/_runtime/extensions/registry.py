@@ -44,6 +44,7 @@ def obstacles(signature: Signature) -> list[str]:
     """Return the features of an op that onnxruntime-extensions does not support, in words."""
     found = [f"optional input {item.name!r}" for item in signature.inputs if item.optional]
     found += [f"variadic input {item.name!r}" for item in signature.inputs if item.variadic]
+    found += ["state, which belongs to a node"] if signature.takes_state else []
     found += [f"variadic output {item.name!r}" for item in signature.outputs if item.variadic]
     for parameter in signature.type_parameters:
         if not any(map(is_supported, parameter.dtypes)):

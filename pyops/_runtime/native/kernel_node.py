@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..._ops.op import AnyOp, output_shapes
+from ..._ops.state import make_state
 from ..._schema import validation
 from ..._schema.dtypes import DType, is_viewable
 from ..._schema.node import add_note, describe_node, explain_read_only
@@ -70,6 +71,12 @@ class KernelNode:
         self._signature = node.signature
         self._present = [dtype is not None for dtype in node.input_dtypes]
         self._attributes = node.attributes
+        if node.signature.takes_state:
+            try:
+                self._attributes = node.attributes | {"state": make_state(self.op, node.attributes)}
+            except BaseException as error:  # interrupts get the note, too
+                add_note(error, describe_node(node.name, node.signature))
+                raise
         # Set if the result must be a single array: this common case then needs one comparison.
         single = len(node.output_dtypes) == 1 and not node.signature.returns_tuple
         self._only_dtype = node.output_dtypes[0] if single and is_viewable(node.output_dtypes[0]) else None

@@ -39,6 +39,10 @@ from .hosted_op import HostedOp, hosted_ops
 _Key = tuple[str, str, int, bool, bool, tuple[str, ...]]
 
 
+POINTER_ENTRY = "pyops.session_options_pointer."
+"""The beginning of the keys of the configuration entries that confirm pointers to session options."""
+
+
 class Registration:
     """The domains and hosted ops registered in one SessionOptions object.
 
@@ -132,8 +136,12 @@ def session_options_pointer(options: Any) -> int:
     get_name.restype, get_name.argtypes = c_void_p, [ctypes.py_object]
     get_pointer.restype, get_pointer.argtypes = c_void_p, [ctypes.py_object, c_void_p]
     pointer: int = get_pointer(capsule, get_name(capsule))
-    key, value = "pyops.session_options_pointer", f"{pointer:x}"
-    options.add_session_config_entry(key, value)
+    value = f"{pointer:x}"
+    key = POINTER_ENTRY + value
+    try:
+        options.get_session_config_entry(key)
+    except RuntimeError:  # it is not there; ONNX Runtime warns of one that is written again
+        options.add_session_config_entry(key, value)
     size, buffer = c_size_t(64), ctypes.create_string_buffer(64)
     api.check(api.GetSessionConfigEntry(pointer, key.encode(), ctypes.addressof(buffer), ctypes.addressof(size)))
     if buffer.value.decode() != value:

@@ -1,0 +1,148 @@
+"""Pickling of ops: by reference to their module, or by value for those of notebooks, scripts and functions.
+
+An op that arrives by value is declared, unless it is declared already.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import ctypes
+import hashlib
+import inspect
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import Any
+
+from .._schema.signature import Signature
+from ..errors import ChangedOpWarning, PickleError
+from . import registry
+from .op import AnyOp, Op
+
+# The ops that were declared because they arrived by value, with the kernel that they brought.
+_arrived: weakref.WeakKeyDictionary[AnyOp, Any] = weakref.WeakKeyDictionary()
+
+
+def is_importable(op: AnyOp) -> bool:
+    """Return whether importing the op's module, in another process, gives the op."""
+    module = sys.modules.get(op.__module__)
+    return op.__module__ != "__main__" and getattr(module, op.__name__, None) is op
+
+
+def fingerprint(op: AnyOp) -> str:
+    """Return a digest of the code of an op's kernels, shape function and setup function.
+
+    It is the same for the same source in every process of one version of Python. Defaults, and what the functions
+    refer to, are not part of it.
+    """
+    functions = {**op.kernels, "shapes": op.shape_function, "setup": op.setup}
+    codes = {
+        name: getattr(inspect.unwrap(function), "__code__", None) for name, function in functions.items() if function
+    }
+    spelled = repr([(name, _spell(code)) for name, code in sorted(codes.items()) if code is not None])
+    return hashlib.sha256(spelled.encode()).hexdigest()
+
+
+def _spell(constant: Any) -> Any:
+    if isinstance(constant, CodeType):
+        names = constant.co_names, constant.co_varnames, constant.co_freevars
+        return constant.co_code, names, [_spell(item) for item in constant.co_consts]
+    if isinstance(constant, frozenset):  # in the order of hashes, which differ between processes
+        return sorted(map(repr, constant))
+    return [_spell(item) for item in constant] if isinstance(constant, tuple) else repr(constant)
+
+
+def check_declared(op: AnyOp, signature: str, spelled: str, code: str) -> None:
+    """Compare a declared op with the one of the process that pickled it.
+
+    Parameters
+    ----------
+    signature : str
+        The ``repr`` of the other op's signature; `spelled` is its text.
+    code : str
+        Its `fingerprint`; empty if it cannot be compared.
+
+    Raises
+    ------
+    PickleError
+        The signature differs.
+
+    Warns
+    -----
+    ChangedOpWarning
+        The code differs.
+    """
+    if repr(op.signature) != signature:
+        hidden = " with another out, state, may_inplace or output name" if str(op.signature) == spelled else ""
+        raise PickleError(
+            f"{op.signature.qualified_name} was pickled as {spelled}, and is declared here as {op.signature}{hidden} "
+            f"({op.location}); let both processes import the same version of it"
+        )
+    if code and code != fingerprint(op):
+        warnings.warn(
+            f"{op.signature.qualified_name} has other code here than where it was pickled, and the code here runs "
+            f"({op.location}); let both processes import the same version of it",
+            ChangedOpWarning,
+            stacklevel=3,
+        )
+
+
+def is_replaceable(op: AnyOp) -> bool:
+    """Return whether an op is declared only because it arrived by value, so that a newer arrival replaces it."""
+    return _arrived.get(op) is op.kernels["cpu"]
+
+
+def _reduce(op: AnyOp) -> str | tuple[Any, ...]:
+    if is_importable(op):
+        return op.__name__
+    # The state is pickled after the op itself, because a kernel may refer to its op.
+    return _arriving, (op.signature,), {"body": registry.body_of(op), "code": fingerprint(op)}, None, None, _declare
+
+
+def _arriving(signature: Signature) -> AnyOp:
+    """Return the op declared with this signature's domain, name and version, or a new one that `_declare` fills."""
+    found = registry.versions(signature.domain, signature.name).get(signature.version)
+    if found is not None and (found.signature == signature or not is_replaceable(found)):
+        return found
+    op: AnyOp = Op.__new__(Op)
+    op.signature = signature
+    return op
+
+
+def _declare(op: AnyOp, state: Mapping[str, Any]) -> None:
+    body, signature = state["body"], state["body"]["signature"]
+    if "kernels" in vars(op) and not is_replaceable(op):
+        check_declared(op, repr(signature), str(signature), state["code"])
+        return
+    arriving: AnyOp = Op.__new__(Op)
+    target = arriving if "kernels" in vars(op) else op
+    vars(target).update(body, _revision=ctypes.c_int64())
+    declared = registry.declare(target)
+    _arrived[declared] = declared.kernels["cpu"]
+
+
+copyreg.pickle(Op, _reduce)
+
+
+def by_value(thing: Any, what: str) -> bytes:
+    """Pickle a function or an op with its code, by cloudpickle.
+
+    Raises
+    ------
+    PickleError
+        cloudpickle is not installed, or something that the code refers to cannot be pickled.
+    """
+    try:
+        import cloudpickle
+    except ImportError:
+        raise PickleError(
+            f"{what} is defined in {thing.__module__} and not in a module that another process can import; move it to "
+            'one, or install cloudpickle, which pickles its code: pip install "onnx-pyops[workers]"'
+        ) from None
+    dumps: Callable[[Any], bytes] = cloudpickle.dumps
+    try:
+        return dumps(thing)
+    except Exception as error:  # whatever the pickling of an object raises
+        raise PickleError(f"{what} refers to something that cannot be pickled: {error}") from error

@@ -1,0 +1,98 @@
+"""State of nodes: what the function registered with `Op.register_setup` makes, for kernels that take `state`."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from .._schema.signature import Signature
+from ..errors import DeclarationError
+
+_MOST_STATES = 16
+
+
+class Stateful(Protocol):
+    """What this module needs of an Op."""
+
+    signature: Signature
+    setup: Callable[..., Any] | None
+    __name__: str
+
+
+def make_state(op: Stateful, attributes: Mapping[str, Any]) -> Any:
+    """Make the state of a node with these attributes.
+
+    Parameters
+    ----------
+    attributes : mapping
+        As returned by `Signature.convert_attributes`.
+
+    Raises
+    ------
+    DeclarationError
+        The kernel takes `state`, and no function is registered that makes it.
+    BaseException
+        Any exception of that function.
+    """
+    if op.setup is None:
+        raise DeclarationError(
+            f"{op.signature.qualified_name} takes `state`, and nothing makes it; register a function of its attributes "
+            f"with @{op.__name__}.register_setup, or give the attribute another name"
+        )
+    lists = {name: list(value) for name, value in attributes.items() if isinstance(value, list)}
+    return op.setup(**{**attributes, **lists})
+
+
+class States:
+    """The states that an op has needed, one for each choice of attributes, made with `make_state`.
+
+    The least recently used ones are dropped. A setup function that is registered later makes new ones.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._states: OrderedDict[Any, Any] = OrderedDict()
+
+    def __call__(self, op: Stateful, attributes: Mapping[str, Any]) -> Any:
+        """Return the state for these attributes, made by the first call with them."""
+        key = op.setup, *((name, _key(value)) for name, value in attributes.items())
+        with self._lock:
+            if key not in self._states:
+                self._states[key] = make_state(op, attributes)
+            self._states.move_to_end(key)
+            if len(self._states) > _MOST_STATES:
+                self._states.popitem(last=False)
+            return self._states[key]
+
+    def kernel(self, op: Stateful, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a kernel that calls `function` with the state for the attributes of each call."""
+        if not op.signature.takes_state:
+            return function
+
+        @functools.wraps(function)
+        def call(*inputs: Any, **keywords: Any) -> Any:
+            attributes = {name: value for name, value in keywords.items() if op.signature.attribute(name)}
+            return function(*inputs, **keywords, state=self(op, attributes))
+
+        return call
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes() if value.dtype != object else repr(value.tolist())
+    return repr(value)
+
+
+def with_state(
+    op: Stateful,
+    function: Callable[..., Any],
+    attributes: Mapping[str, Any],
+    make: Callable[[Stateful, Mapping[str, Any]], Any] = make_state,
+) -> Callable[..., Any]:
+    """Return a kernel bound to the state for these attributes, or `function` itself if the op has none."""
+    return functools.partial(function, state=make(op, attributes)) if op.signature.takes_state else function

@@ -1,0 +1,175 @@
+"""Sessions that are made when they are first used: unpickled ones, and those that a forked process inherited.
+
+ONNX Runtime's threads do not live in a forked process, where a run would wait for them, and so would the end of the
+process, which waits for them to end. There, a session with threads is made again, and the inherited one is never
+destroyed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import uuid
+import weakref
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from . import pickling
+from .origin import Origin, has_threads, worker_options
+from .pickling import Recipe
+
+_MOST_SHARED = 4
+_PENDING = "_pending"
+# Names that displays and protocols look for, on any object.
+_ASKED = ("__", "_ipython", "_repr_")
+
+_lock = threading.RLock()
+_shared: OrderedDict[str, DeferredSession] = OrderedDict()
+_living: weakref.WeakSet[DeferredSession] = weakref.WeakSet()
+_kept: list[dict[str, Any]] = []
+
+
+class DeferredSession:
+    """The part of `pyops.InferenceSession` that pickles, copies and defers the making of sessions.
+
+    A session that has not been made has one attribute, which makes it. It gets the others when one is looked up.
+    """
+
+    _origin: Origin
+
+    @classmethod
+    def _made_from(cls, origin: Origin) -> DeferredSession:
+        """Return a new session."""
+        raise NotImplementedError
+
+    def _watch(self, origin: Origin) -> None:
+        """Remember what this session, which has just been made, is made from."""
+        self._origin = origin
+        _living.add(self)
+
+    @property
+    def _is_pending(self) -> bool:
+        return _PENDING in vars(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        pending = vars(self).get(_PENDING)
+        recipe = pending.recipe if isinstance(pending, Unpickled) else pickling.recipe_of(self._origin, self)
+        return unpickled, (type(self), recipe)
+
+    def __copy__(self) -> Any:
+        session: DeferredSession = type(self).__new__(type(self))
+        if self._is_pending:
+            vars(session).update(vars(self))
+        else:
+            session._share(self)
+        return session
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.__copy__()
+
+    def _share(self, made: DeferredSession) -> None:
+        """Run on what another session runs on, which lives as long as this one."""
+        made._fill()  # a fork may have inherited it
+        vars(self).update(vars(made), _shared_with=made)
+        _living.add(self)
+
+    def _fill(self) -> None:
+        with _lock:
+            pending = vars(self).get(_PENDING)
+            if pending is not None:  # else another thread has filled it
+                self._share(pending.made(type(self)))
+                del vars(self)[_PENDING]
+
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if _PENDING not in vars(self) or name.startswith(_ASKED):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            self._fill()
+            return getattr(self, name)
+
+
+def unpickled(cls: type[DeferredSession], recipe: Recipe) -> DeferredSession:
+    """Return a session that is made by a recipe when it is first used."""
+    session: DeferredSession = cls.__new__(cls)
+    vars(session)[_PENDING] = Unpickled(recipe)
+    return session
+
+
+class Unpickled:
+    """What makes a session that has been unpickled."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+
+    def made(self, cls: type[DeferredSession]) -> DeferredSession:
+        """Return the session, shared by all that were unpickled from equal pickles."""
+        origin = pickling.origin(self.recipe)  # every time: an op may have other code than when it was shared
+        key = self.recipe["key"]
+        if key not in _shared or set(_shared[key]._origin.ops) != set(origin.ops):  # an op was declared again
+            travelled = self.recipe["process"] != pickling.PROCESS[0]
+            _shared[key] = _made_in_worker(cls, origin) if travelled else cls._made_from(origin)
+            if len(_shared) > _MOST_SHARED:
+                _shared.popitem(last=False)
+        _shared.move_to_end(key)
+        return _shared[key]
+
+
+class Inherited:
+    """What makes a session again in a forked process, in place of an inherited one with threads."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._session: DeferredSession | None = None
+
+    def made(self, cls: type[DeferredSession]) -> DeferredSession:
+        """Return the session, shared by the copies of the inherited one."""
+        if self._session is None:
+            self._session = _made_in_worker(cls, self._origin)
+        return self._session
+
+
+def _made_in_worker(cls: type[DeferredSession], origin: Origin) -> DeferredSession:
+    options, restore = worker_options(origin)
+    try:
+        made = cls._made_from(replace(origin, options=options))
+    finally:
+        restore()
+    made._origin = replace(made._origin, options=origin.options)
+    return made
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+    pickling.PROCESS[0] = uuid.uuid4().hex
+    _end_without_destructors()
+    again: dict[int, Inherited] = {}
+    for session in list(_living):
+        attributes = vars(session)
+        if "_sess" not in attributes:
+            continue
+        # Destroying it, even when the interpreter ends, would wait for threads that do not exist.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(attributes["_sess"]))
+        _kept.append(dict(attributes))
+        if has_threads(attributes["_sess_options"]):
+            pending = again.setdefault(id(session._origin), Inherited(session._origin))
+            attributes.clear()
+            attributes[_PENDING] = pending
+
+
+def _end_without_destructors() -> None:
+    """Have this forked process end, when it does, before the destructors that it inherited run.
+
+    ONNX Runtime's wait for a thread that importing it started in the parent process, and end this one with an error.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "on_exit"):  # glibc's, which calls the last function first, with the exit status
+        library.on_exit(library._exit, None)
+        library.on_exit(library.fcloseall, None)  # writes what C code has buffered
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

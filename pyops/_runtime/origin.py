@@ -1,0 +1,124 @@
+"""What a session is made from: kept by every session, so that it can be pickled, and made again in a forked process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from .._models.model import Model
+from .._ops.op import AnyOp
+from ..errors import InputError
+
+
+@dataclass
+class Origin:
+    """The arguments of a session, and the ops that its model needs.
+
+    Attributes
+    ----------
+    source : str or bytes
+        The absolute path of the model, or the model itself.
+    stamp : tuple of int or None
+        What changes when the file at that path does: its time of modification and its size.
+    options : onnxruntime.SessionOptions, callable or None
+        As given.
+    engine : str
+        As given: ``"auto"`` may be another engine in another process.
+    threads : int or None
+        The number of threads in worker processes, as given.
+    """
+
+    source: str | bytes
+    stamp: tuple[int, int] | None
+    options: Any
+    providers: Any
+    provider_options: Any
+    engine: Any
+    threads: int | None
+    kwargs: dict[str, Any]
+    ops: tuple[AnyOp, ...] = field(default=())
+
+
+def origin_of(
+    source: Model, options: Any, providers: Any, provider_options: Any, engine: Any, threads: Any, kwargs: Any
+) -> Origin:
+    """Return the origin of a session with these arguments.
+
+    Raises
+    ------
+    InputError
+        The number of threads is not a positive int.
+    """
+    if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
+        raise InputError(f"worker_threads is {threads!r}; it is the number of threads in worker processes, from 1 on")
+    place, stamp = source.source, None
+    if isinstance(place, str):
+        place = os.fspath(Path(place).absolute())
+        stamp = stamp_of(place)
+    return Origin(place, stamp, options, providers, provider_options, engine, threads, dict(kwargs))
+
+
+def stamp_of(path: str) -> tuple[int, int]:
+    """Return the time of modification of a file, in nanoseconds, and its size."""
+    status = Path(path).stat()
+    return status.st_mtime_ns, status.st_size
+
+
+def session_options(given: Any) -> Any:
+    """Return the session options to make a session with: those given, or what the given function returns, or None.
+
+    Raises
+    ------
+    InputError
+        The function returned something else.
+    """
+    if given is None or not callable(given):
+        return given
+    options = given()
+    if not isinstance(options, onnxruntime.SessionOptions):
+        raise InputError(
+            f"sess_options is a function that returned {options!r}; return an onnxruntime.SessionOptions from it"
+        )
+    return options
+
+
+def worker_options(origin: Origin) -> tuple[Any, Callable[[], None]]:
+    """Return the session options to use in another process than the session's own, and what restores them afterwards.
+
+    They have the number of threads of `worker_threads`.
+    """
+    options = session_options(origin.options)
+    chosen = 0 if options is None else options.intra_op_num_threads
+    threads = worker_threads(origin.threads, chosen)
+    if threads == chosen:
+        return options, lambda: None
+    options = onnxruntime.SessionOptions() if options is None else options
+    options.intra_op_num_threads = threads
+    return options, lambda: setattr(options, "intra_op_num_threads", chosen)
+
+
+def worker_threads(given: int | None, chosen: int) -> int:
+    """Return the number of threads of a session in a worker process; 0 lets ONNX Runtime use every core.
+
+    In this order: the session's `worker_threads`; the ``intra_op_num_threads`` of its options; the environment
+    variable OMP_NUM_THREADS, which Ray, joblib and Dask set in their workers; 1 in a process that multiprocessing
+    started, where others run beside it.
+    """
+    if given or chosen:
+        return given or chosen
+    variable = os.environ.get("OMP_NUM_THREADS", "")
+    if variable.isdecimal() and int(variable):
+        return int(variable)
+    return 0 if multiprocessing.parent_process() is None else 1
+
+
+def has_threads(options: Any) -> bool:
+    """Return whether a session with these options may have threads of its own."""
+    sequential = options.execution_mode == onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    return options.intra_op_num_threads != 1 or not (sequential or options.inter_op_num_threads == 1)

@@ -1,0 +1,235 @@
+"""Pickling of sessions: as what they are made from, so that another process can make an equal one.
+
+A pickle holds a dictionary of plain values, the recipe. It has the model's path and digest or its bytes, the session
+options, and for each op its module, or its code.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import pickle
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import onnxruntime
+
+from .._models import model, resolution
+from .._ops import adoption, registry
+from .._ops.builtin import DOMAINS
+from .._ops.op import AnyOp, Op
+from .._ops.pickling import by_value, check_declared, fingerprint, is_importable, is_replaceable
+from ..errors import EngineError, ModelError, PickleError
+from .native.options import config_entries
+from .origin import Origin, stamp_of
+
+Recipe = dict[str, Any]
+
+PROCESS = [uuid.uuid4().hex]
+"""The identity of this process, in which the sessions that it pickles have all their threads."""
+
+_PYTHON = list(sys.version_info[:2])
+# It would have every process write the same file.
+_LEFT_OUT = {"optimized_model_filepath"}
+
+
+def recipe_of(origin: Origin, session: Any) -> Recipe:
+    """Return what is pickled for a session.
+
+    Raises
+    ------
+    PickleError
+        Something of the session cannot be pickled, or is known to be lost.
+    ModelError
+        The model's file has changed since the session was made.
+    """
+    source = origin.source
+    if isinstance(source, str) and stamp_of(source) != origin.stamp:
+        raise ModelError(f"the model file {source!r} has changed since the session was made; make the session again")
+    recipe: Recipe = {
+        "versions": _versions(),
+        "process": PROCESS[0],
+        "model": source,
+        "digest": _file_digest(source, origin.stamp) if isinstance(source, str) else _digest(source),
+        "options": None,
+        "make_options": None,
+        "providers": origin.providers,
+        "provider_options": origin.provider_options,
+        "engine": origin.engine,
+        "threads": origin.threads,
+        "kwargs": origin.kwargs,
+        "ops": [_describe(op) for op in origin.ops],
+    }
+    if callable(origin.options):
+        recipe["make_options"] = _dump_function(origin.options)
+    elif origin.options is not None:
+        _check_nothing_lost(origin, session)
+        recipe["options"] = _describe_options(session.get_session_options())
+    described = {**recipe, "process": "", "model": source if isinstance(source, str) else ""}
+    return recipe | {"key": _digest(repr(described).encode())}
+
+
+def _versions() -> dict[str, str]:
+    return {"pyops": sys.modules["pyops"].__version__, "onnxruntime": onnxruntime.__version__}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@functools.lru_cache(maxsize=256)
+def _file_digest(path: str, stamp: tuple[int, int] | None) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _dump_function(function: Callable[..., Any]) -> bytes:
+    """Pickle the function that makes session options: by reference if other processes can import it."""
+    if getattr(function, "__module__", "__main__") != "__main__":
+        try:
+            return pickle.dumps(function)
+        except (pickle.PicklingError, AttributeError, TypeError):  # a lambda, or a function in a function
+            pass
+    return by_value(function, f"the function {getattr(function, '__qualname__', function)} given as sess_options")
+
+
+def _describe(op: AnyOp) -> dict[str, Any]:
+    signature = op.signature
+    by_import = is_importable(op) or _is_provided(op)
+    return {
+        "name": (signature.domain, signature.name, signature.version),
+        "signature": repr(signature),
+        "spelled": str(signature),
+        "code": fingerprint(op),
+        "python": _PYTHON,
+        "module": op.__module__ if by_import else None,
+        "value": None if by_import else by_value(op, signature.qualified_name),
+    }
+
+
+def _is_provided(op: AnyOp) -> bool:
+    """Return whether the op's module gives the op to whoever imports it, though not as an attribute."""
+    if op.__module__ == "__main__":
+        return False
+    return op.domain in registry.providers or adoption.adopted_ops().get((op.domain, op.name)) is op
+
+
+def _describe_options(options: Any) -> dict[str, Any]:
+    names = [name for name, value in vars(type(options)).items() if isinstance(value, property)]
+    values = {name: getattr(options, name) for name in sorted(set(names) - _LEFT_OUT)}
+    try:
+        entries = config_entries(options)
+    except EngineError as error:
+        raise PickleError(
+            f"the configuration entries of the session options cannot be read here ({error}); give sess_options as a "
+            "function that returns them, which every process calls"
+        ) from error
+    return {"values": values, "entries": entries}
+
+
+def _check_nothing_lost(origin: Origin, session: Any) -> None:
+    """Raise if the session options are known to have something that cannot be read from them."""
+    source = model.load(origin.source)
+    hosted = {(op.domain, op.name) for op in origin.ops} | source.functions()
+    foreign = {model.key_of(node) for node, _ in source.nodes()} - hosted
+    libraries = sorted("::".join(key) for key in foreign if key[0] not in DOMAINS)
+    sizes = {item.name: list(item.shape) for item in session.get_inputs()}
+    overridden = [
+        item.name
+        for item in (source.proto.graph.input if source.proto else ())
+        for dim, size in zip(item.type.tensor_type.shape.dim, sizes.get(item.name, ()), strict=False)
+        if not dim.HasField("dim_value") and isinstance(size, int)
+    ]
+    lost = {
+        "the custom-op library with ": libraries,
+        "the overridden dimensions of input ": overridden,
+        "a provider that was added by ": ["add_provider"] if origin.options.has_providers() else [],
+    }
+    for what, found in lost.items():
+        if found:
+            raise PickleError(
+                f"the session options have {what}{found[0]}, which cannot be read from them to pickle the session; "
+                "give sess_options as a function that returns them, which every process calls"
+            )
+
+
+def origin(recipe: Recipe) -> Origin:
+    """Return what to make the session of a recipe from, in this process, after declaring the ops that it needs.
+
+    Raises
+    ------
+    PickleError
+        It was pickled with another version of pyops or ONNX Runtime; or an op is not declared here and its module
+        does not declare it, or is declared with another signature.
+    FileNotFoundError, ModelError
+        The model's file is not there, or is another one.
+    """
+    if recipe["versions"] != _versions():
+        theirs, ours = (
+            ", ".join(f"{name} {text}" for name, text in item.items()) for item in (recipe["versions"], _versions())
+        )
+        raise PickleError(f"the session was pickled with {theirs}, and this process has {ours}; install the same")
+    source, stamp = recipe["model"], None
+    if isinstance(source, str):
+        if not Path(source).is_file():
+            raise FileNotFoundError(
+                f"the session was pickled with the model file {source!r}, which is not there; copy it to that path, or "
+                "make the session from the model's bytes, which then travel with it"
+            )
+        stamp = stamp_of(source)
+        if _file_digest(source, stamp) != recipe["digest"]:
+            raise ModelError(f"the model file {source!r} is another one than the session was pickled with")
+    ops = tuple(map(_declare, recipe["ops"]))
+    options = _options(recipe["options"])
+    if recipe["make_options"] is not None:
+        options = pickle.loads(recipe["make_options"])
+    given = {name: recipe[name] for name in ("providers", "provider_options", "engine", "threads", "kwargs")}
+    return Origin(source=source, stamp=stamp, options=options, ops=ops, **given)
+
+
+def _options(described: dict[str, Any] | None) -> Any:
+    if described is None:
+        return None
+    options = onnxruntime.SessionOptions()
+    for name, value in described["values"].items():
+        if getattr(options, name) != value:
+            setattr(options, name, value)
+    for key, value in described["entries"].items():
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def _declare(described: dict[str, Any]) -> AnyOp:
+    """Return the declared op that a recipe describes, or declare the one that it brings."""
+    domain, name, version = described["name"]
+    module, value = described["module"], described["value"]
+    if module is not None:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise PickleError(
+                f"{domain}::{name} is declared by the module {module!r}, which this process cannot import: {error}"
+            ) from error
+    op: Any = registry.versions(domain, name).get(version) or adoption.adopted_ops().get((domain, name))
+    is_same_python = described["python"] == _PYTHON
+    if value is not None and (op is None or is_replaceable(op)):
+        if not is_same_python:
+            theirs, ours = (".".join(map(str, version)) for version in (described["python"], _PYTHON))
+            raise PickleError(
+                f"the code of {domain}::{name} was pickled with Python {theirs}, and this is Python {ours}; use the "
+                "same, or declare the op in a module that both import"
+            )
+        if op is None or fingerprint(op) != described["code"] or repr(op.signature) != described["signature"]:
+            op = pickle.loads(value)  # which declares it
+        return cast("AnyOp", op)
+    if not isinstance(op, Op):
+        raise PickleError(
+            f"{resolution.describe_missing(domain, name, version)}; the session was pickled where the module "
+            f"{module!r} had declared it"
+        )
+    check_declared(op, described["signature"], described["spelled"], described["code"] if is_same_python else "")
+    return op

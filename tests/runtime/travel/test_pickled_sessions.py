@@ -1,0 +1,269 @@
+"""Sessions pickled and loaded in one process: what travels, what is shared, what is refused."""
+
+import copy
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+import pyops
+from pyops import onnx_op
+from pyops.errors import ChangedOpWarning, InputError, ModelError, PickleError
+from pyops.testing import isolated_declarations
+from tests.helpers.tiers import exhaustive
+
+X = np.array([1.5, -2], np.float32)
+MODEL = onnx.parser.parse_model("""
+<ir_version: 10, opset_import: ["" : 20, "travel" : 1]>
+main (float[n] x) => (float[n] y) { a = travel.Twice(x)  y = Neg(a) }""")
+
+
+@pytest.fixture(autouse=True)
+def twice():
+    pytest.importorskip("cloudpickle")
+    with isolated_declarations():
+
+        @onnx_op("travel::Twice")
+        def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+            return x + x
+
+        yield twice
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    onnx.save(MODEL, tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def travelled(session: pyops.InferenceSession) -> pyops.InferenceSession:
+    loaded = pickle.loads(pickle.dumps(session))
+    assert isinstance(loaded, pyops.InferenceSession)
+    return loaded
+
+
+def run(session: pyops.InferenceSession) -> list[float]:
+    return session.run(None, {"x": X})[0].tolist()
+
+
+def make_options() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.add_free_dimension_override_by_name("n", 2)
+    return options
+
+
+@pytest.mark.parametrize("engine", ["native", exhaustive("extensions")])
+@pytest.mark.parametrize("kind", ["path", "proto"])
+def test_a_session_runs_as_before_where_it_arrives(kind, engine, path):
+    if engine == "extensions":
+        pytest.importorskip("onnxruntime_extensions")
+    session = pyops.InferenceSession(path if kind == "path" else MODEL, engine=engine)
+    loaded = travelled(session)
+    assert run(loaded) == run(travelled(loaded)) == [-3, 4]
+    assert f"{engine} engine" in repr(loaded)
+
+
+def test_a_model_from_a_file_travels_by_its_path(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    data = pickle.dumps(pyops.InferenceSession(path.name))
+    assert str(path).encode() in data
+    assert path.read_bytes() not in data
+    monkeypatch.chdir("/")
+    assert run(pickle.loads(data)) == [-3, 4]
+
+
+def test_options_and_providers_travel():
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 3
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.logid = "mine"
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    session = pyops.InferenceSession(MODEL, options, [("CPUExecutionProvider", {"arena_extend_strategy": "1"})])
+    options.intra_op_num_threads = 2  # for later sessions
+    loaded = travelled(session)
+    found = loaded.get_session_options()
+    assert (found.intra_op_num_threads, found.logid) == (3, "mine")
+    assert found.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
+    assert found.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    assert found.get_session_config_entry("session.disable_prepacking") == "1"
+    assert loaded.get_providers() == ["CPUExecutionProvider"]
+
+
+def test_a_session_is_made_when_it_is_first_used(twice):
+    calls = []
+    twice.register_shape_inference(lambda x: calls.append(x) or x)
+    loaded = travelled(pyops.InferenceSession(MODEL))
+    calls.clear()
+    assert "to be made" in repr(loaded)
+    pickle.dumps(loaded)
+    assert not calls
+    assert [item.name for item in loaded.get_inputs()] == ["x"]
+    assert calls
+    assert "to be made" not in repr(loaded)
+
+
+def test_equal_pickles_share_a_session_and_others_do_not(path):
+    data = pickle.dumps(pyops.InferenceSession(path))
+    one, other, different = pickle.loads(data), pickle.loads(data), travelled(pyops.InferenceSession(MODEL))
+    assert [run(session) for session in (one, other, different)] == [[-3, 4]] * 3
+    assert one.get_modelmeta() is other.get_modelmeta()
+    assert one.get_modelmeta() is not different.get_modelmeta()
+    other.set_providers(["CPUExecutionProvider"])
+    assert [run(session) for session in (one, other)] == [[-3, 4]] * 2
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("made", [True, False])
+def test_copies_run_on_the_same_session(copied, made):
+    session = pyops.InferenceSession(MODEL)
+    if not made:
+        session = travelled(session)
+    other = copied(session)
+    del session
+    assert run(other) == [-3, 4]
+    assert type(other) is pyops.InferenceSession
+
+
+def test_an_exception_of_a_kernel_arrives_as_itself(twice):
+    loaded = travelled(pyops.InferenceSession(MODEL))
+
+    @twice.register_kernel("cpu")
+    def fail(x):
+        raise LookupError("no such row")
+
+    with pytest.warns(ChangedOpWarning, match="travel::Twice has other code here"):
+        loaded.get_inputs()
+    with pytest.raises(LookupError, match="no such row"):
+        run(loaded)
+
+
+def test_a_function_that_makes_the_options_is_called_again():
+    session = pyops.InferenceSession(MODEL, make_options)
+    loaded = travelled(session)
+    assert loaded.get_inputs()[0].shape == session.get_inputs()[0].shape == [2]
+    assert loaded.get_session_options().intra_op_num_threads == 1
+    local = travelled(pyops.InferenceSession(MODEL, lambda: make_options()))
+    assert local.get_inputs()[0].shape == [2]
+
+
+def test_overridden_dimensions_are_not_lost_in_silence():
+    session = pyops.InferenceSession(MODEL, make_options())
+    with pytest.raises(PickleError, match=r"overridden dimensions of input x.*as a function"):
+        pickle.dumps(session)
+
+
+def test_an_added_provider_is_not_lost_in_silence():
+    options = onnxruntime.SessionOptions()
+    options.add_provider("CPUExecutionProvider", {})
+    with pytest.raises(PickleError, match="provider that was added by add_provider"):
+        pickle.dumps(pyops.InferenceSession(MODEL, options))
+
+
+@pytest.mark.exhaustive  # onnxruntime_extensions imports torch
+def test_a_custom_op_library_is_not_lost_in_silence():
+    extensions = pytest.importorskip("onnxruntime_extensions")
+    model = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["" : 20, "ai.onnx.contrib" : 1]>
+    main (string[n] x) => (string[n] y) { y = ai.onnx.contrib.StringUpper(x) }""")
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(extensions.get_library_path())
+    session = pyops.InferenceSession(model, options)
+    with pytest.raises(PickleError, match=r"library with ai.onnx.contrib::StringUpper"):
+        pickle.dumps(session)
+
+
+@pytest.mark.filterwarnings("ignore::pyops.errors.RedeclarationWarning")
+def test_a_session_with_state_makes_states_of_its_own():
+    @onnx_op("travel::Twice")
+    def twice(x: NDArray[np.float32], *, state=None) -> NDArray[np.float32]:
+        return x * state
+
+    twice.register_setup(lambda: np.float32(2))
+    assert run(travelled(pyops.InferenceSession(MODEL))) == [-3, 4]
+
+
+def missing(path, monkeypatch):
+    path.unlink()
+
+
+def changed(path, monkeypatch):
+    onnx.save(onnx.helper.make_model(MODEL.graph, producer_name="other"), path)
+
+
+def other_pyops(path, monkeypatch):
+    monkeypatch.setattr(pyops, "__version__", "0.0.1")
+
+
+def other_onnxruntime(path, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "__version__", "1.2.3")
+
+
+def other_signature(path, monkeypatch):
+    @onnx_op("travel::Twice")
+    def twice(x: NDArray[np.float32], *, by: int = 2) -> NDArray[np.float32]:
+        return x
+
+
+@pytest.mark.filterwarnings("ignore::pyops.errors.RedeclarationWarning")
+@pytest.mark.parametrize(
+    ("breaking", "error", "message"),
+    [
+        (missing, FileNotFoundError, "model.onnx' which is not there|model.onnx', which is not there"),
+        (changed, ModelError, "is another one than the session was pickled with"),
+        (other_pyops, PickleError, "this process has pyops 0.0.1"),
+        (other_onnxruntime, PickleError, "this process has pyops .*, onnxruntime 1.2.3; install the same"),
+        (other_signature, PickleError, r"was pickled as travel::Twice\(x: float32\) -> float32, and is declared here"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_when_the_session_is_used(breaking, error, message, path, monkeypatch):
+    data = pickle.dumps(pyops.InferenceSession(path))
+    with monkeypatch.context() as patch:
+        breaking(path, patch)
+        loaded = pickle.loads(data)
+        for _ in range(2):
+            with pytest.raises(error, match=message):
+                run(loaded)
+
+
+def test_a_file_that_changed_since_the_session_was_made_is_an_error_when_pickling(path):
+    session = pyops.InferenceSession(path)
+    changed(path, None)
+    with pytest.raises(ModelError, match="has changed since the session was made"):
+        pickle.dumps(session)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])
+def test_a_wrong_number_of_threads_is_refused(threads):
+    with pytest.raises(InputError, match="worker_threads is"):
+        pyops.InferenceSession(MODEL, worker_threads=threads)
+
+
+def test_a_function_that_returns_no_options_is_refused():
+    with pytest.raises(InputError, match="sess_options is a function that returned None"):
+        pyops.InferenceSession(MODEL, lambda: None)
+
+
+@pytest.mark.exhaustive
+def test_memory_does_not_grow_with_the_number_of_pickles(path):
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def use(count: int) -> None:
+        for number in range(count):
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads, options.logid = 1, str(number)  # a session of its own
+            assert run(travelled(pyops.InferenceSession(path, options))) == [-3, 4]
+
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("resident memory is read from /proc, which this system does not have")
+    use(40)
+    before = resident()
+    use(160)
+    assert resident() < 1.05 * before
