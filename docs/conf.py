@@ -50,6 +50,7 @@ docs/api/pyops
 docs/api/exporters
 docs/kernel_library
 docs/coverage
+docs/models
 docs/benchmarks
 CHANGELOG
 ```
