@@ -51,6 +51,7 @@ docs/api/pyops
 docs/api/exporters
 docs/kernel_library
 docs/coverage
+docs/models
 docs/benchmarks
 CHANGELOG
 ```

@@ -77,6 +77,11 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `zeros`, `full` and similar, if complex | Constant pairs of reals. |
 | `copy`, `select`, `slice_scatter`, `select_scatter` of complex tensors | The same nodes on pairs of reals. |
 | `einsum` of complex tensors | `Einsum` on pairs of reals, which also sums over the pairs. |
+| elementwise functions, comparisons and powers of complex tensors | Arithmetic on real and imaginary parts. |
+| views, slices, indices, sums and `where` of complex tensors | The nodes for real tensors, on both parts. |
+| products of complex matrices and vectors | `MatMul` on real and imaginary parts. |
+| inverse, `solve`, `pinv`, `matrix_exp`, `svdvals` of complex matrices | The node for a real matrix twice as large. |
+| `torch._grouped_mm`, and what transformers calls in its place | `Split`, and a `MatMul` for each group. |
 
 ONNX does not define where `TopK` puts a NaN, and ONNX Runtime before 1.32 puts it anywhere. Therefore the values are
 converted to a wider type, in which NaN becomes a number above infinity. float64 has no wider type, and needs two

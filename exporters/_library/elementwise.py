@@ -14,7 +14,7 @@ from pyops.kernels import pointwise, special
 
 from .._lowering.nodes import emit
 from .table import lower
-from .values import Pairs, by_torch, dtype_of, join, kernels, like, onnx_ops, promote, promoted, split, typed_constant
+from .values import by_torch, dtype_of, join, kernels, like, onnx_ops, promote, promoted, typed_constant
 
 
 @lower("aten::divide.Tensor", replaces=True)
@@ -141,21 +141,6 @@ def _to_copy(self: Any, dtype: Any = None, **_: Any) -> Any:
         return NotImplemented
     real = onnx_ops.Cast(self, to=onnx_ir.DataType.FLOAT16)
     return join(real, onnx_ops.Expand(like(0.0, real), onnx_ops.Shape(real)))
-
-
-@lower("aten::silu", takes_complex=True)
-def _silu(self: Any) -> Any:
-    if not isinstance(self, Pairs):
-        return NotImplemented  # torch's exporter supports real ones
-    real, imaginary = split(self)
-    zero, one = like(0, real), like(1, real)
-    # z / (1 + exp(-z)), or z * exp(z) / (exp(z) + 1) where exp(-z) would overflow.
-    negative = onnx_ops.Less(real, zero)
-    decay = onnx_ops.Exp(onnx_ops.Neg(onnx_ops.Abs(real)))
-    turning, factor = onnx_ops.Where(negative, one, decay), onnx_ops.Where(negative, decay, one)
-    c, d = factor + turning * onnx_ops.Cos(imaginary), turning * onnx_ops.Sin(imaginary)
-    scale = factor / (c * c + d * d)
-    return join(scale * (real * c - imaginary * d), scale * (imaginary * c + real * d))
 
 
 @lower("aten::rrelu_with_noise_functional")

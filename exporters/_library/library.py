@@ -14,6 +14,9 @@ from .._torch_private.exporter import own_translation
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
 from .._torch_private.trees import flatten
 from . import (  # noqa: F401
+    complex_numbers,
+    complex_products,
+    complex_tensors,
     creation,
     elementwise,
     fft,
@@ -23,13 +26,19 @@ from . import (  # noqa: F401
     losses,
     statistics,
 )
-from .table import Row, rows
+from .table import Row, complex_rows, enter_awaited, rows
 from .values import Pairs
 
 
-@functools.cache
 def translations() -> Mapping[OpOverload, Callable[..., Any]]:
     """Return the library's translations of operators that torch's exporter does not support or translates wrongly."""
+    enter_awaited()
+    return _translations(len(rows))
+
+
+@functools.lru_cache(maxsize=1)
+def _translations(_: int) -> Mapping[OpOverload, Callable[..., Any]]:
+    """Return the translations of a table of so many rows."""
     found = {find_overload(name): row for name, row in rows.items()}
     return {
         target: or_own_translation(target, functools.partial(_translate, target, row))
@@ -106,9 +115,9 @@ def registered_by(torch_op: str) -> Literal["exporters", "torch", "kernels"] | N
     return "kernels" if any(find(qualified_name(target)) for target in targets) else None
 
 
-def find(operator: str) -> Row | None:
-    """Return the row of an operator, ``"ns::name.overload"``, or None."""
-    return rows.get(operator)
+def find(operator: str, has_complex: bool = False) -> Row | None:
+    """Return the row of an operator, ``"ns::name.overload"``, for real calls or for those with complex tensors."""
+    return (complex_rows if has_complex else rows).get(operator)
 
 
 def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
@@ -124,9 +133,8 @@ def emit(target: OpOverload, arguments: Mapping[str, Any]) -> Any:
     NoTranslationError
         The library supports the operator but not this call.
     """
-    row = find(qualified_name(target))
-    has_pairs = any(isinstance(leaf, Pairs) for leaf in flatten(list(arguments.values())))
-    if row is None or (has_pairs and not row.takes_complex):
+    row = find(qualified_name(target), any(isinstance(leaf, Pairs) for leaf in flatten(list(arguments.values()))))
+    if row is None:
         return NotImplemented
     declared = schema_arguments(target)
     args, kwargs = as_exported(declared, [arguments.get(item.name, item.default) for item in declared])

@@ -24,7 +24,20 @@ from pyops.kernels import (
 from .._torch.tensors import numpy_dtype
 from ..errors import ExportError
 from .table import lower
-from .values import Pairs, by_torch, cast, constant, dtype_of, join, kernels, like, onnx_ops, split, transposed
+from .values import (
+    Pairs,
+    by_torch,
+    cast,
+    constant,
+    dtype_of,
+    join,
+    kernels,
+    like,
+    named_dtype,
+    onnx_ops,
+    split,
+    transposed,
+)
 
 
 @lower("aten::_cdist_forward")
@@ -157,6 +170,34 @@ def _cross(self: Any, other: Any, dim: int | None = None) -> Any:
         raise ExportError("torch.cross takes the first dimension of size 3, and none is fixed; give it dim=")
     first = list(self.shape).index(3)
     return NotImplemented if first == len(self.shape) - 1 else by_torch("aten::linalg_cross", self, other, dim=first)
+
+
+@lower("aten::_grouped_mm")
+def _grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    if bias is not None or (out_dtype is not None and named_dtype(out_dtype) != dtype_of(self)):
+        return NotImplemented
+    if offs is None or (len(self.shape), len(mat2.shape)) != (2, 3):
+        return NotImplemented
+    # ONNX Runtime multiplies no bfloat16 on the CPU; torch adds such products in float32 as well.
+    wide = torch.float32 if dtype_of(self) == torch.bfloat16 else dtype_of(self)
+    return cast(_product_of_groups(cast(self, wide), cast(mat2, wide), offs), dtype_of(self))
+
+
+@lower("transformers::grouped_mm_fallback")
+def _product_of_groups(input: Any, weight: Any, offs: Any) -> Any:
+    """Emit a product for each group of rows of `input`, which end at `offs`; rows after the last become zeros."""
+    count = offs.shape[0]
+    if not isinstance(count, int):
+        raise ExportError("the number of groups is known only when the model runs, and must be fixed")
+    ends = onnx_ops.Cast(offs, to=onnx_ir.DataType.INT64)
+    rows = onnx_ops.Shape(input, start=0, end=1)
+    sizes = onnx_ops.Sub(onnx_ops.Concat(ends, rows, axis=0), onnx_ops.Concat(constant([0]), ends, axis=0))
+    *groups, others = onnx_ops.Split(input, sizes, axis=0, _outputs=count + 1)
+    products = [onnx_ops.MatMul(group, onnx_ops.Gather(weight, constant(i))) for i, group in enumerate(groups)]
+    left = onnx_ops.Concat(onnx_ops.Shape(others, start=0, end=1), onnx_ops.Shape(weight, start=2, end=3), axis=0)
+    result: Any = onnx_ops.Concat(*products, onnx_ops.Expand(like(0.0, input), left), axis=0)
+    result.dtype = input.dtype
+    return result
 
 
 @lower("aten::einsum", replaces=True, takes_complex=True)

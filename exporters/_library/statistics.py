@@ -157,6 +157,16 @@ def _truth(self: Any, **_: Any) -> Any:
     return NotImplemented if len(self.shape) else onnx_ops.Cast(self, to=onnx_ir.DataType.BOOL)
 
 
+@lower("aten::_is_all_true")
+def _is_all_true(self: Any) -> Any:
+    return by_torch("aten::all", self)
+
+
+@lower("aten::_is_any_true")
+def _is_any_true(self: Any) -> Any:
+    return by_torch("aten::any", self)
+
+
 @lower("aten::linalg_vector_norm", replaces=True)
 def _vector_norm(self: Any, ord: float = 2, dim: Any = None, dtype: Any = None, **_: Any) -> Any:
     if len(self.shape) or not dim:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ class Row:
 rows: dict[str, Row] = {}
 """The table, by the overload's name."""
 
+complex_rows: dict[str, Row] = {}
+"""The rows for calls with complex tensors."""
+
+_awaited: dict[str, Callable[[], None]] = {}
+
 absent: list[str] = []
 """Names of operators with a row that the installed torch does not have; releases of torch drop operators."""
 
@@ -58,12 +64,45 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
     """
 
     def register(function: F) -> F:
-        try:
+        def enter() -> None:
             found = registrations(torch_op, function) if isinstance(function, Op) else _by_name(torch_op, function)
+            made = {name: Row(item, takes_complex, replaces) for name, item in found.items()}
+            rows.update(made)
+            complex_rows.update(made if takes_complex else {})
+
+        try:
+            enter()
+        except NoOperatorError:
+            if torch_op.startswith(("aten::", "prims::")):
+                absent.append(torch_op)
+            else:
+                _awaited[torch_op] = enter
+        return function
+
+    return register
+
+
+def enter_awaited() -> None:
+    """Complete the table with operators of packages that have been imported since."""
+    for torch_op, enter in list(_awaited.items()):
+        with contextlib.suppress(NoOperatorError):
+            enter()
+            del _awaited[torch_op]
+
+
+def lower_complex(torch_op: str) -> Callable[[F], F]:
+    """Register a function that emits nodes for calls with complex tensors, each of which it gets as `Pairs`.
+
+    Otherwise as `lower`. Real calls are left to the operator's row or to torch's own translation.
+    """
+
+    def register(function: F) -> F:
+        try:
+            found = _by_name(torch_op, function)
         except NoOperatorError:
             absent.append(torch_op)
         else:
-            rows.update({name: Row(item, takes_complex, replaces) for name, item in found.items()})
+            complex_rows.update({name: Row(item, takes_complex=True, replaces=False) for name, item in found.items()})
         return function
 
     return register

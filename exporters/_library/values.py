@@ -37,7 +37,9 @@ def constant(value: Any) -> Any:
 
 def like(value: Any, x: onnx_ir.Value) -> Any:
     """Return a constant with the element type of a graph value."""
-    return onnx_ops.CastLike(constant(value), x)
+    result: Any = onnx_ops.CastLike(constant(value), x)
+    result.dtype = x.dtype
+    return result
 
 
 def typed_constant(number: float, dtype: torch.dtype) -> Any:
@@ -133,6 +135,7 @@ def split(pairs: Pairs) -> tuple[Any, Any]:
     parts = [onnx_ops.Gather(pairs.value, constant(index), axis=-1) for index in (0, 1)]
     for part in parts:
         part.dtype = pairs.value.dtype  # the validation of inputs reads it
+        part.shape = None if pairs.value.shape is None else onnx_ir.Shape(list(pairs.value.shape)[:-1])
     return parts[0], parts[1]
 
 

@@ -185,8 +185,7 @@ class Plan(Lowering):
 
     def _row(self, node: Node, target: OpOverload) -> Row | None:
         """Return the row of the kernel library for a call, or None."""
-        row = library.find(qualified_name(target)) if self.backends.kernels else None
-        return row if row is not None and (row.takes_complex or not has_complex_input(node)) else None
+        return library.find(qualified_name(target), has_complex_input(node)) if self.backends.kernels else None
 
     def _answers(self, node: Node, exporter: Exporter) -> Iterator[_Answer]:
         """Yield what may translate a call, in the order in which it is asked."""

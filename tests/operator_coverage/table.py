@@ -50,7 +50,7 @@ def as_markdown(files: Sequence[ResultFile]) -> str:
     tolerances = ", ".join(
         f"{rtol:g} and {atol:g} for {str(dtype).removeprefix('torch.')}" for dtype, (rtol, atol) in TOLERANCES.items()
     )
-    parts = [_INTRODUCTION.format(tolerances=tolerances), _table([_header(), *map(_row, _ordered(files))])]
+    parts = [_INTRODUCTION.format(tolerances=tolerances), as_table([_header(), *map(_row, _ordered(files))])]
     for file in _ordered(files):
         parts += [f"## {_title(file)}\n", *_left(file)]
     return "\n".join(parts)
@@ -117,8 +117,8 @@ def _left(file: ResultFile) -> list[str]:
     if failed:
         kinds = Counter(item.kind for item in failed).most_common()
         summed = ", ".join(f"{kind}: {count}" for kind, count in kinds)
-        rows = [[_name(file, item), item.kind, _cell(item.reason)] for item in failed]
-        listed = _table([["operator", "what happened", "reason"], *rows])
+        rows = [[_name(file, item), item.kind, as_cell(item.reason)] for item in failed]
+        listed = as_table([["operator", "what happened", "reason"], *rows])
         parts.append(f"<details><summary>{len(failed)} failed ({summed})</summary>\n\n{listed}\n</details>\n")
     return parts
 
@@ -127,12 +127,14 @@ def _name(file: ResultFile, result: Result) -> str:
     return f"{result.op}[{result.sample}]" if file.plan.samples > 1 else result.op
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def as_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows, the first of which is the header, as a table in Markdown."""
     header, *body = rows
     lines = [header, ["---"] * len(header), *body]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _cell(text: str) -> str:
+def as_cell(text: str) -> str:
+    """Return text as it must be written in a cell of a table in Markdown."""
     # Python code in a message must not render as a link or as HTML.
     return text.replace("|", "\\|").replace("<", "&lt;").replace("](", "] (")

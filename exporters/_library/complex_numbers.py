@@ -1,0 +1,360 @@
+"""Lowering of elementwise functions of complex numbers to nodes on their real and imaginary parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir
+import torch
+
+from .table import lower_complex
+from .values import Pairs, by_torch, cast, dtype_of, join, like, named_dtype, onnx_ops, split
+
+Parts = tuple[Any, Any]
+"""The real and the imaginary parts of complex numbers."""
+
+
+def _typed(emit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that emits a node and sets its type, that of the last typed input, which others read."""
+
+    def emitted(*inputs: Any) -> Any:
+        result = emit(*inputs)
+        result.dtype = next((item.dtype for item in reversed(inputs) if item.dtype is not None), None)
+        return result
+
+    return emitted
+
+
+_add, _sub, _mul, _div = map(_typed, (onnx_ops.Add, onnx_ops.Sub, onnx_ops.Mul, onnx_ops.Div))
+_where, _neg = _typed(onnx_ops.Where), _typed(onnx_ops.Neg)
+
+
+def parts(value: Any, beside: onnx_ir.Value) -> Parts:
+    """Return the parts of complex numbers, or of a real tensor or a number, with the element type of `beside`."""
+    if isinstance(value, Pairs):
+        return split(value)
+    if isinstance(value, onnx_ir.Value):
+        real = onnx_ops.CastLike(value, beside)
+        return real, like(0.0, beside)
+    return like(float(complex(value).real), beside), like(float(complex(value).imag), beside)
+
+
+def multiply(x: Parts, y: Parts) -> Parts:
+    """Return the product of complex numbers."""
+    (a, b), (c, d) = x, y
+    return _sub(_mul(a, c), _mul(b, d)), _add(_mul(a, d), _mul(b, c))
+
+
+def divide(x: Parts, y: Parts) -> Parts:
+    """Return the quotient of complex numbers, by Smith's algorithm, which does not overflow before the result does."""
+    (a, b), (c, d) = x, y
+    is_wide = onnx_ops.GreaterOrEqual(onnx_ops.Abs(c), onnx_ops.Abs(d))
+    one = like(1.0, c)
+    is_zero = onnx_ops.And(onnx_ops.Equal(c, like(0.0, c)), onnx_ops.Equal(d, like(0.0, d)))
+    large = _where(is_zero, c, _where(is_wide, c, d))
+    ratio = _where(is_zero, one, _div(_where(is_wide, d, c), _where(is_zero, one, large)))
+    below = _div(one, _add(large, _mul(_where(is_wide, d, c), ratio)))
+    real = _where(is_wide, _add(a, _mul(b, ratio)), _add(_mul(a, ratio), b))
+    imaginary = _where(is_wide, _sub(b, _mul(a, ratio)), _sub(_mul(b, ratio), a))
+    return _mul(real, below), _mul(imaginary, below)
+
+
+def _modulus(x: Parts) -> Any:
+    """Return the absolute values, without overflow or underflow of the squares."""
+    a, b = map(onnx_ops.Abs, x)
+    large, small = onnx_ops.Max(a, b), onnx_ops.Min(a, b)
+    # Of zeros and infinities, the quotient is NaN.
+    is_plain = onnx_ops.And(onnx_ops.Greater(large, like(0.0, a)), onnx_ops.Less(large, like(math.inf, a)))
+    ratio = _where(is_plain, _div(small, large), like(0.0, a))
+    return _mul(large, onnx_ops.Sqrt(_add(like(1.0, a), _mul(ratio, ratio))))
+
+
+def _angle(x: Parts) -> Any:
+    a, b = x
+    if dtype_of(a) != torch.float64:
+        return _atan2(b, a)
+    # ONNX Runtime has no Atan of float64: one step of Newton's method doubles the digits.
+    narrow = onnx_ops.Max(_modulus(x), like(5e-324, a))
+    rough = [cast(_div(part, narrow), torch.float32) for part in x]
+    first = onnx_ops.CastLike(_atan2(rough[1], rough[0]), a)
+    step = _sub(_mul(b, onnx_ops.Cos(first)), _mul(a, onnx_ops.Sin(first)))
+    return _add(first, _div(step, narrow))
+
+
+def _atan2(y: Any, x: Any) -> Any:
+    zero = like(0.0, x)
+    # torch's exporter gives -pi on the negative real axis.
+    is_negative = onnx_ops.And(onnx_ops.Equal(y, zero), onnx_ops.Less(x, zero))
+    return _where(is_negative, like(math.pi, x), by_torch("aten::atan2", y, x))
+
+
+def _exp(x: Parts) -> Parts:
+    size = onnx_ops.Exp(x[0])
+    return _mul(size, onnx_ops.Cos(x[1])), _mul(size, onnx_ops.Sin(x[1]))
+
+
+def _log(x: Parts) -> Parts:
+    return onnx_ops.Log(_modulus(x)), _angle(x)
+
+
+def _log1p(x: Parts) -> Parts:
+    a, b = x
+    near = _add(_mul(a, _add(a, like(2.0, a))), _mul(b, b))  # |1 + x|**2 - 1, exact near 0
+    moved = _add(a, like(1.0, a)), b
+    is_near = onnx_ops.Less(onnx_ops.Abs(near), like(0.5, a))
+    # log1p of small numbers, by its value at 1 + u for the u that rounding made of them.
+    above = _add(like(1.0, a), near)
+    made = _sub(above, like(1.0, a))
+    is_none = onnx_ops.Equal(made, like(0.0, a))
+    scale = _div(near, _where(is_none, like(1.0, a), made))
+    small = _where(is_none, near, _mul(onnx_ops.Log(_where(is_near, above, like(2.0, a))), scale))
+    return _where(is_near, _mul(small, like(0.5, a)), onnx_ops.Log(_modulus(moved))), _angle(moved)
+
+
+def _sqrt(x: Parts) -> Parts:
+    a, b = x
+    zero = like(0.0, a)
+    root = onnx_ops.Sqrt(_mul(_add(_modulus(x), onnx_ops.Abs(a)), like(0.5, a)))
+    other = _where(onnx_ops.Equal(root, zero), zero, _div(onnx_ops.Abs(b), _mul(like(2.0, a), _positive(root))))
+    is_right = onnx_ops.GreaterOrEqual(a, zero)
+    real, size = _where(is_right, root, other), _where(is_right, other, root)
+    return real, _where(onnx_ops.Less(b, zero), _neg(size), size)
+
+
+def _positive(x: Any) -> Any:
+    """Return numbers with ones in place of zeros, to divide by."""
+    return _where(onnx_ops.Equal(x, like(0.0, x)), like(1.0, x), x)
+
+
+def _reciprocal(x: Parts) -> Parts:
+    return divide((like(1.0, x[0]), like(0.0, x[0])), x)
+
+
+def _hyperbolic(x: Any) -> Parts:
+    """Return the hyperbolic sine and cosine of real numbers."""
+    if dtype_of(x) == torch.float32:
+        return onnx_ops.Sinh(x), onnx_ops.Cosh(x)
+    # ONNX Runtime has them of float32 alone.
+    up, down, half = onnx_ops.Exp(x), onnx_ops.Exp(_neg(x)), like(0.5, x)
+    return _mul(half, _sub(up, down)), _mul(half, _add(up, down))
+
+
+def _sinh(x: Parts) -> Parts:
+    sinh, cosh = _hyperbolic(x[0])
+    return _mul(sinh, onnx_ops.Cos(x[1])), _mul(cosh, onnx_ops.Sin(x[1]))
+
+
+def _cosh(x: Parts) -> Parts:
+    sinh, cosh = _hyperbolic(x[0])
+    return _mul(cosh, onnx_ops.Cos(x[1])), _mul(sinh, onnx_ops.Sin(x[1]))
+
+
+def _tanh(x: Parts) -> Parts:
+    # Beyond 20, tanh is 1 in float64 too, and the hyperbolic functions do not overflow before it.
+    a, b = _typed(onnx_ops.Clip)(x[0], like(-20.0, x[0]), like(20.0, x[0])), x[1]
+    sinh, cosh = _hyperbolic(a)
+    sine, cosine = onnx_ops.Sin(b), onnx_ops.Cos(b)
+    below = _add(_mul(sinh, sinh), _mul(cosine, cosine))
+    return _div(_mul(sinh, cosh), below), _div(_mul(sine, cosine), below)
+
+
+def _turned(function: Callable[[Parts], Parts]) -> Callable[[Parts], Parts]:
+    """Return x -> f(i x) / i: the sine of the hyperbolic sine, the tangent of the hyperbolic tangent."""
+
+    def turned(x: Parts) -> Parts:
+        real, imaginary = function((_neg(x[1]), x[0]))
+        return imaginary, _neg(real)
+
+    return turned
+
+
+def _cos(x: Parts) -> Parts:
+    sinh, cosh = _hyperbolic(x[1])
+    return _mul(onnx_ops.Cos(x[0]), cosh), _neg(_mul(onnx_ops.Sin(x[0]), sinh))
+
+
+def _sigmoid(x: Parts) -> Parts:
+    real, imaginary = x
+    zero, one = like(0.0, real), like(1.0, real)
+    # 1 / (1 + exp(-x)), or exp(x) / (exp(x) + 1) where exp(-x) would overflow.
+    negative = onnx_ops.Less(real, zero)
+    decay = onnx_ops.Exp(_neg(onnx_ops.Abs(real)))
+    turning, factor = _where(negative, one, decay), _where(negative, decay, one)
+    c = _add(factor, _mul(turning, onnx_ops.Cos(imaginary)))
+    d = _mul(turning, onnx_ops.Sin(imaginary))
+    scale = _div(factor, _add(_mul(c, c), _mul(d, d)))
+    return _mul(scale, c), _mul(scale, d)
+
+
+def _sgn(x: Parts) -> Parts:
+    below = _positive(_modulus(x))
+    return _div(x[0], below), _div(x[1], below)
+
+
+def _expm1(x: Parts) -> Parts:
+    # exp(a) cos(b) - 1 is (exp(a) - 1) cos(b) - 2 sin(b / 2)**2.
+    a, b = x
+    half = onnx_ops.Sin(_mul(b, like(0.5, b)))
+    grown = _mul(like(2.0, a), _mul(onnx_ops.Exp(_mul(a, like(0.5, a))), _hyperbolic(_mul(a, like(0.5, a)))[0]))
+    real = _sub(_mul(grown, onnx_ops.Cos(b)), _mul(like(2.0, a), _mul(half, half)))
+    return real, _mul(onnx_ops.Exp(a), onnx_ops.Sin(b))
+
+
+def _scaled(number: float) -> Callable[[Parts], Parts]:
+    """Return a logarithm of another base, by the factor of the natural one."""
+    return lambda x: tuple(_mul(part, like(number, part)) for part in _log(x))
+
+
+OF_ONE: dict[str, Callable[[Parts], Parts]] = {
+    "exp": _exp,
+    "expm1": _expm1,
+    "log": _log,
+    "log1p": _log1p,
+    "log2": _scaled(1 / math.log(2)),
+    "log10": _scaled(1 / math.log(10)),
+    "sqrt": _sqrt,
+    "rsqrt": lambda x: _reciprocal(_sqrt(x)),
+    "sin": _turned(_sinh),
+    "cos": _cos,
+    "tan": _turned(_tanh),
+    "sinh": _sinh,
+    "cosh": _cosh,
+    "tanh": _tanh,
+    "sigmoid": _sigmoid,
+    "silu": lambda x: multiply(x, _sigmoid(x)),
+    "sgn": _sgn,
+    "_conj_physical": lambda x: (x[0], _neg(x[1])),
+}
+for _name, _function in OF_ONE.items():
+    lower_complex(f"aten::{_name}")(lambda self, function=_function: join(*function(split(self))))
+
+
+@lower_complex("aten::pow.Tensor_Scalar")
+def _pow_number(self: Any, exponent: complex) -> Any:
+    x = split(self)
+    if isinstance(exponent, int) and 0 < abs(exponent) <= 8:
+        result = x
+        for _ in range(abs(exponent) - 1):
+            result = multiply(result, x)
+        return join(*(result if exponent > 0 else _reciprocal(result)))
+    return join(*(_sqrt(x) if exponent == 0.5 else _power(x, parts(exponent, x[0]))))
+
+
+@lower_complex("aten::pow.Tensor_Tensor")
+@lower_complex("aten::pow.Scalar")
+def _pow(self: Any, exponent: Any) -> Any:
+    beside = (self if isinstance(self, Pairs) else exponent).value
+    return join(*_power(parts(self, beside), parts(exponent, beside)))
+
+
+def _power(x: Parts, y: Parts) -> Parts:
+    """Return exp(y log(x)), and 0 or 1 where x is 0."""
+    zero, one = like(0.0, x[0]), like(1.0, x[0])
+    is_zero = onnx_ops.Equal(onnx_ops.Max(*map(onnx_ops.Abs, x)), zero)
+    real, imaginary = _exp(multiply(_log((_where(is_zero, one, x[0]), x[1])), y))
+    none = onnx_ops.Equal(onnx_ops.Max(*map(onnx_ops.Abs, y)), zero)
+    return _where(is_zero, _where(none, one, zero), real), _where(is_zero, zero, imaginary)
+
+
+@lower_complex("aten::addcmul")
+def _addcmul(self: Any, tensor1: Any, tensor2: Any, *, value: complex = 1) -> Any:
+    return _added(self, tensor1, tensor2, value, multiply)
+
+
+@lower_complex("aten::addcdiv")
+def _addcdiv(self: Any, tensor1: Any, tensor2: Any, *, value: complex = 1) -> Any:
+    return _added(self, tensor1, tensor2, value, divide)
+
+
+@lower_complex("aten::lerp.Scalar")
+@lower_complex("aten::lerp.Tensor")
+def _lerp(self: Any, end: Any, weight: Any) -> Any:
+    beside = next(item for item in (self, end, weight) if isinstance(item, Pairs)).value
+    start, stop = parts(self, beside), parts(end, beside)
+    move = multiply((_sub(stop[0], start[0]), _sub(stop[1], start[1])), parts(weight, beside))
+    return join(_add(start[0], move[0]), _add(start[1], move[1]))
+
+
+def _added(x: Any, y: Any, z: Any, factor: complex, combined: Callable[[Parts, Parts], Parts]) -> Any:
+    beside = next(item for item in (x, y, z) if isinstance(item, Pairs)).value
+    start = parts(x, beside)
+    more = multiply(combined(parts(y, beside), parts(z, beside)), parts(factor, beside))
+    return join(_add(start[0], more[0]), _add(start[1], more[1]))
+
+
+# Functions whose results are not complex.
+
+
+def _both(test: Callable[[Any], Any], joined: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self: joined(*map(test, split(self)))
+
+
+def _is_finite(x: Any) -> Any:
+    return onnx_ops.Not(onnx_ops.Or(onnx_ops.IsNaN(x), _is_infinite(x)))
+
+
+def _is_infinite(x: Any) -> Any:
+    return onnx_ops.Equal(onnx_ops.Abs(x), like(math.inf, x))
+
+
+lower_complex("aten::isnan")(_both(onnx_ops.IsNaN, onnx_ops.Or))
+lower_complex("aten::isinf")(_both(_is_infinite, onnx_ops.Or))
+lower_complex("aten::isfinite")(_both(_is_finite, onnx_ops.And))
+
+
+def truth(value: Any) -> Any:
+    """Return where numbers, complex or real, are not 0."""
+    if not isinstance(value, Pairs):
+        return onnx_ops.Cast(value, to=onnx_ir.DataType.BOOL)
+    return onnx_ops.Or(*(onnx_ops.Cast(part, to=onnx_ir.DataType.BOOL) for part in split(value)))
+
+
+@lower_complex("aten::eq.Scalar")
+@lower_complex("aten::eq.Tensor")
+def _eq(self: Any, other: Any) -> Any:
+    beside = (self if isinstance(self, Pairs) else other).value
+    return onnx_ops.And(*map(onnx_ops.Equal, parts(self, beside), parts(other, beside)))
+
+
+@lower_complex("aten::ne.Scalar")
+@lower_complex("aten::ne.Tensor")
+def _ne(self: Any, other: Any) -> Any:
+    return onnx_ops.Not(_eq(self, other))
+
+
+lower_complex("aten::logical_not")(lambda self: onnx_ops.Not(truth(self)))
+for _name, _emit in {"and": onnx_ops.And, "or": onnx_ops.Or, "xor": onnx_ops.Xor}.items():
+    lower_complex(f"aten::logical_{_name}")(lambda self, other, emit=_emit: emit(truth(self), truth(other)))
+
+
+@lower_complex("aten::_to_copy")
+def _to_copy(self: Any, dtype: Any = None, **_: Any) -> Any:
+    return _converted(self, dtype)
+
+
+@lower_complex("prims::convert_element_type")
+def _convert(a: Any, dtype: Any) -> Any:
+    return _converted(a, dtype)
+
+
+def _converted(x: Pairs, dtype: Any) -> Any:
+    if dtype in (onnx_ir.DataType.BOOL, torch.bool):
+        return truth(x)
+    if dtype is None:
+        return onnx_ops.Identity(x.value)
+    if dtype == onnx_ir.DataType.UNDEFINED:
+        return NotImplemented
+    wanted = named_dtype(dtype)
+    # Torch drops the imaginary parts.
+    return cast(x.value, wanted.to_real()) if wanted.is_complex else cast(split(x)[0], wanted)
+
+
+def _with_number(combined: Callable[[Parts, Parts], Parts]) -> Callable[..., Any]:
+    """Return a translation for a complex tensor and a complex number."""
+    return lambda self, other: join(*combined(split(self), parts(other, self.value)))
+
+
+lower_complex("aten::mul.Scalar")(_with_number(multiply))
+lower_complex("aten::div.Scalar")(_with_number(divide))

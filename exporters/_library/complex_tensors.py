@@ -1,0 +1,187 @@
+"""Lowering of what moves, selects and sums complex numbers: real and imaginary parts go the same way."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx_ir
+
+from .._lowering.translations import functional_overloads
+from .._torch.operators import as_exported, find_overload
+from .._torch_private.operators import qualified_name, schema_arguments
+from .complex_numbers import parts, truth
+from .table import lower_complex, rows
+from .values import Pairs, by_torch, cast, constant, dtype_of, join, named_dtype, onnx_ops
+
+# Arguments that hold complex numbers, by torch's names; others are masks, indices and dimensions.
+_NUMBERS = {"self", "input", "other", "src", "source", "values", "value", "fill_value"}
+
+
+def as_real(name: str, **given: Any) -> Any:
+    """Return what the library, or else torch, emits for a call of real tensors; NotImplemented if neither does."""
+    target, row = find_overload(name), rows.get(name.removesuffix(".default"))
+    assert target is not None
+    declared = schema_arguments(target)
+    args, kwargs = as_exported(declared, [given.get(item.name, item.default) for item in declared])
+    result = NotImplemented if row is None else row.registration.translation(*args, **kwargs)
+    return by_torch(name, *args, **kwargs) if result is NotImplemented else result
+
+
+def _by_parts(name: str) -> Callable[..., Any]:
+    """Return a translation that is applied to real and imaginary parts alike."""
+
+    def translation(**given: Any) -> Any:
+        beside = next(item for item in given.values() if isinstance(item, Pairs)).value
+        dtype = given.pop("dtype", None)
+        if dtype is not None and named_dtype(dtype) != dtype_of(beside).to_complex():
+            return NotImplemented
+        named = {key: _parts(value, beside) for key, value in given.items() if key in _NUMBERS}
+        results = [as_real(name, **{**given, **{key: of[index] for key, of in named.items()}}) for index in (0, 1)]
+        if any(result is NotImplemented for result in results):
+            return NotImplemented
+        return join(*results)
+
+    return translation
+
+
+def _parts(value: Any, beside: onnx_ir.Value) -> tuple[Any, Any]:
+    if isinstance(value, (int, float, complex)):
+        return float(complex(value).real), float(complex(value).imag)
+    return (None, None) if value is None else parts(value, beside)
+
+
+MOVING = [
+    "alias",
+    "alias_copy",
+    "as_strided",
+    "constant_pad_nd",
+    "cumsum",
+    "diag_embed",
+    "diagonal",
+    "diagonal_copy",
+    "expand",
+    "expand_copy",
+    "flip",
+    "gather",
+    "im2col",
+    "index",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "index_select",
+    "masked_fill",
+    "mean",
+    "nan_to_num",
+    "pad",
+    "repeat",
+    "roll",
+    "scatter",
+    "scatter_add",
+    "slice",
+    "squeeze",
+    "squeeze_copy",
+    "sum",
+    "tile",
+    "trace",
+    "tril",
+    "triu",
+    "unfold",
+    "unfold_copy",
+    "unsqueeze",
+    "unsqueeze_copy",
+    "where",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "replication_pad1d",
+    "replication_pad2d",
+    "masked_scatter",
+    "take",
+    "repeat_interleave",
+]
+
+
+def _names(operator: str) -> list[str]:
+    """Return the names of an operator's overloads, each of which means that one alone."""
+    names = map(qualified_name, functional_overloads(f"aten::{operator}"))
+    return [name if "." in name else f"{name}.default" for name in names]
+
+
+for _name in itertools.chain(*map(_names, MOVING)):
+    lower_complex(_name)(_by_parts(_name))
+
+
+def _cut(self: Pairs, sizes: Sequence[Any], dim: int) -> Any:
+    """Return the pieces of a complex tensor along a dimension, of sizes that may be graph values."""
+    ends = list(sizes)
+    if not all(isinstance(size, int) for size in ends):
+        return NotImplemented
+    rank = len(self.value.shape or ()) - 1
+    pieces = onnx_ops.Split(self.value, constant(ends), axis=dim % rank, _outputs=len(ends))
+    return [pieces] if len(ends) == 1 else list(pieces)
+
+
+def _size(self: Pairs, dim: int) -> Any:
+    assert self.value.shape is not None
+    return self.value.shape[dim % (len(self.value.shape) - 1)]
+
+
+@lower_complex("aten::split.Tensor")
+@lower_complex("aten::unsafe_split.Tensor")
+def _split_evenly(self: Any, split_size: Any, dim: int = 0) -> Any:
+    size = _size(self, dim)
+    if not isinstance(size, int) or not isinstance(split_size, int):
+        return NotImplemented
+    starts = range(0, size, split_size) if size else range(1)
+    return _cut(self, [min(split_size, size - start) for start in starts], dim)
+
+
+@lower_complex("aten::split_with_sizes")
+@lower_complex("aten::split_with_sizes_copy")
+@lower_complex("aten::unsafe_split_with_sizes")
+def _split_with_sizes(self: Any, split_sizes: Sequence[Any], dim: int = 0) -> Any:
+    return _cut(self, split_sizes, dim)
+
+
+@lower_complex("aten::unbind.int")
+@lower_complex("aten::unbind_copy.int")
+def _unbind(self: Any, dim: int = 0) -> Any:
+    size = _size(self, dim)
+    if not isinstance(size, int):
+        return NotImplemented
+    axis = dim % (len(self.value.shape) - 1)
+    return [onnx_ops.Gather(self.value, constant(index), axis=axis) for index in range(size)]
+
+
+def _truth(name: str) -> Callable[..., Any]:
+    def translation(self: Any, **given: Any) -> Any:
+        flags = truth(self)
+        flags.shape, flags.dtype = _shape(self), onnx_ir.DataType.BOOL
+        return as_real(name, self=flags, **given)
+
+    return translation
+
+
+for _name in (*_names("any"), *_names("all")):
+    lower_complex(_name)(_truth(_name))
+
+
+def _shape(self: Pairs) -> onnx_ir.Shape:
+    assert self.value.shape is not None
+    return onnx_ir.Shape(list(self.value.shape)[:-1])
+
+
+def _absolute(self: Pairs) -> Any:
+    """Return the absolute values, with the type that translations of real tensors read."""
+    result = onnx_ops.ReduceL2(self.value, constant([-1]), keepdims=0)
+    result.shape, result.dtype = _shape(self), self.value.dtype
+    return result
+
+
+@lower_complex("aten::linalg_vector_norm")
+def _vector_norm(self: Any, dtype: Any = None, **given: Any) -> Any:
+    if dtype is not None:
+        self = Pairs(cast(self.value, named_dtype(dtype).to_real()))
+    return as_real("aten::linalg_vector_norm", self=_absolute(self), **given)

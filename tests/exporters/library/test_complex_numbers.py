@@ -1,0 +1,108 @@
+"""Calls with complex tensors: nodes of ONNX on real and imaginary parts, without torch in the model."""
+
+import pytest
+import torch
+
+import exporters
+from tests.helpers.tiers import exhaustive
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+def numbers(*shape, dtype=torch.complex64):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(len(shape)))
+
+
+Z, SQUARE, BATCH = numbers(3, 4), numbers(4, 4), numbers(2, 3, 4)
+REAL, PLACES = Z.real, torch.tensor([2, 0])
+
+QUICK = {
+    "scattered": (lambda x, i: x.index_put((i,), x[0]).scatter(1, i[:, None], 0), Z, PLACES),
+    "layer": (lambda x, y: torch.nn.functional.linear(x, y, y[0]).sigmoid() * 2j, Z, SQUARE),
+    "recurrence": (lambda x: (x.exp() * x.unsqueeze(1)).sum(-1).cumsum(0), Z),
+    "pieces": (lambda x: (*x.split([1, 3], -1), *x.unbind(0), *x.chunk(2, -1)), Z),
+    "system": (lambda x, y: torch.linalg.solve(x, y) + torch.linalg.inv(x), SQUARE, SQUARE),
+    "chosen": (lambda x: torch.where(x.real > 0, x, 0).masked_fill(x.imag > 0, 1j).repeat(2, 1), Z),
+}
+FUNCTIONS = (
+    "exp expm1 log log1p log2 log10 sqrt rsqrt sin cos tan sinh cosh tanh sigmoid sgn square isnan isfinite isinf"
+)
+MORE = {
+    **{name: (getattr(torch, name), Z) for name in [*FUNCTIONS.split(), "logical_not", "conj_physical"]},
+    "times a number": (lambda x: x * 1j / (2 - 1j), REAL),
+    "powers": (lambda x: (x**3, x**-2, x**0.5, x**1.5, 2**x, x**x), Z),
+    "norms": (lambda x: (x.norm(), torch.linalg.vector_norm(x, 1, -1)), Z),
+    "products": (lambda x: (torch.bmm(x, x.mT), torch.baddbmm(x @ x.mT, x, x.mT), x[0] @ x[0, 0]), BATCH),
+    "inner products": (lambda x: (torch.dot(x[0], x[1]), torch.vdot(x[0], x[1])), Z),
+    "affine": (
+        lambda x, y: (torch.addmm(x, x, y, alpha=2), torch.addcmul(x, x, x), torch.lerp(x, x * 2, 0.3)),
+        Z,
+        SQUARE,
+    ),
+    "indices": (
+        lambda x, i: (x[i], x[:, i], x.index_select(1, i), x.gather(1, i[None]), x.index_add(0, i, x[:2])),
+        Z,
+        PLACES,
+    ),
+    "padding": (lambda x: torch.nn.functional.pad(x, (1, 2, 0, 1), value=3), Z),
+    "triangles": (lambda x: (x.tril(), x.triu(1), x.diagonal(), torch.diag_embed(x), x.unfold(-1, 2, 1)), SQUARE),
+    "shapes": (lambda x: (x.unsqueeze(-1), x[:, :1].squeeze(-1), x[:, None].expand(3, 2, 4), x.tile(2)), Z),
+    "types": (lambda x: (x.to(torch.complex128), x.bool(), x == x, x != 0, x.any(), x.all(-1)), Z),
+    "singular values": (torch.linalg.svdvals, SQUARE),
+    "matrices": (lambda x: (torch.linalg.matrix_exp(x), torch.linalg.pinv(x)), SQUARE),
+}
+
+
+def check(function, *args):
+    model = Function(function).eval()
+    program = exporters.export(model, args, verbose=False)  # without fallback=
+    pair = (1e-4, 1e-5)
+    report = exporters.verify(model, args, program, tolerances={torch.float32: pair, torch.float64: pair})
+    assert report.ok, report
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values:UserWarning")
+@pytest.mark.parametrize("name", [*QUICK, *map(exhaustive, MORE)])
+def test_it_computes_what_torch_does(name):
+    function, *args = {**QUICK, **MORE}[name]
+    check(function, *args)
+
+
+@pytest.mark.parametrize("name", ["log", *(exhaustive(name) for name in FUNCTIONS.split() if name != "log")])
+def test_double_precision(name):
+    model = Function(getattr(torch, name)).eval()
+    args = (Z.to(torch.complex128),)
+    report = exporters.verify(model, args, exporters.export(model, args, verbose=False))
+    assert report.ok, report
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_large_and_small_numbers():
+    values = torch.tensor([0, 1e30 + 1e30j, 1e-30 - 1e-30j, -4, 2j], dtype=torch.complex64)
+    check(lambda x: (x.sqrt(), (x + 1e-30).log().real, x.log1p().imag), values)
+    check(lambda x: (x.tanh(), x.sigmoid()), torch.tensor([50 + 3j, -50 - 3j], dtype=torch.complex64))
+
+
+def test_grouped_products():
+    model = Function(lambda x, y, ends: torch._grouped_mm(x, y, offs=ends)).eval()
+    matrices = torch.randn(3, 16, 8, generator=torch.manual_seed(0)).bfloat16()
+    samples = [
+        (torch.randn(size, 16).bfloat16(), matrices, torch.tensor(ends, dtype=torch.int32))
+        for size, ends in ((12, [4, 4, 12]), (8, [0, 5, 8]))
+    ]
+    rows = (({0: torch.export.Dim.AUTO}, None, None),)
+    program = exporters.export(model, samples[0], dynamic_shapes=rows, verbose=False)
+    report = exporters.verify(model, program=program, samples=samples)
+    assert report.ok, report
+    assert all(not node.domain for node in program.model.graph)
+
+
+def test_truth_of_all_and_any():
+    check(lambda x: (torch._is_all_true(x > -9), torch._is_any_true(x > 9)), REAL)

@@ -1,0 +1,128 @@
+"""Export, run and comparison of one model."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from exporters._export import export
+from exporters._finishing.opset_imports import all_nodes
+from exporters._report import VerificationReport
+from exporters._torch_private.trees import clone_tensors
+from exporters._verify import verify
+from pyops._models.model import full_domain
+from pyops._ops.builtin import is_builtin
+from tests.model_coverage.model import Inputs, load
+from tests.model_coverage.results import Exporter, Result, Status
+from tests.operator_coverage import reasons
+from tests.operator_coverage.plan import TOLERANCES
+
+SIZES = (2, 3)
+"""The size of the example, and the other one at which the exported model runs."""
+
+
+def attempt(name: str, exporter: Exporter) -> Result:
+    """Export, run and compare a model; errors become the result's reason.
+
+    What may grow is exported as dynamic. Where that fails, the model is exported once more at the example's size.
+    """
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        torch.manual_seed(0)
+        try:
+            model, inputs_of = load()[name].make()
+            model.eval().requires_grad_(False)
+            samples = [inputs_of(size) for size in SIZES]
+            for sample in samples:
+                _call(model, sample)
+        except ImportError as error:
+            return Result(Status.MISSING, reason=reasons.one_line(error))
+        except Exception as error:  # torch or the model's own code may raise anything
+            return Result(Status.UNUSABLE, reason=reasons.one_line(error))
+        dynamic = dynamic_shapes(*samples)
+        if dynamic is None:
+            return replace(_exported(model, exporter, samples[:1], {}), fixed=True)
+        result = _exported(model, exporter, samples, {"dynamic_shapes": dynamic})
+        if result.status is not Status.FAILED:
+            return result
+        fixed = _exported(model, exporter, samples[:1], {})
+        if fixed.status is Status.FAILED:
+            return fixed
+        return replace(fixed, status=Status.FIXED, kind=result.kind, reason=result.reason)
+
+
+def dynamic_shapes(inputs: Inputs, others: Inputs) -> Any:
+    """Return dynamic shapes in which those dimensions are dynamic in which two inputs differ, or None if none do."""
+    flat, spec = torch.utils._pytree.tree_flatten(inputs)
+    flat_others, _ = torch.utils._pytree.tree_flatten(others)
+    found = [
+        {i: torch.export.Dim.AUTO for i, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)) if a != b}
+        if isinstance(x, torch.Tensor)
+        else None
+        for x, y in zip(flat, flat_others, strict=True)
+    ]
+    return torch.utils._pytree.tree_unflatten(found, spec) if any(found) else None
+
+
+def _exported(model: torch.nn.Module, exporter: Exporter, samples: list[Inputs], shapes: dict[str, Any]) -> Result:
+    begin = time.process_time()
+    positional, keywords = _split(clone_tensors(samples[0]))
+    try:
+        program = _exporter(exporter)(model, positional, kwargs=keywords, verbose=False, **shapes)
+    except Exception as error:  # any error counts as a failure of the model
+        return Result(Status.FAILED, reasons.of_export(error), reasons.one_line(error))
+    seconds = round(time.process_time() - begin, 1)
+    nodes = list(all_nodes(program.model))
+    own = [node for node in nodes if not is_builtin(full_domain(node.domain), node.op_type)]
+    custom = dict(Counter(f"{node.domain}::{node.op_type}" for node in own))
+    result = Result(Status.FAILED, nodes=len(nodes), custom_nodes=custom, seconds=seconds)
+    reports = []
+    try:
+        for sample in samples:
+            given, named = _split(sample)
+            reports.append(verify(model, given, program, kwargs=named, tolerances=TOLERANCES))
+    except Exception as error:  # a kernel may raise anything
+        return replace(result, kind=reasons.Kind.RUNTIME, reason=reasons.one_line(error))
+    result = replace(result, difference=_difference(reports))
+    wrong = [report for report in reports if not report.ok]
+    if wrong:
+        kind, reason = reasons.of_report(wrong[0])
+        return replace(result, kind=kind, reason=reason)
+    return replace(result, status=Status.DYNAMIC)
+
+
+def arguments() -> dict[str, Any]:
+    """Return the arguments of `exporters.export` with which it exports what it can."""
+    capture = {"capture": "auto"} if "capture" in inspect.signature(export).parameters else {}
+    return {"fallback": True, **capture}
+
+
+def _exporter(exporter: Exporter) -> Callable[..., Any]:
+    if exporter is Exporter.TORCH:
+        return functools.partial(torch.onnx.export, dynamo=True)
+    return functools.partial(export, **arguments())
+
+
+def _call(model: torch.nn.Module, sample: Inputs) -> Any:
+    positional, keywords = _split(clone_tensors(sample))
+    return model(*positional, **keywords)
+
+
+def _split(sample: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return ((), sample) if isinstance(sample, dict) else (sample, {})
+
+
+def _difference(reports: list[VerificationReport]) -> float:
+    """Return the largest difference of all outputs; NaN if one has one."""
+    found = [output.absolute for report in reports for output in report.outputs]
+    return next((item for item in found if item != item), max(found, default=0.0))

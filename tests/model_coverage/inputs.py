@@ -1,0 +1,76 @@
+"""Example arguments of models, and modules around models whose arguments or results are no tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def tokens(length: int = 12, vocabulary: int = 64, **others: int) -> Callable[[int], dict[str, torch.Tensor]]:
+    """Return a function that makes token ids and a mask of a batch; `others` are lengths of further token inputs."""
+
+    def make(batch: int) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(batch)
+        named = {"input_ids": length, **others}
+        ids = {name: torch.randint(3, vocabulary, (batch, size), generator=generator) for name, size in named.items()}
+        return {**ids, "attention_mask": torch.ones(batch, length, dtype=torch.int64)}
+
+    return make
+
+
+def normal(*shapes: tuple[int, ...]) -> Callable[[int], tuple[torch.Tensor, ...]]:
+    """Return a function that makes normally distributed tensors of a batch, given their shapes without it."""
+
+    def make(batch: int) -> tuple[torch.Tensor, ...]:
+        generator = torch.Generator().manual_seed(batch)
+        return tuple(torch.randn(batch, *shape, generator=generator) for shape in shapes)
+
+    return make
+
+
+def keyword(name: str, *shape: int, **others: Any) -> Callable[[int], dict[str, Any]]:
+    """Return a function that makes a keyword argument of a batch, with normal numbers; `others` are as given."""
+    make = normal(shape)
+    return lambda batch: {name: make(batch)[0], **others}
+
+
+class Call(torch.nn.Module):
+    """A module that computes a function of a model and up to three arguments."""
+
+    def __init__(self, model: torch.nn.Module, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.model, self.function = model, function
+
+    def forward(self, x: Any, y: Any = None, z: Any = None) -> Any:
+        """Return what the function does."""
+        return self.function(self.model, *(item for item in (x, y, z) if item is not None))
+
+
+class Cached(torch.nn.Module):
+    """One step of a decoder: token ids, and the keys and values of each layer, to logits and the longer cache."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, past: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+        """Return the logits, and the keys and values of each layer."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache(past)
+        result = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True)
+        return result.logits, [(layer.keys, layer.values) for layer in result.past_key_values.layers]
+
+
+def cache(layers: int, heads: int, width: int, length: int = 5) -> Callable[[int], tuple[Any, ...]]:
+    """Return a function that makes one token, and the keys and values of each layer, of a batch."""
+
+    def make(batch: int) -> tuple[Any, ...]:
+        generator = torch.Generator().manual_seed(batch)
+        shape = (batch, heads, length, width)
+        past = [tuple(torch.randn(shape, generator=generator) for _ in range(2)) for _ in range(layers)]
+        return torch.randint(3, 64, (batch, 1), generator=generator), past
+
+    return make

@@ -1,0 +1,1 @@
+"""The models, by kind and package."""

@@ -1,0 +1,137 @@
+"""The table of the results, in Markdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyops._tables import text_table
+from tests.model_coverage.model import Model
+from tests.model_coverage.results import REPRODUCED, Exporter, Result, Results, Status
+from tests.operator_coverage.plan import TOLERANCES
+from tests.operator_coverage.results import versions
+from tests.operator_coverage.table import as_cell, as_table
+
+_INTRODUCTION = """# Which models can be exported
+
+`python -m tests.model_coverage` made each of these models with the configuration of a small one and random weights,
+exported it, ran it in ONNX Runtime, compared it with torch, and wrote this page, with {versions}. The columns:
+
+- **torch**: plain `torch.onnx.export(..., dynamo=True)`. **pyops**: `exporters.export(..., {arguments})`.
+- **yes**: every output has torch's dtype and shape, and its values are within a relative and an absolute tolerance of
+  {rtol:g} and {atol:g} (float32). This holds for the example and for another batch size (another size of the graph,
+  for a graph network), of which the model was told no more than which dimensions are dynamic. **fixed size**: it holds
+  for the example's size alone. **no**: neither holds, and the reason is below.
+- **difference**: the largest one between torch and the model of `exporters.export`.
+- **custom nodes**: how many nodes ONNX Runtime does not have: those of `pyops` are [kernels](kernel_library.md) that
+  run without torch, those of `aten` and other namespaces are [nodes that call torch](fallback.md).
+- **seconds**: the processor time of the export, by torch and by `exporters.export`.
+
+"""
+
+
+def summary(known: Mapping[str, Model], results: Results) -> str:
+    """Return a table with a row for each family, for a terminal."""
+    return text_table(_summary_rows(known, results))
+
+
+def as_markdown(known: Mapping[str, Model], results: Results) -> str:
+    """Return a page: a row for each family, then the models of each, and the reasons of what failed."""
+    rtol, atol = next(pair for dtype, pair in TOLERANCES.items() if str(dtype) == "torch.float32")
+    found = versions()
+    used = ", ".join(f"{name} {found[name]}" for name in ("torch", "onnxruntime", "onnxscript"))
+    intro = _INTRODUCTION.format(versions=used, arguments=_arguments(), rtol=rtol, atol=atol)
+    parts = [intro + as_table(_summary_rows(known, results))]
+    for family in _families(known):
+        rows = list(_rows(family, known, results))
+        if rows:
+            header = ["model", "package", "torch", "pyops", "difference", "custom nodes", "seconds"]
+            parts += [f"## {family}\n", as_table([header, *rows]), *_reasons(family, known, results)]
+    missing = [
+        [name, known[name].package, as_cell(of[Exporter.OURS].reason)]
+        for name, of in results
+        if name in known and Exporter.OURS in of and of[Exporter.OURS].status in (Status.MISSING, Status.UNUSABLE)
+    ]
+    if missing:
+        parts += [
+            "## Not measured\n",
+            "The package does not install beside a torch without CUDA, or torch itself does not run the model.\n",
+            as_table([["model", "package", "reason"], *missing]),
+        ]
+    return "\n".join(parts)
+
+
+def _arguments() -> str:
+    from tests.model_coverage.attempt import arguments
+
+    return ", ".join(f"{name}={value!r}" for name, value in arguments().items()).replace("'", '"')
+
+
+def _families(known: Mapping[str, Model]) -> Iterable[str]:
+    return dict.fromkeys(item.family for item in known.values())
+
+
+def _measured(family: str, known: Mapping[str, Model], results: Results) -> Iterable[tuple[Model, Result, Result]]:
+    """Yield the models of a family that both exporters got, with torch's result and ours."""
+    for item in known.values():
+        pair = [results.get(item.name, exporter) for exporter in Exporter]
+        if item.family == family and all(one and one.status in (*REPRODUCED, Status.FAILED) for one in pair):
+            theirs, ours = pair
+            assert theirs is not None
+            assert ours is not None
+            yield item, theirs, ours
+
+
+def _summary_rows(known: Mapping[str, Model], results: Results) -> list[list[str]]:
+    header = ["family", "models", "torch", "at another size too", "pyops", "at another size too", "without torch"]
+    counted = {family: _counts(list(_measured(family, known, results))) for family in _families(known)}
+    total = [sum(column) for column in zip(*counted.values(), strict=True)]
+    rows = [[family, *map(str, counts)] for family, counts in counted.items() if counts[0]]
+    return [header, *rows, ["all", *map(str, total)]]
+
+
+def _counts(measured: Sequence[tuple[Model, Result, Result]]) -> list[int]:
+    def count(results: Iterable[Result], *statuses: Status) -> int:
+        return sum(result.status in statuses for result in results)
+
+    theirs, ours = [item[1] for item in measured], [item[2] for item in measured]
+    torchless = [result for result in ours if all(_is_torchless(name) for name in result.custom_nodes)]
+    return [
+        len(measured),
+        *(count(of, *which) for of in (theirs, ours) for which in (REPRODUCED, [Status.DYNAMIC])),
+        count(torchless, *REPRODUCED),
+    ]
+
+
+def _is_torchless(operator: str) -> bool:
+    return operator.startswith("pyops::")
+
+
+def _rows(family: str, known: Mapping[str, Model], results: Results) -> Iterable[list[str]]:
+    for item, theirs, ours in _measured(family, known, results):
+        domains: Counter[str] = Counter()
+        for operator, count in ours.custom_nodes.items():
+            domains[operator.partition("::")[0]] += count
+        nodes = ", ".join(f"{count} {domain}" for domain, count in sorted(domains.items()))
+        difference = "" if ours.difference is None else f"{ours.difference:.1g}"
+        seconds = " / ".join(f"{one.seconds:.0f}" if one.seconds else "-" for one in (theirs, ours))
+        yield [item.name, item.package, _shown(theirs), _shown(ours), difference, nodes, seconds]
+
+
+def _shown(result: Result) -> str:
+    if result.status is Status.FAILED:
+        return "no"
+    return "yes" if result.status is Status.DYNAMIC else "fixed size"
+
+
+def _reasons(family: str, known: Mapping[str, Model], results: Results) -> list[str]:
+    rows = [
+        [item.name, who, _shown(result), result.kind, as_cell(result.reason)]
+        for item, theirs, ours in _measured(family, known, results)
+        for who, result in (("pyops", ours), ("torch", theirs))
+        if result.reason
+    ]
+    if not rows:
+        return []
+    listed = as_table([["model", "exporter", "reproduced", "what happened", "reason"], *rows])
+    return [f"<details><summary>{len(rows)} reasons</summary>\n\n{listed}\n</details>\n"]
