@@ -61,9 +61,15 @@ def entry_code(specialization: Specialization) -> str:
     return ENTRY.format(words=layout.FAILURES + layout.FAILURE_WORDS * slots, slots=slots)
 
 
-def body_code(specialization: Specialization) -> str:
-    """Return the code of ``body``, which may raise."""
-    writer = _Writer(specialization)
+def body_code(specialization: Specialization, computes_shapes: bool = False) -> str:
+    """Return the code of ``body``, which may raise.
+
+    Parameters
+    ----------
+    computes_shapes : bool
+        Whether it calls ``shape_of`` for the output sizes, rather than find them in the record's table.
+    """
+    writer = _Writer(specialization, computes_shapes)
     return writer.split() if specialization.cores is not None else writer.whole()
 
 
@@ -73,8 +79,9 @@ def part_body_code(specialization: Specialization) -> str:
 
 
 class _Writer:
-    def __init__(self, specialization: Specialization) -> None:
+    def __init__(self, specialization: Specialization, computes_shapes: bool = False) -> None:
         self.specialization = specialization
+        self.computes_shapes = computes_shapes
         self.lines: list[str] = []
         ranks = [item[1] for item in specialization.inputs if item]
         self.out_ranks = specialization.output_ranks or ()
@@ -106,7 +113,9 @@ class _Writer:
             if self.specialization.output_ranks is not None:
                 self.add(f"copy_words(load(tensor{i}, {DIMS}), key + {8 * at}, {rank})")
             at += rank
-        if self.specialization.output_ranks is not None:
+        if self.computes_shapes:
+            self.add(f"shapes = scratch({max(sum(self.out_ranks), 1)})", "shape_of(key, shapes, attributes)")
+        elif self.specialization.output_ranks is not None:
             self.add(
                 f"shapes = find_shapes(load(record, {layout.SHAPES}), key)",
                 "if shapes == 0:",
