@@ -33,7 +33,11 @@ def of_model(model: onnx.ModelProto, ops: Sequence[AnyOp]) -> list[NodeCall]:
         The model has none of them, or does not tell the type or rank of an input.
     """
     by_name = {(op.domain, op.name): op for op in sorted(ops, key=lambda op: op.version)}
-    nodes = [(node, by_name[node.domain, node.op_type]) for node in model.graph.node if (node.domain, node.op_type) in by_name]
+    nodes = [
+        (node, by_name[node.domain, node.op_type])
+        for node in model.graph.node
+        if (node.domain, node.op_type) in by_name
+    ]
     if not nodes:
         names = ", ".join(op.signature.qualified_name for op in ops)
         raise InputError(f"the model has no node of {names or 'an op that was declared'}")
@@ -47,9 +51,7 @@ def of_model(model: onnx.ModelProto, ops: Sequence[AnyOp]) -> list[NodeCall]:
 
 def _known(model: onnx.ModelProto) -> dict[str, TensorSpec]:
     graph = onnx.shape_inference.infer_shapes(model).graph
-    known = {
-        item.name: (from_onnx(item.data_type), [1] * len(item.dims)) for item in graph.initializer
-    }
+    known = {item.name: (from_onnx(item.data_type), [1] * len(item.dims)) for item in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):
         tensor = value.type.tensor_type
         if value.type.HasField("tensor_type") and tensor.HasField("shape"):
@@ -57,7 +59,9 @@ def _known(model: onnx.ModelProto) -> dict[str, TensorSpec]:
     return {name: TensorSpec([new_dim() for _ in dims], row.dtype) for name, (row, dims) in known.items() if row}
 
 
-def _with_outputs(model: onnx.ModelProto, node: onnx.NodeProto, op: AnyOp, known: dict[str, TensorSpec]) -> onnx.ModelProto:
+def _with_outputs(
+    model: onnx.ModelProto, node: onnx.NodeProto, op: AnyOp, known: dict[str, TensorSpec]
+) -> onnx.ModelProto:
     """Return the model with the types of a node's outputs, as far as the op's shape function tells them."""
     if op.shape_function is None:
         return model
@@ -93,8 +97,8 @@ def _call(node: onnx.NodeProto, op: AnyOp, known: dict[str, TensorSpec]) -> Node
         for name in node.input:
             if name and name not in known:
                 raise InputError(
-                    f"the model does not tell the type and rank of {name!r}, an input of {op.signature.qualified_name}; "
-                    "add it to the model's value_info"
+                    f"the model does not tell the type and rank of {name!r}, an input of "
+                    f"{op.signature.qualified_name}; add it to the model's value_info"
                 )
             yield np.empty((0,) * known[name].ndim, known[name].dtype) if name else None
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba.core import callconv, cgutils, types
+from numba import types
+from numba.core import callconv, cgutils
 
 VALUE, REPR = "\1", "\2"
 
@@ -31,7 +32,10 @@ def spelled(module: str) -> str:
 def _spell_constant(match: re.Match[str]) -> str:
     escaped = re.compile(r"\\(\\|[0-9A-F]{2})")
     data = escaped.sub(lambda code: "\\" if code[1] == "\\" else chr(int(code[1], 16)), match[2]).encode("latin-1")
-    text = (_text(*pickle.loads(data)) + "\0").encode()
+    raised = pickle.loads(data)
+    if not (isinstance(raised, tuple) and len(raised) == 3 and isinstance(raised[0], type)):
+        return match[0]  # of something that needs the interpreter anyway
+    text = (_text(*raised) + "\0").encode()
     spelled = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in text)
     return f'{match[1]}[{len(text)} x i8] c"{spelled}"{match[3]}'
 

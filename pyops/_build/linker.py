@@ -36,8 +36,10 @@ def find_linker(linker: Linker | None, target: Target) -> list[str]:
         if not target.is_host:
             raise InputError(f'cc makes libraries for this machine, not for {target.name}; use linker="zig"')
         if shutil.which("cc") is None:
-            raise MissingDependencyError("linking needs cc, a C compiler, which is not installed; or install zig's: "
-                'pip install "onnx-pyops[cross]"')
+            raise MissingDependencyError(
+                "linking needs cc, a C compiler, which is not installed; or install zig's: "
+                'pip install "onnx-pyops[cross]"'
+            )
         return ["cc", "-Wl,--no-undefined"]
     if importlib.util.find_spec("ziglang") is None:
         raise MissingDependencyError(f'linking for {target.name} needs zig: pip install "onnx-pyops[cross]"')

@@ -96,10 +96,10 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
         else:
             size = 1 if sizes_are_known(op, given, dict(use.attributes)) else None
             known = [(size,) * rank for rank in shapes.ranks]
-            specialization, _ = specialize(
-                signature, kernel.cores, arrays, use.attributes, dtypes, len(dtypes), known
-            )
-    call = CallableKernel(kernel.function, signature, dtypes, specialization.buffers, kernel.options | INNER, cached=False)
+            specialization, _ = specialize(signature, kernel.cores, arrays, use.attributes, dtypes, len(dtypes), known)
+    call = CallableKernel(
+        kernel.function, signature, dtypes, specialization.buffers, kernel.options | INNER, cached=False
+    )
     if signature.outputs[-1].variadic:
         dtypes = _outputs(call, use, dtypes, arrays)
         specialization, _ = specialize(signature, kernel.cores, arrays, use.attributes, dtypes, len(dtypes), None)
@@ -126,8 +126,8 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
     _keep_only(module, exports)
     undefined = [function.name for function in module.functions if function.is_declaration]
     undefined += [variable.name for variable in module.global_variables if variable.is_declaration]
-    if reason := why_refused(undefined):
-        raise CompileError(reason)
+    if refusal := why_refused(undefined):
+        raise CompileError(refusal)
     return Code(use, specialization, module, exports[0], exports[-1] if part is not None else "", warnings)
 
 
@@ -191,7 +191,9 @@ def _without_python(text: str, reached: Iterable[Any], name: str) -> str:
         if address in objects:
             return f"{variable} null"
         if address not in arrays:
-            raise CompileError("it uses an address in this process (a ctypes function, or an array that is no constant)")
+            raise CompileError(
+                "it uses an address in this process (a ctypes function, or an array that is no constant)"
+            )
         data = arrays[address].tobytes()
         spelled = "".join(f"\\{byte:02X}" for byte in data)
         constant = f'@"{name}.{match[1]}" = internal constant [{len(data)} x i8] c"{spelled}", align 64'

@@ -9,8 +9,14 @@ import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.core.registry import cpu_target
-from numba.extending import intrinsic, make_attribute_wrapper, models, overload_attribute, overload_method
-from numba.extending import register_model
+from numba.extending import (
+    intrinsic,
+    make_attribute_wrapper,
+    models,
+    overload_attribute,
+    overload_method,
+    register_model,
+)
 from numba.np.numpy_support import as_dtype
 
 from .._compiled.entry import CODE_NAMES, spell_tuple
@@ -166,7 +172,9 @@ class CompiledShapes:
             "np": np,
             "function": make_dispatcher(positional(function), _OPTIONS, {}),
         }
-        code = f"def specs(key, attributes):\n    inputs, values = {spell_tuple(specs)}, {values}\n    return {called}\n"
+        code = (
+            f"def specs(key, attributes):\n    inputs, values = {spell_tuple(specs)}, {values}\n    return {called}\n"
+        )
         self._specs = numba.njit(**_OPTIONS)(define("specs", code, names))
         self._specs.compile((types.intp, types.intp))
         result = self._specs.overloads[types.intp, types.intp].signature.return_type

@@ -9,11 +9,12 @@ from pathlib import Path
 
 _RUNTIME = re.compile(r"llvm\.|NRT_|numba_attempt_nocopy_reshape$|pyops_say_")
 _LIBC = {"memcpy", "memmove", "memset", "memcmp", "malloc", "free", "abort"}
-_MATH = set(
-    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmin fmod "
-    "frexp hypot ldexp lgamma log log10 log1p log2 logb modf nearbyint nextafter pow remainder rint round sin sinh sqrt "
-    "tan tanh tgamma trunc".split()
-)
+_MATH = {
+    *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "erf"),
+    *("erfc", "exp", "exp2", "expm1", "fabs", "floor", "fma", "fmax", "fmin", "fmod", "frexp", "hypot", "ldexp"),
+    *("lgamma", "log", "log10", "log1p", "log2", "logb", "modf", "nearbyint", "nextafter", "pow", "remainder"),
+    *("rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc"),
+}
 _REASONS = (
     (r"_?Py", "needs the interpreter: it prints, or uses Python objects"),
     (r"numba_(xx|ez_|raw_)", "uses linear algebra, which numba takes from SciPy"),

@@ -28,7 +28,7 @@ def c_tables(built: Mapping[AnyOp, Sequence[Code]], cpu: str, features: Sequence
         for choice in _choices(op.signature, codes):
             writer.op(op, choice, attributes, latest[op])
     domains = list(dict.fromkeys(op.domain for op in built))
-    spelled = [f'{{"{name}", {leaf}u, {part}, \'{place}\', {bit}}}' for name, (leaf, part, place, bit) in features]
+    spelled = [f"{{\"{name}\", {leaf}u, {part}, '{place}', {bit}}}" for name, (leaf, part, place, bit) in features]
     return "\n".join(
         [
             f"#define CPU {_c_text(cpu)}",
@@ -120,26 +120,29 @@ class _Writer:
 
     def attribute(self, attribute: Attribute) -> str:
         value = None if attribute.required else attribute.default
-        tensor = isinstance(value, np.ndarray)
-        given = {} if value is None else as_arguments({attribute.name: value}, np.float64)
-        words = AttributeWords({name: item for name, item in given.items() if not isinstance(item, str)})
-        numbers = [] if attribute.kind in (AttributeKind.STRING, AttributeKind.STRINGS) or value is None else words.memory.tolist()
-        if value is not None and attribute.is_list and not value:
-            numbers = []
-        data = "NULL"
-        if tensor:
-            numbers[0] = 0
-            # Of words, so that it is aligned for every type.
-            padded = value.tobytes() + bytes(-len(value.tobytes()) % 8)
-            data = self.array("int64_t", [f"{n}" for n in np.frombuffer(padded, np.int64).tolist()] or ["0"])
-        allowed = attribute.choices if attribute.kind is AttributeKind.INT else ()
-        allowed = (0, 1) if attribute.boolean else allowed
-        text = _describe(attribute, value)
-        return (
-            f"{{{_c_text(attribute.name)}, '{_KINDS[attribute.kind]}', {int(attribute.required)}, "
-            f"{_c_text('|' + '|'.join(map(str, map(int, allowed))) + '|') if allowed else 'NULL'}, {_c_text(text)}, {len(numbers)}, "
-            f"{self.array('int64_t', [_c_int(n) for n in numbers])}, {data}}}"
-        )
+        is_text = attribute.kind in (AttributeKind.STRING, AttributeKind.STRINGS)
+        words: list[int] = []
+        data, allowed = "NULL", "NULL"
+        if value is not None and not is_text and not (attribute.is_list and len(value) == 0):
+            words = AttributeWords(as_arguments({attribute.name: value}, np.float64)).memory.tolist()
+        if isinstance(value, np.ndarray):
+            words[0] = 0  # `read_attribute` puts the address of the data there, whose words are aligned for any type
+            padded = value.tobytes() + bytes(-value.nbytes % 8)
+            data = self.array("int64_t", [_c_int(word) for word in np.frombuffer(padded, np.int64).tolist()] or ["0"])
+        choices = (0, 1) if attribute.boolean else attribute.choices
+        if choices and attribute.kind is AttributeKind.INT:
+            allowed = _c_text(f"|{'|'.join(str(int(choice)) for choice in choices)}|")
+        fields = [
+            _c_text(attribute.name),
+            f"'{_KINDS[attribute.kind]}'",
+            int(attribute.required),
+            allowed,
+            _c_text(_describe(attribute, value)),
+            len(words),
+            self.array("int64_t", [_c_int(word) for word in words]),
+            data,
+        ]
+        return f"{{{', '.join(map(str, fields))}}}"
 
     def record(self, op: AnyOp, code: Code) -> str:
         self.lines.append(f"extern Body {code.body};")
@@ -173,24 +176,37 @@ class _Writer:
         ]
         # Optional, because a model may leave out outputs that it does not use.
         outputs = [f"{{{kind(item)}, {'VARIADIC' if item.variadic else 'OPTIONAL'}}}" for item in signature.outputs]
-        in_place = "NULL, NULL"
-        if signature.may_inplace:
-            name = f"in_place_{len(self.ops)}"
-            pairs = list(zip(*signature.may_inplace, strict=True))
-            written, read = (f"static int {name}_{side}[] = {{{', '.join(map(str, column))}}};" for side, column in zip(("out", "in"), pairs, strict=True))
-            self.lines += [
-                written,
-                read,
-                f"static size_t {name}(int **inputs, int **outputs) {{",
-                f"  return *inputs = {name}_in, *outputs = {name}_out, {len(signature.may_inplace)};",
-                "}",
-            ]
-            in_place = f"{name}, release_nothing"
-        self.ops.append(
-            f"  {{CUSTOM_OP({in_place}), {_c_text(op.domain)}, {_c_text(op.name)}, {op.version}, {last}, {len(inputs)}, "
-            f"{len(outputs)}, {len(signature.attributes)}, {len(codes)}, {self.array('Tensors', inputs)}, "
-            f"{self.array('Tensors', outputs)}, {attributes}, {records}}},\n"
-        )
+        fields = [
+            f"CUSTOM_OP({self.in_place(signature)})",
+            _c_text(op.domain),
+            _c_text(op.name),
+            op.version,
+            last,
+            len(inputs),
+            len(outputs),
+            len(signature.attributes),
+            len(codes),
+            self.array("Tensors", inputs),
+            self.array("Tensors", outputs),
+            attributes,
+            records,
+        ]
+        self.ops.append(f"  {{{', '.join(map(str, fields))}}},\n")
+
+    def in_place(self, signature: Signature) -> str:
+        """Return the functions that tell ONNX Runtime which outputs may be in the memory of inputs."""
+        if not signature.may_inplace:
+            return "NULL, NULL"
+        written, read = zip(*signature.may_inplace, strict=True)
+        name = f"in_place_{len(self.ops)}"
+        self.lines += [
+            f"static int {name}_written[] = {{{', '.join(map(str, written))}}};",
+            f"static int {name}_read[] = {{{', '.join(map(str, read))}}};",
+            f"static size_t {name}(int **inputs, int **outputs) {{",
+            f"  return *inputs = {name}_read, *outputs = {name}_written, {len(written)};",
+            "}",
+        ]
+        return f"{name}, release_nothing"
 
 
 def _c_int(value: int) -> str:

@@ -72,7 +72,7 @@ TARGETS = {
 def host() -> str:
     """Return the name that this machine would have as a target."""
     machine = {"x86_64": "x86-64", "AMD64": "x86-64"}.get(platform.machine(), platform.machine())
-    return f"{ {'linux': 'linux', 'win32': 'windows', 'darwin': 'macos'}.get(sys.platform, sys.platform)}-{machine}"
+    return f"{ {'linux': 'linux', 'win32': 'windows', 'darwin': 'macos'}.get(sys.platform, sys.platform) }-{machine}"
 
 
 def find_target(name: str | None) -> Target:
@@ -91,11 +91,16 @@ def find_target(name: str | None) -> Target:
 # Where CPUID tells of a feature: leaf, subleaf, register and bit (Intel's manual, volume 2A), by LLVM's name.
 _CPUID = {
     **{name: (1, 0, "c", bit) for name, bit in [("sse3", 0), ("ssse3", 9), ("fma", 12), ("sse4.1", 19)]},
-    **{name: (1, 0, "c", bit) for name, bit in [("sse4.2", 20), ("movbe", 22), ("popcnt", 23), ("avx", 28), ("f16c", 29)]},
+    **{
+        name: (1, 0, "c", bit)
+        for name, bit in [("sse4.2", 20), ("movbe", 22), ("popcnt", 23), ("avx", 28), ("f16c", 29)]
+    },
     **{name: (7, 0, "b", bit) for name, bit in [("bmi", 3), ("avx2", 5), ("bmi2", 8), ("avx512f", 16)]},
     **{name: (7, 0, "b", bit) for name, bit in [("avx512dq", 17), ("avx512ifma", 21), ("avx512cd", 28)]},
     **{name: (7, 0, "b", bit) for name, bit in [("avx512bw", 30), ("avx512vl", 31)]},
-    **{name: (7, 0, "c", bit) for name, bit in [("avx512vbmi", 1), ("avx512vbmi2", 6), ("gfni", 8), ("avx512vnni", 11)]},
+    **{
+        name: (7, 0, "c", bit) for name, bit in [("avx512vbmi", 1), ("avx512vbmi2", 6), ("gfni", 8), ("avx512vnni", 11)]
+    },
     **{name: (7, 0, "c", bit) for name, bit in [("avx512bitalg", 12), ("avx512vpopcntdq", 14)]},
     "avx512fp16": (7, 0, "d", 23),
     "avx512bf16": (7, 1, "a", 5),
@@ -121,5 +126,7 @@ def features(target: Target, cpu: str) -> list[tuple[str, tuple[int, int, str, i
         enabled = [name for name, there in llvm.get_host_cpu_features().items() if there]
         return [(name, _CPUID[name]) for name in _CPUID if name in enabled]
     if cpu not in _LEVELS:
-        raise InputError(f"a library cannot tell at run time whether a CPU is {cpu!r}; there are {', '.join(_LEVELS)}, native")
+        raise InputError(
+            f"a library cannot tell at run time whether a CPU is {cpu!r}; there are {', '.join(_LEVELS)}, native"
+        )
     return [(name, _CPUID[name]) for name in _LEVELS[cpu]]

@@ -26,9 +26,14 @@ Ranks = Sequence[int | Sequence[int]]
 class Example(Protocol):
     """A call of an op as data: a `pyops.testing.Sample`."""
 
-    op: AnyOp
-    inputs: tuple[Any, ...]
-    attributes: dict[str, Any]
+    @property
+    def op(self) -> AnyOp: ...
+
+    @property
+    def inputs(self) -> tuple[Any, ...]: ...
+
+    @property
+    def attributes(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,8 @@ def _of_attribute(signature: Signature, attribute: Attribute) -> list[Any]:
     return [*values, None] if attribute.default is None and not attribute.required and None not in values else values
 
 
-_WHAT = {AttributeKind.STRING: "text", AttributeKind.STRINGS: "list of texts", AttributeKind.TENSOR: "type and rank"} | {
-    kind: "length" for kind in (AttributeKind.INTS, AttributeKind.FLOATS)
-}
+_WHAT = {
+    AttributeKind.STRING: "text",
+    AttributeKind.STRINGS: "list of texts",
+    AttributeKind.TENSOR: "type and rank",
+} | dict.fromkeys((AttributeKind.INTS, AttributeKind.FLOATS), "length")

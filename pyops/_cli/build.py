@@ -25,12 +25,16 @@ def build_library(
     names: Annotated[list[str], typer.Option("--op", metavar="OP", help="Only this op, domain::Name.")] = [],  # noqa: B006
     models: Annotated[
         list[Path],
-        typer.Option("--for", metavar="MODEL", help="Build the ops of this model, for its types and attributes.", exists=True),
+        typer.Option(
+            "--for", metavar="MODEL", help="Build the ops of this model, for its types and attributes.", exists=True
+        ),
     ] = [],  # noqa: B006
     ranks: Annotated[
         list[str], typer.Option(metavar="N|N,M", help="A rank of all inputs, or one for each; may be given again.")
     ] = [],  # noqa: B006
-    target: Annotated[str | None, typer.Option(help="linux-x86-64, linux-aarch64, ...; by default this machine.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="linux-x86-64, linux-aarch64, ...; by default this machine.")
+    ] = None,
     cpu: Annotated[str | None, typer.Option(help="native, or the least that the library needs: x86-64-v3.")] = None,
     linker: Annotated[str | None, typer.Option(help="cc or zig.")] = None,
     skip_unsupported: Annotated[bool, typer.Option(help="Leave out ops that cannot be built.")] = False,
