@@ -31,6 +31,10 @@ from .symbols import why_refused
 from .uses import Use
 
 _DYNAMIC = re.compile(r"^@\"?numba\.dynamic\.globals\.([0-9a-f]+)\"? = .*$", re.MULTILINE)
+# What numba's own machine code for x86-64 has left of an atomic subtraction whose result is compared with 0.
+_X86_ATOMIC = re.compile(
+    r"^( *)%(\S+) = .*call i8 @llvm\.x86\.atomic\.sub\.cc\.i64\(ptr (?:\w+ )*(\S+), i64 1, i32 4\).*$", re.MULTILINE
+)
 _UNRESOLVED = re.compile(rf'^@"{re.escape(RuntimeLinker.PREFIX)}(.*?)" = .*$', re.MULTILINE)
 
 
@@ -178,6 +182,12 @@ def _missing(module: Any) -> str | None:
 def _without_python(text: str, reached: Iterable[Any], name: str) -> str:
     """Return a module, as text, without addresses in this process and without Python's exceptions."""
     text = exception_text.spelled(text)
+    text = _X86_ATOMIC.sub(
+        r'\1%"\2.was" = atomicrmw sub ptr \3, i64 1 monotonic\n'
+        r'\1%"\2.last" = icmp eq i64 %"\2.was", 1\n'
+        r'\1%\2 = zext i1 %"\2.last" to i8',
+        text,
+    )
     for called in dict.fromkeys(_UNRESOLVED.findall(text)):
         if not re.search(rf'^define .*@"?{re.escape(called)}"?\(', text, re.MULTILINE):
             text += f'\ndeclare void @"{called}"()\n'
@@ -237,6 +247,8 @@ def object_file(modules: Iterable[Any], machine: Any) -> bytes:
     whole.triple, whole.data_layout = machine.triple, str(machine.target_data)
     for module in modules:
         text = re.sub(r'^target (triple|datalayout) = ".*"$', "", str(module), flags=re.MULTILINE)
+        if "llvm.x86." in text and "x86_64" not in machine.triple:  # LLVM would end the process
+            raise CompileError(f"numba used instructions of this machine's CPU, which {machine.triple} lacks")
         module = llvm.parse_assembly(text)
         module.triple, module.data_layout = whole.triple, whole.data_layout
         whole.link_in(module)

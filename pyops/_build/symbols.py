@@ -16,10 +16,9 @@ _MATH = {
     *("rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc"),
 }
 _REASONS = (
-    (r"_?Py", "needs the interpreter: it prints, or uses Python objects"),
     (r"numba_(xx|ez_|raw_)", "uses linear algebra, which numba takes from SciPy"),
     (r"numba_.*(rnd|random|rng)", "uses random numbers of numba's, which have their state in Python"),
-    (r"numba_(un)?pickle|numba_.*excinfo", "needs the interpreter for an exception"),
+    (r"_?Py", "needs the interpreter: it prints, or uses Python objects"),
     ("", "needs functions that only numba has"),
 )
 
@@ -29,7 +28,7 @@ def why_refused(names: Iterable[str]) -> str | None:
     refused = sorted(name for name in names if not _is_known(name))
     if not refused:
         return None
-    reason = next(reason for pattern, reason in _REASONS if re.match(pattern, refused[0]))
+    reason = next(reason for pattern, reason in _REASONS if any(re.match(pattern, name) for name in refused))
     return f"it {reason} ({', '.join(refused[:5])})"
 
 

@@ -121,7 +121,7 @@ REFUSED = {
     prints: "needs the interpreter: it prints",
     product: "linear algebra",
     random: "random numbers",
-    half: "numba lacks tensor(float16)",
+    half: "numba lacks float16",
     texts: "attribute 'mode' is str, and each text needs code of its own; give a model that has the op (--for)",
     plain: "it has no compiled kernel; declare it with compile=True",
     unknown: "partition_by_magic",
