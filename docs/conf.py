@@ -35,6 +35,7 @@ docs/export
 docs/fallback
 docs/torch
 docs/compiled
+docs/building
 docs/cuda
 docs/plugins
 docs/processes

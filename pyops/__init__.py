@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from . import errors as errors
     from . import shapes as shapes
     from . import testing as testing
+    from ._build.build import build as build
     from ._display.netron import show_model as show_model
     from ._display.op_table import list_ops as list_ops
     from ._ops.adoption import PyCustomOpDef as PyCustomOpDef
@@ -42,6 +43,7 @@ _LAZY = {
     "InferenceSession": "._runtime.session",
     "Op": "._ops.op",
     "PyCustomOpDef": "._ops.adoption",
+    "build": "._build.build",
     "get_library_path": "._runtime.session",
     "last_exception": "._runtime.calls.exceptions",
     "list_ops": "._display.op_table",

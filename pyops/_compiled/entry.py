@@ -62,10 +62,17 @@ def entry_code(specialization: Specialization) -> str:
 
 
 class Writer:
-    """Writes the code of the functions that ``entry`` and ``part`` call, for one specialization."""
+    """Writes the code of the functions that ``entry`` and ``part`` call, for one specialization.
 
-    def __init__(self, specialization: Specialization) -> None:
+    Parameters
+    ----------
+    computes_shapes : bool
+        Whether ``body`` calls ``shape_of`` for the output sizes, rather than find them in the record's table.
+    """
+
+    def __init__(self, specialization: Specialization, computes_shapes: bool = False) -> None:
         self.specialization = specialization
+        self.computes_shapes = computes_shapes
         self.lines: list[str] = []
         ranks = [item[1] for item in specialization.inputs if item]
         self.out_ranks = specialization.output_ranks or ()
@@ -97,7 +104,9 @@ class Writer:
             if self.specialization.output_ranks is not None:
                 self.add(f"copy_words(load(tensor{i}, {DIMS}), key + {8 * at}, {rank})")
             at += rank
-        if self.specialization.output_ranks is not None:
+        if self.computes_shapes:
+            self.add(f"shapes = scratch({max(sum(self.out_ranks), 1)})", "shape_of(key, shapes, attributes)")
+        elif self.specialization.output_ranks is not None:
             self.add(
                 f"shapes = find_shapes(load(record, {layout.SHAPES}), key)",
                 "if shapes == 0:",

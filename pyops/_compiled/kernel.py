@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FLAGS = ("afn", "arcp", "contract", "ninf", "nnan", "nsz", "reassoc")
 
 _INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
-_COMPILABLE = {np.dtype(scalar) for scalar in (np.bool_, *_INTEGERS, np.float32, np.float64)}
+COMPILABLE = {np.dtype(scalar) for scalar in (np.bool_, *_INTEGERS, np.float32, np.float64)}
 
 
 class CompiledKernel:
@@ -65,7 +65,7 @@ class CompiledKernel:
         self.cores = None if parallel is None else specialization.parse(parallel, signature)
         self._mode = mode
         flags = fastmath if isinstance(fastmath, bool) else set(fastmath)
-        self._options = {"fastmath": flags} | ({"boundscheck": True} if mode == "debug" else {})
+        self.options = {"fastmath": flags} | ({"boundscheck": True} if mode == "debug" else {})
         self._lock = threading.RLock()
         self._callables: dict[Any, CallableKernel] = {}
         self._entries: dict[Specialization, tuple[int, int] | None] = {}
@@ -74,7 +74,7 @@ class CompiledKernel:
         self._warned: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fastmath = self._options["fastmath"]
+        fastmath = self.options["fastmath"]
         return CompiledKernel, (self.signature, self.function, self.plain, self._mode, self.parallel, fastmath)
 
     @functools.cached_property
@@ -111,7 +111,7 @@ class CompiledKernel:
         """Return the name of the first element type among these that cannot be compiled, or None."""
         arrays = [*inputs, *(value for value in attributes.values() if isinstance(value, np.ndarray))]
         used = [*(array.dtype for array in arrays if array is not None), *dtypes]
-        lacking = (dtype for dtype in used if dtype not in _COMPILABLE)
+        lacking = (dtype for dtype in used if dtype not in COMPILABLE)
         return next(map(dtype_name, lacking), None)
 
     def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -142,7 +142,7 @@ class CompiledKernel:
         key = (tuple(dtypes), buffers)
         with self._lock:
             if key not in self._callables:
-                self._callables[key] = CallableKernel(self.function, self.signature, dtypes, buffers, self._options)
+                self._callables[key] = CallableKernel(self.function, self.signature, dtypes, buffers, self.options)
             return self._callables[key]
 
     def _arguments(self, inputs: Any, attributes: Any, dtypes: Any, out: Any) -> tuple[Any, Any, Any]:
@@ -167,7 +167,7 @@ class CompiledKernel:
                 kinds = typeof(inputs), typeof(values), typeof(outs)
                 reason = self._callable(dtypes, out is not None).compile(kinds)
                 if reason is not None:
-                    what = ", ".join("None" if array is None else _spell_type(array) for array in inputs)
+                    what = ", ".join("None" if array is None else spell(array.dtype, array.ndim) for array in inputs)
                     if not self._ready:  # names it refers to may be defined by the next call
                         self._callables.clear()
                     self._fail_compilation(key, what, reason)
@@ -260,9 +260,9 @@ def compile_kernel(
         kernel.entry(found, values)
 
 
-def _spell_type(array: np.ndarray[Any, Any]) -> str:
-    """Return the type of an array in the form used in messages: ``float32[:, :]``."""
-    return f"{dtype_name(array.dtype)}[{', '.join(':' * array.ndim)}]"
+def spell(dtype: DType, rank: int) -> str:
+    """Return a type in the form used in messages: ``float32[:, :]``."""
+    return f"{dtype_name(dtype)}[{', '.join(':' * rank)}]"
 
 
 def _sample(dtype: DType, rank: int) -> np.ndarray[Any, Any]:

@@ -35,6 +35,8 @@ class CallableKernel:
     ----------
     options : mapping
         Further numba options.
+    cached : bool
+        Whether the code is loaded from disk, and saved there.
 
     Attributes
     ----------
@@ -50,14 +52,15 @@ class CallableKernel:
         dtypes: Sequence[DType],
         buffers: bool,
         options: Mapping[str, Any],
+        cached: bool = True,
     ) -> None:
-        code = _call_code(_arguments(function, signature, buffers), signature, dtypes)
+        code = _call_code(spell_arguments(function, signature, buffers), signature, dtypes)
         # As in NumPy, division by zero does not raise.
         options = {"nogil": True, "error_model": "numpy", **options}
         # Only `call` is called from Python; the others need no wrapper for that.
         inner = options | INNER
         names = {
-            "function": _dispatcher(_positional(function), inner, {}),
+            "function": make_dispatcher(positional(function), inner, {}),
             "conform": conform,
             "conform_all": conform_all,
             "as_tuple": as_tuple,
@@ -67,7 +70,8 @@ class CallableKernel:
         spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
         # Of each object anew, because the values of globals may have changed.
         self.made_from = (fingerprint(inspect.unwrap(function)), code, str(spelled))
-        use_cache(self.call, signature.qualified_name, *self.made_from)
+        if cached:
+            use_cache(self.call, signature.qualified_name, *self.made_from)
 
     def compile(self, kinds: Types) -> str | None:
         """Compile for numba types, or load the code from disk; return why it cannot be compiled, or None."""
@@ -85,7 +89,7 @@ def define(name: str, code: str, names: dict[str, Any]) -> Any:
     return names[name]
 
 
-def _arguments(function: Callable[..., Any], signature: Signature, buffers: bool) -> list[str]:
+def spell_arguments(function: Callable[..., Any], signature: Signature, buffers: bool) -> list[str]:
     """Return the expression for each parameter of the kernel, in terms of ``inputs``, ``values`` and ``outs``."""
     attributes = [attribute.name for attribute in signature.attributes]
     arguments: list[str] = []
@@ -115,7 +119,7 @@ def _call_code(arguments: Sequence[str], signature: Signature, dtypes: Sequence[
     return f"def call(inputs, values, outs):\n    result = {called}\n    return ({', '.join(results)},)\n"
 
 
-def _positional(function: Callable[..., Any]) -> FunctionType:
+def positional(function: Callable[..., Any]) -> FunctionType:
     """Return the function with positional parameters only, the ones that numba supports; ``*xs`` comes last."""
     code = inspect.unwrap(function).__code__
     rest = bool(code.co_flags & inspect.CO_VARARGS)
@@ -128,7 +132,7 @@ def _positional(function: Callable[..., Any]) -> FunctionType:
     return made
 
 
-def _dispatcher(function: FunctionType, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
+def make_dispatcher(function: FunctionType, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
     """Return the numba dispatcher of a function, with the plain functions that it calls compiled too."""
     # Cached code is loaded together with its function's module; this one exists in every process.
     names: dict[str, Any] = {"__name__": __name__}
@@ -150,7 +154,7 @@ def _compilable(value: Any, options: dict[str, Any], known: dict[FunctionType, A
     value = vectorised(value)
     if not isinstance(value, FunctionType) or value.__module__.startswith("numba.") or _is_known(value):
         return value
-    return known.get(value) or _dispatcher(value, options, known)
+    return known.get(value) or make_dispatcher(value, options, known)
 
 
 def _is_known(function: FunctionType) -> bool:

@@ -29,7 +29,7 @@ OF_NUMBA = {
         "machine_code",
         "vector_math",
     )
-}
+} | {f"pyops._build.{name}" for name in ("build", "exception_text", "machine_code", "shape_functions", "tables")}
 
 # Makes packages look as if they were not installed.
 BLOCK = """

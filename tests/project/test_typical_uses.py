@@ -379,6 +379,13 @@ def test_checks_and_samples() -> None:
         pyops.testing.check(sample, checks="expected", raise_exception=False, rtol=1e-3, atol=1e-3)
 
 
+def test_building_a_library(tmp_path: Path) -> None:
+    sample = Sample(add_round, x)
+    for ops in (add_round, [add_round, negate]):
+        with pytest.raises(pyops.errors.CompileError, match="it has no compiled kernel"):
+            pyops.build(tmp_path / "libmy_ops.so", ops, examples=[sample], ranks=[1, (2, 1)], cpu="native")
+
+
 def test_ops_as_arguments() -> None:
     def named(op: Op[..., Any]) -> str:
         return op.name

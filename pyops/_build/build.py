@@ -1,0 +1,191 @@
+"""`build`: compiled kernels as a library."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .._compiled.kernel import CompiledKernel
+from .._ops.op import AnyOp, Op
+from .._progress import progress, track
+from .._schema.attribute import AttributeKind
+from .._schema.dtypes import dtype_name
+from ..errors import CompileError, InputError
+from .linker import Linker, find_linker, link
+from .machine_code import Code, aimed_at, compile_use, object_file
+from .report import BuildReport, BuiltOp
+from .symbols import elf_symbols
+from .tables import c_tables, describe, most_tensors
+from .targets import features, find_target
+from .uses import Example, Ranks, Use, left_out_types, of_declaration, of_example
+
+
+def build(
+    path: str | os.PathLike[str],
+    ops: AnyOp | Sequence[AnyOp] = (),
+    *,
+    examples: Sequence[Example] = (),
+    ranks: Ranks | None = None,
+    target: str | None = None,
+    cpu: str | None = None,
+    linker: Linker | None = None,
+    skip_unsupported: bool = False,
+) -> BuildReport:
+    """Make a custom-op library of ONNX Runtime of ops with compiled kernels, which needs no Python.
+
+    Any ONNX Runtime of the target loads it with ``register_custom_ops_library``.
+
+    Parameters
+    ----------
+    path : path
+        Of the library, such as ``libmy_ops.so``.
+    ops : Op or sequence of Op
+        Declared with ``compile=True``. Each is built for all its element types.
+    examples : sequence of pyops.testing.Sample
+        Calls of ops. These ops are built for the types, ranks and attributes of their examples alone, exactly.
+    ranks : sequence of int or of sequences of int, optional
+        The ranks of inputs that ops without an example are built for: all the same, or one for each input. By
+        default 1 to 4. Ops with ``parallel=`` and a shape function take any.
+    target : str, optional
+        ``"linux-x86-64"``, ``"linux-aarch64"``, ...; by default this machine.
+    cpu : str, optional
+        ``"native"``: the CPU of this machine, bit for bit as sessions of pyops compute. Or the least that the library
+        needs, such as ``"x86-64-v3"``, the default for x86-64.
+    linker : str, optional
+        ``"cc"``, the default for this machine, or ``"zig"``.
+    skip_unsupported : bool
+        Whether ops that cannot be built are left out.
+
+    Returns
+    -------
+    BuildReport
+
+    Raises
+    ------
+    CompileError
+        Ops cannot be built; the message names each, its line and the reason.
+    InputError
+        There is nothing to build, or the target, CPU or linker is unknown.
+    MissingDependencyError
+        There is no C compiler.
+
+    Examples
+    --------
+    >>> import numpy as np, pyops, tempfile
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("built::Halve", compile=True)
+    ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x / np.float32(2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = pyops.build(f"{folder}/libhalve.so", halve, ranks=[1], cpu="native")
+    >>> report.ops[0].name, report.ops[0].types
+    ('built::Halve', ('float32',))
+    """
+    wanted = dict.fromkeys([ops] if isinstance(ops, Op) else ops)
+    wanted |= dict.fromkeys(example.op for example in examples)
+    if not wanted:
+        raise InputError("there is nothing to build: give ops, or examples of them")
+    aim = find_target(target)
+    cpu = cpu or aim.cpu
+    compiler, needed, machine = find_linker(linker, aim), features(aim, cpu), aim.machine(cpu)
+    work, refused, warnings = _work(wanted, examples, ranks)
+    codes: dict[AnyOp, list[Code]] = {}
+    failures: dict[AnyOp, list[tuple[Use, str]]] = {}
+    with progress("building"), aimed_at(machine):
+        for number, (op, use) in enumerate(track(work, "compiling")):
+            if op in refused:
+                continue
+            try:
+                codes.setdefault(op, []).append(compile_use(op, use, f"pyops_{number}"))
+            except CompileError as error:
+                failures.setdefault(op, []).append((use, str(error)))
+                if use.asked:
+                    refused[op] = f"for {use}, {error}"
+    for op, failed in failures.items():
+        if op not in refused and op not in codes:
+            refused[op] = f"for {failed[0][0]}, {failed[0][1]}"
+        elif op not in refused:
+            warnings += [f"{op.signature.qualified_name} is not built for {use}: {_short(why)}" for use, why in failed]
+    told = [f"{op.signature.qualified_name} ({_place(op)}) cannot be built: {why}" for op, why in refused.items()]
+    built = {op: made for op, made in codes.items() if op not in refused}
+    if not built or (refused and not skip_unsupported):
+        raise CompileError("\n".join([*told, *["leave these out with skip_unsupported=True"] * bool(built)]))
+    for op, made in built.items():
+        warnings += dict.fromkeys(f"{op.signature.qualified_name}: {text}" for code in made for text in code.warnings)
+    whole = object_file([code.module for made in built.values() for code in made], machine)
+    link(compiler, aim, whole, c_tables(built, cpu, needed), most_tensors(built), Path(path))
+    return _report(Path(path), aim.name, cpu, built, warnings, told)
+
+
+def _work(
+    ops: Iterable[AnyOp], examples: Sequence[Example], ranks: Ranks | None
+) -> tuple[list[tuple[AnyOp, Use]], dict[AnyOp, str], list[str]]:
+    """Return what to compile, and which ops are refused and what is left out before that."""
+    work: dict[Any, tuple[AnyOp, Use]] = {}
+    refused: dict[AnyOp, str] = {}
+    warnings: list[str] = []
+    for op in ops:
+        name = op.signature.qualified_name
+        if not isinstance(op.kernels["cpu"], CompiledKernel):
+            refused[op] = "it has no compiled kernel; declare it with compile=True"
+            continue
+        given = [example for example in examples if example.op is op]
+        try:
+            uses = [of_example(example) for example in given] or list(of_declaration(op, ranks))
+        except CompileError as error:
+            refused[op] = str(error)
+            continue
+        if not uses:
+            refused[op] = f"no ranks are given for its {len(op.signature.inputs)} inputs"
+        if not given and (lacking := left_out_types(op.signature)):
+            warnings.append(f"{name} is not built for {', '.join(lacking)}, which numba lacks")
+        for use in uses:
+            work.setdefault((op, use.inputs, describe(op.signature.attributes, use.attributes)), (op, use))
+    return list(work.values()), refused, warnings
+
+
+def _place(op: AnyOp) -> str:
+    function = inspect.unwrap(getattr(op.kernels["cpu"], "plain", op.kernels["cpu"]))
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "not a Python function"
+
+
+def _short(reason: str) -> str:
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    shown = [line for line in lines if not line.startswith(("numba says", "Failed in"))]
+    return (shown or lines)[0]
+
+
+def _report(
+    path: Path, target: str, cpu: str, built: dict[AnyOp, list[Code]], warnings: list[str], refused: list[str]
+) -> BuildReport:
+    symbols = list(elf_symbols(path)) if target.startswith("linux") else []
+    versions = {version for _, version, _ in symbols if version.startswith("GLIBC_2")}
+    glibc = max((tuple(map(int, version[6:].split("."))) for version in versions), default=())
+    has_texts = any(a.kind is AttributeKind.STRINGS for op in built for a in op.signature.attributes)
+    names = [(op.domain, op.name) for op in built]
+    oldest = "1.25" if has_texts else "1.17" if len(set(names)) < len(names) else "1.16"
+    return BuildReport(
+        str(path),
+        target,
+        cpu,
+        tuple(_built(op, codes) for op, codes in built.items()),
+        path.stat().st_size,
+        tuple(sorted(name for name, _, defined in symbols if not defined and not name.startswith("_"))),
+        ".".join(map(str, glibc)),
+        oldest,
+        tuple(warnings),
+        tuple(refused),
+    )
+
+
+def _built(op: AnyOp, codes: Sequence[Code]) -> BuiltOp:
+    inputs = [item for code in codes for item in code.use.inputs if item]
+    ranks = [
+        "any" if code.part else ",".join(str(item[1]) if item else "-" for item in code.use.inputs) for code in codes
+    ]
+    types = dict.fromkeys(dtype_name(dtype) for dtype, _ in inputs)
+    return BuiltOp(op.signature.qualified_name, op.version, tuple(types), tuple(dict.fromkeys(ranks)), len(codes))

@@ -1,0 +1,105 @@
+"""The calls of ops that a model has in its nodes: types, ranks and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from .._ops.op import AnyOp
+from .._schema.dtypes import from_onnx
+from .._schema.specs import TensorSpec, new_dim
+from ..errors import InputError
+
+
+@dataclass(frozen=True)
+class NodeCall:
+    """A node as a call of its op; the inputs are arrays of its types and ranks, without elements."""
+
+    op: AnyOp
+    inputs: tuple[Any, ...]
+    attributes: dict[str, Any]
+
+
+def of_model(model: onnx.ModelProto, ops: Sequence[AnyOp]) -> list[NodeCall]:
+    """Return the calls of these ops in a model's graph.
+
+    Raises
+    ------
+    InputError
+        The model has none of them, or does not tell the type or rank of an input.
+    """
+    by_name = {(op.domain, op.name): op for op in sorted(ops, key=lambda op: op.version)}
+    nodes = [
+        (node, by_name[node.domain, node.op_type])
+        for node in model.graph.node
+        if (node.domain, node.op_type) in by_name
+    ]
+    if not nodes:
+        names = ", ".join(op.signature.qualified_name for op in ops)
+        raise InputError(f"the model has no node of {names or 'an op that was declared'}")
+    known = _known(model)
+    for node, op in nodes * len(nodes):  # each pass may tell more to ONNX's inference
+        if all(name in known or not name for name in node.input) and not all(name in known for name in node.output):
+            model = _with_outputs(model, node, op, known)
+            known = _known(model)
+    return [_call(node, op, known) for node, op in nodes]
+
+
+def _known(model: onnx.ModelProto) -> dict[str, TensorSpec]:
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    known = {item.name: (from_onnx(item.data_type), [1] * len(item.dims)) for item in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        if value.type.HasField("tensor_type") and tensor.HasField("shape"):
+            known[value.name] = from_onnx(tensor.elem_type), list(tensor.shape.dim)
+    return {name: TensorSpec([new_dim() for _ in dims], row.dtype) for name, (row, dims) in known.items() if row}
+
+
+def _with_outputs(
+    model: onnx.ModelProto, node: onnx.NodeProto, op: AnyOp, known: dict[str, TensorSpec]
+) -> onnx.ModelProto:
+    """Return the model with the types of a node's outputs, as far as the op's shape function tells them."""
+    if op.shape_function is None:
+        return model
+    try:
+        specs = op.infer_shapes(*[known.get(name) for name in node.input], **_attributes(node, op))
+    except Exception:  # of the user's function, which may need sizes
+        return model
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for name, spec in zip(node.output, specs, strict=False):
+        kind = next(value for value in range(1, 30) if (row := from_onnx(value)) and row.dtype == spec.dtype)
+        made.graph.value_info.append(onnx.helper.make_tensor_value_info(name, kind, [None] * spec.ndim))
+    return made
+
+
+def _attributes(node: onnx.NodeProto, op: AnyOp) -> dict[str, Any]:
+    values = {}
+    for attribute in node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, onnx.TensorProto):
+            value = onnx.numpy_helper.to_array(value)
+        elif isinstance(value, bytes):
+            value = value.decode()
+        elif isinstance(value, list):
+            value = [item.decode() if isinstance(item, bytes) else item for item in value]
+        if op.signature.attribute(attribute.name):
+            values[attribute.name] = value
+    return values
+
+
+def _call(node: onnx.NodeProto, op: AnyOp, known: dict[str, TensorSpec]) -> NodeCall:
+    def arrays() -> Iterator[Any]:
+        for name in node.input:
+            if name and name not in known:
+                raise InputError(
+                    f"the model does not tell the type and rank of {name!r}, an input of "
+                    f"{op.signature.qualified_name}; add it to the model's value_info"
+                )
+            yield np.empty((0,) * known[name].ndim, known[name].dtype) if name else None
+
+    return NodeCall(op, tuple(arrays()), _attributes(node, op))

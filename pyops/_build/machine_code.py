@@ -1,0 +1,265 @@
+"""Machine code of kernels as LLVM modules, and as one object file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CellType
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from numba import types
+from numba.core.codegen import RuntimeLinker
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+
+from .._compiled import entry
+from .._compiled.disk_cache import global_names
+from .._compiled.intrinsics import INNER
+from .._compiled.kernel import CompiledKernel
+from .._compiled.machine_code import CallableKernel, define
+from .._compiled.specialization import Specialization, as_arguments, specialize, weak_float
+from .._ops.op import AnyOp
+from ..errors import CompileError
+from . import exception_text
+from .shape_functions import CompiledShapes, sizes_are_known
+from .symbols import why_refused
+from .uses import Use
+
+_DYNAMIC = re.compile(r"^@\"?numba\.dynamic\.globals\.([0-9a-f]+)\"? = .*$", re.MULTILINE)
+# What numba's own machine code for x86-64 has left of an atomic subtraction whose result is compared with 0.
+_X86_ATOMIC = re.compile(
+    r"^( *)%(\S+) = .*call i8 @llvm\.x86\.atomic\.sub\.cc\.i64\(ptr (?:\w+ )*(\S+), i64 1, i32 4\).*$", re.MULTILINE
+)
+_UNRESOLVED = re.compile(rf'^@"{re.escape(RuntimeLinker.PREFIX)}(.*?)" = .*$', re.MULTILINE)
+
+
+@dataclass
+class Code:
+    """The machine code of one use of an op.
+
+    Attributes
+    ----------
+    module : llvmlite.binding.ModuleRef
+    body, part : str
+        Its functions; `part` is empty if the kernel is not called on parts.
+    outputs : tuple of dtypes
+    """
+
+    use: Use
+    specialization: Specialization
+    module: Any
+    body: str
+    part: str
+    warnings: list[str]
+
+
+@contextmanager
+def aimed_at(machine: Any) -> Iterator[None]:
+    """Have numba optimize for a target machine, and keep its other users waiting."""
+    codegen = cpu_target.target_context.codegen()
+    with global_compiler_lock, exception_text.said_in_c():
+        own, codegen._tm = codegen._tm, machine
+        try:
+            yield
+        finally:
+            codegen._tm = own
+
+
+def compile_use(op: AnyOp, use: Use, name: str) -> Code:
+    """Compile an op for a use.
+
+    Parameters
+    ----------
+    name : str
+        Of the functions in the module.
+
+    Raises
+    ------
+    CompileError
+        It cannot be compiled, or needs something that a library without Python lacks.
+    """
+    kernel, signature = op.kernels["cpu"], op.signature
+    assert isinstance(kernel, CompiledKernel)
+    arrays = [None if item is None else np.empty((0,) * item[1], item[0]) for item in use.inputs]
+    dtypes = kernel.output_dtypes(arrays)
+    if lacking := kernel.lacking(arrays, use.attributes, dtypes):
+        raise CompileError(f"numba lacks {lacking}")
+    given, _ = specialize(signature, None, arrays, use.attributes, dtypes, len(dtypes), None)
+    specialization, warnings, shapes = given, [], None
+    if op.shape_function is not None:
+        try:
+            shapes = CompiledShapes(op, given)
+        except Exception as error:  # numba's, or of what it runs to find types
+            reason = _first_line(error)
+            warnings.append(f"the shape function is not in the library, so kernels allocate their outputs: {reason}")
+        else:
+            size = 1 if sizes_are_known(op, given, dict(use.attributes)) else None
+            known = [(size,) * rank for rank in shapes.ranks]
+            specialization, _ = specialize(signature, kernel.cores, arrays, use.attributes, dtypes, len(dtypes), known)
+    call = CallableKernel(
+        kernel.function, signature, dtypes, specialization.buffers, kernel.options | INNER, cached=False
+    )
+    if signature.outputs[-1].variadic:
+        dtypes = _outputs(call, use, dtypes, arrays)
+        specialization, _ = specialize(signature, kernel.cores, arrays, use.attributes, dtypes, len(dtypes), None)
+        shapes = None
+    names = entry.CODE_NAMES | {"kernel": call.call, "np": np}
+    if shapes is not None:
+        names["shape_of"] = shapes.shape_of
+    part = None
+    try:
+        if specialization.cores is not None:
+            part = names["part_body"] = numba.njit(**INNER)(
+                define("part_body", entry.Writer(specialization).part(), names)
+            )
+        code = entry.Writer(specialization, computes_shapes=shapes is not None).body()
+        body = numba.njit(**INNER)(define("body", code, names))
+        module = _module(body, 4, f"{name}_body")
+        if part is not None:
+            module.link_in(_module(part, 2, f"{name}_part"))
+    except CompileError:
+        raise
+    except Exception as error:
+        raise CompileError(f"numba says:\n{error}") from error
+    exports = [f"{name}_body", f"{name}_part"] if part is not None else [f"{name}_body"]
+    _keep_only(module, exports)
+    undefined = [function.name for function in module.functions if function.is_declaration]
+    undefined += [variable.name for variable in module.global_variables if variable.is_declaration]
+    if refusal := why_refused(undefined):
+        raise CompileError(refusal)
+    return Code(use, specialization, module, exports[0], exports[-1] if part is not None else "", warnings)
+
+
+def _outputs(call: CallableKernel, use: Use, dtypes: Any, arrays: Any) -> tuple[Any, ...]:
+    """Return the dtypes of all outputs that a kernel with a variadic output returns for a use."""
+    floats = weak_float([*(None if array is None else array.dtype for array in arrays), *dtypes])
+    values = tuple(as_arguments(use.attributes, floats).values())
+    kinds = tuple(
+        types.none if array is None else types.Array(numba.from_dtype(array.dtype), array.ndim, "C", readonly=True)
+        for array in arrays
+    )
+    signature = types.Tuple(kinds), numba.typeof(values), types.Tuple(())
+    if reason := call.compile(signature):
+        raise CompileError(f"numba says:\n{reason}")
+    count = len(call.call.overloads[signature].signature.return_type)
+    return (*dtypes, *[dtypes[-1]] * (count - len(dtypes)))[:count]
+
+
+def _module(dispatcher: Any, parameters: int, name: str) -> Any:
+    """Return the optimized LLVM module of a function of words, which is called `name` there, without Python in it."""
+    kinds = (types.intp,) * parameters
+    dispatcher.compile(kinds)
+    result = dispatcher.overloads[kinds]
+    reached = list(_reached(dispatcher, set()))
+    text = _without_python(result.library.get_llvm_str(), reached, name)
+    module = llvm.parse_assembly(text)
+    # A function that calls itself for other types does so through a variable, which numba sets when it has both.
+    libraries = [made.library for inner in reached if hasattr(inner, "overloads") for made in inner.overloads.values()]
+    while missing := _missing(module):
+        library = next((one for one in libraries if missing in {f.name for f in one.get_defined_functions()}), None)
+        if library is None:
+            raise CompileError(f"it needs {missing}, which numba did not keep")
+        linked = llvm.parse_assembly(_without_python(library.get_llvm_str(), reached, name))
+        for function in linked.functions:
+            if not function.is_declaration and function.linkage == llvm.Linkage.external:
+                function.linkage = "linkonce_odr"
+        module.link_in(linked)
+    module.get_function(result.fndesc.llvm_func_name).name = name
+    return module
+
+
+def _missing(module: Any) -> str | None:
+    """Return the name of a function of numba's that a module declares only."""
+    names = (function.name for function in module.functions if function.is_declaration)
+    return next((name for name in names if name.startswith("_ZN")), None)
+
+
+def _without_python(text: str, reached: Iterable[Any], name: str) -> str:
+    """Return a module, as text, without addresses in this process and without Python's exceptions."""
+    text = exception_text.spelled(text)
+    text = _X86_ATOMIC.sub(
+        r'\1%"\2.was" = atomicrmw sub ptr \3, i64 1 monotonic\n'
+        r'\1%"\2.last" = icmp eq i64 %"\2.was", 1\n'
+        r'\1%\2 = zext i1 %"\2.last" to i8',
+        text,
+    )
+    for called in dict.fromkeys(_UNRESOLVED.findall(text)):
+        if not re.search(rf'^define .*@"?{re.escape(called)}"?\(', text, re.MULTILINE):
+            text += f'\ndeclare void @"{called}"()\n'
+    text = _UNRESOLVED.sub(rf'@"{RuntimeLinker.PREFIX}\1" = internal constant ptr @"\1"', text)
+    arrays = {value.ctypes.data: value for value in reached if isinstance(value, np.ndarray)}
+    objects = {id(array) for array in arrays.values()}
+
+    def embedded(match: re.Match[str]) -> str:
+        address = int(match[1], 16)
+        variable = f'@"numba.dynamic.globals.{match[1]}" = internal constant ptr'
+        if address in objects:
+            return f"{variable} null"
+        if address not in arrays:
+            raise CompileError(
+                "it uses an address in this process (a ctypes function, or an array that is no constant)"
+            )
+        data = arrays[address].tobytes()
+        spelled = "".join(f"\\{byte:02X}" for byte in data)
+        constant = f'@"{name}.{match[1]}" = internal constant [{len(data)} x i8] c"{spelled}", align 64'
+        return f'{constant}\n{variable} @"{name}.{match[1]}"'
+
+    return _DYNAMIC.sub(embedded, text)
+
+
+def _reached(value: Any, seen: set[int]) -> Iterator[Any]:
+    """Iterate over a dispatcher, and over the dispatchers and contiguous arrays that its code refers to."""
+    function = getattr(value, "py_func", None)
+    if function is None or id(value) in seen:
+        if isinstance(value, np.ndarray) and value.flags.c_contiguous:
+            yield value
+        return
+    seen.add(id(value))
+    yield value
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    for inner in [*map(function.__globals__.get, global_names(function.__code__)), *cells]:
+        yield from _reached(inner, seen)
+
+
+def _keep_only(module: Any, exports: Iterable[str]) -> None:
+    """Make everything but the exports internal, and drop what they do not need."""
+    for value in (*module.functions, *module.global_variables):
+        if not value.is_declaration and value.name not in exports and not value.name.startswith("llvm."):
+            value.linkage = "internal"
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.add_strip_dead_prototype_pass()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+
+
+def object_file(modules: Iterable[Any], machine: Any) -> bytes:
+    """Return the object file of modules, for a target machine.
+
+    They are optimized already, so that they only are translated: optimized again, sums could change their order.
+    """
+    whole = llvm.parse_assembly("")
+    whole.triple, whole.data_layout = machine.triple, str(machine.target_data)
+    for module in modules:
+        text = re.sub(r'^target (triple|datalayout) = ".*"$', "", str(module), flags=re.MULTILINE)
+        if "llvm.x86." in text and "x86_64" not in machine.triple:  # LLVM would end the process
+            raise CompileError(f"numba used instructions of this machine's CPU, which {machine.triple} lacks")
+        module = llvm.parse_assembly(text)
+        module.triple, module.data_layout = whole.triple, whole.data_layout
+        whole.link_in(module)
+    for function in whole.functions:
+        if not function.is_declaration and function.linkage == llvm.Linkage.external:
+            function.visibility = "hidden"
+    whole.verify()
+    code: bytes = machine.emit_object(whole)
+    return code
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if not line.startswith("Failed in")), type(error).__name__)

@@ -1,0 +1,618 @@
+/* What is the same in every built library: it answers ONNX Runtime's questions from tables, hands its tensors to machine
+   code of numba's, and makes statuses of what that raises. TABLES is what was generated for the ops. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include "ort.h"
+
+#define MOST_DIMS 32
+#define MISMATCH 1
+#include "memory.h"
+
+/* numba's calling convention: 0 is success, and what was raised comes second. */
+typedef struct Said Said;
+typedef struct {
+  const char *text; /* where a byte \1 stands for the next of the values, and \2 for its repr */
+  int32_t length;
+  void *values;
+  void (*say)(void *values, Said *said);
+  int32_t count;
+} Raised;
+typedef int32_t Body(int64_t *answer, Raised **raised, int64_t state, int64_t record, int64_t context, int64_t failures);
+typedef int32_t Part(int64_t *answer, Raised **raised, int64_t job, int64_t index);
+
+typedef struct { int type, rank; } Kind; /* rank -1: an absent input */
+typedef struct {
+  Body *body;
+  Part *part;
+  const char *attributes; /* as `describe` spells those of a node */
+  int inputs, loops;
+  const Kind *input;
+  const int *core; /* core dimensions of the inputs; any others may be taken together, to as many as `loops` */
+} Record;
+typedef struct {
+  const char *name;
+  char kind; /* i, f, s, t, or I, F, S for lists */
+  int required;
+  const char *allowed; /* |1|2|, of an int */
+  const char *text;    /* the default, as in Record.attributes */
+  int count;
+  const int64_t *words;
+  const void *data;
+} Attribute;
+typedef struct { int type, characteristic; } Tensors;
+typedef struct {
+  CustomOp op;
+  const char *domain, *name;
+  int version, last_version, inputs, outputs, attributes, records;
+  const Tensors *input, *output;
+  const Attribute *attribute;
+  const Record *record;
+} Op;
+typedef struct { const char *name; unsigned leaf, part; char place; int bit; } Feature; /* of a CPU, as CPUID tells it */
+
+static int ort; /* the version of ONNX Runtime, 1.x, as far as we know any */
+
+/* Text that is cut off where it does not fit. */
+typedef struct { char text[1024]; size_t length; } Text;
+struct Said { Text text; size_t starts[16]; int quoted[16], count; };
+
+#include <stdarg.h>
+static void put(Text *text, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  size_t left = sizeof text->text - text->length;
+  int wanted = vsnprintf(text->text + text->length, left, format, arguments);
+  va_end(arguments);
+  if (wanted > 0) text->length += (size_t)wanted < left ? (size_t)wanted : left - 1;
+}
+static void put_quoted(Text *text, const char *word) {
+  put(text, "'");
+  for (; *word; word++) put(text, *word == '\'' || *word == '\\' ? "\\%c" : "%c", *word);
+  put(text, "'");
+}
+static Status *fail(Api api, const Op *op, Text *text) {
+  Text whole = {"", 0};
+  put(&whole, "%s::%s: %s", op->domain, op->name, text->text);
+  return create_status(api, whole.text);
+}
+
+/* What generated code says of the values of an exception. */
+static int begin_saying(Said *said) {
+  if (said->count == 16) return 0;
+  said->quoted[said->count] = 0;
+  said->starts[said->count++] = said->text.length;
+  return 1;
+}
+static void end_saying(Said *said) {
+  if (said->text.length + 1 < sizeof said->text.text) said->text.text[said->text.length++] = 0;
+}
+void pyops_say_int(Said *said, int64_t value) {
+  if (begin_saying(said)) put(&said->text, "%lld", (long long)value), end_saying(said);
+}
+void pyops_say_bool(Said *said, int64_t value) {
+  if (begin_saying(said)) put(&said->text, value ? "True" : "False"), end_saying(said);
+}
+void pyops_say_float(Said *said, double value) { /* the shortest text of the same value, as Python's repr */
+  char text[40] = "";
+  for (int digits = 1; digits <= 17; digits++) {
+    snprintf(text, sizeof text - 2, "%.*g", digits, value);
+    if (strtod(text, NULL) == value) break;
+  }
+  if (!strpbrk(text, ".en")) strcat(text, ".0");
+  if (begin_saying(said)) put(&said->text, "%s", text), end_saying(said);
+}
+void pyops_say_text(Said *said, const void *data, int64_t length, int32_t bytes) {
+  if (!begin_saying(said)) return;
+  said->quoted[said->count - 1] = 1;
+  for (int64_t i = 0; i < length; i++) {
+    uint32_t c = bytes == 1 ? ((const uint8_t *)data)[i] : bytes == 2 ? ((const uint16_t *)data)[i] : ((const uint32_t *)data)[i];
+    if (c < 0x80) put(&said->text, "%c", c);
+    else if (c < 0x800) put(&said->text, "%c%c", 0xC0 | c >> 6, 0x80 | (c & 63));
+    else if (c < 0x10000) put(&said->text, "%c%c%c", 0xE0 | c >> 12, 0x80 | (c >> 6 & 63), 0x80 | (c & 63));
+    else put(&said->text, "%c%c%c%c", 0xF0 | c >> 18, 0x80 | (c >> 12 & 63), 0x80 | (c >> 6 & 63), 0x80 | (c & 63));
+  }
+  end_saying(said);
+}
+void pyops_say_nothing(Said *said) {
+  if (begin_saying(said)) put(&said->text, "..."), end_saying(said);
+}
+static void put_raised(Text *text, Raised *raised) {
+  Said said = {{"", 0}, {0}, {0}, 0};
+  if (raised->count > 0) raised->say(raised->values, &said);
+  int next = 0;
+  for (const char *c = raised->text; *c; c++) {
+    const char *value = next < said.count ? said.text.text + said.starts[next] : "...";
+    if (*c > 2) put(text, "%c", *c);
+    else if (*c == 2 && next < said.count && said.quoted[next]) put_quoted(text, value), next++;
+    else if (*c > 0) put(text, "%s", value), next++;
+    else put(text, "%c", *c); /* of several bytes */
+  }
+  if (raised->count > 0) free(raised->values), free(raised);
+}
+
+/* Nodes. */
+
+typedef struct { void **values; int count; } Owned;
+typedef struct {
+  Api api;
+  const Op *op;
+  size_t inputs, outputs;
+  int64_t *words;
+  Text attributes;
+  Owned tensors;
+} Node;
+
+static const char *const type_names[] = {"?", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string",
+                                         "bool", "float16", "float64", "uint32", "uint64"};
+static const int item_sizes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8};
+static const char *type_name(int type) { return type > 0 && type < 14 ? type_names[type] : "another type"; }
+
+typedef struct { int64_t type, rank, dims[MOST_DIMS]; void *data, *value; } Tensor;
+
+static Status *read_tensor(Api api, void *value, Tensor *tensor) {
+  size_t rank;
+  int type;
+  Status *status;
+  tensor->value = value;
+  if (ort >= HAS_TYPE_AND_SHAPE) {
+    const int64_t *dims;
+    status = ORT(api, type_and_shape)(value, &type, &dims, &rank);
+    if (status) return status;
+    if (rank <= MOST_DIMS) memcpy(tensor->dims, dims, rank * sizeof *dims);
+  } else {
+    void *info;
+    status = ORT(api, get_type_and_shape)(value, &info);
+    if (status) return status;
+    status = ORT(api, get_element_type)(info, &type);
+    if (!status) status = ORT(api, get_rank)(info, &rank);
+    if (!status && rank <= MOST_DIMS) status = ORT(api, get_dims)(info, tensor->dims, rank);
+    release_type_and_shape(api, info);
+    if (status) return status;
+  }
+  if (rank > MOST_DIMS) return create_status(api, "a tensor has more than 32 dimensions");
+  tensor->type = type;
+  tensor->rank = (int64_t)rank;
+  return ORT(api, get_data)(value, &tensor->data);
+}
+
+/* Puts words for the attribute behind those that are there; describes it as records do. */
+static Status *read_attribute(Node *node, const Attribute *a, const void *info, int64_t **words, int *count) {
+  Api api = node->api;
+  Status *status = NULL;
+  size_t size = 0;
+  Text *text = &node->attributes;
+  int64_t *made = NULL;
+  if (a->kind == 'i' || a->kind == 'f') {
+    made = malloc(sizeof *made);
+    float real = 0;
+    status = a->kind == 'i' ? ORT(api, attribute_int)(info, a->name, made) : ORT(api, attribute_float)(info, a->name, &real);
+    double wide = real;
+    if (!status && a->kind == 'f') memcpy(made, &wide, sizeof wide);
+    size = 1;
+    if (!status) put(text, "%s", a->name);
+  } else if (a->kind == 'I' || a->kind == 'F') {
+    float *reals = NULL;
+    status = a->kind == 'I' ? ORT(api, attribute_ints)(info, a->name, NULL, &size) : ORT(api, attribute_floats)(info, a->name, NULL, &size);
+    if (!status) {
+      made = malloc((size + 1) * sizeof *made), reals = malloc((size + 1) * sizeof *reals);
+      status = a->kind == 'I' ? ORT(api, attribute_ints)(info, a->name, made, &size) : ORT(api, attribute_floats)(info, a->name, reals, &size);
+    }
+    for (size_t i = 0; !status && a->kind == 'F' && i < size; i++) {
+      double wide = reals[i];
+      memcpy(made + i, &wide, sizeof wide);
+    }
+    free(reals);
+    if (!status) put(text, "%s[%d]", a->name, (int)size);
+  } else if (a->kind == 's') {
+    char *word = NULL;
+    size_t length = 0;
+    status = ORT(api, attribute_string)(info, a->name, NULL, &length);
+    if (!status) {
+      word = calloc(length + 1, 1);
+      status = ORT(api, attribute_string)(info, a->name, word, &length);
+    }
+    if (!status) put(text, "%s=", a->name), put_quoted(text, word);
+    free(word);
+  } else if (a->kind == 'S') {
+    void *allocator = NULL;
+    char **strings = NULL;
+    if (ort < HAS_STRINGS) return create_status(api, "an attribute is a list of strings, which needs ONNX Runtime 1.25 or later");
+    status = ORT(api, get_allocator)(&allocator);
+    if (!status) status = ORT(api, attribute_strings)(info, a->name, allocator, &strings, &size);
+    if (!status) {
+      put(text, "%s=[", a->name);
+      for (size_t i = 0; i < size; i++) put(text, i ? ", " : ""), put_quoted(text, strings[i]), free_memory(api, allocator, strings[i]);
+      put(text, "]");
+      free_memory(api, allocator, strings);
+    }
+    size = 0;
+  } else {
+    void *allocator = NULL, *value = NULL;
+    Tensor tensor = {0};
+    status = ORT(api, get_allocator)(&allocator);
+    if (!status) status = ORT(api, attribute_tensor)(info, a->name, allocator, &value);
+    if (!status) {
+      node->tensors.values[node->tensors.count++] = value;
+      status = read_tensor(api, value, &tensor);
+      if (status) return status;
+      size = 1 + (size_t)tensor.rank;
+      made = malloc(size * sizeof *made);
+      made[0] = (int64_t)(intptr_t)tensor.data;
+      memcpy(made + 1, tensor.dims, (size - 1) * sizeof *made);
+      put(text, "%s=%s[%d]", a->name, type_name((int)tensor.type), (int)tensor.rank);
+    }
+  }
+  if (status) {
+    free(made), made = NULL, size = 0;
+    if (a->required || !strstr(status_text(api, status), "No attribute with")) return status;
+    release_status(api, status);
+    put(text, "%s", a->text);
+    size = (size_t)a->count;
+    made = malloc((size + 1) * sizeof *made);
+    memcpy(made, a->words, size * sizeof *made);
+    if (a->data) made[0] = (int64_t)(intptr_t)a->data;
+  }
+  put(text, "; ");
+  if (a->allowed && size) {
+    Text wanted = {"", 0};
+    put(&wanted, "|%lld|", (long long)made[0]);
+    if (!strstr(a->allowed, wanted.text)) {
+      Text said = {"", 0};
+      put(&said, "attribute '%s' is %lld; expected one of %s", a->name, (long long)made[0], a->allowed);
+      free(made);
+      return fail(api, node->op, &said);
+    }
+  }
+  *words = realloc(*words, ((size_t)*count + size + 1) * sizeof **words);
+  if (size) memcpy(*words + *count, made, size * sizeof *made);
+  *count += (int)size;
+  free(made);
+  return NULL;
+}
+
+static void destroy(void *pointer) {
+  Node *node = pointer;
+  for (int i = 0; i < node->tensors.count; i++) release_value(node->api, node->tensors.values[i]);
+  free(node->tensors.values), free(node->words), free(node);
+}
+
+static Status *create(const CustomOp *custom, Api api, const void *info, void **made) {
+  const Op *op = (const Op *)custom;
+  Node *node = calloc(1, sizeof *node);
+  if (!node) return create_status(api, "there is no memory for a node");
+  node->api = api, node->op = op;
+  node->tensors.values = calloc((size_t)op->attributes + 1, sizeof(void *));
+  Status *status = ORT(api, input_count)(info, &node->inputs);
+  if (!status) status = ORT(api, output_count)(info, &node->outputs);
+  int count = 0;
+  for (int i = 0; i < op->attributes && !status; i++) status = read_attribute(node, op->attribute + i, info, &node->words, &count);
+  int known = 0;
+  for (int r = 0; r < op->records; r++) known |= !strcmp(op->record[r].attributes, node->attributes.text);
+  if (!status && !known) {
+    Text said = {"", 0};
+    put(&said, "this library has no code for the attributes %sbut for ", node->attributes.text);
+    for (int r = 0; r < op->records; r++) {
+      int told = 0;
+      for (int before = 0; before < r; before++) told |= !strcmp(op->record[before].attributes, op->record[r].attributes);
+      if (!told) put(&said, "%s%s", r ? "or " : "", op->record[r].attributes);
+    }
+    put(&said, "build it with --for MODEL");
+    status = fail(api, op, &said);
+  }
+  if (status) return destroy(node), status;
+  *made = node;
+  return NULL;
+}
+
+/* Calls. */
+
+typedef struct {
+  const Node *node;
+  void *context;
+  const Record *record;
+  int64_t words[4]; /* the record, as machine code reads it */
+  int looped;       /* whether dimensions were taken together, and: */
+  int64_t lead[MOST_DIMS], lead_rank, turn;
+  atomic_int failed;
+  Text message;
+  Tensor inputs[MOST_TENSORS], outputs[MOST_TENSORS];
+} Call;
+
+static void note(Call *call, Raised *raised) {
+  int none = 0;
+  if (!atomic_compare_exchange_strong(&call->failed, &none, 1)) {
+    if (raised && raised->count > 0) free(raised->values), free(raised);
+  } else if (raised)
+    put_raised(&call->message, raised);
+  else
+    put(&call->message, "the kernel failed, and left no exception");
+}
+
+/* What machine code calls in place of ONNX Runtime's own functions. */
+static int64_t input_of(int64_t context, int64_t index, int64_t tensor) {
+  ((void **)tensor)[0] = &((Call *)context)->inputs[index];
+  return 0;
+}
+static int64_t type_and_shape_of(int64_t value, int64_t type, int64_t dims, int64_t rank) {
+  Tensor *tensor = (Tensor *)value;
+  *(int64_t *)type = tensor->type;
+  *(int64_t *)rank = tensor->rank;
+  *(int64_t **)dims = tensor->dims;
+  return 0;
+}
+static int64_t data_of(int64_t value, int64_t data) {
+  *(void **)data = ((Tensor *)value)->data;
+  return 0;
+}
+static int64_t output_of(int64_t context, int64_t index, int64_t sizes, int64_t rank, int64_t tensor) {
+  Call *call = (Call *)context;
+  Api api = call->node->api;
+  Tensor *out = call->outputs + index;
+  const int64_t *size = (const int64_t *)sizes;
+  ((void **)tensor)[0] = NULL;
+  if ((size_t)index >= call->node->outputs) return 0; /* the node leaves it out */
+  if (!out->value) {
+    int64_t dims[2 * MOST_DIMS], count = 0;
+    for (int64_t i = 0; call->looped && i < call->lead_rank; i++) dims[count++] = call->lead[i];
+    for (int64_t i = call->looped ? call->record->loops : 0; i < rank; i++) dims[count++] = size[i];
+    for (int64_t i = 0; i < count; i++)
+      if (dims[i] < 0) return (int64_t)create_status(api, "the shape function gives a size below 0, or one that only the kernel tells");
+    Status *status = ORT(api, get_output)(call->context, (size_t)index, dims, (size_t)count, &out->value);
+    if (!status && out->value) status = ORT(api, get_data)(out->value, &out->data);
+    if (status || !out->value) return (int64_t)status;
+  } else if (call->looped && out->rank != call->turn) {
+    int64_t step = item_sizes[call->node->op->output[index].type];
+    for (int64_t i = 0; i < rank; i++) step *= size[i];
+    out->data = (char *)out->data + step;
+  }
+  out->rank = call->turn;
+  ((void **)tensor)[0] = out;
+  return 0;
+}
+
+typedef struct { Call *call; int64_t *words; } Job;
+enum { JOB_STOPPED = 2 };
+static void run_part(void *argument, size_t index) {
+  Job *job = argument;
+  int64_t answer;
+  Raised *raised = NULL;
+  if (atomic_load(&job->call->failed)) return;
+  if (job->call->record->part(&answer, &raised, (int64_t)job->words, (int64_t)index)) note(job->call, raised);
+}
+static int64_t in_parallel(int64_t context, int64_t part, int64_t parts, int64_t batches, int64_t words) {
+  Call *call = (Call *)context;
+  Job job = {call, (int64_t *)words};
+  Status *status = NULL;
+  (void)part;
+  if (ort >= HAS_PARALLEL_FOR)
+    status = ORT(call->node->api, parallel_for)(call->context, run_part, (size_t)parts, (size_t)batches, &job);
+  else
+    for (int64_t i = 0; i < parts; i++) run_part(&job, (size_t)i);
+  job.words[JOB_STOPPED] = atomic_load(&call->failed);
+  return (int64_t)status;
+}
+
+static Status *run(Call *call) {
+  const void *const state[] = {NULL, NULL, NULL, input_of, output_of, type_and_shape_of, data_of, in_parallel};
+  int64_t answer = 0;
+  Raised *raised = NULL;
+  Api api = call->node->api;
+  if (call->record->body(&answer, &raised, (int64_t)state, (int64_t)call->words, (int64_t)call, 0)) note(call, raised);
+  if (!atomic_load(&call->failed) && answer == MISMATCH) {
+    atomic_store(&call->failed, 1);
+    put(&call->message, "the kernel returned another shape than its shape function gives");
+  }
+  return atomic_load(&call->failed) ? fail(api, call->node->op, &call->message) : (Status *)answer;
+}
+
+static int serves(const Record *record, const Call *call) {
+  const Node *node = call->node;
+  if (strcmp(record->attributes, node->attributes.text)) return 0;
+  for (int i = 0; i < record->inputs || i < (int)node->inputs; i++) {
+    const Tensor *given = i < (int)node->inputs && call->inputs[i].value ? call->inputs + i : NULL;
+    const Kind *wanted = i < record->inputs && record->input[i].rank >= 0 ? record->input + i : NULL;
+    if (!given != !wanted) return 0;
+    if (!given) continue;
+    if (given->type != wanted->type) return 0;
+    if (record->core ? given->rank < record->core[i] : given->rank != wanted->rank) return 0;
+  }
+  return 1;
+}
+
+/* Runs a record of an op with parallel=: neighbouring leading dimensions along which the inputs broadcast alike are
+   taken as one, the innermost of these are the record's loops, and over the others it goes here. */
+static Status *run_loops(Call *call) {
+  const Op *op = call->node->op;
+  const Record *record = call->record;
+  Tensor *inputs = call->inputs;
+  int64_t size[MOST_DIMS + 2] = {0}, ranks = 0, total = 1, count = 0;
+  uint64_t repeated[MOST_DIMS + 2] = {0}; /* a bit for each input that broadcasts along it */
+  for (int i = 0; i < record->inputs; i++)
+    if (record->input[i].rank >= 0 && inputs[i].rank - record->core[i] > ranks) ranks = inputs[i].rank - record->core[i];
+  call->looped = 1, call->lead_rank = ranks;
+  for (int64_t axis = ranks; axis--;) {
+    uint64_t mask = 0;
+    int64_t wide = 1;
+    for (int i = 0; i < record->inputs; i++) {
+      if (record->input[i].rank < 0) continue;
+      int64_t own = axis - (ranks - (inputs[i].rank - record->core[i])), here = own < 0 ? 1 : inputs[i].dims[own];
+      if (here == 1) mask |= (uint64_t)1 << i;
+      else if (wide != 1 && wide != here) {
+        put(&call->message, "the inputs do not broadcast: %lld against %lld", (long long)wide, (long long)here);
+        return fail(call->node->api, op, &call->message);
+      } else wide = here;
+    }
+    call->lead[axis] = wide, total *= wide;
+    if (wide == 1) continue;
+    if (count && repeated[count - 1] == mask) size[count - 1] *= wide;
+    else repeated[count] = mask, size[count++] = wide;
+  }
+  if (!total) count = 1, size[0] = 0, repeated[0] = 0;
+  for (const Record *next = record + 1; record->loops < count && next < op->record + op->records; next++)
+    if (serves(next, call)) call->record = record = next;
+  for (; count < record->loops; count++) size[count] = 1, repeated[count] = 0;
+  int64_t steps[MOST_TENSORS], at[MOST_DIMS + 2] = {0};
+  char *data[MOST_TENSORS];
+  for (int i = 0; i < record->inputs; i++) {
+    if (record->input[i].rank < 0) continue;
+    int64_t core = record->core[i], own = inputs[i].rank - core;
+    memmove(inputs[i].dims + record->loops, inputs[i].dims + own, (size_t)core * sizeof(int64_t));
+    for (int64_t loop = 0; loop < record->loops; loop++)
+      inputs[i].dims[record->loops - 1 - loop] = repeated[loop] >> i & 1 ? 1 : size[loop];
+    inputs[i].rank = record->loops + core;
+    steps[i] = item_sizes[inputs[i].type];
+    for (int64_t axis = 0; axis < inputs[i].rank; axis++) steps[i] *= inputs[i].dims[axis];
+    data[i] = inputs[i].data;
+  }
+  for (;;) {
+    Status *status = run(call);
+    if (status) return status;
+    call->turn++;
+    int64_t loop = record->loops;
+    while (loop < count && ++at[loop] == size[loop]) at[loop++] = 0;
+    if (loop >= count) return NULL;
+    for (int i = 0; i < record->inputs; i++) {
+      if (record->input[i].rank < 0) continue;
+      int64_t offset = 0, step = steps[i];
+      for (int64_t outer = record->loops; outer < count; outer++)
+        if (!(repeated[outer] >> i & 1)) offset += at[outer] * step, step *= size[outer];
+      inputs[i].data = data[i] + offset;
+    }
+  }
+}
+
+static void put_kinds(Text *text, const Record *record, const Call *call) {
+  int count = record ? record->inputs : (int)call->node->inputs;
+  put(text, "(");
+  for (int i = 0; i < count; i++) {
+    int absent = record ? record->input[i].rank < 0 : !call->inputs[i].value;
+    put(text, i ? ", " : "");
+    if (absent) put(text, "None");
+    else if (!record) put(text, "%s of rank %d", type_name((int)call->inputs[i].type), (int)call->inputs[i].rank);
+    else if (record->core) put(text, "%s of rank %d or more", type_name(record->input[i].type), record->core[i]);
+    else put(text, "%s of rank %d", type_name(record->input[i].type), record->input[i].rank);
+  }
+  put(text, ")");
+}
+static Status *no_record(const Call *call) {
+  const Op *op = call->node->op;
+  Text said = {"", 0};
+  put(&said, "this library has no code for ");
+  put_kinds(&said, NULL, call);
+  put(&said, "; build it with --for MODEL, or with --ranks. It has code for ");
+  for (int r = 0, told = 0; r < op->records; r++) {
+    if (strcmp(op->record[r].attributes, call->node->attributes.text)) continue;
+    put(&said, told++ ? ", " : "");
+    put_kinds(&said, op->record + r, call);
+  }
+  return fail(call->node->api, op, &said);
+}
+
+static Status *compute(void *pointer, void *context) {
+  const Node *node = pointer;
+  const Op *op = node->op;
+  Call call;
+  call.node = node, call.context = context, call.record = NULL, call.looped = 0, call.turn = 0, call.lead_rank = 0;
+  call.message.length = 0, call.message.text[0] = 0;
+  atomic_init(&call.failed, 0);
+  if (node->inputs > MOST_TENSORS || node->outputs > MOST_TENSORS) {
+    put(&call.message, "this library has no code for %d inputs; build it with --for MODEL", (int)node->inputs);
+    return fail(node->api, op, &call.message);
+  }
+  for (size_t i = 0; i < node->inputs; i++) {
+    void *value = NULL;
+    Status *status = ORT(node->api, get_input)(context, i, &value);
+    call.inputs[i].value = NULL;
+    if (!status && value) status = read_tensor(node->api, value, call.inputs + i);
+    if (status) return status;
+  }
+  for (size_t i = 0; i < MOST_TENSORS; i++) call.outputs[i].value = NULL, call.outputs[i].rank = 0;
+  for (int r = 0; r < op->records && !call.record; r++)
+    if (serves(op->record + r, &call)) call.record = op->record + r;
+  if (!call.record) return no_record(&call);
+  call.words[2] = (int64_t)node->words;
+  return call.record->core ? run_loops(&call) : run(&call);
+}
+
+/* Answers. */
+
+static const Op *as_op(const CustomOp *op) { return (const Op *)op; }
+static const char *get_name(const CustomOp *op) { return as_op(op)->name; }
+static const char *no_provider(const CustomOp *op) { return (void)op, NULL; }
+static int input_type(const CustomOp *op, size_t i) { return as_op(op)->input[i].type; }
+static int output_type(const CustomOp *op, size_t i) { return as_op(op)->output[i].type; }
+static size_t inputs(const CustomOp *op) { return (size_t)as_op(op)->inputs; }
+static size_t outputs(const CustomOp *op) { return (size_t)as_op(op)->outputs; }
+static int input_characteristic(const CustomOp *op, size_t i) { return as_op(op)->input[i].characteristic; }
+static int output_characteristic(const CustomOp *op, size_t i) { return as_op(op)->output[i].characteristic; }
+static int default_memory(const CustomOp *op, size_t i) { return (void)op, (void)i, 0; }
+static int zero(const CustomOp *op) { return (void)op, 0; }
+static int one(const CustomOp *op) { return (void)op, 1; }
+static int start_version(const CustomOp *op) { return as_op(op)->version; }
+static int end_version(const CustomOp *op) { return as_op(op)->last_version; }
+static void release_nothing(int *inputs, int *outputs) { (void)inputs, (void)outputs; }
+
+#define CUSTOM_OP(in_place, release) \
+  {0, NULL, get_name, no_provider, input_type, inputs, output_type, outputs, NULL, destroy, input_characteristic, \
+   output_characteristic, default_memory, zero, one, zero, one, create, compute, NULL, start_version, end_version, in_place, \
+   release, {NULL, NULL}}
+#define COUNT(array) (sizeof array / sizeof *array)
+
+#include TABLES /* ops, domains, features, CPU, HAS_TWO_VERSIONS */
+
+/* The name of something that the code needs of a CPU and this one lacks, or NULL. */
+#if defined(__x86_64__) || defined(_M_X64)
+#include <cpuid.h>
+static const char *lacking(void) {
+  unsigned registers[4], low = 0, high = 0, keeps = 0;
+  __cpuid(1, registers[0], registers[1], registers[2], registers[3]);
+  if (registers[2] >> 27 & 1) { /* the system tells which registers it keeps */
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    keeps = low;
+  }
+  for (size_t i = 0; i < COUNT(features) && features[i].name; i++) {
+    const Feature *feature = features + i;
+    if (!__get_cpuid_count(feature->leaf, feature->part, registers, registers + 1, registers + 2, registers + 3)) return feature->name;
+    if (!(registers[feature->place - 'a'] >> feature->bit & 1)) return feature->name;
+    if (!strncmp(feature->name, "avx512", 6) && (keeps & 0xE6) != 0xE6) return feature->name;
+    if (!strncmp(feature->name, "avx", 3) && (keeps & 6) != 6) return feature->name;
+  }
+  return NULL;
+}
+#else
+static const char *lacking(void) { return (void)features, NULL; }
+#endif
+
+EXPORT Status *RegisterCustomOps(void *options, const ApiBase *base) {
+  static void *made[COUNT(domains)]; /* once for all sessions, whichever thread comes first */
+  static const ApiBase *made_for;
+  static atomic_flag busy = ATOMIC_FLAG_INIT;
+  int major = 0, minor = 0;
+  Text said = {"", 0};
+  sscanf(base->get_version(), "%d.%d", &major, &minor);
+  int oldest = HAS_TWO_VERSIONS ? HAS_VERSIONS : OLDEST;
+  if (major == 1 && minor < oldest) put(&said, "these operators need ONNX Runtime 1.%d or later; this is %d.%d", oldest, major, minor);
+  const char *feature = lacking();
+  if (feature) put(&said, "these operators were built for CPUs like %s, and this one has no %s; build them with another --cpu", CPU, feature);
+  int version = major > 1 || minor > NEWEST ? NEWEST : minor;
+  Api api = base->get_api(said.length ? 1 : (uint32_t)version);
+  if (said.length) return create_status(api, said.text);
+  Status *status = NULL;
+  while (atomic_flag_test_and_set(&busy)) {}
+  ort = version;
+  for (size_t d = 0; d < COUNT(domains) && !status; d++) {
+    if (made_for != base) {
+      status = ORT(api, create_domain)(domains[d], made + d);
+      for (size_t i = 0; i < COUNT(ops) && !status; i++) {
+        if (strcmp(ops[i].domain, domains[d])) continue;
+        ops[i].op.version = (uint32_t)(version < 22 ? version : 22); /* later ones have no fields that are used here */
+        status = ORT(api, domain_add)(made[d], &ops[i].op);
+      }
+    }
+    if (!status) status = ORT(api, add_domain)(options, made[d]);
+  }
+  if (!status) made_for = base;
+  atomic_flag_clear(&busy);
+  return status;
+}

@@ -1,0 +1,132 @@
+"""Machines that libraries are built for, and what their code needs of a CPU."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from ..errors import InputError
+
+
+@dataclass(frozen=True)
+class Target:
+    """An operating system with a kind of CPU.
+
+    Attributes
+    ----------
+    triple : str
+        LLVM's name.
+    zig : str
+        That of ``zig cc``, for Linux with the oldest glibc.
+    cpu : str
+        The CPU whose instructions are used unless another one is given.
+    """
+
+    name: str
+    triple: str
+    zig: str
+    cpu: str
+
+    @property
+    def is_host(self) -> bool:
+        """Return whether libraries for it run on this machine."""
+        return self.name == host()
+
+    def machine(self, cpu: str, optimization: int = 3) -> Any:
+        """Return LLVM's target machine for a CPU of this kind; ``"native"`` is that of this machine.
+
+        Raises
+        ------
+        InputError
+            There is no such CPU, or it is that of this machine and this machine is no such target.
+        """
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        features = ""
+        if cpu == "native":
+            if not self.is_host:
+                raise InputError(f'cpu="native" is the CPU of this machine, which is not {self.name}; name a CPU')
+            from numba.core.codegen import get_host_cpu_features
+
+            cpu, features = llvm.get_host_cpu_name(), get_host_cpu_features()
+        return llvm.Target.from_triple(self.triple).create_target_machine(
+            cpu=cpu, features=features, opt=optimization, reloc="pic", codemodel="default"
+        )
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("linux-x86-64", "x86_64-unknown-linux-gnu", "x86_64-linux-gnu.2.17", "x86-64-v3"),
+        Target("linux-aarch64", "aarch64-unknown-linux-gnu", "aarch64-linux-gnu.2.17", "generic"),
+        Target("windows-x86-64", "x86_64-w64-windows-gnu", "x86_64-windows-gnu", "x86-64-v3"),
+        Target("macos-arm64", "arm64-apple-macosx11.0.0", "aarch64-macos", "apple-m1"),
+    )
+}
+
+
+def host() -> str:
+    """Return the name that this machine would have as a target."""
+    machine = {"x86_64": "x86-64", "AMD64": "x86-64"}.get(platform.machine(), platform.machine())
+    return f"{ {'linux': 'linux', 'win32': 'windows', 'darwin': 'macos'}.get(sys.platform, sys.platform) }-{machine}"
+
+
+def find_target(name: str | None) -> Target:
+    """Return a target by name; None is this machine.
+
+    Raises
+    ------
+    InputError
+        There is no such target.
+    """
+    if (name or host()) not in TARGETS:
+        raise InputError(f"there is no target {name or host()!r}; there are {', '.join(TARGETS)}")
+    return TARGETS[name or host()]
+
+
+# Where CPUID tells of a feature: leaf, subleaf, register and bit (Intel's manual, volume 2A), by LLVM's name.
+_CPUID = {
+    **{name: (1, 0, "c", bit) for name, bit in [("sse3", 0), ("ssse3", 9), ("fma", 12), ("sse4.1", 19)]},
+    **{
+        name: (1, 0, "c", bit)
+        for name, bit in [("sse4.2", 20), ("movbe", 22), ("popcnt", 23), ("avx", 28), ("f16c", 29)]
+    },
+    **{name: (7, 0, "b", bit) for name, bit in [("bmi", 3), ("avx2", 5), ("bmi2", 8), ("avx512f", 16)]},
+    **{name: (7, 0, "b", bit) for name, bit in [("avx512dq", 17), ("avx512ifma", 21), ("avx512cd", 28)]},
+    **{name: (7, 0, "b", bit) for name, bit in [("avx512bw", 30), ("avx512vl", 31)]},
+    **{
+        name: (7, 0, "c", bit) for name, bit in [("avx512vbmi", 1), ("avx512vbmi2", 6), ("gfni", 8), ("avx512vnni", 11)]
+    },
+    **{name: (7, 0, "c", bit) for name, bit in [("avx512bitalg", 12), ("avx512vpopcntdq", 14)]},
+    "avx512fp16": (7, 0, "d", 23),
+    "avx512bf16": (7, 1, "a", 5),
+    "lzcnt": (0x80000001, 0, "c", 5),
+}
+_V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_LEVELS = {"x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
+
+
+def features(target: Target, cpu: str) -> list[tuple[str, tuple[int, int, str, int]]]:
+    """Return what code for an x86-64 CPU needs that not all of them have, and where CPUID tells of it.
+
+    Raises
+    ------
+    InputError
+        A library could not tell whether it runs on such a CPU.
+    """
+    if not target.triple.startswith("x86_64"):
+        return []
+    if cpu == "native":
+        enabled = [name for name, there in llvm.get_host_cpu_features().items() if there]
+        return [(name, _CPUID[name]) for name in _CPUID if name in enabled]
+    if cpu not in _LEVELS:
+        raise InputError(
+            f"a library cannot tell at run time whether a CPU is {cpu!r}; there are {', '.join(_LEVELS)}, native"
+        )
+    return [(name, _CPUID[name]) for name in _LEVELS[cpu]]

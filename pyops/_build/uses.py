@@ -1,0 +1,149 @@
+"""What machine code of an op is built for: types, ranks and kinds of attributes, as a node could have them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .._compiled.kernel import COMPILABLE, CompiledKernel
+from .._compiled.kernel import spell
+from .._compiled.specialization import Tensor
+from .._ops.op import AnyOp
+from .._schema.attribute import Attribute, AttributeKind
+from .._schema.dtypes import DType, dtype_name
+from .._schema.signature import Signature, TypeParameter
+from ..errors import CompileError
+
+RANKS = (1, 2, 3, 4)
+"""The ranks that an op is built for unless others are given."""
+COUNTS = (1, 2, 3, 4)
+"""The numbers of tensors of a variadic input."""
+
+Ranks = Sequence[int | Sequence[int]]
+
+
+class Example(Protocol):
+    """A call of an op as data: a `pyops.testing.Sample`."""
+
+    @property
+    def op(self) -> AnyOp: ...
+
+    @property
+    def inputs(self) -> tuple[Any, ...]: ...
+
+    @property
+    def attributes(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Use:
+    """Types and ranks of inputs, and values of attributes that stand for all of their kind.
+
+    Attributes
+    ----------
+    inputs : tuple
+        The dtype and rank of each declared input, and of each tensor of a variadic one; None for an absent one.
+    asked : bool
+        Whether somebody asked for just this, so that it must not be left out.
+    """
+
+    inputs: tuple[Tensor | None, ...]
+    attributes: Mapping[str, Any]
+    asked: bool
+
+    def __str__(self) -> str:
+        return ", ".join("None" if item is None else spell(*item) for item in self.inputs)
+
+
+def of_example(example: Example) -> Use:
+    """Return the use that an example is one of."""
+    signature = example.op.signature
+    inputs = [None if array is None else (array.dtype, array.ndim) for array in example.inputs]
+    missing = len(signature.inputs) - signature.is_variadic - len(inputs)
+    return Use((*inputs, *[None] * missing), signature.convert_attributes(example.attributes), True)
+
+
+def of_declaration(op: AnyOp, ranks: Ranks | None) -> Iterator[Use]:
+    """Iterate over all uses that the declaration allows, for these ranks.
+
+    Parameters
+    ----------
+    ranks : sequence of int or of sequences of int, optional
+        Ranks that all inputs have, or one for each input.
+
+    Raises
+    ------
+    CompileError
+        The declaration does not tell enough, or numba lacks its types.
+    """
+    kernel = op.kernels["cpu"]
+    cores = kernel.cores if isinstance(kernel, CompiledKernel) and op.shape_function is not None else None
+    choices = [_of_attribute(op.signature, attribute) for attribute in op.signature.attributes]
+    names = [attribute.name for attribute in op.signature.attributes]
+    for types, present in itertools.product(_type_choices(op.signature), _present(op.signature)):
+        items = [item for item, times in zip(op.signature.inputs, present, strict=True) for _ in range(max(times, 1))]
+        there = [times > 0 for times in present for _ in range(max(times, 1))]
+        for given in _ranks(ranks, cores, len(items)):
+            tensors = zip(items, there, given, strict=True)
+            inputs = tuple((types[item.type], rank) if is_there else None for item, is_there, rank in tensors)
+            for values in itertools.product(*choices):
+                yield Use(inputs, dict(zip(names, values, strict=True)), ranks is not None)
+
+
+def left_out_types(signature: Signature) -> list[str]:
+    """Return the declared element types that numba lacks."""
+    dtypes = dict.fromkeys(dtype for parameter in signature.type_parameters for dtype in parameter.dtypes)
+    return [dtype_name(dtype) for dtype in dtypes if dtype not in COMPILABLE]
+
+
+def _type_choices(signature: Signature) -> Iterator[dict[TypeParameter, DType]]:
+    parameters = signature.type_parameters
+    for parameter in parameters:
+        if not any(dtype in COMPILABLE for dtype in parameter.dtypes):
+            raise CompileError(f"numba lacks {parameter}")
+    for dtypes in itertools.product(*([d for d in parameter.dtypes if d in COMPILABLE] for parameter in parameters)):
+        yield dict(zip(parameters, dtypes, strict=True))
+
+
+def _present(signature: Signature) -> Iterator[tuple[int, ...]]:
+    """Iterate over how many tensors each input has."""
+    options = [COUNTS if item.variadic else (1, 0) if item.optional else (1,) for item in signature.inputs]
+    yield from itertools.product(*options)
+
+
+def _ranks(ranks: Ranks | None, cores: Sequence[int] | None, count: int) -> Iterator[Sequence[int]]:
+    if cores is not None:
+        # Leading dimensions are taken together (see `run_loops` in runtime.c), as far as all inputs have them.
+        for loops in (1, 2) if count > 1 else (1,):
+            yield [loops + core for core in cores[:count]]
+        return
+    for given in RANKS if ranks is None else ranks:
+        if isinstance(given, int):
+            yield [given] * count
+        elif len(given) == count:
+            yield given
+
+
+def _of_attribute(signature: Signature, attribute: Attribute) -> list[Any]:
+    """Return one value for each kind of value for which there is other machine code."""
+    if attribute.choices and attribute.kind is AttributeKind.STRING:
+        values = list(attribute.choices)
+    elif attribute.kind in (AttributeKind.INT, AttributeKind.FLOAT):
+        values = [attribute.choices[0] if attribute.choices else attribute.convert(1)]
+    elif attribute.required:
+        raise CompileError(
+            f"attribute {attribute.name!r} is {attribute.spelling}, and each {_WHAT[attribute.kind]} needs code of its "
+            "own; give a model that has the op (--for), or an example"
+        )
+    else:
+        values = [attribute.default]
+    return [*values, None] if attribute.default is None and not attribute.required and None not in values else values
+
+
+_WHAT = {
+    AttributeKind.STRING: "text",
+    AttributeKind.STRINGS: "list of texts",
+    AttributeKind.TENSOR: "type and rank",
+} | dict.fromkeys((AttributeKind.INTS, AttributeKind.FLOATS), "length")

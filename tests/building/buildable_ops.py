@@ -1,0 +1,128 @@
+"""Operators for a library: what `tests.compiled.compiled_db` has no sample of, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.shapes import broadcast
+from pyops.testing import Sample
+
+T = TypeVar("T", np.float16, np.float32)
+F32, F64 = NDArray[np.float32], NDArray[np.float64]
+RANDOM = np.random.default_rng(0)
+
+
+def values(*shape: int) -> F32:
+    return RANDOM.random(shape, np.float32)
+
+
+@onnx_op("built::AddScaled", compile=True, parallel="(),()->()")
+def add_scaled(x: NDArray[T], y: NDArray[T], *, scale: float = 2.0, out: NDArray[T] | None = None) -> NDArray[T]:
+    return x + y * x.dtype.type(scale)
+
+
+add_scaled.register_shape_inference(lambda x, y, *, scale=2.0: x.like(shape=broadcast(x, y)))
+
+
+@onnx_op("built::Rows", compile=True, parallel="(n)->(n),()")
+def rows(x: F32, *, limit: int = 100) -> tuple[F32, F32]:
+    result, total = np.empty_like(x), np.empty(x.shape[:-1], np.float32)
+    flat, sums = x.reshape(-1, x.shape[-1]), total.reshape(-1)
+    for i in range(len(flat)):
+        if flat[i, 0] > limit:
+            raise ValueError("too large", i, "row")
+        sums[i] = np.sum(flat[i])
+        result.reshape(-1, x.shape[-1])[i] = flat[i] / sums[i]
+    return result, total
+
+
+rows.register_shape_inference(lambda x, limit=100: (x, x.like(shape=x.shape[:-1])))
+
+
+@onnx_op("built::PairSums", compile=True)
+def pair_sums(x: F64, *, scale: int = 1) -> F64:
+    if x.shape[0] % 2:
+        raise ValueError(f"{x.shape[0]} rows are odd in number")
+    return (x[0::2] + x[1::2]) * scale
+
+
+pair_sums.register_shape_inference(lambda x, scale=1: x.like(shape=(x.shape[0] // 2, *x.shape[1:])))
+
+LOOPS = [
+    Sample(add_scaled, values(4, 3, 5, 7), values(3, 1, 1), scale=0.3).with_id("channels"),
+    Sample(add_scaled, values(4, 3, 5), values(5)).with_id("last"),
+    Sample(add_scaled, values(), values()).with_id("scalars"),
+    Sample(add_scaled, values(0, 3), values(1, 3)).with_id("empty"),
+    Sample(add_scaled, values(2, 1, 3, 1, 5), values(4, 1, 6, 1)).with_id("alternating"),
+    Sample(add_scaled, values(400, 500), values(400, 500)).with_id("parallel"),
+    Sample(rows, values(2, 3, 4)).with_id("two-outputs"),
+    Sample(rows, values(700, 300)).with_id("two-outputs-parallel"),
+    Sample(rows, values(4)).with_id("one-row"),
+]
+PAIRS = Sample(pair_sums, values(4, 5).astype(np.float64), scale=3).with_id("pairs")
+RAISING = [
+    (
+        Sample(rows, values(2, 4) + np.float32(200)),
+        "built::Rows: ValueError: ('too large', 0, 'row') (buildable_ops.py:37, in rows)",
+    ),
+    (
+        Sample(pair_sums, values(3, 2).astype(np.float64)),
+        "built::PairSums: ValueError: 3 rows are odd in number (buildable_ops.py:",
+    ),
+    (Sample(add_scaled, values(3), values(4)), "built::AddScaled: the inputs do not broadcast: 3 against 4"),
+    (
+        Sample(pair_sums, values(4, 2, 2).astype(np.float64)),
+        "this library has no code for (float64 of rank 3); build it with --for",
+    ),
+]
+
+
+@onnx_op("built::Prints", compile=True)
+def prints(x: F32) -> F32:
+    print("hello")
+    return x
+
+
+@onnx_op("built::Product", compile=True)
+def product(x: F32, y: F32) -> F32:
+    return x @ y
+
+
+@onnx_op("built::Random", compile=True)
+def random(x: F32) -> F32:
+    return x + np.float32(np.random.random())
+
+
+@onnx_op("built::Half", compile=True)
+def half(x: NDArray[np.float16]) -> NDArray[np.float16]:
+    return x
+
+
+@onnx_op("built::Texts", compile=True)
+def texts(x: F32, *, mode: str) -> F32:
+    return x if mode == "a" else -x
+
+
+@onnx_op("built::Plain")
+def plain(x: F32) -> F32:
+    return x
+
+
+@onnx_op("built::Unknown", compile=True)
+def unknown(x: F32) -> F32:
+    return np.partition_by_magic(x)  # type: ignore[attr-defined]
+
+
+REFUSED = {
+    prints: "needs the interpreter: it prints",
+    product: "linear algebra",
+    random: "random numbers",
+    half: "numba lacks float16",
+    texts: "attribute 'mode' is str, and each text needs code of its own; give a model that has the op (--for)",
+    plain: "it has no compiled kernel; declare it with compile=True",
+    unknown: "partition_by_magic",
+}
