@@ -38,7 +38,8 @@ def constant(value: Any) -> Any:
 def like(value: Any, x: onnx_ir.Value) -> Any:
     """Return a constant with the element type of a graph value."""
     result: Any = onnx_ops.CastLike(constant(value), x)
-    result.dtype = x.dtype
+    if x.dtype is not None:  # as of outputs of ops of the library
+        result.dtype = x.dtype
     return result
 
 

@@ -301,7 +301,7 @@ HINTS = {
 
 
 @pytest.mark.parametrize("name", [*HINTS, exhaustive("while"), exhaustive("if on a buffer")])
-def test_a_failure_names_the_line_and_the_fix(name, capfd, caplog):
+def test_a_failure_names_the_line_and_the_fix(name, capfd):
     case = CASES[name]
     with pytest.raises(
         ExportError, match=r"^torch.export cannot capture the model at .*capture_models.py:\d+: "
@@ -313,7 +313,6 @@ def test_a_failure_names_the_line_and_the_fix(name, capfd, caplog):
     assert "forward(" not in message
     printed = capfd.readouterr()
     assert printed.out + printed.err == ""
-    assert not [item for item in caplog.records if item.levelname != "DEBUG"]
 
 
 def test_a_container_that_is_no_tree():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
+from exporters._capture.failures import CaptureError
 from exporters._lowering.explanations import causes
 from exporters._report import VerificationReport
 from exporters.errors import ExportError
@@ -35,8 +36,7 @@ def of_export(error: Exception) -> Kind:
     texts = [f"{type(cause).__name__}: {cause}" for cause in causes(error)]
     if any("No ONNX function found" in text or "has no translation for" in text for text in texts):
         return Kind.TRANSLATION
-    # The type has no public name.
-    return Kind.CAPTURE if any(text.startswith("TorchExportError") for text in texts) else Kind.EXPORT
+    return Kind.CAPTURE if isinstance(error, CaptureError) else Kind.EXPORT
 
 
 def one_line(error: BaseException) -> str:
@@ -44,6 +44,7 @@ def one_line(error: BaseException) -> str:
     own = isinstance(error, ExportError)
     root = error if own else list(causes(error))[-1]
     lines = [line.strip() for line in str(root).splitlines() if line.strip()]
+    del lines[: isinstance(error, CaptureError)]  # the line of the model's code
     text = _FOLDERS.sub("", _OWN_LINE.sub("", lines[0] if lines else ""))
     # In our messages, the fix follows the first semicolon.
     return shortened(text.partition("; ")[0] if own else f"{type(root).__name__}: {text}")
