@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import time
 import warnings
 from collections import Counter
@@ -17,6 +16,7 @@ import torch
 from exporters._export import export
 from exporters._finishing.opset_imports import all_nodes
 from exporters._report import VerificationReport
+from exporters._torch_private.patching import quiet
 from exporters._torch_private.trees import clone_tensors
 from exporters._verify import verify
 from pyops._models.model import full_domain
@@ -35,9 +35,8 @@ def attempt(name: str, exporter: Exporter) -> Result:
 
     What may grow is exported as dynamic. Where that fails, the model is exported once more at the example's size.
     """
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), quiet():
         warnings.simplefilter("ignore")
-        logging.disable(logging.CRITICAL)
         torch.manual_seed(0)
         try:
             model, inputs_of = load()[name].make()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import warnings
 from collections import Counter
@@ -18,6 +17,7 @@ from exporters._finishing.program import Program
 from exporters._report import VerificationReport, compare
 from exporters._torch.single_call import SingleCall
 from exporters._torch.tensors import numpy_dtype
+from exporters._torch_private.patching import quiet
 from exporters._torch_private.trees import clone_tensors, tensor_leaves
 from exporters._verify import verify
 from pyops._models.model import full_domain
@@ -33,9 +33,8 @@ from tests.operator_coverage.without_torch import run_without_torch
 def attempt(database: Database, plan: Plan, op: str, index: int) -> Result:
     """Export, run and compare one sample of one operator; errors become the result's reason."""
     begin = time.perf_counter()
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), quiet():
         warnings.simplefilter("ignore")
-        logging.getLogger("torch").setLevel(logging.CRITICAL)
         result = _attempt(database, plan, Result(op, index, Status.REPRODUCED))
     return replace(result, seconds=round(time.perf_counter() - begin, 2))
 
