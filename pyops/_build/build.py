@@ -99,11 +99,13 @@ def build(
             if op in refused:
                 continue
             try:
-                codes.setdefault(op, []).append(compile_use(op, use, f"pyops_{number}"))
+                code = compile_use(op, use, f"pyops_{number}")
             except CompileError as error:
                 failures.setdefault(op, []).append((use, str(error)))
                 if use.asked:
                     refused[op] = f"for {use}, {error}"
+            else:
+                codes.setdefault(op, []).append(code)
     for op, failed in failures.items():
         if op not in refused and op not in codes:
             refused[op] = f"for {failed[0][0]}, {failed[0][1]}"

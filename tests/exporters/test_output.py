@@ -9,6 +9,7 @@ import torch
 
 import exporters
 from pyops import _progress
+from tests.helpers.scripts import run_beside_torch
 from tests.helpers.tiers import exhaustive
 from tests.test_progress import Terminal
 
@@ -67,27 +68,33 @@ def test_explaining_an_error_prints_nothing(capfd, log):
     assert (*capfd.readouterr(), log.getvalue()) == ("", "", "")
 
 
-def test_torchs_own_output_on_demand(capfd, log):
-    def printing(x):
+MODEL = """
+import logging, sys
+import exporters, torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
         print("of the model")
         return x, None
 
-    export(printing, verbose=True)
-    printed = capfd.readouterr().out
-    assert "[torch.onnx] Translate the graph into ONNX" in printed
-    assert "has None output" in log.getvalue()
-    export(printing)
-    assert set(capfd.readouterr().out.splitlines()) == {"of the model"}
+model, args = Model().eval(), (torch.ones(2, 3),)
+"""
 
 
-def test_loggers_of_users_get_the_warnings(caplog):
-    logger = logging.getLogger("torch.onnx")
-    logger.addHandler(caplog.handler)
-    try:
-        export(lambda x: (x, None))
-    finally:
-        logger.removeHandler(caplog.handler)
-    assert "has None output" in caplog.text
+def test_torchs_own_output_on_demand(tmp_path):
+    exports = "exporters.export(model, args, verbose=True); print('then'); exporters.export(model, args)"
+    done = run_beside_torch(MODEL + exports, tmp_path)
+    loud, _, quiet = done.stdout.partition("then\n")
+    assert "[torch.onnx] Translate the graph into ONNX" in loud
+    assert done.stderr.count("has None output") == 1
+    assert set(quiet.splitlines()) == {"of the model"}
+
+
+def test_loggers_of_users_get_the_warnings(tmp_path):
+    handler = "logging.getLogger('torch.onnx').addHandler(logging.StreamHandler(sys.stdout))\n"
+    done = run_beside_torch(f"{MODEL}{handler}exporters.export(model, args)", tmp_path)
+    assert "has None output" in done.stdout
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(
