@@ -23,7 +23,9 @@ pytest_plugins = ["pytester", *([] if IS_INSTALLED else ["pyops._pytest_plugin"]
 NEED_TORCH = (
     "exporters",
     "notebooks",
+    "tests/benchmarks/export.py",
     "tests/exporters",
+    "tests/model_coverage",
     "tests/operator_coverage",
     "tests/cli/test_demo.py",
     "tests/project/test_site.py",
