@@ -5,28 +5,50 @@
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
 import pickle
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import types
-from numba.core import callconv, cgutils
 
 VALUE, REPR = "\1", "\2"
 
 _PICKLED = re.compile(r'^(@"?\.const\.pickledata\.[0-9a-f]+[.\d]*"? = .*?)\[\d+ x i8\] c"(.*?)"(.*)$', re.MULTILINE)
+# numba makes a tuple of an exception's values in a function of its own.
+_UNWRAP = re.compile(r"^(define [^\n]*@__excinfo_unwrap_args\w+\([^\n]*)(\)[^\n]*\{\n)(.*?)^\}", re.MULTILINE | re.DOTALL)
+_SAID = {
+    "PyBool_FromLong": "bool",
+    "PyFloat_FromDouble": "float",
+    "PyLong_FromLongLong": "int",
+    "PyLong_FromUnsignedLongLong": "unsigned",
+    "PyUnicode_FromKindAndData": "text",
+}
+_BOXED = re.compile(rf"%\S+ = (?:tail )?call ptr @({'|'.join(_SAID)})\(")
+_PYTHON = re.compile(r"^.*@(?:PyErr_SetString|PyObject_Hash|PyTuple_Pack)\(.*\n", re.MULTILINE)
+_ENVIRONMENT = re.compile(r"load ptr, ptr @_ZN08NumbaEnv.*")
 
 
 def spelled(module: str) -> str:
     """Return a module, as LLVM's text, whose exceptions are texts."""
-    return _PICKLED.sub(_spell_constant, module)
+    module, count = _UNWRAP.subn(_say_values, _PICKLED.sub(_spell_constant, module))
+    if count:
+        module += "".join(
+            f"declare void @pyops_say_{kind}(ptr, {parameters})\n"
+            for kind, parameters in _PARAMETERS.items()
+            if f"@pyops_say_{kind}(" in module
+        )
+    return module
+
+
+_PARAMETERS = {"bool": "i64", "float": "double", "int": "i64", "unsigned": "i64", "text": "i32, ptr, i64"}
+
+
+def _say_values(match: re.Match[str]) -> str:
+    """Have the function call ``runtime.c`` for each value, in place of Python."""
+    body = _BOXED.sub(lambda call: f"call void @pyops_say_{_SAID[call[1]]}(ptr %said, ", _PYTHON.sub("", match[3]))
+    body = re.sub(r"ret ptr .*", "ret ptr null", _ENVIRONMENT.sub("bitcast ptr %said to ptr", body))
+    return f"{match[1]}, ptr %said{match[2]}{body}}}"
 
 
 def _spell_constant(match: re.Match[str]) -> str:
@@ -48,51 +70,3 @@ def _text(kind: Any, args: Any, where: tuple[str, str, int] | None) -> str:
         message = f"({', '.join(REPR if arg is None else repr(arg) for arg in given)})" if given else ""
     line = f" ({Path(where[1]).name}:{where[2]}, in {where[0].rpartition('.')[2]})" if where else ""
     return f"{getattr(kind, '__name__', kind)}{': ' * bool(message)}{message}{line}".replace("\0", "\\0")
-
-
-@contextmanager
-def said_in_c() -> Iterator[None]:
-    """Have numba emit calls of ``runtime.c`` for the values of an exception, in place of calls of Python."""
-    # numba also makes machine code for this process, which nobody runs.
-    nowhere = ctypes.cast(ctypes.CDLL(None)["abort"], ctypes.c_void_p).value
-    for kind in ("bool", "int", "float", "text", "nothing"):
-        llvm.add_symbol(f"pyops_say_{kind}", nowhere)
-    original = callconv.CPUCallConv.emit_unwrap_dynamic_exception_fn
-    callconv.CPUCallConv.emit_unwrap_dynamic_exception_fn = _emit
-    try:
-        yield
-    finally:
-        callconv.CPUCallConv.emit_unwrap_dynamic_exception_fn = original
-
-
-def _emit(self: Any, module: Any, st_type: Any, nb_types: Any) -> Any:
-    name = f"pyops_say_{hashlib.sha1(str((st_type, nb_types)).encode()).hexdigest()}"
-    if name in module.globals:
-        return module.globals[name]
-    pointer = ir.IntType(8).as_pointer()
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, pointer]), name)
-    function.linkage = "linkonce_odr"
-    builder = ir.IRBuilder(function.append_basic_block())
-    values = builder.load(builder.bitcast(function.args[0], st_type.as_pointer()))
-    for i, kind in enumerate(kind for kind in nb_types if kind is not None):
-        said, given = _say(self.context, builder, kind, builder.extract_value(values, i))
-        kinds = [pointer, *(value.type for value in given)]
-        say = cgutils.get_or_insert_function(module, ir.FunctionType(ir.VoidType(), kinds), f"pyops_say_{said}")
-        builder.call(say, [function.args[1], *given])
-    builder.ret_void()
-    return function
-
-
-def _say(context: Any, builder: Any, kind: Any, value: Any) -> tuple[str, list[Any]]:
-    """Return the function of ``runtime.c`` that says a value, and its arguments."""
-    if isinstance(types.unliteral(kind), types.Boolean):
-        return "bool", [context.cast(builder, value, kind, types.int64)]
-    if isinstance(kind, types.Integer):
-        return "int", [context.cast(builder, value, kind, types.int64)]
-    if isinstance(kind, types.Float):
-        return "float", [context.cast(builder, value, kind, types.float64)]
-    if isinstance(kind, types.UnicodeType):
-        text = cgutils.create_struct_proxy(kind)(context, builder, value=value)
-        # numba's kinds are those of Python's str: bytes for each character
-        return "text", [text.data, text.length, text.kind]
-    return "nothing", []

@@ -62,7 +62,7 @@ class Code:
 def aimed_at(machine: Any) -> Iterator[None]:
     """Have numba optimize for a target machine, and keep its other users waiting."""
     codegen = cpu_target.target_context.codegen()
-    with global_compiler_lock, exception_text.said_in_c():
+    with global_compiler_lock:
         own, codegen._tm = codegen._tm, machine
         try:
             yield

@@ -15,7 +15,7 @@ typedef struct {
   const char *text; /* where a byte \1 stands for the next of the values, and \2 for its repr */
   int32_t length;
   void *values;
-  void (*say)(void *values, Said *said);
+  void *(*say)(void *values, Said *said); /* which frees them */
   int32_t count;
 } Raised;
 typedef int32_t Body(int64_t *answer, Raised **raised, int64_t state, int64_t record, int64_t context, int64_t failures);
@@ -90,6 +90,9 @@ static void end_saying(Said *said) {
 void pyops_say_int(Said *said, int64_t value) {
   if (begin_saying(said)) put(&said->text, "%lld", (long long)value), end_saying(said);
 }
+void pyops_say_unsigned(Said *said, uint64_t value) {
+  if (begin_saying(said)) put(&said->text, "%llu", (unsigned long long)value), end_saying(said);
+}
 void pyops_say_bool(Said *said, int64_t value) {
   if (begin_saying(said)) put(&said->text, value ? "True" : "False"), end_saying(said);
 }
@@ -102,7 +105,7 @@ void pyops_say_float(Said *said, double value) { /* the shortest text of the sam
   if (!strpbrk(text, ".en")) strcat(text, ".0");
   if (begin_saying(said)) put(&said->text, "%s", text), end_saying(said);
 }
-void pyops_say_text(Said *said, const void *data, int64_t length, int32_t bytes) {
+void pyops_say_text(Said *said, int32_t bytes, const void *data, int64_t length) {
   if (!begin_saying(said)) return;
   said->quoted[said->count - 1] = 1;
   for (int64_t i = 0; i < length; i++) {
@@ -113,9 +116,6 @@ void pyops_say_text(Said *said, const void *data, int64_t length, int32_t bytes)
     else put(&said->text, "%c%c%c%c", 0xF0 | c >> 18, 0x80 | (c >> 12 & 63), 0x80 | (c >> 6 & 63), 0x80 | (c & 63));
   }
   end_saying(said);
-}
-void pyops_say_nothing(Said *said) {
-  if (begin_saying(said)) put(&said->text, "..."), end_saying(said);
 }
 static void put_raised(Text *text, Raised *raised) {
   Said said = {{"", 0}, {0}, {0}, 0};
@@ -128,7 +128,7 @@ static void put_raised(Text *text, Raised *raised) {
     else if (*c > 0) put(text, "%s", value), next++;
     else put(text, "%c", *c); /* of several bytes */
   }
-  if (raised->count > 0) free(raised->values), free(raised);
+  if (raised->count > 0) free(raised);
 }
 
 /* Nodes. */
