@@ -68,7 +68,6 @@ def make(threads, **arguments):
 @pytest.mark.parametrize("how", ["fork", exhaustive("forkserver"), exhaustive("spawn")])
 def test_sessions_of_one_and_two_threads_run_in_processes_that_end_by_themselves(how, ops_module):
     folder, _ = ops_module
-    count = 8 if how == "fork" else 4
     printed = run_file(
         folder,
         START
@@ -78,7 +77,7 @@ if __name__ == "__main__":
     for threads in (1, 2):
         session = make(threads)
         use(session, 1)
-        processes = [context.Process(target=use, args=(session, number)) for number in range({count})]
+        processes = [context.Process(target=use, args=(session, number)) for number in range(8)]
         for process in processes:
             process.start()
         for process in processes:
@@ -89,7 +88,7 @@ if __name__ == "__main__":
     use(session, 2)
 """,
     )
-    assert printed == [str([0] * count), "[1, 1, 1, 1]", str([0] * count), "[2, 2, 2, 2]"]
+    assert printed == [str([0] * 8), "[1, 1, 1, 1]", str([0] * 8), "[2, 2, 2, 2]"]
 
 
 def test_a_forked_process_ends_as_the_interpreter_does_whatever_it_ran(ops_module):
