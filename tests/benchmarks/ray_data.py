@@ -112,8 +112,8 @@ def main() -> None:
     some, digits = load_digits(return_X_y=True)
     source = model(some.astype(np.float32), digits)
     images = np.resize(some.astype(np.float32), (rows, 64))
-    found = {f"one session, {threads} threads": alone(source, images, threads) for threads in (1, 2)}
-    expected = found["one session, 1 threads"][1]
+    found = {f"one session, threads: {threads}": alone(source, images, threads) for threads in (1, 2)}
+    expected = found["one session, threads: 1"][1]
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
     ray.data.DataContext.get_current().execution_options.preserve_order = True
     data = ray.data.from_numpy(np.array_split(images, 16)).rename_columns(["image"])
@@ -121,15 +121,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         mark = Path(folder, "killed")
         for count in (1, 2):
-            found[f"Ray, {count} workers"] = distributed(data, worker, source, count)
-        found["Ray, 2 workers, one killed"] = distributed(data, killed_once(worker, mark), source, 2)
+            found[f"Ray, workers: {count}"] = distributed(data, worker, source, count)
+        found["Ray, workers: 2, one of them killed"] = distributed(data, killed_once(worker, mark), source, 2)
         assert mark.exists(), "no worker was killed; give more rows"
     for name, (_, got) in found.items():
         assert np.array_equal(got, expected), f"{name}: other digits than those of one session"
     packages = ", ".join(f"{name} {version(name)}" for name in ("ray", "onnxruntime", "numpy"))
-    print(
-        f"\nPython {platform.python_version()}, {packages}, {platform.machine()}, {os.cpu_count()} cores; {rows:,} rows\n"
-    )
+    machine = f"{platform.machine()}, {os.cpu_count()} cores"
+    print(f"\nPython {platform.python_version()}, {packages}, {machine}; {rows:,} rows\n")
     print("| | seconds | rows per second |\n|---|---|---|")
     for name, (seconds, _) in found.items():
         print(f"| {name} | {seconds:.1f} | {rows / seconds:,.0f} |")
