@@ -25,7 +25,7 @@ from .._ops.op import AnyOp, Op
 from .._ops.pickling import by_value, check_declared, fingerprint, is_importable, is_replaceable
 from ..errors import EngineError, ModelError, PickleError
 from .native.options import config_entries
-from .origin import Origin, stamp_of
+from .origin import Origin, check_unchanged, stamp_of
 
 Recipe = dict[str, Any]
 
@@ -44,12 +44,11 @@ def recipe_of(origin: Origin, session: Any) -> Recipe:
     ------
     PickleError
         Something of the session cannot be pickled, or is known to be lost.
-    ModelError
-        The model's file has changed since the session was made.
+    FileNotFoundError, ModelError
+        The model's file is gone, or has changed since the session was made.
     """
+    check_unchanged(origin)
     source = origin.source
-    if isinstance(source, str) and stamp_of(source) != origin.stamp:
-        raise ModelError(f"the model file {source!r} has changed since the session was made; make the session again")
     recipe: Recipe = {
         "versions": _versions(),
         "process": PROCESS[0],

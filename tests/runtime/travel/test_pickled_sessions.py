@@ -250,6 +250,9 @@ def test_a_file_that_changed_since_the_session_was_made_is_an_error_when_picklin
     changed(path, None)
     with pytest.raises(ModelError, match="has changed since the session was made"):
         pickle.dumps(session)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="is gone since the session was made"):
+        pickle.dumps(session)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])

@@ -124,6 +124,38 @@ for threads in (1, 2):
     assert printed == ["done", "0", "done", "1", "done", "2", "done", "1"] * 2
 
 
+@pytest.mark.exhaustive
+def test_an_inherited_session_is_not_made_again_from_a_file_that_has_changed(ops_module):
+    folder, _ = ops_module
+    printed = run_file(
+        folder,
+        START
+        + """
+import onnx, os
+onnx.save(MODEL, "model.onnx")
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 2
+session = pyops.InferenceSession("model.onnx", options)
+MODEL.producer_name = "other"
+onnx.save(MODEL, "model.onnx")
+use(session, 1)
+child = os.fork()
+if not child:
+    try:
+        use(session, 1)
+    except Exception as error:
+        print(type(error).__name__, error)
+    raise SystemExit
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+    )
+    path = str(folder / "model.onnx")
+    assert printed == [
+        f"ModelError the model file {path!r} has changed since the session was made; make the session again",
+        "0",
+    ]
+
+
 def test_a_kernel_s_exception_comes_back_with_its_node(ops_module):
     folder, _ = ops_module
     printed = run_file(
