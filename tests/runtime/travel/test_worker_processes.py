@@ -225,12 +225,13 @@ if __name__ == "__main__":
 
     @onnx_op("workers::Scale")
     def scale(x: NDArray[np.float32], *, by: float = 2.0) -> NDArray[np.float32]:
-        return x * np.float32(by + 1)
+        return x * np.float32(by + added)
 
-    print(workers(delayed(total)(session) for _ in range(4)))
+    for added in (1, 2):
+        print(workers(delayed(total)(session) for _ in range(4)))
 """,
     )
-    assert printed == ["[6.0, 6.0, 6.0, 6.0]", "[9.0, 9.0, 9.0, 9.0]"]
+    assert printed == ["[6.0, 6.0, 6.0, 6.0]", "[9.0, 9.0, 9.0, 9.0]", "[12.0, 12.0, 12.0, 12.0]"]
 
 
 def test_an_op_that_arrives_alone_is_declared(ops_module):
