@@ -34,6 +34,8 @@ docs/testing
 docs/export
 docs/fallback
 docs/torch
+docs/autocast
+docs/quantization
 docs/compiled
 docs/building
 docs/cuda

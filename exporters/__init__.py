@@ -34,7 +34,6 @@ from ._library.library import registered_by, translation_table
 from ._lowering.contrib_ops import register_contrib_ops
 from ._lowering.nodes import opset
 from ._lowering.translations import register_translation
-from ._onnx_schemas import SchemaRegistration, register_schemas
 from ._report import OperatorSupport, OutputComparison, SupportReport, VerificationReport
 from ._verify import verify
 from .errors import CaptureWarning, ExportError
@@ -47,7 +46,6 @@ __all__ = [
     "OperatorSupport",
     "OutputComparison",
     "Program",
-    "SchemaRegistration",
     "SupportReport",
     "VerificationReport",
     "custom_op",
@@ -56,7 +54,6 @@ __all__ = [
     "opset",
     "register_contrib_ops",
     "register_fallback",
-    "register_schemas",
     "register_translation",
     "registered_by",
     "to_onnx_inputs",

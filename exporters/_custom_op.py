@@ -140,12 +140,27 @@ def _called_with_tensors(op: Op[..., Any], compute: Callable[..., list[torch.Ten
     def call(*args: Any, **kwargs: Any) -> Any:
         tensors = _flat(signature, args)
         given = {name: value for name, value in kwargs.items() if value is not None}
-        outputs = compute(op, tensors, given, _device(op, tensors))
+        try:
+            outputs = compute(op, tensors, given, _device(op, tensors))
+        except InputError as error:
+            if device_type := _autocast(tensors):
+                error.args = (
+                    f"{error}; under torch.autocast, cast its inputs with "
+                    f'register_autocast("{device_type}", torch.float32) of what exporters.custom_op returned',
+                )
+            raise
         if signature.outputs[-1].variadic:
             return outputs
         return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
     return call
+
+
+def _autocast(tensors: Sequence[torch.Tensor | None]) -> str:
+    """Return the device type for which torch.autocast may have converted one of the tensors, or an empty string."""
+    dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
+    enabled = [name for name in devices.DEVICE_TYPES if torch.is_autocast_enabled(name)]
+    return next((name for name in enabled if torch.get_autocast_dtype(name) in dtypes), "")
 
 
 def _run(

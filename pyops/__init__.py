@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ._build.build import build as build
     from ._display.netron import show_model as show_model
     from ._display.op_table import list_ops as list_ops
+    from ._onnx_schemas import register_schemas as register_schemas
     from ._ops.adoption import PyCustomOpDef as PyCustomOpDef
     from ._ops.decorator import onnx_op as onnx_op
     from ._ops.op import Op as Op
@@ -52,6 +53,7 @@ _LAZY = {
     "profile": "._runtime.calls.timing",
     "reference_ops": "._runtime.reference",
     "register_custom_ops": "._runtime.session",
+    "register_schemas": "._onnx_schemas",
     "show_model": "._display.netron",
 }
 _MODULES = ("errors", "shapes", "testing")

@@ -126,6 +126,6 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     (
         re.compile(r"No (schema|Op) registered for '?(?P<name>[\w.:]*\w)"),
         "onnx has no schema of {name}; import the module that declares the op, and call "
-        "exporters.register_schemas()".format,
+        "pyops.register_schemas()".format,
     ),
 )

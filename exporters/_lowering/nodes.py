@@ -15,6 +15,7 @@ from onnxscript import values
 from onnxscript.tensor import Tensor
 
 from pyops._models.resolution import describe_missing
+from pyops._onnx_schemas import attribute_proto, op_schema
 from pyops._ops import registry
 from pyops._ops.builtin import ONNX_DOMAIN, is_builtin
 from pyops._ops.op import Op
@@ -25,7 +26,6 @@ from pyops._schema.signature import Input, Output, Signature, TypeParameter
 from pyops._schema.specs import SymbolicDim, TensorSpec
 from pyops.errors import InputError
 
-from .._onnx_schemas import attribute_proto, op_schema
 from ..errors import ExportError
 from . import emission
 

@@ -9,6 +9,7 @@ import copyreg
 import ctypes
 import hashlib
 import inspect
+import pickle
 import sys
 import warnings
 import weakref
@@ -21,8 +22,10 @@ from ..errors import ChangedOpWarning, PickleError
 from . import registry
 from .op import AnyOp, Op
 
-# The ops that were declared because they arrived by value, with the kernel that they brought.
+# The ops that were declared because they arrived by value, with the kernel that they brought, and what they were
+# loaded from last.
 _arrived: weakref.WeakKeyDictionary[AnyOp, Any] = weakref.WeakKeyDictionary()
+_loaded: weakref.WeakKeyDictionary[AnyOp, bytes] = weakref.WeakKeyDictionary()
 
 
 def is_importable(op: AnyOp) -> bool:
@@ -94,6 +97,23 @@ def is_replaceable(op: AnyOp) -> bool:
     return _arrived.get(op) is op.kernels["cpu"]
 
 
+def load(value: bytes, found: AnyOp | None) -> AnyOp:
+    """Return the op that `by_value` pickled, declared.
+
+    Parameters
+    ----------
+    found : Op or None
+        The op declared under its name. If it was loaded from equal bytes, it is returned. Equal code is not enough: a
+        function also has the values that it refers to.
+    """
+    digest = hashlib.sha256(value).digest()
+    if found is not None and _loaded.get(found) == digest:
+        return found
+    op: AnyOp = pickle.loads(value)
+    _loaded[op] = digest
+    return op
+
+
 def _reduce(op: AnyOp) -> str | tuple[Any, ...]:
     if is_importable(op):
         return op.__name__
@@ -121,6 +141,7 @@ def _declare(op: AnyOp, state: Mapping[str, Any]) -> None:
     vars(target).update(body, _revision=ctypes.c_int64())
     declared = registry.declare(target)
     _arrived[declared] = declared.kernels["cpu"]
+    _loaded.pop(declared, None)
 
 
 copyreg.pickle(Op, _reduce)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import pickling
-from .origin import Origin, has_threads, worker_options
+from .origin import Origin, check_unchanged, has_threads, worker_options
 from .pickling import Recipe
 
 _MOST_SHARED = 4
@@ -125,8 +125,15 @@ class Inherited:
         self._session: DeferredSession | None = None
 
     def made(self, cls: type[DeferredSession]) -> DeferredSession:
-        """Return the session, shared by the copies of the inherited one."""
+        """Return the session, shared by the copies of the inherited one.
+
+        Raises
+        ------
+        FileNotFoundError, ModelError
+            The model's file is gone, or has changed since the inherited session was made.
+        """
         if self._session is None:
+            check_unchanged(self._origin)
             self._session = _made_in_worker(cls, self._origin)
         return self._session
 

@@ -13,7 +13,7 @@ import onnxruntime
 
 from .._models.model import Model
 from .._ops.op import AnyOp
-from ..errors import InputError
+from ..errors import InputError, ModelError
 
 
 @dataclass
@@ -68,6 +68,23 @@ def stamp_of(path: str) -> tuple[int, int]:
     """Return the time of modification of a file, in nanoseconds, and its size."""
     status = Path(path).stat()
     return status.st_mtime_ns, status.st_size
+
+
+def check_unchanged(origin: Origin) -> None:
+    """Check that the model's file is the one that the session was made from.
+
+    Raises
+    ------
+    FileNotFoundError, ModelError
+        It is gone, or has changed.
+    """
+    source = origin.source
+    if not isinstance(source, str):
+        return
+    if not Path(source).is_file():
+        raise FileNotFoundError(f"the model file {source!r} is gone since the session was made; copy it to that path")
+    if stamp_of(source) != origin.stamp:
+        raise ModelError(f"the model file {source!r} has changed since the session was made; make the session again")
 
 
 def session_options(given: Any) -> Any:

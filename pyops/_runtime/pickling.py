@@ -14,7 +14,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import onnxruntime
 
@@ -22,10 +22,10 @@ from .._models import model, resolution
 from .._ops import adoption, registry
 from .._ops.builtin import DOMAINS
 from .._ops.op import AnyOp, Op
-from .._ops.pickling import by_value, check_declared, fingerprint, is_importable, is_replaceable
+from .._ops.pickling import by_value, check_declared, fingerprint, is_importable, is_replaceable, load
 from ..errors import EngineError, ModelError, PickleError
 from .native.options import config_entries
-from .origin import Origin, stamp_of
+from .origin import Origin, check_unchanged, stamp_of
 
 Recipe = dict[str, Any]
 
@@ -44,12 +44,11 @@ def recipe_of(origin: Origin, session: Any) -> Recipe:
     ------
     PickleError
         Something of the session cannot be pickled, or is known to be lost.
-    ModelError
-        The model's file has changed since the session was made.
+    FileNotFoundError, ModelError
+        The model's file is gone, or has changed since the session was made.
     """
+    check_unchanged(origin)
     source = origin.source
-    if isinstance(source, str) and stamp_of(source) != origin.stamp:
-        raise ModelError(f"the model file {source!r} has changed since the session was made; make the session again")
     recipe: Recipe = {
         "versions": _versions(),
         "process": PROCESS[0],
@@ -223,9 +222,7 @@ def _declare(described: dict[str, Any]) -> AnyOp:
                 f"the code of {domain}::{name} was pickled with Python {theirs}, and this is Python {ours}; use the "
                 "same, or declare the op in a module that both import"
             )
-        if op is None or fingerprint(op) != described["code"] or repr(op.signature) != described["signature"]:
-            op = pickle.loads(value)  # which declares it
-        return cast("AnyOp", op)
+        return load(value, op)
     if not isinstance(op, Op):
         raise PickleError(
             f"{resolution.describe_missing(domain, name, version)}; the session was pickled where the module "

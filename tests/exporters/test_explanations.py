@@ -134,7 +134,7 @@ def test_a_schema_that_onnx_lacks(model, dynamo):
     exporters.register_translation("aten::lgamma", lambda x: onnx.defs.get_schema("Twice", 1, "explained"))
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=dynamo)
     assert (
-        "onnx has no schema of Twice; import the module that declares the op, and call exporters.register_schemas()"
+        "onnx has no schema of Twice; import the module that declares the op, and call pyops.register_schemas()"
         in str(error)
     )
     assert "No schema registered" in str(list(causes(error))[-1])

@@ -188,7 +188,7 @@ def test_dynamo_export_in_the_reference_engine(program, batch):
 def test_checker_and_strict_shape_inference(program):
     model = program.model_proto
     del model.graph.value_info[:]
-    with exporters.register_schemas():
+    with pyops.register_schemas():
         onnx.checker.check_model(model, full_check=True, check_custom_domain=True)
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     shapes = [
@@ -222,5 +222,5 @@ def test_torchscript_export(dtype):
         values = dict(zip(names, (item.numpy() for item in given), strict=True))
         assert_same(pyops.InferenceSession(exported).run(None, values), expected(given))
         assert_same(evaluator.run(None, values), expected(given))
-    with exporters.register_schemas():
+    with pyops.register_schemas():
         onnx.checker.check_model(exported.model_proto, full_check=True, check_custom_domain=True)

@@ -173,6 +173,3 @@ def test_exports_of_others() -> None:
     table = exporters.translation_table(kernels=False)
     torch.onnx.export(Model(twice).eval(), (x,), dynamo=True, custom_translation_table=table, verbose=False)
     exporters.register_fallback()
-    with exporters.register_schemas() as registration:
-        assert_type(registration, exporters.SchemaRegistration)
-    registration.close()

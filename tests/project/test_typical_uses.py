@@ -335,6 +335,8 @@ def test_sessions_of_others() -> None:
     with pyops.patch_onnxruntime() as installation:
         onnxruntime.InferenceSession(model_of("AddRound").SerializeToString())
         installation.uninstall()
+    with pyops.register_schemas() as registration:
+        registration.close()
     assert_type(pyops.last_exception(), BaseException | None)
     with warnings.catch_warnings():
         warnings.simplefilter(

@@ -1,6 +1,7 @@
 """Kernels that run at the same time, and inside one another."""
 
 import json
+import queue
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -74,6 +75,30 @@ def test_each_thread_gets_the_exception_of_its_own_kernel() -> None:
 
     for _ in range(rounds):
         assert in_threads(work, count) == [(ValueError, (i,)) for i in range(count)]
+
+
+def test_run_async_calls_back_in_a_thread_of_onnxruntime_with_the_outputs_or_the_text_of_the_exception() -> None:
+    @onnx_op("tests::Fill")
+    def fill(x: F32) -> F32:
+        if not x.size:
+            raise LookupError("nothing to fill")
+        return x + 1
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 2, 4
+    session = pyops.InferenceSession(chain("tests::Fill"), options)
+    answers: queue.Queue[tuple[Any, str, int]] = queue.Queue()
+    for size in (2, 0):
+        feed = {"x": np.ones(size, np.float32)}
+        session.run_async(
+            None, feed, lambda outputs, _, error: answers.put((outputs, error, threading.get_ident())), None
+        )
+        outputs, error, thread = answers.get(timeout=TIMEOUT)
+        assert thread != threading.get_ident()
+        if size:
+            assert outputs[0].tolist() == [2, 2]
+        else:
+            assert "LookupError: nothing to fill" in error
 
 
 def test_sessions_are_created_in_several_threads() -> None:

@@ -7,19 +7,16 @@ the op.
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import os
 import random
 import sys
 import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import onnx
+from memory import report, resident, steady
 from numpy.typing import NDArray
 
 import pyops
@@ -144,17 +141,6 @@ def model(name: str) -> bytes:
 MODELS = {name: model(name) for name in NAMES}
 
 
-LIBC = ctypes.CDLL(None)
-M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
-
-
-def resident() -> int:
-    """Bytes of resident memory, without what malloc keeps for reuse between its blocks."""
-    gc.collect()
-    LIBC.malloc_trim(0)
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def one_kernel(session: pyops.InferenceSession) -> None:
     x = np.arange(4, dtype=np.float32)
     try:
@@ -197,7 +183,7 @@ def kernels() -> None:
         before = left_over()
         for start in range(WARM, COUNT, WARM):
             list(pool.map(step, range(start, start + WARM)))
-        report(before, left_over())
+        report(f"{COUNT} {sys.argv[1]}", before, left_over())
 
 
 def sessions() -> None:
@@ -208,21 +194,11 @@ def sessions() -> None:
         one_kernel(pyops.InferenceSession(MODELS[name]))
         if number == WARM:
             before = resident()
-    report(before, resident())
-
-
-def report(before: int, after: int) -> None:
-    assert after <= before * 1.05, f"resident memory grew from {before} to {after} bytes"
-    print(f"{COUNT} {sys.argv[1]}: {before / 2**20:.1f} MiB to {after / 2**20:.1f} MiB, {after / before - 1:+.1%}")
+    report(f"{COUNT} {sys.argv[1]}", before, resident())
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONMALLOC") != "malloc":  # Python's own allocator returns nothing that it can still use
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"PYTHONMALLOC": "malloc"})
+    steady()
     random.seed(0)
-    # Else malloc has an arena for each thread and keeps large blocks in it: how those happen to lie
-    # is ten times what is to be seen.
-    LIBC.mallopt(M_ARENA_MAX, 1)
-    LIBC.mallopt(M_MMAP_THRESHOLD, 64 * 1024)
     warnings.simplefilter("ignore", pyops.errors.BorrowedArrayWarning)
     {"kernels": kernels, "sessions": sessions}[sys.argv[1]]()

@@ -341,6 +341,25 @@ def test_inputs_by_name(torch_add_round):
     assert torch_add_round(x=torch.ones(1)).tolist() == [2]
 
 
+def test_under_autocast_an_operator_gets_the_smaller_type_or_the_one_that_is_registered():
+    seen = []
+
+    def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        seen.append(x.dtype)
+        return x + x
+
+    torch_twice = exporters.custom_op(declare(twice, "custom::Autocast"), "custom::autocast")
+    linear, x = torch.nn.Linear(3, 3), torch.ones(2, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with pytest.raises(InputError, match=r"'x' is bfloat16; .*register_autocast\(\"cpu\", torch.float32\)"):
+            torch_twice(linear(x))
+        torch_twice.register_autocast("cpu", torch.float32)
+        assert torch_twice(linear(x)).dtype == torch.float32
+    assert seen == [np.float32]
+    with pytest.raises(InputError, match=r"declared as float32$"):
+        torch_twice(x.half())
+
+
 def test_torch_compile_with_an_int_that_changes(torch_add_round):
     compiled = torch.compile(lambda x, decimals: torch_add_round(x, decimals=decimals) + 1, backend="eager")
     x = torch.tensor([0.1234])

@@ -3,12 +3,16 @@
 from typing import TypeVar
 
 import numpy as np
+import onnxscript
 import pytest
 import torch
 from numpy.typing import NDArray
+from onnxscript import FLOAT
 from onnxscript import opset18 as op18
 
 import exporters
+import pyops
+from pyops import onnx_op
 from pyops.errors import InputError
 from tests.exporters.declared import declare, op_types
 
@@ -162,3 +166,25 @@ def test_the_number_of_outputs_of_an_operator_of_onnx(export, model, emit, expec
     x = torch.tensor([1.0, 2.0, 3.0])
     (computed,) = export(model(lambda x: torch.lgamma(x)), (x,))(x)
     assert computed.tolist() == expected
+
+
+def test_the_ops_in_an_onnxscript_function():
+    @onnx_op("known::Shift")
+    def shift(x: NDArray[T], bias: NDArray[T] | None = None, *, axis: int = 0) -> NDArray[T]:
+        return x if bias is None else x + bias
+
+    known = exporters.opset("known")
+    assert "Shift" in known
+    assert "Nothing" not in known
+
+    @onnxscript.script(default_opset=op18)
+    def function(x: FLOAT["n", 3], bias: FLOAT[3]) -> FLOAT["n", 3]:  # noqa: F821
+        return op18.Add(known.Shift(op18.Relu(x), None, axis=1), bias)
+
+    model = function.to_model_proto()
+    (node,) = [node for node in model.graph.node if node.domain == "known"]
+    assert [(item.name, item.i) for item in node.attribute] == [("axis", 1)]
+    x, bias = np.array([[-1, 2, 3]], np.float32), np.ones(3, np.float32)
+    assert pyops.InferenceSession(model).run(None, {"x": x, "bias": bias})[0].tolist() == [[1, 3, 4]]
+    # onnxscript runs the function itself where it is called with arrays.
+    assert function(x, bias).tolist() == [[1, 3, 4]]

@@ -4,6 +4,7 @@ import copy
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -59,11 +60,12 @@ def make_options() -> onnxruntime.SessionOptions:
 
 
 @pytest.mark.parametrize("engine", ["native", exhaustive("extensions")])
-@pytest.mark.parametrize("kind", ["path", "proto"])
+@pytest.mark.parametrize("kind", ["path", "proto", "bytes", "program"])
 def test_a_session_runs_as_before_where_it_arrives(kind, engine, path):
     if engine == "extensions":
         pytest.importorskip("onnxruntime_extensions")
-    session = pyops.InferenceSession(path if kind == "path" else MODEL, engine=engine)
+    sources = {"path": path, "proto": MODEL, "bytes": path.read_bytes(), "program": SimpleNamespace(model_proto=MODEL)}
+    session = pyops.InferenceSession(sources[kind], engine=engine)
     loaded = travelled(session)
     assert run(loaded) == run(travelled(loaded)) == [-3, 4]
     assert f"{engine} engine" in repr(loaded)
@@ -76,6 +78,17 @@ def test_a_model_from_a_file_travels_by_its_path(path, monkeypatch):
     assert path.read_bytes() not in data
     monkeypatch.chdir("/")
     assert run(pickle.loads(data)) == [-3, 4]
+
+
+def test_external_data_is_read_from_beside_the_model(tmp_path, monkeypatch):
+    model = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["" : 20, "travel" : 1]>
+    main (float[n] x) => (float[n] y) <float[2] w = {10, 20}> { a = travel.Twice(x)  y = Add(a, w) }""")
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    data = pickle.dumps(pyops.InferenceSession(path))
+    monkeypatch.chdir("/")
+    assert run(pickle.loads(data)) == [13, 16]
 
 
 def test_options_and_providers_travel():
@@ -236,6 +249,9 @@ def test_a_file_that_changed_since_the_session_was_made_is_an_error_when_picklin
     session = pyops.InferenceSession(path)
     changed(path, None)
     with pytest.raises(ModelError, match="has changed since the session was made"):
+        pickle.dumps(session)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="is gone since the session was made"):
         pickle.dumps(session)
 
 

@@ -41,6 +41,13 @@ for workers, actor in ((1, Predict), (2, Predict), (2, KilledOnce)):
     found = np.concatenate([batch["y"] for batch in predicted.iter_batches(batch_size=None)])
     print("found", workers, np.array_equal(np.sort(found), np.sort(expected)), flush=True)
 print("killed", os.path.exists({folder!r} + "/killed"))
+failing = ray.data.from_numpy(np.array([-1], np.float32)).rename_columns(["x"]).map_batches(
+    Predict, fn_constructor_args=(session,), compute=ray.data.ActorPoolStrategy(size=1), num_cpus=1
+)
+try:
+    failing.take_all()
+except Exception as error:
+    print("found", all(text in str(error) for text in ("LookupError: negative", "ray_ops.py", "rayed::Twice")))
 """
 OPS = """
 import numpy as np, onnx
@@ -49,6 +56,8 @@ from pyops import onnx_op
 
 @onnx_op("rayed::Twice")
 def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    if x.min() < 0:
+        raise LookupError("negative")
     return x + x
 
 MODEL = onnx.parser.parse_model('''
@@ -68,4 +77,4 @@ def test_the_recipe_gives_the_numbers_of_one_session_and_a_killed_worker_loses_n
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     lines = [line for line in done.stdout.splitlines() if line.startswith(("found", "killed"))]
-    assert lines == ["found 1 True", "found 2 True", "found 2 True", "killed True"]
+    assert lines == ["found 1 True", "found 2 True", "found 2 True", "killed True", "found True"]

@@ -68,7 +68,6 @@ def make(threads, **arguments):
 @pytest.mark.parametrize("how", ["fork", exhaustive("forkserver"), exhaustive("spawn")])
 def test_sessions_of_one_and_two_threads_run_in_processes_that_end_by_themselves(how, ops_module):
     folder, _ = ops_module
-    count = 8 if how == "fork" else 4
     printed = run_file(
         folder,
         START
@@ -78,7 +77,7 @@ if __name__ == "__main__":
     for threads in (1, 2):
         session = make(threads)
         use(session, 1)
-        processes = [context.Process(target=use, args=(session, number)) for number in range({count})]
+        processes = [context.Process(target=use, args=(session, number)) for number in range(8)]
         for process in processes:
             process.start()
         for process in processes:
@@ -89,7 +88,7 @@ if __name__ == "__main__":
     use(session, 2)
 """,
     )
-    assert printed == [str([0] * count), "[1, 1, 1, 1]", str([0] * count), "[2, 2, 2, 2]"]
+    assert printed == [str([0] * 8), "[1, 1, 1, 1]", str([0] * 8), "[2, 2, 2, 2]"]
 
 
 def test_a_forked_process_ends_as_the_interpreter_does_whatever_it_ran(ops_module):
@@ -123,6 +122,38 @@ for threads in (1, 2):
 """,
     )
     assert printed == ["done", "0", "done", "1", "done", "2", "done", "1"] * 2
+
+
+@pytest.mark.exhaustive
+def test_an_inherited_session_is_not_made_again_from_a_file_that_has_changed(ops_module):
+    folder, _ = ops_module
+    printed = run_file(
+        folder,
+        START
+        + """
+import onnx, os
+onnx.save(MODEL, "model.onnx")
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 2
+session = pyops.InferenceSession("model.onnx", options)
+MODEL.producer_name = "other"
+onnx.save(MODEL, "model.onnx")
+use(session, 1)
+child = os.fork()
+if not child:
+    try:
+        use(session, 1)
+    except Exception as error:
+        print(type(error).__name__, error)
+    raise SystemExit
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+    )
+    path = str(folder / "model.onnx")
+    assert printed == [
+        f"ModelError the model file {path!r} has changed since the session was made; make the session again",
+        "0",
+    ]
 
 
 def test_a_kernel_s_exception_comes_back_with_its_node(ops_module):
@@ -194,12 +225,13 @@ if __name__ == "__main__":
 
     @onnx_op("workers::Scale")
     def scale(x: NDArray[np.float32], *, by: float = 2.0) -> NDArray[np.float32]:
-        return x * np.float32(by + 1)
+        return x * np.float32(by + added)
 
-    print(workers(delayed(total)(session) for _ in range(4)))
+    for added in (1, 2):
+        print(workers(delayed(total)(session) for _ in range(4)))
 """,
     )
-    assert printed == ["[6.0, 6.0, 6.0, 6.0]", "[9.0, 9.0, 9.0, 9.0]"]
+    assert printed == ["[6.0, 6.0, 6.0, 6.0]", "[9.0, 9.0, 9.0, 9.0]", "[12.0, 12.0, 12.0, 12.0]"]
 
 
 def test_an_op_that_arrives_alone_is_declared(ops_module):

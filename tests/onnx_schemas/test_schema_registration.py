@@ -1,19 +1,15 @@
-"""What onnx's checker, its shape inference and onnxscript know of the declared ops."""
+"""What onnx's checker and its shape inference know of the declared ops."""
 
 from typing import TypeVar
 
 import numpy as np
 import onnx
-import onnxscript
 import pytest
 from numpy.typing import NDArray
 from onnx import helper
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
-from onnxscript import FLOAT
-from onnxscript import opset18 as op18
 
-import exporters
 import pyops
 from pyops import onnx_op, shapes
 from tests.helpers.models import chain, make_model, value_info
@@ -26,7 +22,7 @@ F32 = NDArray[np.float32]
 
 @pytest.fixture
 def schemas():
-    with exporters.register_schemas():
+    with pyops.register_schemas():
         yield
 
 
@@ -212,7 +208,7 @@ def test_a_shape_functions_own_exception_is_itself(schemas):
 
 
 def test_registration_lasts_while_somebody_wants_it(ops):
-    first, second = exporters.register_schemas(), exporters.register_schemas()
+    first, second = pyops.register_schemas(), pyops.register_schemas()
     second.close()
     second.close()
     assert onnx.defs.has("Pair", 1, "known")
@@ -266,7 +262,7 @@ def test_a_schema_of_others_stays(ops):
     onnx.defs.register_schema(foreign("Pair", "known"))
     try:
         with pytest.warns(UserWarning, match=r"schema of known::Pair, version 1, that somebody else registered; it st"):
-            registration = exporters.register_schemas()
+            registration = pyops.register_schemas()
         assert onnx.defs.get_schema("Pair", 1, "known").doc == "somebody's"
         registration.close()
         assert onnx.defs.get_schema("Pair", 1, "known").doc == "somebody's"
@@ -275,7 +271,7 @@ def test_a_schema_of_others_stays(ops):
 
 
 def test_a_schema_that_others_put_in_place_of_ours_stays(ops):
-    with exporters.register_schemas():
+    with pyops.register_schemas():
         onnx.defs.deregister_schema("Pair", 1, "known")
         onnx.defs.register_schema(foreign("Pair", "known"))
     assert onnx.defs.get_schema("Pair", 1, "known").doc == "somebody's"
@@ -288,40 +284,19 @@ def test_onnxs_own_domain_stays():
         return x
 
     version = onnx.defs.onnx_opset_version()
-    with exporters.register_schemas():
+    with pyops.register_schemas():
         assert onnx.defs.onnx_opset_version() == version
         assert onnx.defs.get_schema("Relu").since_version < version
 
 
 def test_a_process_ends_with_schemas_registered():
     script = """
-        import exporters
         @onnx_op("known::Same")
         def same(x: F32) -> F32:
             return x
         same.register_shape_inference(lambda x: x)
-        exporters.register_schemas()
+        pyops.register_schemas()
         onnx.shape_inference.infer_shapes(chain("known::Same"), strict_mode=True)
         print(onnx.defs.has("Same", "known"))
     """
     run_script(script, "True")
-
-
-def test_the_ops_in_an_onnxscript_function(ops, schemas):
-    known = exporters.opset("known")
-    assert "Pair" in known
-    assert "Nothing" not in known
-
-    @onnxscript.script(default_opset=op18)
-    def function(x: FLOAT["n", 3], bias: FLOAT[3]) -> FLOAT["n", 3]:  # noqa: F821
-        first, _ = known.Pair(op18.Relu(x), None, axis=1)
-        return op18.Add(first, bias)
-
-    model = function.to_model_proto()
-    assert described(check(model))["first"] == (1, ["n", 3])
-    (node,) = [node for node in model.graph.node if node.domain == "known"]
-    assert [(item.name, item.i) for item in node.attribute] == [("axis", 1)]
-    x, bias = np.array([[-1, 2, 3]], np.float32), np.ones(3, np.float32)
-    assert pyops.InferenceSession(model).run(None, {"x": x, "bias": bias})[0].tolist() == [[1, 3, 4]]
-    # onnxscript runs the function itself where it is called with arrays.
-    assert function(x, bias).tolist() == [[1, 3, 4]]

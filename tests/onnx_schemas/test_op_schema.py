@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx.defs import OpSchema
 
-from exporters._onnx_schemas import op_schema
 from pyops import onnx_op
+from pyops._onnx_schemas import op_schema
 
 T = TypeVar("T", np.float32, ml_dtypes.bfloat16)
 

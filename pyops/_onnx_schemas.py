@@ -14,15 +14,15 @@ import onnx
 from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceError
 
-from pyops._ops import registry
-from pyops._ops.builtin import ONNX_DOMAIN
-from pyops._ops.op import Op
-from pyops._schema import node, validation
-from pyops._schema.attribute import Attribute, AttributeKind
-from pyops._schema.dtypes import DType, element_type, from_onnx
-from pyops._schema.signature import Input, Output, Signature
-from pyops._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
-from pyops.errors import InputError, ShapeInferenceError, UnknownSizeError
+from ._ops import registry
+from ._ops.builtin import ONNX_DOMAIN
+from ._ops.op import Op
+from ._schema import node, validation
+from ._schema.attribute import Attribute, AttributeKind
+from ._schema.dtypes import DType, element_type, from_onnx
+from ._schema.signature import Input, Output, Signature
+from ._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
+from .errors import InputError, ShapeInferenceError, UnknownSizeError
 
 if TYPE_CHECKING:
     from onnx.shape_inference import InferenceContext
@@ -208,8 +208,8 @@ class SchemaRegistration(AbstractContextManager["SchemaRegistration"]):
 
     Examples
     --------
-    >>> import exporters
-    >>> registration = exporters.register_schemas()
+    >>> import pyops
+    >>> registration = pyops.register_schemas()
     >>> registration.close()
     """
 
@@ -247,7 +247,7 @@ def register_schemas() -> SchemaRegistration:
 
     Examples
     --------
-    >>> import exporters, numpy as np, onnx, pyops
+    >>> import numpy as np, onnx, pyops
     >>> from numpy.typing import NDArray
     >>> @pyops.onnx_op("schemas::Twice")
     ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -255,7 +255,7 @@ def register_schemas() -> SchemaRegistration:
     >>> model = onnx.parser.parse_model('''
     ... <ir_version: 10, opset_import: ["": 20, "schemas": 1]>
     ... main (float[n] x) => (float[n] y) { y = schemas.Twice(x) }''')
-    >>> with exporters.register_schemas():
+    >>> with pyops.register_schemas():
     ...     onnx.checker.check_model(model, full_check=True, check_custom_domain=True)
     """
     registration = SchemaRegistration()
