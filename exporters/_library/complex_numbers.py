@@ -9,8 +9,9 @@ from typing import Any
 import onnx_ir
 import torch
 
+from .elementwise import atan2
 from .table import lower_complex
-from .values import Pairs, by_torch, cast, dtype_of, join, like, named_dtype, onnx_ops, split
+from .values import Pairs, cast, dtype_of, join, like, named_dtype, onnx_ops, split
 
 Parts = tuple[Any, Any]
 """The real and the imaginary parts of complex numbers."""
@@ -72,22 +73,7 @@ def _modulus(x: Parts) -> Any:
 
 
 def _angle(x: Parts) -> Any:
-    a, b = x
-    if dtype_of(a) != torch.float64:
-        return _atan2(b, a)
-    # ONNX Runtime has no Atan of float64: one step of Newton's method doubles the digits.
-    narrow = onnx_ops.Max(_modulus(x), like(5e-324, a))
-    rough = [cast(_div(part, narrow), torch.float32) for part in x]
-    first = onnx_ops.CastLike(_atan2(rough[1], rough[0]), a)
-    step = _sub(_mul(b, onnx_ops.Cos(first)), _mul(a, onnx_ops.Sin(first)))
-    return _add(first, _div(step, narrow))
-
-
-def _atan2(y: Any, x: Any) -> Any:
-    zero = like(0.0, x)
-    # torch's exporter gives -pi on the negative real axis.
-    is_negative = onnx_ops.And(onnx_ops.Equal(y, zero), onnx_ops.Less(x, zero))
-    return _where(is_negative, like(math.pi, x), by_torch("aten::atan2", y, x))
+    return atan2(x[1], x[0])
 
 
 def _exp(x: Parts) -> Parts:
@@ -299,9 +285,33 @@ def _is_infinite(x: Any) -> Any:
     return onnx_ops.Equal(onnx_ops.Abs(x), like(math.inf, x))
 
 
-lower_complex("aten::isnan")(_both(onnx_ops.IsNaN, onnx_ops.Or))
+# torch's exporter gives -pi to negative numbers without an imaginary part, and 0 to NaN.
+lower_complex("aten::angle", replaces=True)(lambda self: _angle(split(self)))
+_is_nan = lower_complex("aten::isnan")(_both(onnx_ops.IsNaN, onnx_ops.Or))
 lower_complex("aten::isinf")(_both(_is_infinite, onnx_ops.Or))
 lower_complex("aten::isfinite")(_both(_is_finite, onnx_ops.And))
+
+
+@lower_complex("aten::isclose")
+def _isclose(self: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    x, y = split(self), split(other)
+    apart = _modulus((_sub(x[0], y[0]), _sub(x[1], y[1])))
+    allowed = _add(like(atol, apart), _mul(like(rtol, apart), _modulus(y)))
+    close = onnx_ops.Or(_eq(self, other), onnx_ops.And(_is_finite(apart), onnx_ops.LessOrEqual(apart, allowed)))
+    return onnx_ops.Or(close, onnx_ops.And(_is_nan(self), _is_nan(other))) if equal_nan else close
+
+
+@lower_complex("aten::nan_to_num")
+def _nan_to_num(self: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
+    largest = torch.finfo(dtype_of(self.value)).max
+    above, below = largest if posinf is None else posinf, -largest if neginf is None else neginf
+
+    def finite(x: Any) -> Any:
+        x = _where(onnx_ops.IsNaN(x), like(nan or 0.0, x), x)
+        x = _where(onnx_ops.Equal(x, like(math.inf, x)), like(float(above), x), x)
+        return _where(onnx_ops.Equal(x, like(-math.inf, x)), like(float(below), x), x)
+
+    return join(*map(finite, split(self)))
 
 
 def truth(value: Any) -> Any:

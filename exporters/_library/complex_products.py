@@ -1,16 +1,12 @@
-"""Lowering of products of complex matrices, and of what real matrices twice as large compute for complex ones."""
+"""Lowering of products of complex matrices and vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import onnx_ir
-
 from .complex_numbers import Parts, multiply, parts
-from .complex_tensors import as_real
 from .table import lower_complex
-from .values import Pairs, constant, join, onnx_ops, split, transposed
+from .values import Pairs, join, onnx_ops, split, transposed
 
 
 def _product(x: Any, y: Any) -> Parts:
@@ -71,75 +67,9 @@ def _sum(x: Any, y: Any, z: Any, beta: complex, alpha: complex) -> Any:
 
 @lower_complex("aten::linear")
 def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    turned = _turned(weight)
-    real, imaginary = _product(input, turned)
+    real, imaginary = _product(input, transposed(weight))
     if bias is None:
         return join(real, imaginary)
     return join(
         *map(onnx_ops.Add, (real, imaginary), parts(bias, (input if isinstance(input, Pairs) else weight).value))
     )
-
-
-def _turned(matrices: Any) -> Any:
-    """Return matrices with rows and columns exchanged."""
-    if not isinstance(matrices, Pairs):
-        return transposed(matrices)
-    return Pairs(join(*map(transposed, split(matrices))))
-
-
-# A + iB acts on complex vectors as [[A, -B], [B, A]] on their real parts, followed by their imaginary parts.
-
-
-def _as_real_matrices(matrices: Pairs) -> Any:
-    a, b = split(matrices)
-    rows = [onnx_ops.Concat(a, onnx_ops.Neg(b), axis=-1), onnx_ops.Concat(b, a, axis=-1)]
-    result = onnx_ops.Concat(*rows, axis=-2)
-    shape = list(matrices.value.shape or ())[:-1]
-    result.dtype = matrices.value.dtype
-    if shape and all(isinstance(size, int) for size in shape[-2:]):
-        result.shape = onnx_ir.Shape([*shape[:-2], 2 * shape[-2], 2 * shape[-1]])
-    return result
-
-
-def _halves(stacked: Any, axis: int) -> list[Any]:
-    return list(onnx_ops.Split(stacked, axis=axis, num_outputs=2, _outputs=2))
-
-
-def _of_real_matrices(name: str, argument: str) -> Callable[..., Any]:
-    """Return a translation of a function that commutes with the representation by real matrices."""
-
-    def translation(**given: Any) -> Any:
-        result = as_real(name, **{**given, argument: _as_real_matrices(given[argument])})
-        return NotImplemented if result is NotImplemented else join(*_halves(_halves(result, -1)[0], -2))
-
-    return translation
-
-
-lower_complex("aten::linalg_inv")(_of_real_matrices("aten::linalg_inv", "A"))
-lower_complex("aten::linalg_matrix_exp")(_of_real_matrices("aten::linalg_matrix_exp", "self"))
-
-_PINV = "aten::linalg_pinv.atol_rtol_tensor"
-lower_complex(_PINV)(_of_real_matrices(_PINV, "self"))
-
-
-@lower_complex("aten::linalg_solve")
-def _solve(A: Any, B: Any, *, left: bool = True) -> Any:  # noqa: N803
-    if not left or not isinstance(A, Pairs) or not isinstance(B, Pairs) or A.value.shape is None:
-        return NotImplemented
-    is_vector = B.value.shape is not None and len(B.value.shape) < len(A.value.shape)
-    right = [onnx_ops.Unsqueeze(part, constant([-1])) if is_vector else part for part in split(B)]
-    stacked = onnx_ops.Concat(*right, axis=-2)
-    stacked.dtype = B.value.dtype
-    result = join(*_halves(as_real("aten::linalg_solve", A=_as_real_matrices(A), B=stacked), -2))
-    return onnx_ops.Squeeze(result, constant([-2])) if is_vector else result
-
-
-def _every_second(values: Any) -> Any:
-    """Return values of which the representation has each twice, in order."""
-    return onnx_ops.Slice(values, constant([0]), constant([2**62]), constant([-1]), constant([2]))
-
-
-@lower_complex("aten::linalg_svdvals")
-def _svdvals(A: Any, *, driver: str | None = None) -> Any:  # noqa: N803
-    found = as_real("aten::_linalg_svd", A=_as_real_matrices(A), compute_uv=False)
-    return NotImplemented if found is NotImplemented else _every_second(found[1])

@@ -13,7 +13,7 @@ from .._torch.operators import as_exported, find_overload
 from .._torch_private.operators import qualified_name, schema_arguments
 from .complex_numbers import parts, truth
 from .table import lower_complex, rows
-from .values import Pairs, by_torch, cast, constant, dtype_of, join, named_dtype, onnx_ops
+from .values import Pairs, by_torch, cast, constant, dtype_of, join, kernels, like, named_dtype, onnx_ops, split
 
 # Arguments that hold complex numbers, by torch's names; others are masks, indices and dimensions.
 _NUMBERS = {"self", "input", "other", "src", "source", "values", "value", "fill_value"}
@@ -74,7 +74,6 @@ MOVING = [
     "index_select",
     "masked_fill",
     "mean",
-    "nan_to_num",
     "pad",
     "repeat",
     "roll",
@@ -153,6 +152,68 @@ def _unbind(self: Any, dim: int = 0) -> Any:
         return NotImplemented
     axis = dim % (len(self.value.shape) - 1)
     return [onnx_ops.Gather(self.value, constant(index), axis=axis) for index in range(size)]
+
+
+def _spread(is_deviation: bool, has_mean: bool) -> Callable[..., Any]:
+    """Return a translation of the variance or the standard deviation, which are real, and of the mean if wanted."""
+
+    def translation(
+        self: Any,
+        dim: Sequence[int] | None = None,
+        unbiased: bool = True,
+        *,
+        correction: float | None = None,
+        keepdim: bool = False,
+    ) -> Any:
+        x, rank = self.value, len(self.value.shape) - 1
+        axes = [axis % rank for axis in dim or range(rank)] if rank else []
+        mean = onnx_ops.ReduceMean(x, constant(axes)) if axes else x
+        apart = onnx_ops.Sub(x, mean)
+        total = onnx_ops.ReduceSum(onnx_ops.Mul(apart, apart), constant([*axes, rank]), keepdims=1)
+        count = onnx_ops.CastLike(onnx_ops.Div(onnx_ops.Size(x), onnx_ops.Size(mean)), x)
+        freedom = onnx_ops.Max(
+            onnx_ops.Sub(count, like(float(unbiased if correction is None else correction), x)), like(0.0, x)
+        )
+        found = onnx_ops.Div(total, freedom)
+        result = onnx_ops.Squeeze(
+            onnx_ops.Sqrt(found) if is_deviation else found, constant([rank] if keepdim else [*axes, rank])
+        )
+        return (result, mean if keepdim or not axes else onnx_ops.Squeeze(mean, constant(axes))) if has_mean else result
+
+    return translation
+
+
+for _operator in ("var", "std"):
+    lower_complex(f"aten::{_operator}")(_spread(_operator == "std", has_mean=False))
+    lower_complex(f"aten::{_operator}_mean")(_spread(_operator == "std", has_mean=True))
+
+
+@lower_complex("aten::cumprod.default")
+def _cumprod(self: Any, dim: int, *, dtype: Any = None) -> Any:
+    return kernels.Cumprod(self, dim=dim) if dtype is None else NotImplemented
+
+
+@lower_complex("aten::prod.default")
+def _prod_of_all(self: Any, *, dtype: Any = None) -> Any:
+    return _prod(Pairs(onnx_ops.Reshape(self.value, constant([-1, 2]))), 0, dtype=dtype, rank=1)
+
+
+@lower_complex("aten::prod.dim_int")
+def _prod_along(self: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    rank = len(self.value.shape) - 1
+    return _prod(self, dim, keepdim, dtype=dtype, rank=rank) if rank else NotImplemented
+
+
+def _prod(self: Pairs, dim: int, keepdim: bool = False, *, dtype: Any, rank: int) -> Any:
+    """Return the last of the products so far along a dimension, of which the first is 1."""
+    if dtype is not None:
+        return NotImplemented
+    before = constant([int(axis == dim % rank) for axis in range(rank)] + [0] * rank)
+    halves = zip(split(self), (1.0, 0.0), strict=True)
+    products = kernels.Cumprod(
+        Pairs(join(*(onnx_ops.Pad(part, before, like(at, part)) for part, at in halves))), dim=dim
+    )
+    return onnx_ops.Gather(products, constant([-1] if keepdim else -1), axis=dim % rank)
 
 
 def _truth(name: str) -> Callable[..., Any]:
