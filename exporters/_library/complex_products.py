@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .complex_numbers import Parts, multiply, parts
+from .complex_tensors import as_real
 from .table import lower_complex
-from .values import Pairs, join, onnx_ops, split, transposed
+from .values import Pairs, constant, join, onnx_ops, split, transposed
 
 
-def _product(x: Any, y: Any) -> Parts:
-    """Return the matrix product of two tensors, of which one may be real."""
+def _product(x: Any, y: Any, product: Callable[[Any, Any], Any] = onnx_ops.MatMul) -> Parts:
+    """Return the matrix product of two tensors, or another one, of which one may be real."""
     beside = (x if isinstance(x, Pairs) else y).value
     if not isinstance(y, Pairs):
-        return tuple(onnx_ops.MatMul(part, onnx_ops.CastLike(y, beside)) for part in split(x))
+        return tuple(product(part, onnx_ops.CastLike(y, beside)) for part in split(x))
     if not isinstance(x, Pairs):
-        return tuple(onnx_ops.MatMul(onnx_ops.CastLike(x, beside), part) for part in split(y))
+        return tuple(product(onnx_ops.CastLike(x, beside), part) for part in split(y))
     (a, b), (c, d) = split(x), split(y)
-    product = onnx_ops.MatMul
     return onnx_ops.Sub(product(a, c), product(b, d)), onnx_ops.Add(product(a, d), product(b, c))
 
 
@@ -43,6 +44,22 @@ def _vdot(self: Any, other: Any) -> Any:
     return join(*_product(Pairs(join(real, onnx_ops.Neg(imaginary))), other))
 
 
+@lower_complex("aten::linalg_cross")
+def _cross(self: Any, other: Any, *, dim: int = -1) -> Any:
+    def of_parts(x: Any, y: Any) -> Any:
+        return as_real("aten::linalg_cross", self=x, other=y, dim=dim)
+
+    return join(*_product(self, other, of_parts))
+
+
+@lower_complex("aten::addr")
+def _addr(self: Any, vec1: Any, vec2: Any, *, beta: complex = 1, alpha: complex = 1) -> Any:
+    def outer(x: Any, y: Any) -> Any:
+        return onnx_ops.Mul(onnx_ops.Unsqueeze(x, constant([-1])), y)
+
+    return _sum(self, vec1, vec2, beta, alpha, outer)
+
+
 @lower_complex("aten::addmm")
 def _addmm(self: Any, mat1: Any, mat2: Any, *, beta: complex = 1, alpha: complex = 1) -> Any:
     return _sum(self, mat1, mat2, beta, alpha)
@@ -58,11 +75,18 @@ def _addmv(self: Any, mat: Any, vec: Any, *, beta: complex = 1, alpha: complex =
     return _sum(self, mat, vec, beta, alpha)
 
 
-def _sum(x: Any, y: Any, z: Any, beta: complex, alpha: complex) -> Any:
+def _sum(
+    x: Any,
+    y: Any,
+    z: Any,
+    beta: complex,
+    alpha: complex,
+    product: Callable[[Any, Any], Any] = onnx_ops.MatMul,
+) -> Any:
     beside = next(item for item in (x, y, z) if isinstance(item, Pairs)).value
-    product = multiply(_product(y, z), parts(alpha, beside))
+    more = multiply(_product(y, z, product), parts(alpha, beside))
     start = multiply(parts(x, beside), parts(beta, beside))
-    return join(*map(onnx_ops.Add, start, product))
+    return join(*map(onnx_ops.Add, start, more))
 
 
 @lower_complex("aten::linear")

@@ -225,7 +225,7 @@ def _truth(name: str) -> Callable[..., Any]:
     return translation
 
 
-for _name in (*_names("any"), *_names("all")):
+for _name in (*_names("any"), *_names("all"), "aten::nonzero.default"):
     lower_complex(_name)(_truth(_name))
 
 

@@ -23,7 +23,7 @@ from ._arrays import as_complex, as_pairs, differ
 
 
 def _of_complex(op: AnyOp, *real: str) -> AnyOp:
-    """Declare the op that computes what an op of real numbers does, with complex ones; `real` names real outputs."""
+    """Declare the op that computes what an op of real numbers does, with complex ones; outputs in `real` stay real."""
     kernel, shape_function, name = op.kernels["cpu"], op.shape_function, f"Complex{op.name}"
     assert shape_function is not None
     numbers = op.signature.inputs[0].type
@@ -40,7 +40,7 @@ def _of_complex(op: AnyOp, *real: str) -> AnyOp:
         found = kernel(*given, **attributes)
         if not isinstance(found, tuple):
             return as_pairs(found)
-        return tuple(as_pairs(x) if x.dtype.kind == "c" else x for x in found)
+        return type(found)(*(as_pairs(x) if x.dtype.kind == "c" else x for x in found))  # a NamedTuple
 
     def infer(*specs: TensorSpec | None, **attributes: Any) -> tuple[TensorSpec, ...]:
         given = [_without_pairs(name, spec) if of else spec for spec, of in zip(specs, is_complex, strict=False)]
@@ -69,9 +69,9 @@ def _without_pairs(name: str, spec: TensorSpec | None) -> TensorSpec | None:
 
 
 def _docstring(op: AnyOp, real: tuple[str, ...]) -> str:
-    kept = f" Real: {', '.join(f'`{name}`' for name in real)}." if real else ""
+    kept = f"; as of real ones: {', '.join(f'`{name}`' for name in real)}" if real else ""
     sections = (inspect.getdoc(op) or "").partition("Parameters\n----------")
-    return f"""Compute `{op.name}` of complex numbers.{kept}
+    return f"""Compute `{op.name}` of complex numbers{kept}.
 
 Numbers are pairs of reals along one more dimension than is said here, the last, of size 2.
 

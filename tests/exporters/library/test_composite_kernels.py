@@ -55,6 +55,11 @@ def _attentions():
         yield query, key, value, tensor(4, 5, seed=3)
         yield query, key, value, None, 0.0, True
         yield query, query, query, None, 0.0, True
+    query, key, value = tensor(2, 3, 4, 6), tensor(2, 3, 5, 6, seed=1), tensor(2, 3, 5, 2, seed=2)
+    yield query, key, value, mask
+    yield query, key, value, torch.zeros(4, 5, dtype=torch.float64).masked_fill(~mask, -torch.inf)
+    query[0, 0, 0] = torch.nan
+    yield query, key, value, mask[None, None]
 
 
 def _paddings():
