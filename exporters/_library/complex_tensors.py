@@ -171,14 +171,11 @@ def _spread(is_deviation: bool, has_mean: bool) -> Callable[..., Any]:
         apart = onnx_ops.Sub(x, mean)
         total = onnx_ops.ReduceSum(onnx_ops.Mul(apart, apart), constant([*axes, rank]), keepdims=1)
         count = onnx_ops.CastLike(onnx_ops.Div(onnx_ops.Size(x), onnx_ops.Size(mean)), x)
-        freedom = onnx_ops.Max(
-            onnx_ops.Sub(count, like(float(unbiased if correction is None else correction), x)), like(0.0, x)
-        )
-        found = onnx_ops.Div(total, freedom)
-        result = onnx_ops.Squeeze(
-            onnx_ops.Sqrt(found) if is_deviation else found, constant([rank] if keepdim else [*axes, rank])
-        )
-        return (result, mean if keepdim or not axes else onnx_ops.Squeeze(mean, constant(axes))) if has_mean else result
+        less = like(float(unbiased if correction is None else correction), x)
+        found = onnx_ops.Div(total, onnx_ops.Max(onnx_ops.Sub(count, less), like(0.0, x)))
+        gone = [] if keepdim else axes
+        result = onnx_ops.Squeeze(onnx_ops.Sqrt(found) if is_deviation else found, constant([*gone, rank]))
+        return (result, onnx_ops.Squeeze(mean, constant(gone)) if gone else mean) if has_mean else result
 
     return translation
 

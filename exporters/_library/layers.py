@@ -205,13 +205,13 @@ def _attention(
     if attn_mask is not None:
         masked = attn_mask.dtype == onnx_ir.DataType.BOOL
         scores = onnx_ops.Where(attn_mask, scores, least) if masked else onnx_ops.Add(scores, attn_mask)
-    weights = onnx_ops.Softmax(scores, axis=-1)
-    if attn_mask is not None:
-        # Where everything is masked, torch returns 0, and Softmax NaN; ReduceMax would overlook a NaN among them.
-        flags = onnx_ops.Cast(onnx_ops.Equal(scores, least), to=onnx_ir.DataType.UINT8)
-        nothing = onnx_ops.Cast(onnx_ops.ReduceMin(flags, constant([-1])), to=onnx_ir.DataType.BOOL)
-        weights = onnx_ops.Where(nothing, like(0.0, query), weights)
-    return onnx_ops.MatMul(weights, value)
+    result = onnx_ops.MatMul(onnx_ops.Softmax(scores, axis=-1), value)
+    if attn_mask is None:
+        return result
+    # Where everything is masked, torch returns 0, and Softmax NaN.
+    hidden = onnx_ops.Not(attn_mask) if masked else onnx_ops.Equal(attn_mask, least)
+    flags = onnx_ops.ReduceMin(onnx_ops.Cast(hidden, to=onnx_ir.DataType.UINT8), constant([-1]))
+    return onnx_ops.Where(onnx_ops.Cast(flags, to=onnx_ir.DataType.BOOL), like(0.0, query), result)
 
 
 def _with_heads(x: Any, heads: int) -> Any:

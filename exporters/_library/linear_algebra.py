@@ -162,13 +162,9 @@ def _complex_logdet(self: Any) -> Any:
 
 
 @lower_complex("aten::det")
-def _complex_det(self: Any) -> Any:
-    return _complex_linalg_det(self)
-
-
 @lower_complex("aten::linalg_det")
-def _complex_linalg_det(A: Any) -> Any:  # noqa: N803
-    sign, logabsdet = kernels.Slogdet(A)
+def _complex_det(**given: Any) -> Any:
+    sign, logabsdet = kernels.Slogdet(*given.values())
     return onnx_ops.Mul(sign, onnx_ops.Unsqueeze(onnx_ops.Exp(logabsdet), constant([-1])))
 
 
