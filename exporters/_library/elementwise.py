@@ -162,8 +162,8 @@ def atan2(y: Any, x: Any) -> Any:
     slope = onnx_ops.Where(onnx_ops.Equal(height, width), onnx_ops.Sign(height), onnx_ops.Div(small, large))
     angle = _atan(slope, dtype)
     angle = onnx_ops.Where(is_steep, onnx_ops.Sub(like(math.pi / 2, y), angle), angle)
-    angle = onnx_ops.Where(_is_negative(x), onnx_ops.Sub(like(math.pi, y), angle), angle)
-    angle = onnx_ops.Where(_is_negative(y), onnx_ops.Neg(angle), angle)
+    angle = onnx_ops.Where(is_negative(x), onnx_ops.Sub(like(math.pi, y), angle), angle)
+    angle = onnx_ops.Where(is_negative(y), onnx_ops.Neg(angle), angle)
     angle.dtype = y.dtype
     return angle
 
@@ -180,7 +180,7 @@ def _atan(slope: Any, dtype: torch.dtype) -> Any:
     return onnx_ops.Add(rough, onnx_ops.Div(above, onnx_ops.Add(cosine, onnx_ops.Mul(slope, sine))))
 
 
-def _is_negative(x: Any) -> Any:
+def is_negative(x: Any) -> Any:
     """Return where numbers have a negative sign, -0 included."""
     zero = like(0.0, x)
     return onnx_ops.Or(onnx_ops.Less(x, zero), onnx_ops.Less(onnx_ops.Reciprocal(x), zero))

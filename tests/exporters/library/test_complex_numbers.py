@@ -56,7 +56,8 @@ def eigenvalues(x):
 
 
 FUNCTIONS = (
-    "exp expm1 log log1p log2 log10 sqrt rsqrt sin cos tan sinh cosh tanh sigmoid sgn square isnan isfinite isinf"
+    "exp expm1 log log1p log2 log10 sqrt rsqrt sin cos tan sinh cosh tanh acos asin atan acosh asinh atanh "
+    "sigmoid sgn square isnan isfinite isinf"
 )
 MORE = {
     **{name: (getattr(torch, name), Z) for name in [*FUNCTIONS.split(), "logical_not", "conj_physical"]},
@@ -126,6 +127,12 @@ def test_double_precision(name):
 def test_large_and_small_numbers():
     values = torch.tensor([0, 1e30 + 1e30j, 1e-30 - 1e-30j, -4, 2j], dtype=torch.complex64)
     check(lambda x: (x.sqrt(), (x + 1e-30).log().real, x.log1p().imag), values)
+    beyond = torch.complex(
+        torch.tensor([2, 2, -2, -2, 0.5, -0.5, 0, 0, 1e8]), torch.tensor([0, -0.0, 0, -0.0, 0, -0.0, 2, -2, 1])
+    )
+    inverses = torch.acos, torch.asin, torch.atan, torch.acosh, torch.asinh, torch.atanh, torch.sqrt
+    check(lambda x: tuple(function(x) for function in inverses), beyond)
+    check(lambda x: tuple(function(x) for function in inverses), beyond.to(torch.complex128))
     check(lambda x: (x.tanh(), x.sigmoid()), torch.tensor([50 + 3j, -50 - 3j], dtype=torch.complex64))
 
 
