@@ -28,9 +28,11 @@ def _of_complex(op: AnyOp, *real: str) -> AnyOp:
     assert shape_function is not None
     numbers = op.signature.inputs[0].type
     wide = TypeParameter("Wide", tuple(dtype for dtype in numbers.dtypes if dtype.kind == "f" and dtype.itemsize >= 4))
-    inputs, outputs = (
-        tuple(dataclasses.replace(item, type=wide) if item.type == numbers else item for item in side)
-        for side in (op.signature.inputs, op.signature.outputs)
+    inputs = tuple(
+        dataclasses.replace(item, type=wide) if item.type == numbers else item for item in op.signature.inputs
+    )
+    outputs = tuple(
+        dataclasses.replace(item, type=wide) if item.type == numbers else item for item in op.signature.outputs
     )
     is_complex = [item.type == wide and item.name not in real for item in (*inputs, *outputs)]
 
