@@ -44,12 +44,26 @@ def _vdot(self: Any, other: Any) -> Any:
     return join(*_product(Pairs(join(real, onnx_ops.Neg(imaginary))), other))
 
 
-@lower_complex("aten::linalg_cross")
-def _cross(self: Any, other: Any, *, dim: int = -1) -> Any:
-    def of_parts(x: Any, y: Any) -> Any:
-        return as_real("aten::linalg_cross", self=x, other=y, dim=dim)
+def _cross(name: str) -> Callable[..., Any]:
+    def translation(self: Any, other: Any, **given: Any) -> Any:
+        return join(*_product(self, other, lambda x, y: as_real(name, self=x, other=y, **given)))
 
-    return join(*_product(self, other, of_parts))
+    return translation
+
+
+for _name in ("aten::cross", "aten::linalg_cross"):
+    lower_complex(_name)(_cross(_name))
+
+
+@lower_complex("aten::linalg_vecdot")
+def _vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
+    real, imaginary = split(x)
+    axis = constant([dim])
+
+    def product(one: Any, other: Any) -> Any:
+        return onnx_ops.ReduceSum(onnx_ops.Mul(one, other), axis, keepdims=0)
+
+    return join(*_product(Pairs(join(real, onnx_ops.Neg(imaginary))), y, product))
 
 
 @lower_complex("aten::addr")

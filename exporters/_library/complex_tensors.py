@@ -34,8 +34,7 @@ def _by_parts(name: str) -> Callable[..., Any]:
 
     def translation(**given: Any) -> Any:
         beside = next(item for item in given.values() if isinstance(item, Pairs)).value
-        dtype = given.pop("dtype", None)
-        if dtype is not None and named_dtype(dtype) != dtype_of(beside).to_complex():
+        if _differs(given.pop("dtype", None), beside):
             return NotImplemented
         named = {key: _parts(value, beside) for key, value in given.items() if key in _NUMBERS}
         results = [as_real(name, **{**given, **{key: of[index] for key, of in named.items()}}) for index in (0, 1)]
@@ -44,6 +43,11 @@ def _by_parts(name: str) -> Callable[..., Any]:
         return join(*results)
 
     return translation
+
+
+def _differs(dtype: Any, beside: onnx_ir.Value) -> bool:
+    """Return whether a dtype argument asks for another type than that of a complex tensor."""
+    return dtype is not None and named_dtype(dtype) != dtype_of(beside).to_complex()
 
 
 def _parts(value: Any, beside: onnx_ir.Value) -> tuple[Any, Any]:
@@ -187,24 +191,23 @@ for _operator in ("var", "std"):
 
 @lower_complex("aten::cumprod.default")
 def _cumprod(self: Any, dim: int, *, dtype: Any = None) -> Any:
-    return kernels.Cumprod(self, dim=dim) if dtype is None else NotImplemented
+    return NotImplemented if _differs(dtype, self.value) else kernels.Cumprod(self, dim=dim)
 
 
 @lower_complex("aten::prod.default")
 def _prod_of_all(self: Any, *, dtype: Any = None) -> Any:
-    return _prod(Pairs(onnx_ops.Reshape(self.value, constant([-1, 2]))), 0, dtype=dtype, rank=1)
+    flat = onnx_ops.Reshape(self.value, constant([-1, 2]))
+    return NotImplemented if _differs(dtype, self.value) else _prod(Pairs(flat), 0, False, rank=1)
 
 
 @lower_complex("aten::prod.dim_int")
 def _prod_along(self: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
     rank = len(self.value.shape) - 1
-    return _prod(self, dim, keepdim, dtype=dtype, rank=rank) if rank else NotImplemented
+    return _prod(self, dim, keepdim, rank) if rank and not _differs(dtype, self.value) else NotImplemented
 
 
-def _prod(self: Pairs, dim: int, keepdim: bool = False, *, dtype: Any, rank: int) -> Any:
+def _prod(self: Pairs, dim: int, keepdim: bool, rank: int) -> Any:
     """Return the last of the products so far along a dimension, of which the first is 1."""
-    if dtype is not None:
-        return NotImplemented
     before = constant([int(axis == dim % rank) for axis in range(rank)] + [0] * rank)
     halves = zip(split(self), (1.0, 0.0), strict=True)
     products = kernels.Cumprod(

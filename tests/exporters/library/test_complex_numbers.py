@@ -89,12 +89,16 @@ MORE = {
     "least squares": (lambda x: torch.linalg.lstsq(x.mT, x.mT[:, :2]).solution, Z),
     "spread": (lambda x: (x.var(), x.std(0), *torch.var_mean(x, 1, correction=0), *torch.std_mean(x, keepdim=True)), Z),
     "spread of few": (lambda x: (x.var(), x[0].std(), x[0].var(correction=0)), numbers(1)),
-    "products of all": (lambda x: (x.prod(), x.prod(0, keepdim=True), x[:, :0].prod(1), x.cumprod(-1)), Z),
+    "products of all": (
+        lambda x: (x.prod(), x.prod(0, keepdim=True), x[:, :0].prod(1), x.cumprod(-1, dtype=x.dtype)),
+        Z,
+    ),
     "closeness": (
         lambda x: (x.isclose(x.flip(0)), x.isclose(x + 1e-9, equal_nan=True), x.nan_to_num(), x.nan_to_num(2, 1, 0)),
         torch.tensor([1, 1 + 1e-9j, complex(math.inf, 1), complex(-math.inf, 1), complex(1, math.nan), 1j]),
     ),
     "other products": (lambda x: (torch.addr(x, x[:, 0], x[0], alpha=2j), torch.linalg.cross(x.mT, x.mT + 1)), Z),
+    "products of vectors": (lambda x: (torch.linalg.vecdot(x, x * 1j), torch.cross(x.mT, x.mT * 2, dim=1)), Z),
     "places": (lambda x: (x * (x.real > 0)).nonzero(), Z),
 }
 
