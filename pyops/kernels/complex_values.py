@@ -14,7 +14,7 @@ from typing import Any
 
 from pyops._ops import registry
 from pyops._ops.op import AnyOp, Op
-from pyops._schema.signature import TypeParameter
+from pyops._schema.signature import Input, Output, TypeParameter
 from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
@@ -34,7 +34,8 @@ def _of_complex(op: AnyOp, *real: str) -> AnyOp:
     outputs = tuple(
         dataclasses.replace(item, type=wide) if item.type == numbers else item for item in op.signature.outputs
     )
-    is_complex = [item.type == wide and item.name not in real for item in (*inputs, *outputs)]
+    tensors: tuple[Input | Output, ...] = (*inputs, *outputs)
+    is_complex = [item.type == wide and item.name not in real for item in tensors]
 
     @functools.wraps(kernel)
     def compute(*arrays: Any, **attributes: Any) -> Any:
