@@ -17,7 +17,7 @@ from exporters._library.table import absent
 from pyops._ops.op import Op
 from pyops._schema.dtypes import dtype_name
 from pyops._schema.signature import Input, Output
-from pyops.kernels import OPS
+from pyops.kernels import OPS, complex_values
 
 PAGE = Path(__file__).with_suffix(".md")
 
@@ -80,7 +80,9 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | elementwise functions, comparisons and powers of complex tensors | Arithmetic on real and imaginary parts. |
 | views, slices, indices, sums and `where` of complex tensors | The nodes for real tensors, on both parts. |
 | products of complex matrices and vectors | `MatMul` on real and imaginary parts. |
-| inverse, `solve`, `pinv`, `matrix_exp`, `svdvals` of complex matrices | The node for a real matrix twice as large. |
+| variances and standard deviations of complex tensors | Sums of squares of both parts. |
+| `atan2`, and `angle` of complex tensors | `Atan` of the smaller slope; signed zeros, infinities and NaN as in torch. |
+| `scaled_dot_product_attention` with a mask, below opset 23 | Rows that are masked as a whole are 0. |
 | `torch._grouped_mm`, and what transformers calls in its place | `Split`, and a `MatMul` for each group. |
 
 ONNX does not define where `TopK` puts a NaN, and ONNX Runtime before 1.32 puts it anywhere. Therefore the values are
@@ -97,7 +99,8 @@ def page() -> str:
     supported = ", ".join(f"`{name}`" for name in sorted({*rows, *absent}))
     parts = [INTRODUCTION.format(supported=textwrap.fill(supported, 120))]
     for module, ops in itertools.groupby(sorted(OPS.values(), key=_module), _module):
-        parts += [_family(module), *map(_section, ops)]
+        of_complex = module == complex_values.__name__
+        parts += [_family(module), *map(_line if of_complex else _section, ops), *[""] * of_complex]
     return "\n".join(parts)
 
 
@@ -108,6 +111,12 @@ def _module(op: Op[..., Any]) -> str:
 def _family(module: str) -> str:
     summary = inspect.getdoc(sys.modules[module]) or ""
     return f"## {module.rpartition('.')[2].replace('_', ' ').capitalize()}\n\n{_markdown(summary)}\n"
+
+
+def _line(op: Op[..., Any]) -> str:
+    """Name an op that is described where the one of real numbers is."""
+    summary = NumpyDocString(inspect.getdoc(op.kernels["cpu"]) or "")["Summary"]
+    return _markdown(f"- {op.name}: {' '.join(summary)}")
 
 
 def _section(op: Op[..., Any]) -> str:

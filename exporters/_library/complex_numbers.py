@@ -9,8 +9,9 @@ from typing import Any
 import onnx_ir
 import torch
 
+from .elementwise import atan2, is_negative
 from .table import lower_complex
-from .values import Pairs, by_torch, cast, dtype_of, join, like, named_dtype, onnx_ops, split
+from .values import Pairs, cast, dtype_of, join, like, named_dtype, onnx_ops, split
 
 Parts = tuple[Any, Any]
 """The real and the imaginary parts of complex numbers."""
@@ -72,22 +73,7 @@ def _modulus(x: Parts) -> Any:
 
 
 def _angle(x: Parts) -> Any:
-    a, b = x
-    if dtype_of(a) != torch.float64:
-        return _atan2(b, a)
-    # ONNX Runtime has no Atan of float64: one step of Newton's method doubles the digits.
-    narrow = onnx_ops.Max(_modulus(x), like(5e-324, a))
-    rough = [cast(_div(part, narrow), torch.float32) for part in x]
-    first = onnx_ops.CastLike(_atan2(rough[1], rough[0]), a)
-    step = _sub(_mul(b, onnx_ops.Cos(first)), _mul(a, onnx_ops.Sin(first)))
-    return _add(first, _div(step, narrow))
-
-
-def _atan2(y: Any, x: Any) -> Any:
-    zero = like(0.0, x)
-    # torch's exporter gives -pi on the negative real axis.
-    is_negative = onnx_ops.And(onnx_ops.Equal(y, zero), onnx_ops.Less(x, zero))
-    return _where(is_negative, like(math.pi, x), by_torch("aten::atan2", y, x))
+    return atan2(x[1], x[0])
 
 
 def _exp(x: Parts) -> Parts:
@@ -120,7 +106,7 @@ def _sqrt(x: Parts) -> Parts:
     other = _where(onnx_ops.Equal(root, zero), zero, _div(onnx_ops.Abs(b), _mul(like(2.0, a), _positive(root))))
     is_right = onnx_ops.GreaterOrEqual(a, zero)
     real, size = _where(is_right, root, other), _where(is_right, other, root)
-    return real, _where(onnx_ops.Less(b, zero), _neg(size), size)
+    return real, _where(is_negative(b), _neg(size), size)
 
 
 def _positive(x: Any) -> Any:
@@ -175,6 +161,63 @@ def _cos(x: Parts) -> Parts:
     return _mul(onnx_ops.Cos(x[0]), cosh), _neg(_mul(onnx_ops.Sin(x[0]), sinh))
 
 
+# The inverse functions are those of W. Kahan, "Branch cuts for complex elementary functions", 1987.
+
+
+def _roots(x: Parts) -> tuple[Parts, Parts]:
+    """Return the square roots of 1 - x and 1 + x."""
+    one = like(1.0, x[0])
+    return _sqrt((_sub(one, x[0]), _neg(x[1]))), _sqrt((_add(one, x[0]), x[1]))
+
+
+def _acos(x: Parts) -> Parts:
+    p, q = _roots(x)
+    return _mul(like(2.0, x[0]), atan2(p[0], q[0])), _asinh_of_real(_sub(_mul(q[0], p[1]), _mul(q[1], p[0])))
+
+
+def _asin(x: Parts) -> Parts:
+    p, q = _roots(x)
+    real = atan2(x[0], _sub(_mul(p[0], q[0]), _mul(p[1], q[1])))
+    return real, _asinh_of_real(_sub(_mul(p[0], q[1]), _mul(p[1], q[0])))
+
+
+def _acosh(x: Parts) -> Parts:
+    p, q = (_sqrt((_add(x[0], like(number, x[0])), x[1])) for number in (-1.0, 1.0))
+    real = _asinh_of_real(_add(_mul(p[0], q[0]), _mul(p[1], q[1])))
+    return real, _mul(like(2.0, x[0]), atan2(p[1], q[0]))
+
+
+def _atanh(x: Parts) -> Parts:
+    (a, b), one = x, like(1.0, x[0])
+    size = onnx_ops.Abs(a)
+    near = _sub(one, size)
+    grown = _log1p_of_real(_div(_mul(like(4.0, a), size), _add(_mul(near, near), _mul(b, b))))
+    imaginary = atan2(_mul(like(2.0, a), b), _sub(_mul(near, _add(one, size)), _mul(b, b)))
+    return _mul(_signed(grown, a), like(0.25, a)), _mul(imaginary, like(0.5, a))
+
+
+def _asinh_of_real(x: Any) -> Any:
+    if dtype_of(x) == torch.float32:
+        return _typed(onnx_ops.Asinh)(x)
+    # ONNX Runtime has it of float32 alone.
+    size = _typed(onnx_ops.Abs)(x)
+    inverse = _typed(onnx_ops.Reciprocal)(size)
+    root = _typed(onnx_ops.Sqrt)(_add(_mul(inverse, inverse), like(1.0, x)))
+    return _signed(_log1p_of_real(_add(size, _div(size, _add(inverse, root)))), x)
+
+
+def _signed(size: Any, x: Any) -> Any:
+    return _where(is_negative(x), _neg(size), size)
+
+
+def _log1p_of_real(x: Any) -> Any:
+    """Return log(1 + x) of numbers that are not negative, by its value at the 1 + x that rounding gives."""
+    above = _add(x, like(1.0, x))
+    made, found = _sub(above, like(1.0, x)), onnx_ops.Log(above)
+    scaled = _mul(found, _div(x, _positive(made)))
+    return _where(onnx_ops.Equal(made, x), found, _where(onnx_ops.Equal(made, like(0.0, x)), x, scaled))
+
+
 def _sigmoid(x: Parts) -> Parts:
     real, imaginary = x
     zero, one = like(0.0, real), like(1.0, real)
@@ -222,6 +265,12 @@ OF_ONE: dict[str, Callable[[Parts], Parts]] = {
     "sinh": _sinh,
     "cosh": _cosh,
     "tanh": _tanh,
+    "acos": _acos,
+    "asin": _asin,
+    "atan": _turned(_atanh),
+    "acosh": _acosh,
+    "asinh": _turned(_asin),
+    "atanh": _atanh,
     "sigmoid": _sigmoid,
     "silu": lambda x: multiply(x, _sigmoid(x)),
     "sgn": _sgn,
@@ -299,9 +348,33 @@ def _is_infinite(x: Any) -> Any:
     return onnx_ops.Equal(onnx_ops.Abs(x), like(math.inf, x))
 
 
-lower_complex("aten::isnan")(_both(onnx_ops.IsNaN, onnx_ops.Or))
+# torch's exporter gives -pi to negative numbers without an imaginary part, and 0 to NaN.
+lower_complex("aten::angle", replaces=True)(lambda self: _angle(split(self)))
+_is_nan = lower_complex("aten::isnan")(_both(onnx_ops.IsNaN, onnx_ops.Or))
 lower_complex("aten::isinf")(_both(_is_infinite, onnx_ops.Or))
 lower_complex("aten::isfinite")(_both(_is_finite, onnx_ops.And))
+
+
+@lower_complex("aten::isclose")
+def _isclose(self: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    x, y = split(self), split(other)
+    apart = _modulus((_sub(x[0], y[0]), _sub(x[1], y[1])))
+    allowed = _add(like(atol, apart), _mul(like(rtol, apart), _modulus(y)))
+    close = onnx_ops.Or(_eq(self, other), onnx_ops.And(_is_finite(apart), onnx_ops.LessOrEqual(apart, allowed)))
+    return onnx_ops.Or(close, onnx_ops.And(_is_nan(self), _is_nan(other))) if equal_nan else close
+
+
+@lower_complex("aten::nan_to_num")
+def _nan_to_num(self: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
+    largest = torch.finfo(dtype_of(self.value)).max
+    above, below = largest if posinf is None else posinf, -largest if neginf is None else neginf
+
+    def finite(x: Any) -> Any:
+        x = _where(onnx_ops.IsNaN(x), like(nan or 0.0, x), x)
+        x = _where(onnx_ops.Equal(x, like(math.inf, x)), like(float(above), x), x)
+        return _where(onnx_ops.Equal(x, like(-math.inf, x)), like(float(below), x), x)
+
+    return join(*map(finite, split(self)))
 
 
 def truth(value: Any) -> Any:

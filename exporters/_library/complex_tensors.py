@@ -13,7 +13,7 @@ from .._torch.operators import as_exported, find_overload
 from .._torch_private.operators import qualified_name, schema_arguments
 from .complex_numbers import parts, truth
 from .table import lower_complex, rows
-from .values import Pairs, by_torch, cast, constant, dtype_of, join, named_dtype, onnx_ops
+from .values import Pairs, by_torch, cast, constant, dtype_of, join, kernels, like, named_dtype, onnx_ops, split
 
 # Arguments that hold complex numbers, by torch's names; others are masks, indices and dimensions.
 _NUMBERS = {"self", "input", "other", "src", "source", "values", "value", "fill_value"}
@@ -34,8 +34,7 @@ def _by_parts(name: str) -> Callable[..., Any]:
 
     def translation(**given: Any) -> Any:
         beside = next(item for item in given.values() if isinstance(item, Pairs)).value
-        dtype = given.pop("dtype", None)
-        if dtype is not None and named_dtype(dtype) != dtype_of(beside).to_complex():
+        if _differs(given.pop("dtype", None), beside):
             return NotImplemented
         named = {key: _parts(value, beside) for key, value in given.items() if key in _NUMBERS}
         results = [as_real(name, **{**given, **{key: of[index] for key, of in named.items()}}) for index in (0, 1)]
@@ -44,6 +43,11 @@ def _by_parts(name: str) -> Callable[..., Any]:
         return join(*results)
 
     return translation
+
+
+def _differs(dtype: Any, beside: onnx_ir.Value) -> bool:
+    """Return whether a dtype argument asks for another type than that of a complex tensor."""
+    return dtype is not None and named_dtype(dtype) != dtype_of(beside).to_complex()
 
 
 def _parts(value: Any, beside: onnx_ir.Value) -> tuple[Any, Any]:
@@ -74,7 +78,6 @@ MOVING = [
     "index_select",
     "masked_fill",
     "mean",
-    "nan_to_num",
     "pad",
     "repeat",
     "roll",
@@ -155,6 +158,64 @@ def _unbind(self: Any, dim: int = 0) -> Any:
     return [onnx_ops.Gather(self.value, constant(index), axis=axis) for index in range(size)]
 
 
+def _spread(is_deviation: bool, has_mean: bool) -> Callable[..., Any]:
+    """Return a translation of the variance or the standard deviation, which are real, and of the mean if wanted."""
+
+    def translation(
+        self: Any,
+        dim: Sequence[int] | None = None,
+        unbiased: bool = True,
+        *,
+        correction: float | None = None,
+        keepdim: bool = False,
+    ) -> Any:
+        x, rank = self.value, len(self.value.shape) - 1
+        axes = [axis % rank for axis in dim or range(rank)] if rank else []
+        mean = onnx_ops.ReduceMean(x, constant(axes)) if axes else x
+        apart = onnx_ops.Sub(x, mean)
+        total = onnx_ops.ReduceSum(onnx_ops.Mul(apart, apart), constant([*axes, rank]), keepdims=1)
+        count = onnx_ops.CastLike(onnx_ops.Div(onnx_ops.Size(x), onnx_ops.Size(mean)), x)
+        less = like(float(unbiased if correction is None else correction), x)
+        found = onnx_ops.Div(total, onnx_ops.Max(onnx_ops.Sub(count, less), like(0.0, x)))
+        gone = [] if keepdim else axes
+        result = onnx_ops.Squeeze(onnx_ops.Sqrt(found) if is_deviation else found, constant([*gone, rank]))
+        return (result, onnx_ops.Squeeze(mean, constant(gone)) if gone else mean) if has_mean else result
+
+    return translation
+
+
+for _operator in ("var", "std"):
+    lower_complex(f"aten::{_operator}")(_spread(_operator == "std", has_mean=False))
+    lower_complex(f"aten::{_operator}_mean")(_spread(_operator == "std", has_mean=True))
+
+
+@lower_complex("aten::cumprod.default")
+def _cumprod(self: Any, dim: int, *, dtype: Any = None) -> Any:
+    return NotImplemented if _differs(dtype, self.value) else kernels.Cumprod(self, dim=dim)
+
+
+@lower_complex("aten::prod.default")
+def _prod_of_all(self: Any, *, dtype: Any = None) -> Any:
+    flat = onnx_ops.Reshape(self.value, constant([-1, 2]))
+    return NotImplemented if _differs(dtype, self.value) else _prod(Pairs(flat), 0, False, rank=1)
+
+
+@lower_complex("aten::prod.dim_int")
+def _prod_along(self: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    rank = len(self.value.shape) - 1
+    return _prod(self, dim, keepdim, rank) if rank and not _differs(dtype, self.value) else NotImplemented
+
+
+def _prod(self: Pairs, dim: int, keepdim: bool, rank: int) -> Any:
+    """Return the last of the products so far along a dimension, of which the first is 1."""
+    before = constant([int(axis == dim % rank) for axis in range(rank)] + [0] * rank)
+    halves = zip(split(self), (1.0, 0.0), strict=True)
+    products = kernels.Cumprod(
+        Pairs(join(*(onnx_ops.Pad(part, before, like(at, part)) for part, at in halves))), dim=dim
+    )
+    return onnx_ops.Gather(products, constant([-1] if keepdim else -1), axis=dim % rank)
+
+
 def _truth(name: str) -> Callable[..., Any]:
     def translation(self: Any, **given: Any) -> Any:
         flags = truth(self)
@@ -164,7 +225,7 @@ def _truth(name: str) -> Callable[..., Any]:
     return translation
 
 
-for _name in (*_names("any"), *_names("all")):
+for _name in (*_names("any"), *_names("all"), "aten::nonzero.default"):
     lower_complex(_name)(_truth(_name))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from pyops.kernels import pointwise, special
 
 from .._lowering.nodes import emit
 from .table import lower
-from .values import by_torch, dtype_of, join, kernels, like, onnx_ops, promote, promoted, typed_constant
+from .values import by_torch, cast, dtype_of, join, kernels, like, onnx_ops, promote, promoted, typed_constant
 
 
 @lower("aten::divide.Tensor", replaces=True)
@@ -141,6 +142,48 @@ def _to_copy(self: Any, dtype: Any = None, **_: Any) -> Any:
         return NotImplemented
     real = onnx_ops.Cast(self, to=onnx_ir.DataType.FLOAT16)
     return join(real, onnx_ops.Expand(like(0.0, real), onnx_ops.Shape(real)))
+
+
+@lower("aten::atan2", replaces=True)
+def _atan2(self: Any, other: Any) -> Any:
+    # torch's exporter misses signed zeros, infinities and NaN, and ONNX Runtime has no Atan of float64.
+    return atan2(*promote(self, other, floating=True))
+
+
+def atan2(y: Any, x: Any) -> Any:
+    """Return the angles from -pi to pi of the points (x, y)."""
+    dtype = dtype_of(y)
+    if dtype.itemsize < 4:
+        return cast(atan2(*(cast(item, torch.float32) for item in (y, x))), dtype)
+    height, width = onnx_ops.Abs(y), onnx_ops.Abs(x)
+    is_steep = onnx_ops.Greater(height, width)
+    small, large = onnx_ops.Where(is_steep, width, height), onnx_ops.Where(is_steep, height, width)
+    # Of two zeros or two infinities, the quotient is NaN.
+    slope = onnx_ops.Where(onnx_ops.Equal(height, width), onnx_ops.Sign(height), onnx_ops.Div(small, large))
+    angle = _atan(slope, dtype)
+    angle = onnx_ops.Where(is_steep, onnx_ops.Sub(like(math.pi / 2, y), angle), angle)
+    angle = onnx_ops.Where(is_negative(x), onnx_ops.Sub(like(math.pi, y), angle), angle)
+    angle = onnx_ops.Where(is_negative(y), onnx_ops.Neg(angle), angle)
+    angle.dtype = y.dtype
+    return angle
+
+
+def _atan(slope: Any, dtype: torch.dtype) -> Any:
+    """Return the arc tangent of slopes from 0 to 1."""
+    if dtype == torch.float32:
+        return onnx_ops.Atan(slope)
+    narrow = onnx_ops.Atan(onnx_ops.Cast(slope, to=onnx_ir.DataType.FLOAT))
+    rough = onnx_ops.Cast(narrow, to=onnx_ir.DataType.DOUBLE)
+    # The tangent of the difference, which is as small as the rounding errors of float32.
+    sine, cosine = onnx_ops.Sin(rough), onnx_ops.Cos(rough)
+    above = onnx_ops.Sub(onnx_ops.Mul(slope, cosine), sine)
+    return onnx_ops.Add(rough, onnx_ops.Div(above, onnx_ops.Add(cosine, onnx_ops.Mul(slope, sine))))
+
+
+def is_negative(x: Any) -> Any:
+    """Return where numbers have a negative sign, -0 included."""
+    zero = like(0.0, x)
+    return onnx_ops.Or(onnx_ops.Less(x, zero), onnx_ops.Less(onnx_ops.Reciprocal(x), zero))
 
 
 @lower("aten::rrelu_with_noise_functional")

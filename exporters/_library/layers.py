@@ -15,7 +15,7 @@ import torch
 from pyops.kernels import pooling
 
 from .._lowering.nodes import opset
-from .._torch_private.exporter import recorded_nodes
+from .._torch_private.exporter import recorded_nodes, recording
 from ..errors import ExportError
 from .table import lower
 from .values import by_torch, cast, constant, dtype_of, like, onnx_ops, transposed, vector
@@ -182,14 +182,20 @@ def _attention(
     key: Any,
     value: Any,
     attn_mask: Any = None,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
+    *,
     scale: float | None = None,
-    **others: Any,
+    enable_gqa: bool = False,
 ) -> Any:
-    ranks = {len(item.shape) for item in (query, key, value)}
-    width = query.shape[-1]
-    if ranks == {4} or any(others.values()) or not isinstance(width, int):  # dropout, or groups of heads
+    width, heads = query.shape[-1], [item.shape[-3] for item in (query, key, value)] if enable_gqa else []
+    if dropout_p or not all(isinstance(size, int) for size in (width, *heads)):
         return NotImplemented
+    # In four dimensions torch's nodes are wrong only for a row that is masked as a whole, and not from opset 23 on.
+    if {len(item.shape) for item in (query, key, value)} == {4} and (attn_mask is None or recording()[1] >= 23):
+        return NotImplemented
+    if enable_gqa:
+        key, value = (_with_heads(item, heads[0]) for item in (key, value))
     factor = like(1 / math.sqrt(width) if scale is None else scale, query)
     scores = onnx_ops.MatMul(onnx_ops.Mul(query, factor), transposed(key))
     least = like(-math.inf, query)
@@ -199,13 +205,26 @@ def _attention(
     if attn_mask is not None:
         masked = attn_mask.dtype == onnx_ir.DataType.BOOL
         scores = onnx_ops.Where(attn_mask, scores, least) if masked else onnx_ops.Add(scores, attn_mask)
-    if not is_causal and attn_mask is None:
-        return onnx_ops.MatMul(onnx_ops.Softmax(scores, axis=-1), value)
-    # Where everything is masked, torch returns 0, and Softmax alone would give NaN.
-    nothing = onnx_ops.Equal(onnx_ops.ReduceMax(scores, constant([-1])), least)
-    zero = like(0.0, query)
-    weights = onnx_ops.Softmax(onnx_ops.Where(nothing, zero, scores), axis=-1)
-    return onnx_ops.MatMul(onnx_ops.Where(nothing, zero, weights), value)
+    result = onnx_ops.MatMul(onnx_ops.Softmax(scores, axis=-1), value)
+    if attn_mask is None:
+        return result
+    # Where everything is masked, torch returns 0, and Softmax NaN.
+    hidden = onnx_ops.Not(attn_mask) if masked else onnx_ops.Equal(attn_mask, least)
+    flags = onnx_ops.ReduceMin(onnx_ops.Cast(hidden, to=onnx_ir.DataType.UINT8), constant([-1]))
+    return onnx_ops.Where(onnx_ops.Cast(flags, to=onnx_ir.DataType.BOOL), like(0.0, query), result)
+
+
+def _with_heads(x: Any, heads: int) -> Any:
+    """Return keys or values with each head repeated, one after the other, up to a number of heads."""
+    *batch, few, size, width = x.shape
+    if few == heads:
+        return x
+    times = constant([*[1] * len(batch), 1, heads // few, 1, 1])
+    sizes = [onnx_ops.Shape(x, end=len(batch)), constant([heads]), onnx_ops.Shape(x, start=-2)]
+    spread = onnx_ops.Expand(onnx_ops.Unsqueeze(x, constant([-3])), times)
+    result: Any = onnx_ops.Reshape(spread, onnx_ops.Concat(*sizes, axis=0))
+    result.shape = onnx_ir.Shape([*batch, heads, size, width])
+    return result
 
 
 @lower("aten::lstm.input", replaces=True)

@@ -23,7 +23,8 @@ from pyops.kernels import (
 
 from .._torch.tensors import numpy_dtype
 from ..errors import ExportError
-from .table import lower
+from .elementwise import atan2
+from .table import lower, lower_complex
 from .values import (
     Pairs,
     by_torch,
@@ -35,6 +36,7 @@ from .values import (
     like,
     named_dtype,
     onnx_ops,
+    plain,
     split,
     transposed,
 )
@@ -81,47 +83,54 @@ lower("aten::linalg_matrix_exp")(spectral.matrix_exp)
 # operator, and torch's exporter fails on it.
 
 
-@lower("aten::linalg_inv", replaces=True)
+@lower("aten::linalg_inv", takes_complex=True, replaces=True)
 def _inv(A: Any) -> Any:  # noqa: N803
     return kernels.InvEx(A, check_errors=True)[0]
 
 
-@lower("aten::linalg_tensorinv", replaces=True)
+@lower("aten::linalg_tensorinv", takes_complex=True, replaces=True)
 def _tensorinv(self: Any, ind: int = 2) -> Any:
+    if isinstance(self, Pairs):
+        rows, columns = onnx_ops.Shape(self.value, end=ind), onnx_ops.Shape(self.value, start=ind, end=-1)
+        sizes = onnx_ops.ReduceProd(rows), constant([-1]), constant([2])
+        inverse = _inv(Pairs(onnx_ops.Reshape(self.value, onnx_ops.Concat(*sizes, axis=0))))
+        return onnx_ops.Reshape(inverse, onnx_ops.Concat(columns, rows, constant([2]), axis=0))
     inverse = _inv(onnx_ops.Flatten(self, axis=ind))
     shape = onnx_ops.Concat(onnx_ops.Shape(self, start=ind), onnx_ops.Shape(self, end=ind), axis=0)
     return onnx_ops.Reshape(inverse, shape)
 
 
-@lower("aten::linalg_solve", replaces=True)
+@lower("aten::linalg_solve", takes_complex=True, replaces=True)
 def _solve(A: Any, B: Any, *, left: bool = True) -> Any:  # noqa: N803
     return kernels.SolveEx(A, B, left=left, check_errors=True)[0]
 
 
-@lower("aten::linalg_cholesky", replaces=True)
-@lower("aten::cholesky")
+@lower("aten::linalg_cholesky", takes_complex=True, replaces=True)
+@lower("aten::cholesky", takes_complex=True)
 def _cholesky(self: Any, upper: bool = False) -> Any:
     return kernels.CholeskyEx(self, upper=upper, check_errors=True)[0]
 
 
-@lower("aten::linalg_lu_factor", replaces=True)
+@lower("aten::linalg_lu_factor", takes_complex=True, replaces=True)
 def _lu_factor(A: Any) -> Any:  # noqa: N803
     return kernels.LuFactorEx(A, check_errors=True)[:2]
 
 
-@lower("aten::linalg_lu")
+@lower("aten::linalg_lu", takes_complex=True)
 def _lu(A: Any) -> Any:  # noqa: N803
-    return kernels.LuUnpack(*kernels.LuFactorEx(A)[:2])
+    factors, pivots, _ = kernels.LuFactorEx(A)
+    return kernels.LuUnpack(Pairs(factors) if isinstance(A, Pairs) else factors, pivots)
 
 
-@lower("aten::triangular_solve")
+@lower("aten::triangular_solve", takes_complex=True)
 def _triangular_solve(self: Any, A: Any, upper: bool = True, transpose: bool = False, **given: Any) -> Any:  # noqa: N803
     solution = kernels.SolveTriangular(transposed(A) if transpose else A, self, upper=upper != transpose, **given)
-    batch = onnx_ops.Shape(solution, end=-2)
-    return solution, onnx_ops.Expand(A, onnx_ops.Concat(batch, onnx_ops.Shape(A, start=-2), axis=0))
+    batch = -3 if isinstance(A, Pairs) else -2
+    shape = onnx_ops.Concat(onnx_ops.Shape(solution, end=batch), onnx_ops.Shape(plain(A), start=batch), axis=0)
+    return solution, onnx_ops.Expand(plain(A), shape)
 
 
-@lower("aten::linalg_ldl_factor", replaces=True)
+@lower("aten::linalg_ldl_factor", takes_complex=True, replaces=True)
 def _ldl_factor(self: Any, *, hermitian: bool = False) -> Any:
     return kernels.LdlFactorEx(self, hermitian=hermitian, check_errors=True)[:2]
 
@@ -133,7 +142,7 @@ lower("aten::linalg_solve_ex", replaces=True)(linear_systems.solve_ex)
 lower("aten::linalg_slogdet", replaces=True)(linear_systems.slogdet)
 
 
-@lower("aten::linalg_eigvals", replaces=True)
+@lower("aten::linalg_eigvals", takes_complex=True, replaces=True)
 def _eigenvalues(self: Any) -> Any:
     return kernels.Eig(self, compute_v=False)[0]
 
@@ -144,19 +153,34 @@ def _logdet(self: Any) -> Any:
     return onnx_ops.Where(onnx_ops.Less(sign, like(0.0, sign)), like(float("nan"), sign), logabsdet)
 
 
-@lower("aten::_linalg_solve_ex")
+@lower_complex("aten::logdet")
+def _complex_logdet(self: Any) -> Any:
+    sign, logabsdet = kernels.Slogdet(self)
+    sign.dtype = self.value.dtype
+    real, imaginary = split(Pairs(sign))
+    return join(logabsdet, atan2(imaginary, real))
+
+
+@lower_complex("aten::det")
+@lower_complex("aten::linalg_det")
+def _complex_det(**given: Any) -> Any:
+    sign, logabsdet = kernels.Slogdet(*given.values())
+    return onnx_ops.Mul(sign, onnx_ops.Unsqueeze(onnx_ops.Exp(logabsdet), constant([-1])))
+
+
+@lower("aten::_linalg_solve_ex", takes_complex=True)
 def _solve_with_factors(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> Any:  # noqa: N803
     result, info = kernels.SolveEx(A, B, left=left, check_errors=check_errors)
     return result, *kernels.LuFactorEx(A)[:2], info
 
 
-@lower("aten::_linalg_slogdet")
+@lower("aten::_linalg_slogdet", takes_complex=True)
 def _slogdet_with_factors(A: Any) -> Any:  # noqa: N803
     # torch factors the transposed matrix, which is in LAPACK's column-major order.
     return *kernels.Slogdet(A), *kernels.LuFactorEx(transposed(A))[:2]
 
 
-@lower("aten::linalg_lstsq")
+@lower("aten::linalg_lstsq", takes_complex=True)
 def _lstsq(self: Any, b: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     return kernels.Lstsq(self, b, None if rcond is None else constant(rcond), driver=driver)
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyops._ops.op import Op
+from pyops.kernels import OPS
 
 from .._lowering.translations import Registration, functional_overloads, registrations
 from .._torch.operators import NoOperatorError
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
 from ..errors import ExportError
+from .values import plain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,7 +55,7 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
 
     A function gets the arguments of a call by torch's names: for each of its parameters, torch's default where the call
     leaves it out. If it returns NotImplemented, the call is passed on to torch's own translation. Complex results are
-    pairs along a last dimension of 2.
+    pairs along a last dimension of 2. An op that has one of complex numbers beside it is registered with that one.
 
     Parameters
     ----------
@@ -66,9 +68,11 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
     def register(function: F) -> F:
         def enter() -> None:
             found = registrations(torch_op, function) if isinstance(function, Op) else _by_name(torch_op, function)
-            made = {name: Row(item, takes_complex, replaces) for name, item in found.items()}
-            rows.update(made)
-            complex_rows.update(made if takes_complex else {})
+            of_complex = found if takes_complex else {}
+            if isinstance(function, Op) and f"Complex{function.name}" in OPS:
+                of_complex = _on_pairs(registrations(torch_op, OPS[f"Complex{function.name}"]))
+            rows.update({name: Row(item, name in of_complex, replaces) for name, item in found.items()})
+            complex_rows.update({name: Row(item, True, replaces) for name, item in of_complex.items()})
 
         try:
             enter()
@@ -90,7 +94,7 @@ def enter_awaited() -> None:
             del _awaited[torch_op]
 
 
-def lower_complex(torch_op: str) -> Callable[[F], F]:
+def lower_complex(torch_op: str, *, replaces: bool = False) -> Callable[[F], F]:
     """Register a function that emits nodes for calls with complex tensors, each of which it gets as `Pairs`.
 
     Otherwise as `lower`. Real calls are left to the operator's row or to torch's own translation.
@@ -102,10 +106,24 @@ def lower_complex(torch_op: str) -> Callable[[F], F]:
         except NoOperatorError:
             absent.append(torch_op)
         else:
-            complex_rows.update({name: Row(item, takes_complex=True, replaces=False) for name, item in found.items()})
+            complex_rows.update(
+                {name: Row(item, takes_complex=True, replaces=replaces) for name, item in found.items()}
+            )
         return function
 
     return register
+
+
+def _on_pairs(found: dict[str, Registration]) -> dict[str, Registration]:
+    """Return registrations of ops of complex numbers that take `Pairs`."""
+
+    def of(item: Registration) -> Registration:
+        def translation(*args: Any, **kwargs: Any) -> Any:
+            return item.translation(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
+
+        return Registration(translation, item.source)
+
+    return {name: of(item) for name, item in found.items()}
 
 
 def _by_name(torch_op: str, function: Callable[..., Any]) -> dict[str, Registration]:

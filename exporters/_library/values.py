@@ -20,7 +20,7 @@ from .._torch_private.exporter import own_translation
 
 # torch's exporter converts these nodes to the requested opset.
 onnx_ops = opset("", 18)
-kernels = opset("pyops")
+_pyops = opset("pyops")
 
 
 def by_torch(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -54,13 +54,6 @@ def vector(sizes: Sequence[Any]) -> Any:
         return constant(list(sizes))
     parts = [constant([size]) if isinstance(size, int) else onnx_ops.Reshape(size, constant([1])) for size in sizes]
     return onnx_ops.Concat(*parts, axis=0)
-
-
-def transposed(matrices: onnx_ir.Value) -> Any:
-    """Return a graph value with its last two dimensions exchanged."""
-    assert matrices.shape is not None  # torch's exporter sets it for every value
-    rank = len(matrices.shape)
-    return onnx_ops.Transpose(matrices, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
 def dtype_of(value: onnx_ir.Value) -> torch.dtype:
@@ -117,6 +110,36 @@ class Pairs:
     """A complex tensor among the arguments, with real and imaginary parts along a last dimension of 2."""
 
     value: onnx_ir.Value
+
+
+class _Kernels:
+    """The ops of `pyops.kernels`; for `Pairs`, those of complex numbers."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def emitted(*inputs: Any, **attributes: Any) -> Any:
+            of_pairs = any(isinstance(item, Pairs) for item in inputs)
+            return getattr(_pyops, f"Complex{name}" if of_pairs else name)(*map(plain, inputs), **attributes)
+
+        return emitted
+
+
+kernels = _Kernels()
+
+
+def plain(value: Any) -> Any:
+    """Return the graph value of `Pairs`, and anything else unchanged."""
+    return value.value if isinstance(value, Pairs) else value
+
+
+def transposed(matrices: Any) -> Any:
+    """Return a graph value or `Pairs` with the last two dimensions exchanged."""
+    shape = plain(matrices).shape
+    assert shape is not None  # torch's exporter sets it for every value
+    if isinstance(matrices, Pairs):
+        *batch, rows, columns, two = range(len(shape))
+        return Pairs(onnx_ops.Transpose(matrices.value, perm=[*batch, columns, rows, two]))
+    *batch, rows, columns = range(len(shape))
+    return onnx_ops.Transpose(matrices, perm=[*batch, columns, rows])
 
 
 def by_parts(emit: Callable[..., Any], *values: Any) -> Any:

@@ -115,6 +115,11 @@ def lapack(routine: str, a: Array) -> Callable[..., Any]:
     return scipy("linalg.lapack", a).get_lapack_funcs(routine, dtype=a.dtype)
 
 
+def symmetric(routine: str, a: Array, hermitian: bool) -> str:
+    """Return the name of a routine of LAPACK, such as ``"trf"``, for symmetric or for Hermitian matrices."""
+    return f"{'he' if hermitian and a.dtype.kind == 'c' else 'sy'}{routine}"
+
+
 def over_batch(function: Callable[..., Array], x: Array, *others: Array) -> Array:
     """Call a function for each matrix of a batch, to which all arguments broadcast; it returns one shaped like `x`.
 
@@ -128,6 +133,11 @@ def over_batch(function: Callable[..., Array], x: Array, *others: Array) -> Arra
         for index in np.ndindex(batch):
             result[index] = function(result[index], *(array[index] for array in factors))
     return result
+
+
+def adjoint_of(a: Array) -> Array:
+    """Return each matrix transposed, and conjugated if it is complex."""
+    return a.conj().mT
 
 
 def solve_triangles(a: Array, b: Array, *, upper: bool, unit: bool = False) -> Array:

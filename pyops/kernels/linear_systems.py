@@ -17,6 +17,7 @@ from ._arrays import differ
 from ._declarations import EVERYWHERE, Wide
 from ._matrices import (
     Array,
+    adjoint_of,
     check_rows,
     diagonal,
     first_true,
@@ -26,6 +27,7 @@ from ._matrices import (
     over_batch,
     raise_failed,
     solve_triangles,
+    symmetric,
 )
 from .triangular_factorization import factor_lu
 
@@ -109,7 +111,7 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
     vectors = _are_vectors(a, b, left)
     rhs = b[..., None] if vectors else b
     fit("SolveEx", _system(left), (a, rhs))
-    x, info = _solved(a, rhs if left else rhs.mT, adjoint=not left)
+    x, info = _solved(a, rhs if left else adjoint_of(rhs), adjoint=not left)
     if check_errors:
         raise_failed(
             info,
@@ -117,7 +119,7 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
             "factor is zero); use torch.linalg.lstsq for a solution of least squares, or torch.linalg.solve_ex, which "
             "does not raise",
         )
-    x = x if left else x.mT
+    x = x if left else adjoint_of(x)
     return SolveEx(x[..., 0] if vectors else x, info)
 
 
@@ -150,10 +152,10 @@ def _are_vectors(a: Any, b: Any, left: bool) -> bool:
 
 
 def _solved(a: Array, b: Array, adjoint: bool = False) -> tuple[Array, NDArray[np.int32]]:
-    """Solve ``A X = B``, or ``A^T X = B``, and tell which matrices are singular."""
+    """Solve ``A X = B``, or ``A^H X = B``, and tell which matrices are singular."""
     try:
         with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
-            x: Array = np.linalg.solve(a.mT if adjoint else a, b)
+            x: Array = np.linalg.solve(adjoint_of(a) if adjoint else a, b)
         info = np.zeros(a.shape[:-2], np.int32)
     except np.linalg.LinAlgError:  # which does not tell whose fault it was, and leaves the others without a result
         lu, pivots, info = factor_lu(a)
@@ -247,9 +249,9 @@ def cholesky_inverse(factor: NDArray[Wide], *, upper: bool = False) -> NDArray[W
         "CholeskyInverse:{where} the diagonal element {k} is zero, the inversion could not be completed because the "
         "input matrix is singular; use torch.linalg.pinv for a pseudo-inverse of the matrix that was factored",
     )
-    lower = factor.mT if upper else factor
+    lower = adjoint_of(factor) if upper else factor
     inverse = solve_triangles(lower, np.eye(factor.shape[-1], dtype=factor.dtype), upper=False)
-    return np.asarray(inverse.mT @ inverse)
+    return np.asarray(adjoint_of(inverse) @ inverse)
 
 
 @on_matrices("CholeskySolve", "(n,k),(n,n)->(n,k)", EVERYWHERE)
@@ -271,8 +273,8 @@ def cholesky_solve(b: NDArray[Wide], factor: NDArray[Wide], *, upper: bool = Fal
     array of the dtype of `b`
         (..., n, k): X of ``L L^T X = B``; infinite or NaN where a diagonal element of L is zero.
     """
-    lower = factor.mT if upper else factor
-    return solve_triangles(lower.mT, solve_triangles(lower, b, upper=False), upper=True)
+    lower = adjoint_of(factor) if upper else factor
+    return solve_triangles(adjoint_of(lower), solve_triangles(lower, b, upper=False), upper=True)
 
 
 @on_matrices("LuSolve", lambda left, **_: "(n,n),(n),(n,k)->(n,k)" if left else "(n,n),(n),(k,n)->(k,n)")
@@ -306,15 +308,15 @@ def lu_solve(
     """
     if left:
         return _solve_lu(lu, pivots, b, adjoint)
-    return _solve_lu(lu, pivots, b.mT, not adjoint).mT
+    return adjoint_of(_solve_lu(lu, pivots, adjoint_of(b), not adjoint))
 
 
 def _solve_lu(lu: Array, pivots: Array, b: Array, adjoint: bool) -> Array:
-    """Solve ``A X = B``, or ``A^T X = B``, with what `factor_lu` returns for square matrices A."""
+    """Solve ``A X = B``, or ``A^H X = B``, with what `factor_lu` returns for square matrices A."""
     check_rows(pivots, lu.shape[-1])
     getrs = lapack("getrs", lu)
     return over_batch(
-        lambda x, factors, rows: getrs(factors, rows[:, 0] - 1, x, trans=int(adjoint))[0], b, lu, pivots[..., None]
+        lambda x, factors, rows: getrs(factors, rows[:, 0] - 1, x, trans=2 * adjoint)[0], b, lu, pivots[..., None]
     )
 
 
@@ -333,7 +335,7 @@ def ldl_solve(
     b : array of the dtype of `factors`
         (..., n, k). The batches broadcast.
     hermitian : bool
-        Of real matrices the same.
+        Whether the matrices are Hermitian, or symmetric; of real ones it is the same.
 
     Returns
     -------
@@ -346,8 +348,8 @@ def ldl_solve(
         A pivot is no row.
     """
     _check_paired_rows(pivots, b.shape[-2])
-    sytrs = lapack("sytrs", factors)
-    return over_batch(lambda x, ld, rows: sytrs(ld, rows[:, 0], x, lower=1)[0], b, factors, pivots[..., None])
+    solve = lapack(symmetric("trs", factors, hermitian), factors)
+    return over_batch(lambda x, ld, rows: solve(ld, rows[:, 0], x, lower=1)[0], b, factors, pivots[..., None])
 
 
 def _check_paired_rows(pivots: Array, n: int) -> None:

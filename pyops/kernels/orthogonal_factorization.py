@@ -14,7 +14,7 @@ from pyops.errors import ShapeInferenceError, UnknownSizeError
 
 from ._arrays import differ, scalar
 from ._declarations import EVERYWHERE, Wide
-from ._matrices import Array, fit, lapack, on_matrices, over_batch, smaller
+from ._matrices import Array, adjoint_of, fit, lapack, on_matrices, over_batch, smaller
 from .spectral import decompose
 
 # How many reflectors LAPACK applies at a time.
@@ -140,19 +140,20 @@ def ormqr(
     """
     if left:
         return _apply("Ormqr", a, tau, other, transpose)
-    return _apply("Ormqr", a, tau, other.mT, not transpose).mT
+    return adjoint_of(_apply("Ormqr", a, tau, adjoint_of(other), not transpose))
 
 
 def _apply(op: str, a: Array, tau: Array, c: Array, transpose: bool) -> Array:
-    """Compute ``Q C`` or ``Q^T C``; a ShapeInferenceError if there are too many factors."""
+    """Compute ``Q C`` or ``Q^H C``; a ShapeInferenceError if there are too many factors."""
     if tau.shape[-1] > min(a.shape[-2:]):
         raise ShapeInferenceError(
             f"{op}: tau has shape {list(tau.shape)} and a {list(a.shape)}; tau has a number per column of a, or fewer, "
             "and none more than a has rows"
         )
     ormqr, size = lapack("ormqr", a), _BLOCK * max(c.shape[-2:])
+    trans = ("C" if a.dtype.kind == "c" else "T") if transpose else "N"
     return over_batch(
-        lambda x, v, factors: ormqr("L", "T" if transpose else "N", v, factors[:, 0], x, size)[0],
+        lambda x, v, factors: ormqr("L", trans, v, factors[:, 0], x, size)[0],
         c,
         a[..., : tau.shape[-1]],
         tau[..., None],
@@ -217,14 +218,14 @@ def lstsq(
     relative = max(m, n) * np.finfo(a.dtype).eps if rcond is None else scalar("Lstsq: rcond", rcond)
     counts = s > relative * s.max(-1, keepdims=True, initial=0)
     with np.errstate(all="ignore"):
-        reciprocals = np.where(counts, 1 / s, 0).astype(a.dtype)
-        x = vh.mT @ (reciprocals[..., None] * (u.mT @ rhs))
+        reciprocals = np.where(counts, 1 / s, 0).astype(s.dtype)
+        x = adjoint_of(vh) @ (reciprocals[..., None] * (adjoint_of(u) @ rhs))
     rank = counts.sum(-1, dtype=np.int64)
-    none: Array = np.empty(0, a.dtype)
+    none: Array = np.empty(0, s.dtype)
     residuals = none
     if m > n and driver != "gelsy":
         with np.errstate(all="ignore"):
-            residuals = np.square(rhs - a @ x).sum(-2)
+            residuals = np.square(np.abs(rhs - a @ x)).sum(-2)
     return Lstsq(
         x[..., 0] if vectors else x,
         residuals,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ._arrays import as_pairs, scipy
 from ._declarations import EVERYWHERE, Float, Wide
-from ._matrices import Array, on_matrices
+from ._matrices import Array, adjoint_of, on_matrices
 
 A = TypeVar("A", np.float32, np.float64)
 R = TypeVar("R", np.float32, np.float64)
@@ -168,7 +168,7 @@ def eig(a: NDArray[Wide], *, compute_v: bool = True) -> Eigen[Wide]:
     """
     with _iterating("Eig", a):
         if not compute_v:
-            return Eigen(_as_pairs(np.linalg.eigvals(a)), np.empty(0, a.dtype))
+            return Eigen(_as_pairs(np.linalg.eigvals(a)), np.empty(0, a.real.dtype))
         values, vectors = np.linalg.eig(a)
     return Eigen(_as_pairs(values), _as_pairs(vectors))
 
@@ -214,14 +214,14 @@ def pinv(
     relative: Array = xp.where(absolute > 0, 0, max(a.shape[-2:]) * np.finfo(a.dtype).eps) if rtol is None else rtol
     if hermitian:
         values, u = decompose_symmetric("Pinv", a, "L")
-        vh = u.mT
+        vh = adjoint_of(u)
     else:
         u, values, vh = decompose("Pinv", a, False)
     sizes = xp.abs(values)
     tolerance = xp.maximum(absolute[..., None], relative[..., None] * sizes.max(-1, keepdims=True))
     with np.errstate(all="ignore"):
-        reciprocals = xp.where(sizes > tolerance, 1 / values, 0).astype(a.dtype)
-        return (vh.mT * reciprocals[..., None, :]) @ u.mT
+        reciprocals = xp.where(sizes > tolerance, 1 / values, 0).astype(values.dtype)
+        return (adjoint_of(vh) * reciprocals[..., None, :]) @ adjoint_of(u)
 
 
 @on_matrices("MatrixExp", "(n,n)->(n,n)")
@@ -242,5 +242,5 @@ def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
     """
     finite = np.isfinite(a).all((-2, -1), keepdims=True)
     with np.errstate(over="ignore", invalid="ignore"):
-        result = scipy("linalg", a).expm(np.where(finite, a.astype(np.float64), 0))
+        result = scipy("linalg", a).expm(np.where(finite, a.astype(np.result_type(a, np.float64)), 0))
         return np.where(finite, result, np.nan).astype(a.dtype)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ._declarations import Wide
 from ._matrices import (
     Array,
+    adjoint_of,
     check_rows,
     diagonal,
     first_true,
@@ -17,6 +18,7 @@ from ._matrices import (
     on_matrices,
     over_batch,
     raise_failed,
+    symmetric,
 )
 
 # How many columns LAPACK factors at a time.
@@ -157,7 +159,7 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
     numpy.linalg.LinAlgError
         A matrix is not positive-definite, and `check_errors` is set.
     """
-    lower = a.mT if upper else a
+    lower = adjoint_of(a) if upper else a
     try:
         with np.errstate(all="ignore"):
             factor: Array = np.linalg.cholesky(lower)
@@ -173,7 +175,7 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
             "(the leading minor of order {k} is not positive-definite); add a small multiple of the identity, or use "
             "torch.linalg.cholesky_ex, which does not raise",
         )
-    return CholeskyEx(factor.mT if upper else factor, info)
+    return CholeskyEx(adjoint_of(factor) if upper else factor, info)
 
 
 def _factor(a: Array) -> tuple[Array, NDArray[np.int32]]:
@@ -181,7 +183,7 @@ def _factor(a: Array) -> tuple[Array, NDArray[np.int32]]:
     potrf = lapack("potrf", a)
     factors = over_batch(lambda matrix: potrf(matrix, lower=1)[0], np.tril(a))
     # LAPACK stops at a diagonal element that is not positive and leaves it there, but does not always stop at NaN.
-    return factors, first_true(~(diagonal(factors) > 0))
+    return factors, first_true(~(diagonal(factors).real > 0))
 
 
 class LdlFactorEx(NamedTuple, Generic[Wide]):
@@ -201,7 +203,7 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
     a : array of float32 or float64
         (..., n, n), of which only the lower triangle is read.
     hermitian : bool
-        Of real matrices the same.
+        Whether the matrices are Hermitian, or symmetric; of real ones it is the same.
     check_errors : bool
         Whether a singular D is an error.
 
@@ -221,7 +223,7 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
     numpy.linalg.LinAlgError
         A block is zero, and `check_errors` is set.
     """
-    factors, pivots, info = _factor_each("sytrf", a, lower=1, lwork=_BLOCK * a.shape[-1])
+    factors, pivots, info = _factor_each(symmetric("trf", a, hermitian), a, lower=1, lwork=_BLOCK * a.shape[-1])
     if check_errors:
         raise_failed(
             info,

@@ -1,5 +1,7 @@
 """Calls with complex tensors: nodes of ONNX on real and imaginary parts, without torch in the model."""
 
+import math
+
 import pytest
 import torch
 
@@ -31,8 +33,31 @@ QUICK = {
     "system": (lambda x, y: torch.linalg.solve(x, y) + torch.linalg.inv(x), SQUARE, SQUARE),
     "chosen": (lambda x: torch.where(x.real > 0, x, 0).masked_fill(x.imag > 0, 1j).repeat(2, 1), Z),
 }
+
+
+def factors(x):
+    """What is determined of factors that are free in signs and phases, and triangular factors, which are not."""
+    symmetric = x @ x.mH + torch.eye(4)
+    q, r = torch.linalg.qr(x[:, :3])
+    u, s, vh = torch.linalg.svd(x[:, :3], full_matrices=False)
+    p, lower, upper = torch.linalg.lu(x)
+    packed, pivots = torch.linalg.ldl_factor(symmetric, hermitian=True)
+    factor = torch.linalg.cholesky(symmetric)
+    others = torch.cholesky_inverse(factor), torch.linalg.ldl_solve(packed, pivots, x, hermitian=True)
+    return q @ r, (u * s) @ vh, s, p @ lower @ upper, torch.linalg.lu_solve(*torch.linalg.lu_factor(x), x.mT), *others
+
+
+def eigenvalues(x):
+    values, vectors = torch.linalg.eig(x)
+    real, turned = torch.linalg.eigh(x + x.mH)
+    found = torch.linalg.eigvals(x)
+    powers = found.sum(), (found**2).sum(), (found**3).sum()
+    return x @ vectors - vectors * values, vectors.abs().square().sum(0), real, (turned * real) @ turned.mH, *powers
+
+
 FUNCTIONS = (
-    "exp expm1 log log1p log2 log10 sqrt rsqrt sin cos tan sinh cosh tanh sigmoid sgn square isnan isfinite isinf"
+    "exp expm1 log log1p log2 log10 sqrt rsqrt sin cos tan sinh cosh tanh acos asin atan acosh asinh atanh "
+    "sigmoid sgn square isnan isfinite isinf"
 )
 MORE = {
     **{name: (getattr(torch, name), Z) for name in [*FUNCTIONS.split(), "logical_not", "conj_physical"]},
@@ -57,6 +82,24 @@ MORE = {
     "types": (lambda x: (x.to(torch.complex128), x.bool(), x == x, x != 0, x.any(), x.all(-1)), Z),
     "singular values": (torch.linalg.svdvals, SQUARE),
     "matrices": (lambda x: (torch.linalg.matrix_exp(x), torch.linalg.pinv(x)), SQUARE),
+    "determinants": (lambda x: (torch.det(x), torch.logdet(x), *torch.linalg.slogdet(x)), SQUARE),
+    "inverses of tensors": (lambda x: torch.linalg.tensorinv(x, ind=1), numbers(4, 2, 2)),
+    "factors": (factors, SQUARE),
+    "eigenvalues": (eigenvalues, SQUARE),
+    "least squares": (lambda x: torch.linalg.lstsq(x.mT, x.mT[:, :2]).solution, Z),
+    "spread": (lambda x: (x.var(), x.std(0), *torch.var_mean(x, 1, correction=0), *torch.std_mean(x, keepdim=True)), Z),
+    "spread of few": (lambda x: (x.var(), x[0].std(), x[0].var(correction=0)), numbers(1)),
+    "products of all": (
+        lambda x: (x.prod(), x.prod(0, keepdim=True), x[:, :0].prod(1), x.cumprod(-1, dtype=x.dtype)),
+        Z,
+    ),
+    "closeness": (
+        lambda x: (x.isclose(x.flip(0)), x.isclose(x + 1e-9, equal_nan=True), x.nan_to_num(), x.nan_to_num(2, 1, 0)),
+        torch.tensor([1, 1 + 1e-9j, complex(math.inf, 1), complex(-math.inf, 1), complex(1, math.nan), 1j]),
+    ),
+    "other products": (lambda x: (torch.addr(x, x[:, 0], x[0], alpha=2j), torch.linalg.cross(x.mT, x.mT + 1)), Z),
+    "products of vectors": (lambda x: (torch.linalg.vecdot(x, x * 1j), torch.cross(x.mT, x.mT * 2, dim=1)), Z),
+    "places": (lambda x: (x * (x.real > 0)).nonzero(), Z),
 }
 
 
@@ -69,6 +112,7 @@ def check(function, *args):
 
 
 @pytest.mark.filterwarnings("ignore:Casting complex values:UserWarning")
+@pytest.mark.filterwarnings("ignore:.* degrees of freedom is <= 0:UserWarning")
 @pytest.mark.parametrize("name", [*QUICK, *map(exhaustive, MORE)])
 def test_it_computes_what_torch_does(name):
     function, *args = {**QUICK, **MORE}[name]
@@ -88,6 +132,24 @@ def test_large_and_small_numbers():
     values = torch.tensor([0, 1e30 + 1e30j, 1e-30 - 1e-30j, -4, 2j], dtype=torch.complex64)
     check(lambda x: (x.sqrt(), (x + 1e-30).log().real, x.log1p().imag), values)
     check(lambda x: (x.tanh(), x.sigmoid()), torch.tensor([50 + 3j, -50 - 3j], dtype=torch.complex64))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_both_sides_of_branch_cuts(dtype):
+    real = torch.tensor([2, 2, -2, -2, 0.5, -0.5, 0, 0, 1, 1e8], dtype=dtype)
+    imaginary = torch.tensor([0, -0.0, 0, -0.0, 0, -0.0, 2, -2, 0, 1], dtype=dtype)
+    functions = torch.acos, torch.asin, torch.atan, torch.acosh, torch.asinh, torch.atanh, torch.sqrt, torch.log
+    check(lambda x: tuple(function(x) for function in functions), torch.complex(real, imaginary))
+
+
+@pytest.mark.exhaustive
+def test_decompositions_of_other_sizes():
+    model = Function(lambda x: (torch.linalg.svdvals(x), torch.linalg.pinv(x), x.var(-1), x.prod(0))).eval()
+    batch, size = torch.export.Dim("batch", min=2), torch.export.Dim("size", min=2)
+    program = exporters.export(model, (BATCH,), dynamic_shapes=(({0: batch, 2: size},),), verbose=False)
+    report = exporters.verify(model, (numbers(3, 3, 5),), program)
+    assert report.ok, report
 
 
 def test_grouped_products():

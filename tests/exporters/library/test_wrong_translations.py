@@ -53,6 +53,14 @@ def extremes(dtype):
     return torch.tensor(EXTREMES, dtype=torch.float64).to(dtype)
 
 
+SIGNED = [0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 1e-30]
+HEIGHTS, WIDTHS = torch.meshgrid(torch.tensor(SIGNED), torch.tensor(SIGNED), indexing="ij")
+
+
+def attention(query, key, value, mask):
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
+
+
 # What is called, with what, and with what else: dimensions that differ are dynamic.
 CASES = {
     "place of the largest": (lambda x: x.argmax(keepdim=True), (ramp(3, 4),), (ramp(5, 6),)),
@@ -122,6 +130,24 @@ CASES = {
         (ramp(1, 4), torch.tensor([3, -1])),
         (ramp(1, 4), torch.tensor([5, 4])),
     ),
+    "angles of points": (torch.atan2, (HEIGHTS, WIDTHS), (HEIGHTS[1:], WIDTHS[1:])),
+    "precise angles": (torch.atan2, (HEIGHTS.double() / 3, WIDTHS.double()), None),
+    "angles of integers": (torch.atan2, (torch.tensor([0, 3]), torch.tensor([-2, 0])), None),
+    "attention under a mask": (
+        attention,
+        (ramp(2, 4, 3, 8), ramp(2, 2, 5, 8), ramp(2, 2, 5, 8) ** 2, written(ramp(3, 5) > 1.8, 1, value=False)),
+        (ramp(3, 4, 3, 8), ramp(3, 2, 6, 8), ramp(3, 2, 6, 8) ** 2, written(ramp(3, 6) > 1.8, 0, value=False)),
+    ),
+    "attention under -inf": (
+        attention,
+        (
+            ramp(2, 1, 3, 8),
+            ramp(2, 1, 5, 8),
+            ramp(2, 1, 5, 8),
+            written(torch.full((3, 5), -INF).triu(1), 1, value=-INF),
+        ),
+        None,
+    ),
     "LSTM with a projection": (torch.nn.LSTM(5, 4, proj_size=3), (ramp(4, 2, 5),), (ramp(4, 3, 5),)),
     "LSTM with projections": (
         torch.nn.LSTM(5, 4, 2, bias=False, batch_first=True, bidirectional=True, proj_size=2),
@@ -172,6 +198,11 @@ COMPLEX_CASES = {
         ],
         (ramp(3, 4, 2), ramp(4, 2, 2)),
         (ramp(5, 4, 2), ramp(4, 2, 2)),
+    ),
+    "angles": (
+        lambda x: torch.view_as_complex(x).angle(),
+        (torch.stack([WIDTHS, HEIGHTS], -1),),
+        (torch.stack([WIDTHS, HEIGHTS], -1)[1:],),
     ),
     "Fourier layer": (fourier, (ramp(2, 4, 8), ramp(4, 3, 3, 2)), (ramp(5, 4, 8), ramp(4, 3, 3, 2))),
 }
