@@ -156,8 +156,12 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         self._reading = functools.partial(external_data.reading_external_data, folder, options, sess_options is None)
         kwargs |= cuda_provider.without_fallback(providers)
         create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
-        del self._host.model  # which may be large
-        self._create(create, providers, provider_options, lambda error: explained(error, source, resolved, engine))
+        del source, self._host.model  # which may be large
+
+        def refusal(error: Exception) -> BaseException:
+            return explained(error, model.load(path_or_bytes), resolved, engine)
+
+        self._create(create, providers, provider_options, refusal)
         self._nodes = self._host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
             cuda_provider.warn_copies(resolved.ops.values(), engine)
