@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
@@ -53,6 +52,8 @@ def text_table(rows: Table) -> str:
 
 def html_parts(parts: Iterable[Part]) -> str:
     """Return lines and tables as escaped HTML, without empty lines and empty tables."""
+    import html  # a declaration goes without
+
     return "".join(
         f"<p>{html.escape(part)}</p>" if isinstance(part, str) else html_table(part)
         for part in without_empty_tables(parts)
@@ -61,6 +62,8 @@ def html_parts(parts: Iterable[Part]) -> str:
 
 def html_table(rows: Table) -> str:
     """Return a table as escaped HTML."""
+    import html
+
     header, *body = ([html.escape(cell) for cell in row] for row in rows)
     head = "".join(f"<th>{cell}</th>" for cell in header)
     lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)

@@ -174,22 +174,22 @@ def attempt(typingctx: Any, function: Any, arguments: Any, failure: Any) -> Any:
 
 
 @intrinsic
-def maximum(typingctx: Any, a: Any, b: Any) -> Any:
-    """Return the larger of two floats of one type, or NaN. Unlike comparisons, it vectorizes."""
-    return _of_llvm("llvm.maximum", a, b)
+def larger(typingctx: Any, a: Any, b: Any) -> Any:
+    """Return the larger of two floats of one type, and anything for NaN. Unlike a comparison, it vectorizes."""
+    return _chosen(">", a, b)
 
 
 @intrinsic
-def minimum(typingctx: Any, a: Any, b: Any) -> Any:
-    """Return the smaller of two floats of one type, or NaN."""
-    return _of_llvm("llvm.minimum", a, b)
+def smaller(typingctx: Any, a: Any, b: Any) -> Any:
+    """Return the smaller of two floats of one type, and anything for NaN."""
+    return _chosen("<", a, b)
 
 
-def _of_llvm(name: str, a: Any, b: Any) -> Any:
-    """Return numba's result of calling an LLVM intrinsic of two operands of one type."""
+def _chosen(comparison: str, a: Any, b: Any) -> Any:
+    """Return numba's result of a choice between two numbers of one type, neither of them NaN."""
+    flags = ("nnan", "nsz")
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = args[0].type
-        return builder.call(builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind, kind])), args)
+        return builder.select(builder.fcmp_ordered(comparison, *args, flags=flags), *args, flags=flags)
 
     return a(a, b), codegen

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 from numba import types
 
-from .intrinsics import INNER, maximum, minimum, overload
+from .intrinsics import INNER, larger, overload, smaller
 
 _float, _int = np.float32, np.int32
 _LOG2_E = _float(1.44269504088896341)
@@ -27,18 +27,11 @@ _LOWEST, _HIGHEST = _float(-104), _float(89)
 _P0, _P1, _P2 = _float(1.9875691500e-4), _float(1.3981999507e-3), _float(8.3334519073e-3)
 _P3, _P4, _P5 = _float(4.1665795894e-2), _float(1.6666665459e-1), _float(5.0000001201e-1)
 _ONE = _float(1)
-# Adding this number rounds a float32 to an integer: 1.5 * 2**23, and its bits.
-_ROUNDER, _ROUNDER_BITS = _float(12582912), _int(0x4B400000)
-_BIAS, _MANTISSA = _int(127), _int(23)  # of float32
-
-
-@numba.njit(**INNER)
-def _two_factors(x: Any, k: Any) -> Any:
-    # In two factors, since 2**k alone may underflow.
-    half = k >> _int(1)
-    first = _int((half + _BIAS) << _MANTISSA).view(_float)
-    second = _int((k - half + _BIAS) << _MANTISSA).view(_float)
-    return x * first * second
+# Adding 1.5 * 2**23 rounds a float32 to an integer, which its lowest bits then are. The bias of the exponent is added
+# with it, once for each factor of 2**k, so that these bits, shifted to the exponent's place, are a power of 2.
+_BIAS, _MANTISSA = 127, _int(23)
+_ROUNDER, _HALF_ROUNDER = _float(12582912 + 2 * _BIAS), _float(12582912 + _BIAS)
+_HALF_LOG2_E = _float(0.72134752044448170)
 
 
 @numba.vectorize(fastmath={"contract"})
@@ -54,9 +47,13 @@ def exp(x: Any) -> Any:
         bounded = _HIGHEST if bounded > _HIGHEST else bounded
         rounded = _float(bounded * _LOG2_E + _ROUNDER)
         k = rounded - _ROUNDER
+        # 2**k in two factors, since 2**k alone may underflow.
+        half = _float(bounded * _HALF_LOG2_E + _HALF_ROUNDER).view(_int)
+        first = _int(half << _MANTISSA).view(_float)
+        second = _int(_int(rounded.view(_int) - half) << _MANTISSA).view(_float)
         r = bounded - k * _LOG_2_HIGH - k * _LOG_2_LOW
         p = ((((((_P0 * r + _P1) * r + _P2) * r + _P3) * r + _P4) * r + _P5) * r + _ONE) * r + _ONE
-        return _two_factors(_float(p), _int(rounded.view(_int) - _ROUNDER_BITS))
+        return _float(p) * first * second
     return math.exp(x)
 
 
@@ -96,10 +93,11 @@ def _extreme(numpys: Callable[..., Any], chosen: Callable[[Any, Any], Any], noth
     def reduce(a: Any) -> Any:
         if a.size == 0:
             raise ValueError(nothing)
-        result = a[0]
+        result, is_number = a[0], True
         for i in range(a.size):
             result = chosen(result, a[i])
-        return result
+            is_number &= a[i] == a[i]
+        return result if is_number else a.dtype.type(np.nan)
 
     def typed(a: Any) -> Any:
         if not _is_contiguous_floats(a):
@@ -109,8 +107,8 @@ def _extreme(numpys: Callable[..., Any], chosen: Callable[[Any, Any], Any], noth
     return typed
 
 
-overload(largest)(_extreme(np.max, maximum, "zero-size array to reduction operation maximum which has no identity"))
-overload(smallest)(_extreme(np.min, minimum, "zero-size array to reduction operation minimum which has no identity"))
+overload(largest)(_extreme(np.max, larger, "zero-size array to reduction operation maximum which has no identity"))
+overload(smallest)(_extreme(np.min, smaller, "zero-size array to reduction operation minimum which has no identity"))
 
 
 def _is_contiguous_floats(a: Any) -> bool:

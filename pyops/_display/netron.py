@@ -112,7 +112,7 @@ def marked(loaded: model.Model, report: ModelReport) -> onnx.ModelProto:
 
     proto = onnx.ModelProto()
     if loaded.proto is not None:
-        proto.CopyFrom(loaded.proto)
+        proto.ParseFromString(loaded.serialized())  # its displays show values
     copied = model.Model(b"", proto, loaded.folder)
     nodes = [node for node, _ in custom_nodes(copied)]
     for node, known in zip(nodes, report.nodes, strict=True):

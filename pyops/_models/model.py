@@ -13,8 +13,10 @@ accordingly before it passes the model to ONNX Runtime. There are two kinds of c
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -22,6 +24,7 @@ from .._ops.builtin import ONNX_DOMAIN, is_builtin
 from .._ops.op import AnyOp
 from .._schema.signature import Signature
 from ..errors import ModelError
+from .skimming import Skimmed, skim
 
 if TYPE_CHECKING:
     import onnx
@@ -66,14 +69,32 @@ class Model:
     source : str or bytes
         The path or the bytes to pass to ``onnxruntime.InferenceSession``.
     proto : onnx.ModelProto or None
-        None for a model in ORT format, or for bytes that are not a model.
+        None for a model in ORT format, or for bytes that are not a model. Long initializers of a large model from a
+        file or bytes have no values here.
     folder : str or None
         The folder of external data, for a model from a file.
+    values : Skimmed or None
+        Where those values are.
     """
 
     source: str | bytes
     proto: onnx.ModelProto | None = None
     folder: str | None = None
+    values: Skimmed | None = None
+
+    @cached_property
+    def uses(self) -> dict[tuple[Key, int], list[onnx.NodeProto]]:
+        """Return the nodes of the graph, its subgraphs and the model's functions, by operator and opset version."""
+        found: dict[tuple[Key, int], list[onnx.NodeProto]] = {}
+        for container, imports in self._containers():
+            versions = {full_domain(entry.domain): entry.version for entry in imports}
+            named: dict[tuple[str, str], list[onnx.NodeProto]] = defaultdict(list)
+            for node in _nodes(container):
+                named[node.domain, node.op_type].append(node)
+            for nodes in named.values():
+                key = key_of(nodes[0])
+                found.setdefault((key, versions.get(key[0], 1)), []).extend(nodes)
+        return found
 
     def nodes(self) -> Iterator[tuple[onnx.NodeProto, int]]:
         """Iterate over the nodes of the graph, its subgraphs and the model's functions.
@@ -121,11 +142,13 @@ class Model:
         """
         import onnx
 
-        if self.proto is None or not any(_changes(node, hosts) for node, _ in self.nodes()):
+        if self.proto is None or not any(
+            _changes(node, hosts[key]) for (key, _), nodes in self.uses.items() if key in hosts for node in nodes
+        ):
             return self
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
-        model = Model(b"", proto, self.folder)
+        model = Model(b"", proto, self.folder, self.values)
         for container, imports in model._containers():
             added: dict[str, int] = {}
             for node in _nodes(container):
@@ -139,13 +162,25 @@ class Model:
                     if mark is not None:
                         mark(node, host.op)
             imports.extend(onnx.helper.make_opsetid(*item) for item in sorted(added.items()))
-        model.source = proto.SerializeToString()
+        model.source = model.serialized()
         return model
 
+    def serialized(self) -> bytes:
+        """Return the protobuf serialized, with the values of all initializers."""
+        import onnx
 
-def _changes(node: onnx.NodeProto, hosts: Mapping[Key, Host]) -> bool:
-    host = hosts.get(key_of(node))
-    return host is not None and ((host.domain, host.name) != key_of(node) or _missing_names(node, host) > 0)
+        assert self.proto is not None
+        if self.values is None or not self.values.long:
+            return bytes(self.proto.SerializeToString())
+        rest, long = onnx.ModelProto(), self.values.long
+        rest.CopyFrom(self.proto)
+        del rest.graph.initializer[:]
+        rest.graph.initializer.extend(item for item in self.proto.graph.initializer if item.name not in long)
+        return self.values.with_initializers(rest.SerializeToString())
+
+
+def _changes(node: onnx.NodeProto, host: Host) -> bool:
+    return (host.domain, host.name) != key_of(node) or _missing_names(node, host) > 0
 
 
 def _missing_names(node: onnx.NodeProto, host: Host) -> int:
@@ -156,9 +191,14 @@ def _missing_names(node: onnx.NodeProto, host: Host) -> int:
 def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
     for node in container.node:
         yield node
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _nodes(graph)
+        if attributes := node.attribute:
+            for attribute in attributes:
+                if attribute.type in _WITH_GRAPHS:
+                    for graph in (attribute.g, *attribute.graphs):
+                        yield from _nodes(graph)
+
+
+_WITH_GRAPHS = {0, 5, 10}  # AttributeProto.UNDEFINED (old models do not say the type), GRAPH and GRAPHS
 
 
 def full_domain(domain: str) -> str:
@@ -200,7 +240,7 @@ def load(source: Any) -> Model:
         return _load_file(Path(os.fspath(proto)))
     if isinstance(proto, (bytes, bytearray, memoryview)):
         data = bytes(proto)
-        return Model(data, None if data[4:8] == b"ORTM" else _parse(data))
+        return Model(data) if data[4:8] == b"ORTM" else _skimmed(data)
     if hasattr(proto, "SerializeToString") and hasattr(proto, "graph"):
         try:
             return Model(proto.SerializeToString(), proto)
@@ -220,20 +260,22 @@ def _load_file(path: Path) -> Model:
         raise FileNotFoundError(f"there is no model file {os.fspath(path)!r} (from {Path.cwd()})")
     if path.suffix == ".ort":
         return Model(os.fspath(path))
-    return Model(os.fspath(path), _parse(path.read_bytes()), os.fspath(path.parent))
+    return _skimmed(os.fspath(path), os.fspath(path.parent))
 
 
-def _parse(data: bytes) -> onnx.ModelProto | None:
-    """Parse a model, or return None if the bytes are not one, which ONNX Runtime then reports."""
+def _skimmed(source: str | bytes, folder: str | None = None) -> Model:
+    """Return a model; without a protobuf if it is not one, which ONNX Runtime then reports."""
     import onnx
     from google.protobuf.message import DecodeError
 
     proto = onnx.ModelProto()
     try:
-        proto.ParseFromString(data)
-    except DecodeError:
-        return None
-    return proto
+        values = skim(source)
+        proto.ParseFromString(values.data)
+    except (ValueError, DecodeError):
+        return Model(source, None, folder)
+    values.data = b""
+    return Model(source, proto, folder, values)
 
 
 def host_of(op: AnyOp, taken: set[str]) -> Host:

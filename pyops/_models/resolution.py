@@ -11,7 +11,7 @@ from .._ops.builtin import DOMAINS, is_builtin, unknown_version
 from .._ops.op import AnyOp
 from .._schema.node import find_mismatch
 from ..errors import DeclarationError, ModelError
-from .model import Key, Model, key_of
+from .model import Key, Model
 
 IMPORT_IT = "import the module that declares it before creating the session"
 
@@ -25,8 +25,7 @@ def import_plugins(model: Model) -> None:
         A plug-in is broken.
     """
     functions = model.functions()
-    keys = {(*key_of(node), opset) for node, opset in model.nodes()}
-    undeclared = {key[:2] for key in keys if registry.find(*key) is None} - functions
+    undeclared = {key for key, opset in model.uses if registry.find(*key, opset) is None} - functions
     plugins.import_for(domain for domain, name in undeclared if not is_builtin(domain, name))
 
 
@@ -61,23 +60,20 @@ def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], share
     ours = registry.domains() - shared - DOMAINS
     missing: dict[str, int] = {}
     opsets: dict[Key, int] = {}
-    for node, opset in model.nodes():
-        key = key_of(node)
+    for (key, opset), nodes in model.uses.items():
         if key in functions:
             continue
         op = registry.find(*key, opset) or adopted.get(key)
         if isinstance(op, DeclarationError):
-            result.problems.append(str(op))
+            result.problems += [str(op)] * len(nodes)
         elif op is not None:
-            if mismatch := find_mismatch(node, op.signature):
-                result.problems.append(mismatch)
+            result.problems += filter(None, (find_mismatch(node, op.signature) for node in nodes))
             if result.ops.setdefault(key, op) is not op:
-                mixed = _describe_mixed(result.ops[key], opsets[key], op, opset)
-                result.problems += [mixed] if mixed not in result.problems else []
+                result.problems.append(_describe_mixed(result.ops[key], opsets[key], op, opset))
             opsets.setdefault(key, opset)
         elif key[0] in ours and not is_builtin(*key):
             problem = describe_missing(*key, opset)
-            missing[problem] = missing.get(problem, 0) + 1
+            missing[problem] = missing.get(problem, 0) + len(nodes)
     result.problems += [f"{text} ({count} node{'s'[: count > 1]})" for text, count in missing.items()]
     hosted = {domain for domain, _ in result.ops}
     unknown = [unknown_version(*item) for item in sorted(model.imports()) if item[0] not in hosted]

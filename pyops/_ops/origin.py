@@ -7,11 +7,15 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Collection
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RedeclarationWarning
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+# importlib.metadata and pathlib are imported where they are used: a declaration uses neither, and importing them takes
+# longer than all of pyops that it needs.
 
 
 def location(function: Callable[..., Any]) -> str:
@@ -25,6 +29,8 @@ def location(function: Callable[..., Any]) -> str:
 
 def source_line(function: Callable[..., Any]) -> str:
     """Return a function's `location`, relative to the working directory if it is inside of it."""
+    from pathlib import Path
+
     path, _, line = location(function).rpartition(":")
     with contextlib.suppress(ValueError, OSError):  # it is outside of the folder, or the folder has been deleted
         path = str(Path(path).relative_to(Path.cwd()))
@@ -69,6 +75,8 @@ def _qualified_name(function: Callable[..., Any]) -> str:
 
 def _is_same_file(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     """Return whether two functions are defined in one file, as when a script is both run and imported."""
+    from pathlib import Path
+
     (path, _, _), (other_path, _, _) = location(one).rpartition(":"), location(other).rpartition(":")
     return Path(path).is_file() and Path(path).resolve() == Path(other_path).resolve()
 
@@ -89,6 +97,8 @@ def package_of(domain: str, function: Callable[..., Any]) -> str | None:
 # Cached, since reading the metadata of all packages is slow, and an imported module does not change its package.
 @functools.cache
 def _package_of_module(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, packages_distributions, version
+
     names = packages_distributions().get(name)
     try:
         return f"{names[0]} {version(names[0])}" if names else None
@@ -98,6 +108,8 @@ def _package_of_module(name: str) -> str | None:
 
 def installed_plugins() -> Collection[EntryPoint]:
     """Return the entry points of installed packages that provide ops; each has the name of a domain."""
+    from importlib.metadata import entry_points
+
     # Not cached: a package may be installed while a notebook runs.
     return entry_points(group="pyops.ops")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copyreg
 import ctypes
-import hashlib
 import inspect
 import pickle
 import sys
@@ -40,6 +39,8 @@ def fingerprint(op: AnyOp) -> str:
     It is the same for the same source in every process of one version of Python. Defaults, and what the functions
     refer to, are not part of it.
     """
+    import hashlib  # a declaration goes without
+
     functions = {**op.kernels, "shapes": op.shape_function, "setup": op.setup}
     codes = {
         name: getattr(inspect.unwrap(function), "__code__", None) for name, function in functions.items() if function

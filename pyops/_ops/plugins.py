@@ -10,11 +10,14 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING
 
 from ..errors import PluginError, PluginWarning
 from . import adoption, registry
 from .origin import installed_plugins, module_of, package
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 VARIABLE = "PYOPS_PLUGINS"
 

@@ -109,5 +109,4 @@ def _model_with_ops(source: Any) -> Model | None:
     adopted = adoption.adopted_ops()
     if loaded.proto is None:
         return loaded if registry.latest() else None
-    keys = {model.key_of(node) for node, _ in loaded.nodes()}
-    return loaded if any(registry.versions(*key) or key in adopted for key in keys) else None
+    return loaded if any(registry.versions(*key) or key in adopted for key, _ in loaded.uses) else None

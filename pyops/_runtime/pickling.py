@@ -134,7 +134,7 @@ def _check_nothing_lost(origin: Origin, session: Any) -> None:
     """Raise if the session options are known to have something that cannot be read from them."""
     source = model.load(origin.source)
     hosted = {(op.domain, op.name) for op in origin.ops} | source.functions()
-    foreign = {model.key_of(node) for node, _ in source.nodes()} - hosted
+    foreign = {key for key, _ in source.uses} - hosted
     libraries = sorted("::".join(key) for key in foreign if key[0] not in DOMAINS)
     sizes = {item.name: list(item.shape) for item in session.get_inputs()}
     overridden = [

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._models.model import Model, key_of
+from .._models.model import Model
 from .._models.resolution import Resolution, describe_missing
 from .._ops.builtin import is_builtin
 from .._schema.dtypes import describe, dtype_name, from_type_str, spell_scalar
@@ -135,8 +135,8 @@ def _readable(text: str) -> str:
 def _unknown_operators(model: Model, resolution: Resolution) -> list[str]:
     """Return one line per operator that neither the model, ONNX Runtime nor a declared op provides."""
     known = model.functions() | resolution.ops.keys()
-    keys = {key_of(node): opset for node, opset in model.nodes()}
-    return [describe_missing(*key, opset) for key, opset in keys.items() if key not in known and not is_builtin(*key)]
+    keys = {key: opset for key, opset in model.uses if key not in known and not is_builtin(*key)}
+    return [describe_missing(*key, opset) for key, opset in keys.items()]
 
 
 def note_mistyped(error: Exception, inputs: Sequence[Any], feed: Any) -> None:

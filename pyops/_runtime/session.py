@@ -19,6 +19,9 @@ except ImportError as error:
         "a machine with an NVIDIA GPU (not both: they overwrite each other's files)"
     ) from error
 
+import numpy as np
+from onnxruntime.capi.onnxruntime_pybind11_state import EPFail
+
 from .._models import model, resolution
 from .._models.model import ModelSource
 from .._ops import adoption, plugins, registry
@@ -43,6 +46,16 @@ from .refusals import explained, listing, note_mistyped
 
 _FATAL = 4
 _UNSET = -1
+
+_ORT_RUN = onnxruntime.InferenceSession.run
+# What ONNX Runtime's own `run` refers to in the releases that were read: for arrays it only looks for missing inputs,
+# calls the bindings, and falls back to another provider.
+_READ = {
+    *("_validate_graph_capture_run_api", "_validate_input", "_validate_ortvalue_ownership", "_outputs_meta", "name"),
+    *("list", "keys", "values", "_sess", "run", "C", "EPFail", "_enable_fallback", "print", "_providers"),
+    *("_fallback_providers", "set_providers", "disable_fallback"),
+}
+_IS_READ = _READ.issuperset(_ORT_RUN.__code__.co_names)
 
 R = TypeVar("R")
 Options = TypeVar("Options")
@@ -143,8 +156,12 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         self._reading = functools.partial(external_data.reading_external_data, folder, options, sess_options is None)
         kwargs |= cuda_provider.without_fallback(providers)
         create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
-        del self._host.model  # which may be large
-        self._create(create, providers, provider_options, lambda error: explained(error, source, resolved, engine))
+        del source, self._host.model  # which may be large
+
+        def refusal(error: Exception) -> BaseException:
+            return explained(error, model.load(path_or_bytes), resolved, engine)
+
+        self._create(create, providers, provider_options, refusal)
         self._nodes = self._host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
             cuda_provider.warn_copies(resolved.ops.values(), engine)
@@ -156,8 +173,6 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             # The default value. Without the entry, ONNX Runtime's run_with_iobinding throws and catches an exception in
             # every run, which takes ten times as long as a short run itself.
             self._quiet_run.add_run_config_entry("gpu_graph_id", "0")
-        types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
-        self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
         # In ORT format the ops are known once ONNX Runtime has created the nodes.
         origin.ops = tuple(resolved.ops.values()) or tuple({op: None for _, op in self._nodes})
         self._watch(origin)
@@ -196,6 +211,15 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             finally:
                 del failure  # the exception refers to this frame
         cuda_provider.check_started(providers, self.get_providers())
+        inputs = self.get_inputs()
+        self._has_foreign_types = not ort_values.FOREIGN_TYPES.isdisjoint(
+            item.type for item in (*inputs, *self.get_outputs())
+        )
+        captures = getattr(self._sess, "is_webgpu_graph_capture_enabled", bool)()
+        is_direct = _IS_READ and self._extensions is None and not self._has_foreign_types and not captures
+        required = frozenset(item.name for item in inputs if not item.type.startswith("optional"))
+        self._required = required if is_direct else None
+        self._output_names = [item.name for item in self.get_outputs()]
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Recreate the session with other providers, as ``onnxruntime.InferenceSession`` does; ops still run."""
@@ -253,9 +277,38 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         BaseException
             Any exception that a kernel raises, unchanged.
         """
+        if (
+            (required := self._required) is not None
+            and type(input_feed) is dict
+            and required <= input_feed.keys()
+            and onnxruntime.InferenceSession.run is _ORT_RUN
+        ):
+            for value in input_feed.values():
+                if type(value) is not np.ndarray:
+                    break
+            else:
+                native.arm()
+                try:
+                    result: list[Any] = self._sess.run(
+                        output_names or self._output_names, input_feed, run_options or self._quiet_run
+                    )
+                    return result
+                except EPFail:
+                    if not self._enable_fallback:
+                        raise
+                    # ONNX Runtime's own run tries another provider.
+                    return self._reraising(super().run, run_options, output_names, input_feed)
+                except Exception as error:
+                    failure = self._in_place_of(error, input_feed)
+                    if failure is error:
+                        raise
+                try:
+                    raise failure
+                finally:
+                    del failure
         if self._extensions is not None:
             self._extensions.check_feed(input_feed)
-        run = InferenceSession._run_foreign if self._has_foreign_types else onnxruntime.InferenceSession.run
+        run = self._run_foreign if self._has_foreign_types else super().run
         return self._reraising(run, run_options, output_names, input_feed)
 
     def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
@@ -275,17 +328,16 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
 
     def run_with_ort_values(self, output_names: Any, input_dict_ort_values: Any, run_options: Any = None) -> Any:
         """Run the model on OrtValues, as in ``onnxruntime``; a kernel's exception is raised unchanged."""
-        run = onnxruntime.InferenceSession.run_with_ort_values
-        return self._reraising(run, run_options, output_names, input_dict_ort_values)
+        return self._reraising(super().run_with_ort_values, run_options, output_names, input_dict_ort_values)
 
     def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
         """Run the model on bound memory, as in ``onnxruntime``; a kernel's exception is raised unchanged."""
-        self._reraising(onnxruntime.InferenceSession.run_with_iobinding, run_options, iobinding)
+        self._reraising(super().run_with_iobinding, run_options, iobinding)
 
     def run_with_ortvaluevector(self, run_options: Any, *args: Any) -> None:
         """Run the model on OrtValue vectors, as in ``onnxruntime``; a kernel's exception is raised unchanged."""
         run = super().run_with_ortvaluevector
-        self._reraising(lambda _, run_options: run(run_options, *args), run_options)
+        self._reraising(lambda run_options: run(run_options, *args), run_options)
 
     def run_async(self, *args: Any, **kwargs: Any) -> None:
         """Run the model asynchronously; the callback gets the text of a kernel's exception.
@@ -300,17 +352,16 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         super().run_async(*args, **kwargs)
 
     def _reraising(self, run: Callable[..., R], run_options: Any, *arguments: Any) -> R:
-        """Return ``run(self, *arguments, run_options)``; raise a kernel's exception in it unchanged."""
+        """Return ``run(*arguments, run_options)``; raise a kernel's exception in it unchanged."""
         if self._extensions is not None:
-            call = functools.partial(run, self, *arguments)
+            call = functools.partial(run, *arguments)
             return self._extensions.run(call, run_options, quiet=self._quiet_run is not None)
         native.arm()
         try:
-            return run(self, *arguments, run_options or self._quiet_run)
+            return run(*arguments, run_options or self._quiet_run)
         except Exception as error:  # ONNX Runtime raises several unrelated types
-            failure = self._raised_by_kernel(error)
-            if failure is None:
-                note_mistyped(error, self.get_inputs(), arguments[-1] if arguments else None)
+            failure = self._in_place_of(error, arguments[-1] if arguments else None)
+            if failure is error:
                 raise
         # Raised outside the handler, so that ONNX Runtime's error does not become the exception's context.
         try:
@@ -318,11 +369,14 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         finally:
             del failure
 
-    def _raised_by_kernel(self, error: Exception) -> BaseException | None:
-        """Return the kernel's exception that made ONNX Runtime raise `error` in a run, or None."""
+    def _in_place_of(self, error: Exception, feed: Any) -> BaseException:
+        """Return what to raise for ONNX Runtime's error in a run: the kernel's exception, or that error with a note."""
         # When the capture of a CUDA graph was invalidated, ONNX Runtime raises an error of its own.
-        raised = (exceptions.take(str(error)), *native.take_failed(self._nodes))
-        return next((item for item in raised if item is not None), None)  # an exception may define __bool__
+        for failure in (exceptions.take(str(error)), *native.take_failed(self._nodes)):
+            if failure is not None:  # an exception may define __bool__
+                return failure
+        note_mistyped(error, self.get_inputs(), feed)
+        return error
 
 
 def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
@@ -153,6 +152,8 @@ class Signature:
         """
         unknown = [name for name in given if self.attribute(name) is None]
         if unknown:
+            import difflib  # a declaration goes without
+
             known = ", ".join(a.name for a in self.attributes) or "none"
             near = difflib.get_close_matches(unknown[0], [a.name for a in self.attributes if a.name not in given], 1)
             meant = f" (did you mean {near[0]!r}?)" if near else ""

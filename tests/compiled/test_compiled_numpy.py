@@ -71,6 +71,25 @@ def test_sums_and_extremes(dtype: Any) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-4 if dtype is np.float32 else 1e-10, atol=1e-4)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_extremes_are_nan_wherever_one_is(dtype: Any) -> None:
+    @onnx_op("compiled::Extremes", compile=True)
+    def extremes(x: NDArray[T]) -> NDArray[T]:
+        return np.array([np.max(x), np.min(x)])
+
+    for size in (1, 3, 64, 1001):
+        x = np.random.default_rng(size).normal(size=size).astype(dtype)
+        assert extremes(x).tolist() == [x.max(), x.min()]
+        for position in {0, size // 2, size - 1}:
+            for nan in (np.nan, -np.nan):
+                given = x.copy()
+                given[position] = nan
+                assert np.isnan(extremes(given)).all()
+        assert extremes(np.full(size, -np.inf, dtype)).tolist() == [-np.inf, -np.inf]
+        assert extremes(np.full(size, np.inf, dtype)).tolist() == [np.inf, np.inf]
+
+
 def test_of_nothing() -> None:
     @onnx_op("compiled::SumOfNothing", compile=True)
     def sum_of_nothing(x: F32) -> F32:

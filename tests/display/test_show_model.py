@@ -123,6 +123,16 @@ def test_a_file_is_shown_by_its_name_and_nothing_beside_it_is_served(
     caught.value.close()
 
 
+def test_a_large_model_is_shown_with_its_weights(views: list[View]) -> None:
+    weights = onnx.numpy_helper.from_array(np.arange(5_000_000, dtype=np.float32), "w")
+    node = onnx.helper.make_node("Mul", ["x", "w"], ["y"])
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n"])
+    graph = onnx.helper.make_graph([node], "g", [value], [onnx.helper.make_empty_tensor_value_info("y")], [weights])
+    view = pyops.show_model(onnx.helper.make_model(graph).SerializeToString())
+    views.append(view)
+    assert served(view).graph.initializer[0] == weights
+
+
 def test_nodes_in_functions_are_marked_and_those_of_the_model_s_own_functions_are_not(views: list[View]) -> None:
     model = onnx.parser.parse_model("""
         <ir_version: 10, opset_import: ["": 20, "own": 1]>

@@ -18,6 +18,8 @@ HEAVY = (
     "scipy",
     "exporters",
 )
+# Of Python's own: together they take longer to import than what a declaration needs of pyops.
+SLOW = ("importlib.metadata", "pathlib", "email", "zipfile", "hashlib", "html", "difflib")
 # What compiles kernels; everything else of pyops imports it inside functions, when there is something to compile.
 OF_NUMBA = {
     f"pyops._compiled.{name}"
@@ -64,6 +66,12 @@ def module_names() -> list[str]:
 def test_importing_pyops_and_calling_an_op_loads_none_of_the_heavy_packages() -> None:
     script = f"import sys\n{DECLARE}\nprint([name for name in {HEAVY} if name in sys.modules])"
     run_plain_script(script, "[2.0, 2.0]\n[]")
+
+
+def test_a_declaration_loads_none_of_python_s_slow_modules() -> None:
+    before = "import sys, numpy, numpy.typing\nbefore = set(sys.modules)"
+    after = f"print([name for name in {SLOW} if name in sys.modules.keys() - before])"
+    run_plain_script(f"{before}\n{DECLARE}\n{after}", "[2.0, 2.0]\n[]")
 
 
 def test_no_module_of_pyops_imports_what_only_some_kernels_need() -> None:

@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -301,3 +301,68 @@ def test_run_takes_an_ort_value_as_onnxruntime_does() -> None:
         (foreign_model(ml_dtypes.bfloat16), {"x": np.zeros(1, ml_dtypes.bfloat16), "y": value}),
     ):
         np.testing.assert_array_equal(pyops.InferenceSession(model).run(None, feed)[0], X + 1)
+
+
+FEEDS = {
+    "array": {"x": X},
+    "no input": {},
+    "another name": {"y": X},
+    "an unknown name besides": {"x": X, "z": X},
+    "another type": {"x": X.astype(np.float64)},
+    "another rank": {"x": X.reshape(3, 1)},
+    "a list": {"x": [1.0, 2.0]},
+    "None": {"x": None},
+    "a subclass": {"x": X.view(np.recarray)},
+    "an OrtValue": {"x": onnxruntime.OrtValue.ortvalue_from_numpy(X)},
+    "another mapping": MappingProxyType({"x": X}),
+}
+
+
+@pytest.mark.parametrize("outputs", [None, [], ["y"], ["z"]], ids=str)
+@pytest.mark.parametrize("feed", FEEDS.values(), ids=FEEDS.keys())
+def test_run_takes_and_refuses_what_onnxruntime_does(feed: Any, outputs: Any) -> None:
+    node = helper.make_node("Neg", ["x"], ["y"])
+    model = make_model([node], [("x", np.float32, ["n"])], [("y", np.float32, ["n"])], {})
+    answers = []
+    for session in (onnxruntime.InferenceSession(model.SerializeToString()), pyops.InferenceSession(model)):
+        try:
+            answers.append(str(session.run(outputs, feed)))
+        except Exception as error:  # ONNX Runtime raises several unrelated types
+            answers.append(f"{type(error).__name__}: {error}")
+    assert answers[0] == answers[1]
+
+
+def test_a_provider_that_fails_is_replaced_by_the_next_as_in_onnxruntime(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = pyops.InferenceSession(chain("tests::Plus"))
+    bindings, failed = session._sess, []
+
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(bindings, name)
+
+        def run(self, *args: Any) -> Any:
+            failed.append(args)
+            raise onnxruntime.capi.onnxruntime_pybind11_state.EPFail("lost the device")
+
+    monkeypatch.setattr(session, "_sess", Failing())
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], X + 1)
+    assert "lost the device" in capsys.readouterr().out
+    assert failed
+    assert session._sess is not bindings
+    monkeypatch.setattr(session, "_sess", Failing())
+    with pytest.raises(Exception, match="lost the device"):  # it falls back once
+        session.run(None, {"x": X})
+
+
+def test_a_run_of_onnxruntime_s_that_a_tool_replaced_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, seen = onnxruntime.InferenceSession.run, []
+
+    def replaced(self: Any, *args: Any) -> Any:
+        seen.append(args)
+        return run(self, *args)
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", replaced)
+    np.testing.assert_array_equal(pyops.InferenceSession(chain("tests::Plus")).run(None, {"x": X})[0], X + 1)
+    assert len(seen) == 1

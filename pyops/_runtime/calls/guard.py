@@ -95,9 +95,11 @@ class Guard:
         nested = None
         answer: Any = None
         error: BaseException | None = None
+        earlier: BaseException | None = None
         failed = 0
         # Each level catches exceptions raised while the inner level handles one; even a loop's backward jump is a point
-        # where an interrupt may be raised. The first exception wins.
+        # where an interrupt may be raised. Of two, the interrupt wins, and otherwise the first: a failure to report an
+        # exception hides none. The handlers call nothing, because the end of a call is such a point, too.
         while True:
             try:
                 while True:
@@ -108,12 +110,16 @@ class Guard:
                                     if error is not None:
                                         if failed < _ATTEMPTS:
                                             failed += 1
-                                            answer = reporter.report(error)
+                                            if earlier is not None and earlier is not error:
+                                                error.__context__ = earlier
+                                            # traceback takes an interrupt for a failure of an exception's __str__.
+                                            with interrupts_deferred():
+                                                answer = reporter.report(error)
                                         else:  # too close to the recursion limit to format text, for example
                                             answer, number = spares[used]
                                             slots[number] = error
                                             used += 1
-                                        error, failed = None, 0
+                                        error, earlier, failed = None, None, 0
                                     call = yield answer
                                     answer = None
                                     if used > len(spares) // 2:
@@ -130,16 +136,22 @@ class Guard:
                                         attributes["resume"] = own
                             except GeneratorExit:
                                 raise
+                            except Exception as caught:
+                                error = caught if error is None else error
                             except BaseException as caught:
-                                error = error or caught
+                                error, earlier = caught, error
                     except GeneratorExit:
                         raise
+                    except Exception as caught:
+                        error = caught if error is None else error
                     except BaseException as caught:
-                        error = error or caught
+                        error, earlier = caught, error
             except GeneratorExit:
                 raise
+            except Exception as caught:
+                error = caught if error is None else error
             except BaseException as caught:
-                error = error or caught
+                error, earlier = caught, error
 
 
 _ATTEMPTS = 8

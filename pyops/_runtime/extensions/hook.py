@@ -78,7 +78,7 @@ def _call_foreign(call: HookCall) -> Answer:
 
 
 class _Run:
-    """One run of a pyops session, and the first exception that a kernel raised in it."""
+    """One run of a pyops session, and the first exception that a kernel raised in it, or an interrupt."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -133,7 +133,8 @@ def fail(error: BaseException) -> None:
         return log(error)
     exceptions.remember(error)
     run = this_thread.runs[-1]
-    run.failure = run.failure or error
+    if run.failure is None or not isinstance(error, Exception):  # an interrupt wins
+        run.failure = error
     if run.options is not None:
         run.options.terminate = True
     return None

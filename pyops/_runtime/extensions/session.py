@@ -237,7 +237,7 @@ def _forget_shapes(model: Model, domains: Set[str]) -> None:
                     if name in leaving:
                         node.output[index] = inner = f"_pyops_inner_{name}"
                         graph.node.extend(_copy(inner, to=name))
-    model.source = proto.SerializeToString()
+    model.source = model.serialized()
 
 
 _SEQUENCES = 11  # the first ONNX opset with sequences

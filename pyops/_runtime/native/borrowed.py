@@ -30,6 +30,7 @@ _DEFAULT_MEMORY = 0  # OrtMemTypeDefault
 _ARENA = 1  # OrtArenaAllocator
 _SEQUENCE = 2  # ONNX_TYPE_SEQUENCE
 _CONTAINERS = (dict, list, tuple)
+_ENGINE = ("pyops._runtime.native.", "pyops._runtime.calls.")
 _FEED_DEPTH = 3  # the feed given to session.run, its values, and their attributes
 
 
@@ -159,9 +160,9 @@ class _Tensor:
 
 
 def _running_frame() -> FrameType | None:
-    """Return the innermost frame outside pyops in this thread: the caller of ONNX Runtime, or None."""
+    """Return the innermost frame in this thread that is not the engine's: the caller of ONNX Runtime, or None."""
     frame: FrameType | None = sys._getframe()
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith("pyops."):
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_ENGINE):
         frame = frame.f_back
     return frame
 
