@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,55 +14,14 @@ import pyops
 from pyops import Op
 from pyops._cli import app
 from pyops.errors import CompileError, InputError
-from pyops.testing import Sample
-from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, add_scaled, pair_sums, prints, rows
+from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, prints
+from tests.building.conftest import Library
+from tests.building.plain import assert_identical, plain_results
 from tests.compiled.compiled_db import SAMPLES
 
-PLAIN = """
-import pickle, sys
-for name in ("pyops", "numba", "llvmlite"):
-    sys.modules[name] = None
-import onnxruntime
-library, calls = pickle.load(sys.stdin.buffer)
-answers = []
-for model, feed in calls:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.register_custom_ops_library(library)
-    try:
-        answers.append(onnxruntime.InferenceSession(model, options).run(None, feed))
-    except Exception as error:
-        answers.append(str(error))
-pickle.dump(answers, sys.stdout.buffer)
-"""
 
-
-def plain_results(library: Path, samples: Sequence[Sample]) -> list[Any]:
-    calls = [(sample.model().SerializeToString(), sample.feed) for sample in samples]
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN], input=pickle.dumps((str(library), calls)), capture_output=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    results: list[Any] = pickle.loads(done.stdout)
-    return results
-
-
-def assert_identical(library: Path, samples: Sequence[Sample]) -> None:
-    for sample, given in zip(samples, plain_results(library, samples), strict=True):
-        assert not isinstance(given, str), f"{sample.id}: {given}"
-        expected = pyops.InferenceSession(sample.model()).run(None, sample.feed)
-        for a, b in zip(given, expected, strict=True):
-            assert (a.dtype, a.shape) == (np.asarray(b).dtype, np.shape(b)), sample.id
-            assert a.tobytes() == np.asarray(b).tobytes(), sample.id
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    path = tmp_path_factory.mktemp("build") / "libbuilt.so"
-    return path, pyops.build(path, [add_scaled, rows, pair_sums], examples=[PAIRS], cpu="native")
-
-
-def test_a_library_computes_without_pyops_and_numba(built: tuple[Path, Any]) -> None:
+@pytest.mark.exhaustive
+def test_a_library_computes_without_pyops_and_numba(built: Library) -> None:
     samples = [*LOOPS, PAIRS]
     for sample, given in zip(samples, plain_results(built[0], samples), strict=True):
         assert not isinstance(given, str), f"{sample.id}: {given}"
@@ -77,17 +32,20 @@ def test_a_library_computes_without_pyops_and_numba(built: tuple[Path, Any]) -> 
 
 
 @pytest.mark.exhaustive
-def test_a_library_gives_bit_for_bit_what_sessions_of_pyops_give(built: tuple[Path, Any]) -> None:
-    assert_identical(built[0], [*LOOPS, PAIRS])
+def test_a_library_gives_bit_for_bit_what_sessions_of_pyops_give(built: Library) -> None:
+    samples = [*LOOPS, PAIRS]
+    assert_identical(samples, plain_results(built[0], samples))
 
 
-def test_what_a_kernel_raises_is_a_status_with_its_line(built: tuple[Path, Any]) -> None:
+@pytest.mark.exhaustive
+def test_what_a_kernel_raises_is_a_status_with_its_line(built: Library) -> None:
     given = plain_results(built[0], [sample for sample, _ in RAISING])
     for text, (_, expected) in zip(given, RAISING, strict=True):
         assert expected in text
 
 
-def test_the_report_tells_what_is_in_the_library(built: tuple[Path, Any]) -> None:
+@pytest.mark.exhaustive
+def test_the_report_tells_what_is_in_the_library(built: Library) -> None:
     path, report = built
     assert [(op.name, op.types, op.ranks) for op in report.ops] == [
         ("built::AddScaled", ("float32",), ("any",)),
@@ -104,28 +62,32 @@ def test_the_report_tells_what_is_in_the_library(built: tuple[Path, Any]) -> Non
 
 ALLOWED_SYMBOLS = {
     *("calloc", "free", "malloc", "realloc", "memcpy", "memmove", "memset"),
-    *("strcat", "strcmp", "strlen", "strncmp", "strpbrk", "strstr", "strtod", "sscanf", "snprintf", "vsnprintf"),
+    *(
+        "strcat",
+        "strchr",
+        "strcmp",
+        "strlen",
+        "strncmp",
+        "strpbrk",
+        "strstr",
+        "strtod",
+        "sscanf",
+        "snprintf",
+        "vsnprintf",
+    ),
     *("log10", "pow"),
 }
 
 
-@pytest.mark.parametrize("op", [pytest.param(op, id=op.name) for op in REFUSED if op is not prints])
+@pytest.mark.parametrize("op", [pytest.param(op, id=op.name) for op in REFUSED])
 @pytest.mark.exhaustive
 def test_what_cannot_be_built_is_refused_with_its_line(op: Op[..., Any], tmp_path: Path) -> None:
-    _assert_refused(op, tmp_path)
-
-
-def test_what_needs_the_interpreter_is_refused_with_its_line(tmp_path: Path) -> None:
-    _assert_refused(prints, tmp_path)
-
-
-def _assert_refused(op: Op[..., Any], folder: Path) -> None:
     with pytest.raises(CompileError) as raised:
-        pyops.build(folder / "lib.so", op, ranks=[1 if op.name != "Product" else 2])
+        pyops.build(tmp_path / "lib.so", op, ranks=[1 if op.name != "Product" else 2])
     text = str(raised.value)
     assert text.startswith(f"{op.signature.qualified_name} ({Path(__file__).with_name('buildable_ops.py')}:")
     assert REFUSED[op] in text
-    assert not list(folder.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -143,9 +105,8 @@ def test_wrong_arguments_are_named(options: dict[str, Any], words: str, tmp_path
 
 
 @pytest.mark.exhaustive
-def test_every_compiled_sample_is_bit_identical(tmp_path: Path) -> None:
-    pyops.build(tmp_path / "lib.so", examples=SAMPLES, cpu="native")
-    assert_identical(tmp_path / "lib.so", SAMPLES)
+def test_every_compiled_sample_is_bit_identical(all_samples: Library) -> None:
+    assert_identical(SAMPLES, plain_results(all_samples[0], SAMPLES))
 
 
 @pytest.mark.exhaustive
@@ -156,7 +117,7 @@ def test_the_command_builds_what_a_model_needs_and_leaves_out_what_it_cannot(tmp
     done = CliRunner().invoke(app, ["build", *made, "--for", str(tmp_path / "model.onnx")])
     assert done.exit_code == 0, done.output
     assert "built::PairSums" in done.output
-    assert_identical(library, [PAIRS])
+    assert_identical([PAIRS], plain_results(library, [PAIRS]))
     some = ["--op", "built::Prints", "--op", "built::PairSums", "--ranks", "2"]
     done = CliRunner().invoke(app, ["build", *made, *some])
     assert done.exit_code == 1
@@ -164,4 +125,4 @@ def test_the_command_builds_what_a_model_needs_and_leaves_out_what_it_cannot(tmp
     done = CliRunner().invoke(app, ["build", *made, *some, "--skip-unsupported"])
     assert done.exit_code == 0, done.output
     assert "not built: built::Prints" in done.output
-    assert_identical(library, [PAIRS])
+    assert_identical([PAIRS], plain_results(library, [PAIRS]))
