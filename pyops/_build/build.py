@@ -144,7 +144,7 @@ def _work(
             continue
         given = [example for example in examples if example.op is op]
         try:
-            uses = [of_example(example) for example in given] or list(of_declaration(op, ranks))
+            uses = [use for example in given for use in of_example(example)] or list(of_declaration(op, ranks))
         except CompileError as error:
             refused[op] = str(error)
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CellType
 from typing import Any
 
@@ -96,6 +96,8 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
             shapes = CompiledShapes(op, given)
         except Exception as error:  # numba's, or of what it runs to find types
             reason = _first_line(error)
+            if use.without_loops is not None:
+                return compile_use(op, replace(use, inputs=use.without_loops, without_loops=None), name)
             warnings.append(f"the shape function is not in the library, so kernels allocate their outputs: {reason}")
         else:
             size = 1 if sizes_are_known(op, given, dict(use.attributes)) else None

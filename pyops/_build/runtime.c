@@ -804,7 +804,7 @@ EXPORT Status *RegisterCustomOps(void *options, const ApiBase *base) {
     /* Sessions of pyops with these options read there which ops are not theirs. */
     Text key = {"", 0};
     put(&key, "pyops.library.%s", domains[d].name);
-    if (!status && key.length < 128) status = ORT(api, add_config_entry)(options, key.text, domains[d].ops);
+    if (!status) release_status(api, ORT(api, add_config_entry)(options, key.text, domains[d].ops)); /* of thousands of letters at most */
   }
   if (!status) made_for = base;
   atomic_flag_clear(&busy);

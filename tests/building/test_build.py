@@ -14,7 +14,7 @@ import pyops
 from pyops import Op
 from pyops._cli import app
 from pyops.errors import CompileError, InputError
-from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, prints
+from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, add_scaled, prints
 from tests.building.conftest import Library
 from tests.building.plain import assert_identical, plain_results
 from tests.compiled.compiled_db import SAMPLES
@@ -102,6 +102,14 @@ def test_what_cannot_be_built_is_refused_with_its_line(op: Op[..., Any], tmp_pat
 def test_wrong_arguments_are_named(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=words):
         pyops.build(tmp_path / "lib.so", **options)
+
+
+@pytest.mark.exhaustive
+def test_an_example_of_an_op_with_loops_serves_all_ranks(tmp_path: Path) -> None:
+    samples = [sample for sample in LOOPS if sample.op is add_scaled]
+    report = pyops.build(tmp_path / "lib.so", examples=samples[:1], cpu="native")
+    assert report.ops[0].ranks == ("any",)
+    assert_identical(samples, plain_results(tmp_path / "lib.so", samples))
 
 
 @pytest.mark.exhaustive
