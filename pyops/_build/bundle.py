@@ -32,7 +32,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True)
-class _Tensor:
+class Tensor:
     """An input or output of the model; its sizes are numbers, or the names of those that the model leaves open."""
 
     name: str
@@ -44,6 +44,19 @@ class _Tensor:
         return tuple(str(size) if isinstance(size, int) else _macro(size) for size in self.sizes)
 
 
+def tensors(proto: onnx.ModelProto) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the inputs and outputs of a model, as the programs of a bundle have them.
+
+    Raises
+    ------
+    InputError
+        The programs do not have such an input or output: no tensor, of unknown rank, or of strings.
+    """
+    constants = {item.name for item in proto.graph.initializer}
+    inputs = [_tensor(item, "input") for item in proto.graph.input if item.name not in constants]
+    return inputs, [_tensor(item, "output") for item in proto.graph.output]
+
+
 def write_bundle(folder: Path, report: BuildReport, model: Path) -> None:
     """Write a library, its model and programs to a folder, which is created.
 
@@ -51,16 +64,11 @@ def write_bundle(folder: Path, report: BuildReport, model: Path) -> None:
     ----------
     report : BuildReport
         Of the library, which lies in the folder, or is copied there.
-
-    Raises
-    ------
-    InputError
-        The model has an input that the programs cannot make: no tensor, of unknown rank, or of strings.
+    model : Path
+        See `tensors` for what is raised of it.
     """
     proto = onnx.load(model)
-    constants = {item.name for item in proto.graph.initializer}
-    inputs = [_tensor(item, "input") for item in proto.graph.input if item.name not in constants]
-    outputs = [_tensor(item, "output") for item in proto.graph.output]
+    inputs, outputs = tensors(proto)
     repository = folder / "triton" / model.stem
     (repository / "1").mkdir(parents=True, exist_ok=True)
     library = folder / Path(report.path).name
@@ -88,7 +96,7 @@ def write_bundle(folder: Path, report: BuildReport, model: Path) -> None:
         (folder / source.name).write_text(text)
 
 
-def _tensor(item: onnx.ValueInfoProto, what: str) -> _Tensor:
+def _tensor(item: onnx.ValueInfoProto, what: str) -> Tensor:
     tensor = item.type.tensor_type
     row = from_onnx(tensor.elem_type)
     if row is None or dtype_name(row.dtype) not in _TYPES or not tensor.HasField("shape"):
@@ -101,7 +109,7 @@ def _tensor(item: onnx.ValueInfoProto, what: str) -> _Tensor:
         dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{item.name}_{axis}"
         for axis, dim in enumerate(tensor.shape.dim)
     )
-    return _Tensor(item.name, row.dtype, tuple(sizes))
+    return Tensor(item.name, row.dtype, tuple(sizes))
 
 
 def _macro(size: str) -> str:
@@ -112,7 +120,7 @@ def _text(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _header(model: str, library: str, inputs: list[_Tensor], outputs: list[_Tensor]) -> Iterator[str]:
+def _header(model: str, library: str, inputs: list[Tensor], outputs: list[Tensor]) -> Iterator[str]:
     yield f"#define MODEL {_text(model)}"
     yield f"#define LIBRARY {_text(f'./{library}')}"
     yield f"#define INPUTS {len(inputs)}"
@@ -138,7 +146,7 @@ def _header(model: str, library: str, inputs: list[_Tensor], outputs: list[_Tens
     yield ""
 
 
-def _in_c_sharp(item: _Tensor) -> str:
+def _in_c_sharp(item: Tensor) -> str:
     kind = _TYPES[dtype_name(item.dtype)][1]
     sizes = ", ".join(str(size) if isinstance(size, int) else f"1 /* {size} */" for size in item.sizes)
     return (
@@ -146,8 +154,8 @@ def _in_c_sharp(item: _Tensor) -> str:
     )
 
 
-def _triton(name: str, library: str, inputs: list[_Tensor], outputs: list[_Tensor]) -> str:
-    def spell(items: list[_Tensor]) -> str:
+def _triton(name: str, library: str, inputs: list[Tensor], outputs: list[Tensor]) -> str:
+    def spell(items: list[Tensor]) -> str:
         lines = [
             f"  {{ name: {_text(item.name)}, data_type: TYPE_{_TYPES[dtype_name(item.dtype)][2]}, dims: "
             f"[ {', '.join(str(size) if isinstance(size, int) else '-1' for size in item.sizes)} ] }}"

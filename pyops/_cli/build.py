@@ -53,13 +53,14 @@ def build_library(
     ops = [find_op(name) for name in names] or list(dict.fromkeys(declared))
     try:
         from .._build.build import build
-        from .._build.bundle import write_bundle
+        from .._build.bundle import tensors, write_bundle
         from .._build.examples import of_model
     except ImportError as error:
         raise MissingDependencyError(f'{error}; building needs numba: pip install "onnx-pyops[compiled]"') from error
     if bundle is not None:
         if len(models) != 1:
             raise typer.BadParameter(f"--bundle is for one model: give it with --for (there are {len(models)})")
+        tensors(onnx.load(models[0]))  # which says what cannot be bundled before anything is built
         out = bundle / (out.name if out else f"lib{models[0].stem}_ops.so")
     if out is None:
         raise typer.BadParameter("give the library to write (-o LIB), or a folder for it (--bundle DIR)")

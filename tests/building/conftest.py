@@ -25,10 +25,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 
 @pytest.fixture(scope="session")
-def all_samples(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """Every compiled sample of the tests."""
-    path = tmp_path_factory.mktemp("build") / "liball.so"
-    return path, pyops.build(path, examples=SAMPLES, cpu="native")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of every compiled sample of the tests, and of `built`."""
+    path = tmp_path_factory.mktemp("build") / "libwhole.so"
+    pyops.build(path, [add_scaled, rows, pair_sums], examples=[*SAMPLES, PAIRS], cpu="native")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -64,23 +64,22 @@ def plain_results(
     ]
 
 
-def assert_identical(samples: Sequence[Sample], results: Sequence[Any]) -> None:
-    """Bit for bit what sessions of pyops give."""
-    for sample, given in zip(samples, results, strict=True):
-        assert not isinstance(given, str), f"{sample.id}: {given}"
-        for a, b in zip(given, by_pyops(sample), strict=True):
-            assert (a.dtype, a.shape) == (b.dtype, b.shape), sample.id
-            assert a.tobytes() == b.tobytes(), sample.id
+def by_pyops(samples: Sequence[Sample]) -> list[Any]:
+    sessions = ((pyops.InferenceSession(sample.model()), sample.feed) for sample in samples)
+    return [list(map(np.asarray, session.run(None, feed))) for session, feed in sessions]
 
 
-def assert_close(samples: Sequence[Sample], results: Sequence[Any]) -> None:
-    """What sessions of pyops give, but for the last digits: of other instructions."""
-    for sample, given in zip(samples, results, strict=True):
+def assert_identical(samples: Sequence[Sample], results: Sequence[Any], expected: Sequence[Any]) -> None:
+    for sample, given, wanted in zip(samples, results, expected, strict=True):
         assert not isinstance(given, str), f"{sample.id}: {given}"
-        for a, b in zip(given, by_pyops(sample), strict=True):
+        for a, b in zip(given, wanted, strict=True):
+            assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes()), sample.id
+
+
+def assert_close(samples: Sequence[Sample], results: Sequence[Any], expected: Sequence[Any]) -> None:
+    """Equal but for the last digits: computed by other instructions."""
+    for sample, given, wanted in zip(samples, results, expected, strict=True):
+        assert not isinstance(given, str), f"{sample.id}: {given}"
+        for a, b in zip(given, wanted, strict=True):
             assert (a.dtype, a.shape) == (b.dtype, b.shape), sample.id
             np.testing.assert_allclose(a, b, rtol=1e-6, err_msg=str(sample.id))
-
-
-def by_pyops(sample: Sample) -> list[np.ndarray[Any, Any]]:
-    return [np.asarray(value) for value in pyops.InferenceSession(sample.model()).run(None, sample.feed)]

@@ -96,7 +96,8 @@ def test_inspect_and_doctor_tell_what_is_in_a_library(built: Library, tmp_path: 
     assert command("inspect", str(path)).stdout == str(report).replace("warning: ", "").rpartition("\n")[0] + "\n"
     assert parsed("inspect", str(path))["ops"][0]["name"] == "built::AddScaled"
     (tmp_path / "none.so").write_bytes(b"\x7fELF")
-    assert "is not a library that pyops build made" in command("inspect", str(tmp_path / "none.so"), code=2).stderr
+    told = command("inspect", str(tmp_path / "none.so"), code=2).stderr.replace("│", " ")
+    assert "is not a library that pyops build made" in " ".join(told.split())
     onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "model.onnx")
     nodes = parsed("inspect", str(tmp_path / "model.onnx"), "--library", str(path), code=1)["nodes"]
     assert [node["library"] for node in nodes[:2]] == [str(path), None]
@@ -106,7 +107,8 @@ def test_inspect_and_doctor_tell_what_is_in_a_library(built: Library, tmp_path: 
 def test_doctor_tries_libraries(built: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyops._cli import doctor
 
-    monkeypatch.setattr(doctor, "PROBES", {name: doctor.PROBES[name] for name in ("onnxruntime", "native")})
+    for slow in ("numba", "extensions"):
+        monkeypatch.delitem(doctor.PROBES, slow)
     made = {item["what"]: item for item in parsed("doctor", str(built[0]))["findings"]}[f"library {built[0]}"]
     assert made["state"] == "ok"
     assert made["found"].startswith("built::AddScaled, built::Rows, built::PairSums; for linux-")
