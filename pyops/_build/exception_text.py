@@ -79,6 +79,7 @@ def _emit(self: Any, module: Any, st_type: Any, nb_types: Any) -> Any:
         kinds = [pointer, *(value.type for value in given)]
         say = cgutils.get_or_insert_function(module, ir.FunctionType(ir.VoidType(), kinds), f"pyops_say_{said}")
         builder.call(say, [function.args[1], *given])
+        self.context.nrt.decref(builder, kind, builder.extract_value(values, i))  # as boxing it does
     builder.ret_void()
     return function
 

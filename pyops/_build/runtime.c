@@ -164,7 +164,7 @@ static Status *read_tensor(Api api, void *value, Tensor *tensor) {
     const int64_t *dims;
     status = ORT(api, type_and_shape)(value, &type, &dims, &rank);
     if (status) return status;
-    if (rank <= MOST_DIMS) memcpy(tensor->dims, dims, rank * sizeof *dims);
+    if (rank && rank <= MOST_DIMS) memcpy(tensor->dims, dims, rank * sizeof *dims);
   } else {
     void *info;
     status = ORT(api, get_type_and_shape)(value, &info);
@@ -269,7 +269,7 @@ static Status *read_attribute(Node *node, const Attribute *a, Source source, int
     put(text, "%s", a->text);
     size = (size_t)a->count;
     made = malloc((size + 1) * sizeof *made);
-    memcpy(made, a->words, size * sizeof *made);
+    if (size) memcpy(made, a->words, size * sizeof *made);
     if (a->data) made[0] = (int64_t)(intptr_t)a->data;
   }
   put(text, "; ");
