@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +41,10 @@ def read_library(
     if begin < 0:
         raise InputError(f"{path} is not a library that pyops build made")
     told = json.loads(data[begin + len(_MARK) : data.index(b"\0", begin)])
-    symbols = list(elf_symbols(path)) if data.startswith(b"\x7fELF") else []
+    try:
+        symbols = list(elf_symbols(path)) if data.startswith(b"\x7fELF") else []
+    except (struct.error, IndexError, ValueError) as error:
+        raise InputError(f"{path} is a library that pyops build made, but its end is missing") from error
     versions = {version for _, version, _ in symbols if version.startswith("GLIBC_2")}
     glibc = max((tuple(map(int, version[6:].split("."))) for version in versions), default=())
     return BuildReport(

@@ -98,6 +98,10 @@ def test_inspect_and_doctor_tell_what_is_in_a_library(built: Library, tmp_path: 
     (tmp_path / "none.so").write_bytes(b"\x7fELF")
     told = command("inspect", str(tmp_path / "none.so"), code=2).stderr.replace("│", " ")
     assert "is not a library that pyops build made" in " ".join(told.split())
+    data = path.read_bytes()
+    (tmp_path / "half.so").write_bytes(data[: data.index(b"\0", data.index(b"pyops library: ")) + 1])
+    told = command("inspect", str(tmp_path / "half.so"), code=2).stderr.replace("│", " ")
+    assert "but its end is missing" in " ".join(told.split())
     onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "model.onnx")
     nodes = parsed("inspect", str(tmp_path / "model.onnx"), "--library", str(path), code=1)["nodes"]
     assert [node["library"] for node in nodes[:2]] == [str(path), None]

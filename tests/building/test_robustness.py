@@ -33,15 +33,21 @@ def run_plain(script: str, *given: Any) -> str:
 
 
 def test_an_address_sanitizer_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
-    if not Path(runtime).exists():
+    # Where C++ throws, the sanitizer needs the library of C++ to be there before it.
+    names = ("libasan.so", "libstdc++.so.6")
+    asked = [subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True) for name in names]
+    runtime = [done.stdout.strip() for done in asked]
+    if not all(Path(path).exists() for path in runtime):
         pytest.skip("the tests with an address sanitizer are left out: cc has no libasan")
     command = ["cc", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g"]
     monkeypatch.setattr(building, "find_linker", lambda linker, target: command)
     library = tmp_path / "libasan.so"
-    examples = [PAIRS, *(sample for sample in SAMPLES if sample.op.name in ("Attributes", "Clip", "Total", "Unique"))]
+    examples = [PAIRS, *(sample for sample in SAMPLES if sample.op.name in ("Attributes", "Clip", "Unique"))]
     pyops.build(library, [add_scaled, rows, pair_sums], examples=examples, cpu="native")
-    environment = os.environ | {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0"}
+    environment = os.environ | {
+        "LD_PRELOAD": " ".join(runtime),
+        "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
+    }
     raising = [sample for sample, _ in RAISING]
     results = plain_results(library, [*LOOPS, *examples, *raising] * 2, environment=environment)
     told = [isinstance(result, str) for result in results]
@@ -79,9 +85,8 @@ def test_eight_threads_get_what_one_gets(built: Library) -> None:
     assert run_plain(THREADS, str(built[0]), calls) == "8\n"
 
 
-GROWTH = """
+ALLOCATED = """
 import ctypes, gc
-library, calls = given
 
 class Mallinfo(ctypes.Structure):
     _fields_ = [(f"field{i}", ctypes.c_size_t) for i in range(10)]
@@ -93,29 +98,55 @@ def allocated():
     gc.collect()
     return mallinfo().field7  # uordblks: the bytes that nobody has freed
 
+def session(library, model):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.register_custom_ops_library(library)
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model, options)
+"""
+GROWTH = f"""{ALLOCATED}
+library, calls = given
+
 def make(count):
     for _ in range(count):
         for model, feed in calls:
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = 1
-            options.register_custom_ops_library(library)
-            options.log_severity_level = 4
-            session = onnxruntime.InferenceSession(model, options)
-            try:
-                session.run(None, feed)
-            except onnxruntime.capi.onnxruntime_pybind11_state.Fail:
-                pass
+            session(library, model).run(None, feed)
 
 make(100)
 before = allocated()
 make(1000)
 print(allocated() - before)
 """
+RAISES = f"""{ALLOCATED}
+library, model, feed = given
+made, options = session(library, model), onnxruntime.RunOptions()
+options.log_severity_level = 4
+
+def fail(count):
+    for _ in range(count):
+        try:
+            made.run(None, feed, options)
+        except onnxruntime.capi.onnxruntime_pybind11_state.Fail:
+            pass
+
+fail(100)
+before = allocated()
+fail(20_000)
+print(allocated() - before)
+"""
 
 
 def test_a_thousand_sessions_leave_no_memory(built: Library) -> None:
-    calls = [(sample.model().SerializeToString(), sample.feed) for sample in (PAIRS, RAISING[0][0])]
-    assert int(run_plain(GROWTH, str(built[0]), calls)) < 2 * 1000  # a byte for each session
+    calls = [(sample.model().SerializeToString(), sample.feed) for sample in (PAIRS, LOOPS[0])]
+    # ONNX Runtime itself leaves 50 to 100 bytes with each session; a node of ours has more than a thousand.
+    assert int(run_plain(GROWTH, str(built[0]), calls)) < 500 * 2 * 1000
+
+
+def test_errors_leave_no_memory(built: Library) -> None:
+    sample, _ = RAISING[2]
+    grown = int(run_plain(RAISES, str(built[0]), sample.model().SerializeToString(), sample.feed))
+    assert grown < 64 * 20_000
 
 
 def test_a_cpu_that_lacks_an_instruction_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
