@@ -709,7 +709,10 @@ static Status *infer_with(Inference *own, Node *node, void *context) {
 /* What is not known here is no error: the kernel tells when it runs. */
 static Status *infer(const CustomOp *custom, void *context) {
   const Op *op = (const Op *)custom;
-  if (op->outputs > MOST_TENSORS || (op->outputs > 1 && minor < INFERS_UNUSED)) return NULL;
+  int told = 0, absent = op->outputs > 1;
+  for (int r = 0; r < op->records; r++) told |= op->record[r].shapes != NULL;
+  for (int i = 0; i < op->inputs; i++) absent |= op->input[i].characteristic != REQUIRED;
+  if (!told || op->outputs > MOST_TENSORS || (absent && minor < INFERS_ABSENT)) return NULL;
   for (int i = 0; i < op->attributes; i++)
     if (strchr("St", op->attribute[i].kind)) return NULL; /* ONNX Runtime cannot tell those here */
   Node *node = calloc(1, sizeof *node);

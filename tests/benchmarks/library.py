@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import functools
 import tempfile
+import warnings
 
 import compiled
 import numpy as np
@@ -38,17 +39,19 @@ def measure(cpu: str, sizes: list[int], threads: list[int], rounds: int) -> None
     print("| operator | threads | elements | built-in | library | compiled by pyops | library, to that |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for number, (name, (kernel, _, parallel, *_)) in enumerate(compiled.CASES.items()):
-            op = onnx_op("bench::Kernel", compile=True, parallel=parallel)(kernel)
-            by_row = kernel is compiled.reduce_sum
-            op.register_shape_inference(lambda x, y=None, by_row=by_row: x.like(shape=x.shape[:-1]) if by_row else x)
+        for number, (name, (kernel, _, parallel, _, inputs, *_)) in enumerate(compiled.CASES.items()):
+            with warnings.catch_warnings(action="ignore", category=pyops.errors.RedeclarationWarning):
+                op = onnx_op("bench::Kernel", compile=True, parallel=parallel)(kernel)
+            by_row = (lambda x: x.like(shape=x.shape[:-1])) if kernel is compiled.reduce_sum else (lambda x: x)
+            op.register_shape_inference(by_row if inputs == compiled.ROWS else lambda x, y: x)
             path = f"{folder}/lib{number}.so"
-            pyops.build(path, op, cpu=cpu)
+            if lacking := pyops.build(path, op, cpu=cpu).warnings:
+                raise SystemExit("\n".join(lacking))
             for count in threads:
                 sessions = contestants(name, count, path)
                 for size in sizes:
-                    inputs = compiled.feed(name, size)
-                    calls = {key: functools.partial(made.run, None, inputs) for key, made in sessions.items()}
+                    feed = compiled.feed(name, size)
+                    calls = {key: functools.partial(made.run, None, feed) for key, made in sessions.items()}
                     results = [call()[0] for call in calls.values()]
                     np.testing.assert_allclose(results[1], results[0], rtol=1e-4, atol=1e-3)
                     found = compiled.fastest(calls, rounds)
