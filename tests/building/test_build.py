@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
 import pyops
 from pyops import Op
+from pyops._build import linker, targets
 from pyops._cli import app
-from pyops.errors import CompileError, InputError
+from pyops.errors import CompileError, InputError, MissingDependencyError
+from pyops.testing import Sample
 from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, add_scaled, prints
 from tests.building.conftest import Library
 from tests.building.plain import assert_identical, by_pyops, plain_results
@@ -97,11 +101,62 @@ def test_what_cannot_be_built_is_refused_with_its_line(op: Op[..., Any], tmp_pat
         ({"ops": prints, "target": "amiga"}, "there is no target 'amiga'; there are linux-x86-64"),
         ({"ops": prints, "cpu": "z80"}, "cannot tell at run time whether a CPU is 'z80'"),
         ({"ops": prints, "linker": "ld"}, "linker='ld' is unknown"),
+        (
+            {"ops": prints, "linker": "cc", "target": "macos-arm64"},
+            "cc makes libraries for this machine, not for macos",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=words):
         pyops.build(tmp_path / "lib.so", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "linking for linux-x86-64 needs zig: pip install"),
+        ({"linker": "cc"}, "linking needs cc, a C compiler, which is not installed; or install zig's: pip install"),
+        ({"target": "windows-x86-64"}, "linking for windows-x86-64 needs zig: pip install"),
+    ],
+)
+def test_a_missing_compiler_is_named(
+    options: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linker.shutil, "which", lambda name: None)
+    monkeypatch.setattr(linker.importlib.util, "find_spec", lambda name: None)
+    options = {"target": "linux-x86-64", **options} if targets.host() == "linux-x86-64" else options
+    with pytest.raises(MissingDependencyError, match=re.escape(words)):
+        pyops.build(tmp_path / "lib.so", prints, **options)
+
+
+NEEDS_OTHERS = [
+    (
+        {"i": 1, "f": 1.0, "b": True, "ints": [1, 2, 3]},
+        "this library has no code for the attributes i; f; b; ints[3]; ",
+    ),
+    ({"i": 1, "f": 1.0, "b": True, "ints": [1, 2], "mode": "minus"}, "mode='minus'; "),
+]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("attributes", "words"), NEEDS_OTHERS)
+def test_attributes_without_code_are_named(whole: Path, attributes: dict[str, Any], words: str) -> None:
+    (op,) = {sample.op for sample in SAMPLES if sample.op.name == "Attributes"}
+    (text,) = plain_results(whole, [Sample(op, np.ones((2, 3), np.float32), **attributes)])
+    assert words in text
+    assert "build it with --for MODEL" in text
+
+
+@pytest.mark.exhaustive
+def test_an_int_that_is_no_bool_is_named(whole: Path) -> None:
+    (sample,) = (sample for sample in SAMPLES if sample.id == "Attributes-defaults")
+    model = sample.model()
+    next(item for item in model.graph.node[0].attribute if item.name == "b").i = 2
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(str(whole))
+    with pytest.raises(Exception, match=r"attribute 'b' is 2; expected one of \|0\|1\|"):
+        onnxruntime.InferenceSession(model.SerializeToString(), options)
 
 
 @pytest.mark.exhaustive
