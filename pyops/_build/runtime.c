@@ -55,7 +55,7 @@ typedef struct {
 typedef struct { const char *name, *ops; } Domain;
 typedef struct { const char *name; unsigned leaf, part; char place; int bit; } Feature; /* of a CPU, as CPUID tells it */
 
-static int ort, minor; /* the version of ONNX Runtime, 1.minor, and as far as we know any */
+static int ort; /* the version of ONNX Runtime, 1.x, as far as we know any */
 static Api shapes_api; /* for shape inference, which gets none */
 
 /* Text that is cut off where it does not fit. */
@@ -706,15 +706,18 @@ static Status *infer_with(Inference *own, Node *node, void *context) {
   return status;
 }
 
-/* What is not known here is no error: the kernel tells when it runs. */
-static Status *infer(const CustomOp *custom, void *context) {
-  const Op *op = (const Op *)custom;
+static int can_infer(const Op *op, int minor) {
   int told = 0, absent = op->outputs > 1;
   for (int r = 0; r < op->records; r++) told |= op->record[r].shapes != NULL;
   for (int i = 0; i < op->inputs; i++) absent |= op->input[i].characteristic != REQUIRED;
-  if (!told || op->outputs > MOST_TENSORS || (absent && minor < INFERS_ABSENT)) return NULL;
   for (int i = 0; i < op->attributes; i++)
-    if (strchr("St", op->attribute[i].kind)) return NULL; /* ONNX Runtime cannot tell those here */
+    if (strchr("St", op->attribute[i].kind)) return 0; /* ONNX Runtime cannot tell those then */
+  return told && op->outputs <= MOST_TENSORS && (!absent || minor >= INFERS_ABSENT);
+}
+
+/* What is not known here is no error: the kernel tells when it runs. */
+static Status *infer(const CustomOp *custom, void *context) {
+  const Op *op = (const Op *)custom;
   Node *node = calloc(1, sizeof *node);
   Inference *own = calloc(1, sizeof *own);
   if (node && own) {
@@ -747,7 +750,7 @@ static void release_nothing(int *inputs, int *outputs) { (void)inputs, (void)out
 
 #define CUSTOM_OP(in_place, release) \
   {0, NULL, get_name, no_provider, input_type, inputs, output_type, outputs, NULL, destroy, input_characteristic, \
-   output_characteristic, default_memory, zero, one, zero, one, create, compute, infer, start_version, end_version, in_place, \
+   output_characteristic, default_memory, zero, one, zero, one, create, compute, NULL, start_version, end_version, in_place, \
    release, {NULL, NULL}}
 #define COUNT(array) (sizeof array / sizeof *array)
 
@@ -780,26 +783,27 @@ EXPORT Status *RegisterCustomOps(void *options, const ApiBase *base) {
   static void *made[COUNT(domains)]; /* once for all sessions, whichever thread comes first */
   static const ApiBase *made_for;
   static atomic_flag busy = ATOMIC_FLAG_INIT;
-  int major = 0, is = 0;
+  int major = 0, minor = 0;
   Text said = {"", 0};
-  sscanf(base->get_version(), "%d.%d", &major, &is);
+  sscanf(base->get_version(), "%d.%d", &major, &minor);
   int oldest = HAS_TWO_VERSIONS ? HAS_VERSIONS : OLDEST;
-  if (major > 1) is = 1000;
-  if (is < oldest) put(&said, "these operators need ONNX Runtime 1.%d or later; this is %s", oldest, base->get_version());
+  if (major > 1) minor = 1000;
+  if (minor < oldest) put(&said, "these operators need ONNX Runtime 1.%d or later; this is %s", oldest, base->get_version());
   const char *feature = lacking();
   if (feature) put(&said, "these operators were built for CPUs like %s, and this one has no %s; build them with another --cpu", CPU, feature);
-  int version = is > NEWEST ? NEWEST : is;
+  int version = minor > NEWEST ? NEWEST : minor;
   Api api = base->get_api(said.length ? 1 : (uint32_t)version);
   if (said.length) return create_status(api, said.text);
   Status *status = NULL;
   while (atomic_flag_test_and_set(&busy)) {}
-  ort = version, minor = is, shapes_api = api;
+  ort = version, shapes_api = api;
   for (size_t d = 0; d < COUNT(domains) && !status; d++) {
     if (made_for != base) {
       status = ORT(api, create_domain)(domains[d].name, made + d);
       for (size_t i = 0; i < COUNT(ops) && !status; i++) {
         if (strcmp(ops[i].domain, domains[d].name)) continue;
         ops[i].op.version = (uint32_t)(version < 22 ? version : 22); /* later ones have no fields that are used here */
+        ops[i].op.infer_shapes = can_infer(ops + i, minor) ? infer : NULL;
         status = ORT(api, domain_add)(made[d], &ops[i].op);
       }
     }
