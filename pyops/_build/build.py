@@ -14,10 +14,10 @@ from .._progress import progress, track
 from .._schema.attribute import AttributeKind
 from .._schema.dtypes import dtype_name
 from ..errors import CompileError, InputError
+from .description import description, read_library
 from .linker import Linker, find_linker, link
 from .machine_code import Code, aimed_at, compile_use, object_file
 from .report import BuildReport, BuiltOp
-from .symbols import elf_symbols
 from .tables import c_tables, describe, most_tensors
 from .targets import features, find_target
 from .uses import Example, Ranks, Use, left_out_types, of_declaration, of_example
@@ -74,15 +74,22 @@ def build(
 
     Examples
     --------
-    >>> import numpy as np, pyops, tempfile
+    >>> import numpy as np, onnx, onnxruntime, pyops, tempfile
     >>> from numpy.typing import NDArray
     >>> @pyops.onnx_op("built::Halve", compile=True)
     ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
     ...     return x / np.float32(2)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     report = pyops.build(f"{folder}/libhalve.so", halve, ranks=[1], cpu="native")
+    >>> report = pyops.build(f"{tempfile.mkdtemp()}/libhalve.so", halve, ranks=[1])
     >>> report.ops[0].name, report.ops[0].types
     ('built::Halve', ('float32',))
+    >>> options = onnxruntime.SessionOptions()
+    >>> options.register_custom_ops_library(report.path)
+    >>> model = onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "built": 1]>
+    ... main (float[n] x) => (float[n] y) { y = built.Halve(x) }''')
+    >>> session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    >>> session.run(None, {"x": np.array([3], np.float32)})
+    [array([1.5], dtype=float32)]
     """
     wanted = dict.fromkeys([ops] if isinstance(ops, Op) else ops)
     wanted |= dict.fromkeys(example.op for example in examples)
@@ -118,8 +125,9 @@ def build(
     for op, made in built.items():
         warnings += dict.fromkeys(f"{op.signature.qualified_name}: {text}" for code in made for text in code.warnings)
     whole = object_file([code.module for made in built.values() for code in made], machine)
-    link(compiler, aim, whole, c_tables(built, cpu, needed), most_tensors(built), Path(path))
-    return _report(Path(path), aim.name, cpu, built, warnings, told)
+    said = description(aim.name, cpu, [_built(op, made) for op, made in built.items()], _oldest_onnxruntime(built))
+    link(compiler, aim, whole, c_tables(built, cpu, needed, said), most_tensors(built), Path(path))
+    return read_library(Path(path), warnings, told)
 
 
 def _work(
@@ -136,7 +144,7 @@ def _work(
             continue
         given = [example for example in examples if example.op is op]
         try:
-            uses = [of_example(example) for example in given] or list(of_declaration(op, ranks))
+            uses = [use for example in given for use in of_example(example)] or list(of_declaration(op, ranks))
         except CompileError as error:
             refused[op] = str(error)
             continue
@@ -161,27 +169,11 @@ def _short(reason: str) -> str:
     return (shown or lines)[0]
 
 
-def _report(
-    path: Path, target: str, cpu: str, built: dict[AnyOp, list[Code]], warnings: list[str], refused: list[str]
-) -> BuildReport:
-    symbols = list(elf_symbols(path)) if target.startswith("linux") else []
-    versions = {version for _, version, _ in symbols if version.startswith("GLIBC_2")}
-    glibc = max((tuple(map(int, version[6:].split("."))) for version in versions), default=())
-    has_texts = any(a.kind is AttributeKind.STRINGS for op in built for a in op.signature.attributes)
-    names = [(op.domain, op.name) for op in built]
-    oldest = "1.25" if has_texts else "1.17" if len(set(names)) < len(names) else "1.16"
-    return BuildReport(
-        str(path),
-        target,
-        cpu,
-        tuple(_built(op, codes) for op, codes in built.items()),
-        path.stat().st_size,
-        tuple(sorted(name for name, _, defined in symbols if not defined and not name.startswith("_"))),
-        ".".join(map(str, glibc)),
-        oldest,
-        tuple(warnings),
-        tuple(refused),
-    )
+def _oldest_onnxruntime(ops: Iterable[AnyOp]) -> str:
+    ops = list(ops)
+    if any(a.kind is AttributeKind.STRINGS for op in ops for a in op.signature.attributes):
+        return "1.25"
+    return "1.17" if len({(op.domain, op.name) for op in ops}) < len(ops) else "1.16"
 
 
 def _built(op: AnyOp, codes: Sequence[Code]) -> BuiltOp:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CellType
 from typing import Any
 
@@ -45,9 +45,8 @@ class Code:
     Attributes
     ----------
     module : llvmlite.binding.ModuleRef
-    body, part : str
-        Its functions; `part` is empty if the kernel is not called on parts.
-    outputs : tuple of dtypes
+    body, part, shapes : str
+        Its functions; `part` is empty if the kernel is not called on parts, `shapes` without a shape function.
     """
 
     use: Use
@@ -55,6 +54,7 @@ class Code:
     module: Any
     body: str
     part: str
+    shapes: str
     warnings: list[str]
 
 
@@ -96,6 +96,8 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
             shapes = CompiledShapes(op, given)
         except Exception as error:  # numba's, or of what it runs to find types
             reason = _first_line(error)
+            if use.without_loops is not None:
+                return compile_use(op, replace(use, inputs=use.without_loops, without_loops=None), name)
             warnings.append(f"the shape function is not in the library, so kernels allocate their outputs: {reason}")
         else:
             size = 1 if sizes_are_known(op, given, dict(use.attributes)) else None
@@ -122,17 +124,23 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
         module = _module(body, 4, f"{name}_body")
         if part is not None:
             module.link_in(_module(part, 2, f"{name}_part"))
+        if shapes is not None:
+            module.link_in(_module(shapes.shape_of, 3, f"{name}_shapes"))
     except CompileError:
         raise
     except Exception as error:
         raise CompileError(f"numba says:\n{error}") from error
-    exports = [f"{name}_body", f"{name}_part"] if part is not None else [f"{name}_body"]
-    _keep_only(module, exports)
+    exports = {
+        "body": f"{name}_body",
+        "part": "" if part is None else f"{name}_part",
+        "shapes": "" if shapes is None else f"{name}_shapes",
+    }
+    _keep_only(module, exports.values())
     undefined = [function.name for function in module.functions if function.is_declaration]
     undefined += [variable.name for variable in module.global_variables if variable.is_declaration]
     if refusal := why_refused(undefined):
         raise CompileError(refusal)
-    return Code(use, specialization, module, exports[0], exports[-1] if part is not None else "", warnings)
+    return Code(use, specialization, module, **exports, warnings=warnings)
 
 
 def _outputs(call: CallableKernel, use: Use, dtypes: Any, arrays: Any) -> tuple[Any, ...]:

@@ -26,6 +26,10 @@ typedef struct {
   F(get_rank, 61, (const void *info, size_t *rank))                                                \
   F(get_dims, 62, (const void *info, int64_t *dims, size_t rank))                                  \
   F(get_type_and_shape, 65, (const void *value, void **info))                                      \
+  F(make_type_and_shape, 57, (void **info))                                                        \
+  F(set_element_type, 58, (void *info, int type))                                                  \
+  F(set_dims, 59, (void *info, const int64_t *dims, size_t rank))                                  \
+  F(get_names, 63, (const void *info, const char **names, size_t rank))                            \
   F(get_allocator, 78, (void **allocator))                                                         \
   F(attribute_float, 85, (const void *info, const char *name, float *value))                       \
   F(attribute_int, 86, (const void *info, const char *name, int64_t *value))                       \
@@ -37,12 +41,20 @@ typedef struct {
   F(input_count, 230, (const void *info, size_t *count))                                           \
   F(output_count, 231, (const void *info, size_t *count))                                          \
   F(attribute_tensor, 236, (const void *info, const char *name, void *allocator, void **value))    \
+  F(add_config_entry, 130, (void *options, const char *key, const char *value))                     \
+  F(inferred_count, 267, (const void *context, size_t *count))                                     \
+  F(inferred_input, 268, (const void *context, size_t index, void **info))                         \
+  F(inferred_attribute, 269, (const void *context, const char *name, const void **attribute))      \
+  F(infer_output, 270, (const void *context, size_t index, const void *info))                      \
+  F(set_names, 271, (void *info, const char **names, size_t rank))                                 \
+  F(read_attribute, 272, (const void *attribute, int type, void *data, size_t bytes, size_t *size)) \
   F(parallel_for, 274, (void *context, void (*part)(void *, size_t), size_t parts, size_t batches, void *job)) \
   F(type_and_shape, 414, (const void *value, int *type, const int64_t **dims, size_t *rank))       \
   F(attribute_strings, 417, (const void *info, const char *name, void *allocator, char ***texts, size_t *size))
 
-/* The first version of ONNX Runtime (1.x) that has them, where it is later than OLDEST. */
-enum { OLDEST = 16, HAS_PARALLEL_FOR = 17, HAS_VERSIONS = 17, HAS_IN_PLACE = 18, HAS_TYPE_AND_SHAPE = 25, HAS_STRINGS = 25, NEWEST = 25 };
+/* The first version of ONNX Runtime (1.x) that has them, where it is later than OLDEST; before INFERS_ABSENT, it ends the
+   process if shape inference asks for an input, or tells of an output, that a node leaves out. */
+enum { OLDEST = 16, HAS_PARALLEL_FOR = 17, HAS_VERSIONS = 17, HAS_TYPE_AND_SHAPE = 25, HAS_STRINGS = 25, NEWEST = 25, INFERS_ABSENT = 28 };
 
 #define DECLARE(name, slot, parameters) \
   typedef Status *ort_##name parameters; \

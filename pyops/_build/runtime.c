@@ -20,14 +20,17 @@ typedef struct {
 } Raised;
 typedef int32_t Body(int64_t *answer, Raised **raised, int64_t state, int64_t record, int64_t context, int64_t failures);
 typedef int32_t Part(int64_t *answer, Raised **raised, int64_t job, int64_t index);
+typedef int32_t Shapes(int64_t *answer, Raised **raised, int64_t sizes, int64_t results, int64_t attributes);
 
 typedef struct { int type, rank; } Kind; /* rank -1: an absent input */
 typedef struct {
   Body *body;
   Part *part;
+  Shapes *shapes;         /* NULL without a shape function */
   const char *attributes; /* as `describe` spells those of a node */
   int inputs, loops;
   const Kind *input;
+  const int *rank; /* of the outputs, by the shape function */
   const int *core; /* core dimensions of the inputs; any others may be taken together, to as many as `loops` */
 } Record;
 typedef struct {
@@ -49,9 +52,11 @@ typedef struct {
   const Attribute *attribute;
   const Record *record;
 } Op;
+typedef struct { const char *name, *ops; } Domain;
 typedef struct { const char *name; unsigned leaf, part; char place; int bit; } Feature; /* of a CPU, as CPUID tells it */
 
 static int ort; /* the version of ONNX Runtime, 1.x, as far as we know any */
+static Api shapes_api; /* for shape inference, which gets none */
 
 /* Text that is cut off where it does not fit. */
 typedef struct { char text[1024]; size_t length; } Text;
@@ -159,7 +164,7 @@ static Status *read_tensor(Api api, void *value, Tensor *tensor) {
     const int64_t *dims;
     status = ORT(api, type_and_shape)(value, &type, &dims, &rank);
     if (status) return status;
-    if (rank <= MOST_DIMS) memcpy(tensor->dims, dims, rank * sizeof *dims);
+    if (rank && rank <= MOST_DIMS) memcpy(tensor->dims, dims, rank * sizeof *dims);
   } else {
     void *info;
     status = ORT(api, get_type_and_shape)(value, &info);
@@ -176,50 +181,64 @@ static Status *read_tensor(Api api, void *value, Tensor *tensor) {
   return ORT(api, get_data)(value, &tensor->data);
 }
 
+/* Where a node's attributes are: an OrtKernelInfo, or in shape inference an OrtShapeInferContext. */
+typedef struct { const void *info, *context; } Source;
+
+/* Reads an attribute of numbers or a text into new memory, which is longer by one item of zeros. */
+static Status *fetch(Api api, Source source, const Attribute *a, void **data, size_t *count) {
+  size_t item = a->kind == 's' ? 1 : strchr("fF", a->kind) ? sizeof(float) : sizeof(int64_t);
+  Status *status;
+  *count = 1;
+  if (source.context) {
+    const void *found;
+    status = ORT(api, inferred_attribute)(source.context, a->name, &found);
+    if (status) return status;
+    int type = 1 + (int)(strchr("iIfFs", a->kind) - "iIfFs"); /* OrtOpAttrType */
+    size_t bytes = 0;
+    release_status(api, ORT(api, read_attribute)(found, type, NULL, 0, &bytes)); /* it fails, and tells the size */
+    *data = calloc(bytes / item + 1, item), *count = bytes / item;
+    return bytes ? ORT(api, read_attribute)(found, type, *data, bytes, &bytes) : NULL;
+  }
+  const void *info = source.info;
+  if (a->kind == 'I') status = ORT(api, attribute_ints)(info, a->name, NULL, count);
+  else if (a->kind == 'F') status = ORT(api, attribute_floats)(info, a->name, NULL, count);
+  else if (a->kind == 's') *count = 0, status = ORT(api, attribute_string)(info, a->name, NULL, count);
+  else status = NULL;
+  if (status) return status;
+  *data = calloc(*count + 1, item);
+  if (a->kind == 'i') return ORT(api, attribute_int)(info, a->name, *data);
+  if (a->kind == 'f') return ORT(api, attribute_float)(info, a->name, *data);
+  if (a->kind == 'I') return ORT(api, attribute_ints)(info, a->name, *data, count);
+  if (a->kind == 'F') return ORT(api, attribute_floats)(info, a->name, *data, count);
+  return ORT(api, attribute_string)(info, a->name, *data, count);
+}
+
 /* Puts words for the attribute behind those that are there; describes it as records do. */
-static Status *read_attribute(Node *node, const Attribute *a, const void *info, int64_t **words, int *count) {
+static Status *read_attribute(Node *node, const Attribute *a, Source source, int64_t **words, int *count) {
   Api api = node->api;
   Status *status = NULL;
   size_t size = 0;
   Text *text = &node->attributes;
   int64_t *made = NULL;
-  if (a->kind == 'i' || a->kind == 'f') {
-    made = malloc(sizeof *made);
-    float real = 0;
-    status = a->kind == 'i' ? ORT(api, attribute_int)(info, a->name, made) : ORT(api, attribute_float)(info, a->name, &real);
-    double wide = real;
-    if (!status && a->kind == 'f') memcpy(made, &wide, sizeof wide);
-    size = 1;
-    if (!status) put(text, "%s", a->name);
-  } else if (a->kind == 'I' || a->kind == 'F') {
-    float *reals = NULL;
-    status = a->kind == 'I' ? ORT(api, attribute_ints)(info, a->name, NULL, &size) : ORT(api, attribute_floats)(info, a->name, NULL, &size);
-    if (!status) {
-      made = malloc((size + 1) * sizeof *made), reals = malloc((size + 1) * sizeof *reals);
-      status = a->kind == 'I' ? ORT(api, attribute_ints)(info, a->name, made, &size) : ORT(api, attribute_floats)(info, a->name, reals, &size);
+  if (!strchr("St", a->kind)) {
+    void *data = NULL;
+    status = fetch(api, source, a, &data, &size);
+    if (!status && a->kind == 's') put(text, "%s=", a->name), put_quoted(text, data), size = 0;
+    else if (!status && strchr("IF", a->kind)) put(text, "%s[%d]", a->name, (int)size);
+    else if (!status) put(text, "%s", a->name);
+    made = malloc((size + 1) * sizeof *made);
+    for (size_t i = 0; !status && i < size; i++) {
+      double wide = strchr("fF", a->kind) ? ((float *)data)[i] : 0;
+      if (strchr("fF", a->kind)) memcpy(made + i, &wide, sizeof wide);
+      else made[i] = ((int64_t *)data)[i];
     }
-    for (size_t i = 0; !status && a->kind == 'F' && i < size; i++) {
-      double wide = reals[i];
-      memcpy(made + i, &wide, sizeof wide);
-    }
-    free(reals);
-    if (!status) put(text, "%s[%d]", a->name, (int)size);
-  } else if (a->kind == 's') {
-    char *word = NULL;
-    size_t length = 0;
-    status = ORT(api, attribute_string)(info, a->name, NULL, &length);
-    if (!status) {
-      word = calloc(length + 1, 1);
-      status = ORT(api, attribute_string)(info, a->name, word, &length);
-    }
-    if (!status) put(text, "%s=", a->name), put_quoted(text, word);
-    free(word);
+    free(data);
   } else if (a->kind == 'S') {
     void *allocator = NULL;
     char **strings = NULL;
     if (ort < HAS_STRINGS) return create_status(api, "an attribute is a list of strings, which needs ONNX Runtime 1.25 or later");
     status = ORT(api, get_allocator)(&allocator);
-    if (!status) status = ORT(api, attribute_strings)(info, a->name, allocator, &strings, &size);
+    if (!status) status = ORT(api, attribute_strings)(source.info, a->name, allocator, &strings, &size);
     if (!status) {
       put(text, "%s=[", a->name);
       for (size_t i = 0; i < size; i++) put(text, i ? ", " : ""), put_quoted(text, strings[i]), free_memory(api, allocator, strings[i]);
@@ -231,7 +250,7 @@ static Status *read_attribute(Node *node, const Attribute *a, const void *info, 
     void *allocator = NULL, *value = NULL;
     Tensor tensor = {0};
     status = ORT(api, get_allocator)(&allocator);
-    if (!status) status = ORT(api, attribute_tensor)(info, a->name, allocator, &value);
+    if (!status) status = ORT(api, attribute_tensor)(source.info, a->name, allocator, &value);
     if (!status) {
       node->tensors.values[node->tensors.count++] = value;
       status = read_tensor(api, value, &tensor);
@@ -245,12 +264,12 @@ static Status *read_attribute(Node *node, const Attribute *a, const void *info, 
   }
   if (status) {
     free(made), made = NULL, size = 0;
-    if (a->required || !strstr(status_text(api, status), "No attribute with")) return status;
+    if (a->required || (source.info && !strstr(status_text(api, status), "No attribute with"))) return status;
     release_status(api, status);
     put(text, "%s", a->text);
     size = (size_t)a->count;
     made = malloc((size + 1) * sizeof *made);
-    memcpy(made, a->words, size * sizeof *made);
+    if (size) memcpy(made, a->words, size * sizeof *made);
     if (a->data) made[0] = (int64_t)(intptr_t)a->data;
   }
   put(text, "; ");
@@ -271,6 +290,15 @@ static Status *read_attribute(Node *node, const Attribute *a, const void *info, 
   return NULL;
 }
 
+static Status *read_attributes(Node *node, Source source) {
+  const Op *op = node->op;
+  Status *status = NULL;
+  int count = 0;
+  node->tensors.values = calloc((size_t)op->attributes + 1, sizeof(void *));
+  for (int i = 0; i < op->attributes && !status; i++) status = read_attribute(node, op->attribute + i, source, &node->words, &count);
+  return status;
+}
+
 static void destroy(void *pointer) {
   Node *node = pointer;
   for (int i = 0; i < node->tensors.count; i++) release_value(node->api, node->tensors.values[i]);
@@ -282,11 +310,9 @@ static Status *create(const CustomOp *custom, Api api, const void *info, void **
   Node *node = calloc(1, sizeof *node);
   if (!node) return create_status(api, "there is no memory for a node");
   node->api = api, node->op = op;
-  node->tensors.values = calloc((size_t)op->attributes + 1, sizeof(void *));
   Status *status = ORT(api, input_count)(info, &node->inputs);
   if (!status) status = ORT(api, output_count)(info, &node->outputs);
-  int count = 0;
-  for (int i = 0; i < op->attributes && !status; i++) status = read_attribute(node, op->attribute + i, info, &node->words, &count);
+  if (!status) status = read_attributes(node, (Source){info, NULL});
   int known = 0;
   for (int r = 0; r < op->records; r++) known |= !strcmp(op->record[r].attributes, node->attributes.text);
   if (!status && !known) {
@@ -420,14 +446,12 @@ static int serves(const Record *record, const Call *call) {
   return 1;
 }
 
-/* Runs a record of an op with parallel=: neighbouring leading dimensions along which the inputs broadcast alike are
-   taken as one, the innermost of these are the record's loops, and over the others it goes here. */
-static Status *run_loops(Call *call) {
-  const Op *op = call->node->op;
+/* Broadcasts the dimensions of a call's inputs before the core ones into `lead`; `repeated` has a bit for each input that
+   broadcasts along one. The answer is whether they broadcast. */
+static int broadcast(Call *call, uint64_t *repeated) {
   const Record *record = call->record;
-  Tensor *inputs = call->inputs;
-  int64_t size[MOST_DIMS + 2] = {0}, ranks = 0, total = 1, count = 0;
-  uint64_t repeated[MOST_DIMS + 2] = {0}; /* a bit for each input that broadcasts along it */
+  const Tensor *inputs = call->inputs;
+  int64_t ranks = 0;
   for (int i = 0; i < record->inputs; i++)
     if (record->input[i].rank >= 0 && inputs[i].rank - record->core[i] > ranks) ranks = inputs[i].rank - record->core[i];
   call->looped = 1, call->lead_rank = ranks;
@@ -440,13 +464,28 @@ static Status *run_loops(Call *call) {
       if (here == 1) mask |= (uint64_t)1 << i;
       else if (wide != 1 && wide != here) {
         put(&call->message, "the inputs do not broadcast: %lld against %lld", (long long)wide, (long long)here);
-        return fail(call->node->api, op, &call->message);
+        return 0;
       } else wide = here;
     }
-    call->lead[axis] = wide, total *= wide;
-    if (wide == 1) continue;
-    if (count && repeated[count - 1] == mask) size[count - 1] *= wide;
-    else repeated[count] = mask, size[count++] = wide;
+    call->lead[axis] = wide, repeated[axis] = mask;
+  }
+  return 1;
+}
+
+/* Runs a record of an op with parallel=: neighbouring leading dimensions along which the inputs broadcast alike are
+   taken as one, the innermost of these are the record's loops, and over the others it goes here. */
+static Status *run_loops(Call *call) {
+  const Op *op = call->node->op;
+  const Record *record = call->record;
+  Tensor *inputs = call->inputs;
+  int64_t size[MOST_DIMS + 2] = {0}, total = 1, count = 0;
+  uint64_t masks[MOST_DIMS], repeated[MOST_DIMS + 2] = {0};
+  if (!broadcast(call, masks)) return fail(call->node->api, op, &call->message);
+  for (int64_t axis = call->lead_rank; axis--;) {
+    total *= call->lead[axis];
+    if (call->lead[axis] == 1) continue;
+    if (count && repeated[count - 1] == masks[axis]) size[count - 1] *= call->lead[axis];
+    else repeated[count] = masks[axis], size[count++] = call->lead[axis];
   }
   if (!total) count = 1, size[0] = 0, repeated[0] = 0;
   for (const Record *next = record + 1; record->loops < count && next < op->record + op->records; next++)
@@ -535,6 +574,162 @@ static Status *compute(void *pointer, void *context) {
   return call.record->core ? run_loops(&call) : run(&call);
 }
 
+/* Shape inference. What is unknown of the inputs' sizes is tried out: an output's size that is the same for all sizes of
+   them is known, and one that always is that of an input has its name. */
+
+enum { TRIALS = 6, ENOUGH = 3, MOST_NAMES = 64, UNKNOWN_SIZE = -1 };
+
+/* What stands for an unknown size in a trial: even and odd, small and large, and but for the first another one for each. */
+static int64_t tried(int64_t name, int trial) {
+  static const int64_t first[TRIALS] = {1, 2, 12, 105, 1009, 1000003}, step[TRIALS] = {0, 6, 24, 30, 1000, 66};
+  return first[trial] + name * step[trial];
+}
+
+/* Puts the sizes of all outputs, one after the other, for those of the inputs; the answer is whether there are any. */
+static int infer_sizes(Call *call, int64_t *sizes) {
+  const Record *record = call->record;
+  int64_t key[MOST_TENSORS * MOST_DIMS + 1], results[MOST_TENSORS * MOST_DIMS + 1], answer, at = 0, from = 0, to = 0;
+  uint64_t masks[MOST_DIMS];
+  Raised *raised = NULL;
+  if (record->core && !broadcast(call, masks)) return call->message.length = 0;
+  for (int i = 0; i < record->inputs; i++) {
+    if (record->input[i].rank < 0) continue;
+    int64_t core = record->core ? record->core[i] : call->inputs[i].rank;
+    for (int loop = 0; record->core && loop < record->loops; loop++) key[at++] = 1;
+    for (int64_t axis = call->inputs[i].rank - core; axis < call->inputs[i].rank; axis++) key[at++] = call->inputs[i].dims[axis];
+  }
+  if (record->shapes(&answer, &raised, (int64_t)key, (int64_t)results, (int64_t)call->node->words)) {
+    Text unsaid = {"", 0};
+    if (raised) put_raised(&unsaid, raised);
+    return 0;
+  }
+  for (int o = 0; o < call->node->op->outputs; o++) {
+    int64_t loops = record->core ? record->loops : 0;
+    for (int64_t axis = 0; record->core && axis < call->lead_rank; axis++) sizes[to++] = call->lead[axis];
+    for (int64_t axis = loops; axis < record->rank[o]; axis++) sizes[to++] = results[from + axis];
+    from += record->rank[o];
+  }
+  return 1;
+}
+
+static Status *set_output(Api api, void *context, size_t index, int type, const int64_t *dims, const char **names, int64_t rank) {
+  void *info;
+  Status *status = ORT(api, make_type_and_shape)(&info);
+  if (status) return status;
+  status = ORT(api, set_element_type)(info, type);
+  if (!status) status = ORT(api, set_dims)(info, dims, (size_t)rank);
+  if (!status) status = ORT(api, set_names)(info, names, (size_t)rank);
+  if (!status) status = ORT(api, infer_output)(context, index, info);
+  release_type_and_shape(api, info);
+  return status;
+}
+
+typedef struct {
+  Call call;
+  int64_t names, name[MOST_TENSORS][MOST_DIMS]; /* of each size, its number among those that are unknown; or -1 */
+  const char *text[MOST_NAMES], *texts[MOST_DIMS];
+  int64_t sizes[TRIALS][MOST_TENSORS * 2 * MOST_DIMS], dims[2 * MOST_DIMS];
+  char made[2 * MOST_DIMS][40];
+} Inference;
+
+/* Reads an input; the answer is whether ONNX Runtime knows enough of it. It takes an unknown rank for 0. */
+static int read_known(Api api, void *context, size_t index, Inference *own, Status **status) {
+  Tensor *tensor = own->call.inputs + index;
+  void *info;
+  int type;
+  size_t rank;
+  tensor->value = NULL;
+  *status = ORT(api, inferred_input)(context, index, &info);
+  if (!*status) *status = ORT(api, get_element_type)(info, &type);
+  if (*status) return 0;
+  if (!type) return 1; /* an absent one */
+  *status = ORT(api, get_rank)(info, &rank);
+  if (*status || !rank || rank > MOST_DIMS) return 0;
+  tensor->value = info, tensor->type = type, tensor->rank = (int64_t)rank;
+  *status = ORT(api, get_dims)(info, tensor->dims, rank);
+  if (!*status) *status = ORT(api, get_names)(info, own->texts, rank);
+  for (size_t axis = 0; !*status && axis < rank; axis++) {
+    const char *text = own->texts[axis] ? own->texts[axis] : "";
+    int64_t name = 0;
+    while (name < own->names && (!*text || strcmp(own->text[name], text))) name++;
+    if (name == MOST_NAMES) return 0;
+    if (tensor->dims[axis] >= 0) name = -1;
+    else if (name == own->names) own->text[own->names++] = text;
+    own->name[index][axis] = name;
+  }
+  return !*status;
+}
+
+static Status *infer_with(Inference *own, Node *node, void *context) {
+  static atomic_int made;
+  const Op *op = node->op;
+  Call *call = &own->call;
+  Api api = node->api;
+  Status *status = ORT(api, inferred_count)(context, &node->inputs);
+  if (status || node->inputs > MOST_TENSORS) return status;
+  for (size_t i = 0; i < node->inputs; i++)
+    if (!read_known(api, context, i, own, &status)) return status;
+  status = read_attributes(node, (Source){NULL, context});
+  if (status) return status;
+  call->node = node;
+  for (int r = 0; r < op->records && !call->record; r++)
+    if (serves(op->record + r, call)) call->record = op->record + r;
+  if (!call->record || !call->record->shapes) return NULL;
+  int trials = 0, wanted = own->names ? TRIALS : 1, at[TRIALS];
+  for (int trial = 0; trial < wanted; trial++) {
+    for (size_t i = 0; i < node->inputs; i++)
+      for (int64_t axis = 0; call->inputs[i].value && axis < call->inputs[i].rank; axis++)
+        if (own->name[i][axis] >= 0) call->inputs[i].dims[axis] = tried(own->name[i][axis], trial);
+    at[trials] = trial;
+    trials += infer_sizes(call, own->sizes[trials]);
+  }
+  if (!trials) return NULL;
+  for (int64_t o = 0, from = 0; o < op->outputs && !status; o++) {
+    int64_t rank = call->record->rank[o] + (call->record->core ? call->lead_rank - call->record->loops : 0);
+    const char *names[2 * MOST_DIMS];
+    for (int64_t axis = 0; axis < rank; axis++, from++) {
+      int64_t found = own->sizes[0][from], name = -1;
+      for (int t = 1; t < trials; t++) found = own->sizes[t][from] == found ? found : UNKNOWN_SIZE;
+      if (trials < (wanted < ENOUGH ? wanted : ENOUGH)) found = UNKNOWN_SIZE;
+      for (int64_t n = 0; found < 0 && trials >= ENOUGH && n < own->names && name < 0; n++) {
+        int same = *own->text[n] != 0;
+        for (int t = 0; t < trials; t++) same &= own->sizes[t][from] == tried(n, at[t]);
+        if (same) name = n;
+      }
+      /* Equal names are equal sizes, so that another one is new; other libraries have others. */
+      snprintf(own->made[axis], sizeof own->made[axis], "size_%llx_%d", (unsigned long long)(uintptr_t)&made, atomic_fetch_add(&made, 1));
+      own->dims[axis] = found < 0 ? -1 : found;
+      names[axis] = found >= 0 ? "" : name >= 0 ? own->text[name] : own->made[axis];
+    }
+    status = set_output(api, context, (size_t)o, op->output[o].type, own->dims, names, rank);
+  }
+  return status;
+}
+
+static int can_infer(const Op *op, int minor) {
+  int told = 0, absent = op->outputs > 1;
+  for (int r = 0; r < op->records; r++) told |= op->record[r].shapes != NULL;
+  for (int i = 0; i < op->inputs; i++) absent |= op->input[i].characteristic != REQUIRED;
+  for (int i = 0; i < op->attributes; i++)
+    if (strchr("St", op->attribute[i].kind)) return 0; /* ONNX Runtime cannot tell those then */
+  return told && op->outputs <= MOST_TENSORS && (!absent || minor >= INFERS_ABSENT);
+}
+
+/* What is not known here is no error: the kernel tells when it runs. */
+static Status *infer(const CustomOp *custom, void *context) {
+  const Op *op = (const Op *)custom;
+  Node *node = calloc(1, sizeof *node);
+  Inference *own = calloc(1, sizeof *own);
+  if (node && own) {
+    node->api = shapes_api, node->op = op;
+    Status *status = infer_with(own, node, context);
+    if (status) release_status(shapes_api, status);
+  }
+  free(own);
+  if (node) destroy(node);
+  return NULL;
+}
+
 /* Answers. */
 
 static const Op *as_op(const CustomOp *op) { return (const Op *)op; }
@@ -559,7 +754,7 @@ static void release_nothing(int *inputs, int *outputs) { (void)inputs, (void)out
    release, {NULL, NULL}}
 #define COUNT(array) (sizeof array / sizeof *array)
 
-#include TABLES /* ops, domains, features, CPU, HAS_TWO_VERSIONS */
+#include TABLES /* ops, domains, description, features, CPU, HAS_TWO_VERSIONS */
 
 /* The name of something that the code needs of a CPU and this one lacks, or NULL. */
 #if defined(__x86_64__) || defined(_M_X64)
@@ -592,25 +787,31 @@ EXPORT Status *RegisterCustomOps(void *options, const ApiBase *base) {
   Text said = {"", 0};
   sscanf(base->get_version(), "%d.%d", &major, &minor);
   int oldest = HAS_TWO_VERSIONS ? HAS_VERSIONS : OLDEST;
-  if (major == 1 && minor < oldest) put(&said, "these operators need ONNX Runtime 1.%d or later; this is %d.%d", oldest, major, minor);
+  if (major > 1) minor = 1000;
+  if (minor < oldest) put(&said, "these operators need ONNX Runtime 1.%d or later; this is %s", oldest, base->get_version());
   const char *feature = lacking();
   if (feature) put(&said, "these operators were built for CPUs like %s, and this one has no %s; build them with another --cpu", CPU, feature);
-  int version = major > 1 || minor > NEWEST ? NEWEST : minor;
+  int version = minor > NEWEST ? NEWEST : minor;
   Api api = base->get_api(said.length ? 1 : (uint32_t)version);
   if (said.length) return create_status(api, said.text);
   Status *status = NULL;
   while (atomic_flag_test_and_set(&busy)) {}
-  ort = version;
+  ort = version, shapes_api = api;
   for (size_t d = 0; d < COUNT(domains) && !status; d++) {
     if (made_for != base) {
-      status = ORT(api, create_domain)(domains[d], made + d);
+      status = ORT(api, create_domain)(domains[d].name, made + d);
       for (size_t i = 0; i < COUNT(ops) && !status; i++) {
-        if (strcmp(ops[i].domain, domains[d])) continue;
+        if (strcmp(ops[i].domain, domains[d].name)) continue;
         ops[i].op.version = (uint32_t)(version < 22 ? version : 22); /* later ones have no fields that are used here */
+        ops[i].op.infer_shapes = can_infer(ops + i, minor) ? infer : NULL;
         status = ORT(api, domain_add)(made[d], &ops[i].op);
       }
     }
     if (!status) status = ORT(api, add_domain)(options, made[d]);
+    /* Sessions of pyops with these options read there which ops are not theirs. */
+    Text key = {"", 0};
+    put(&key, "pyops.library.%s", domains[d].name);
+    if (!status) release_status(api, ORT(api, add_config_entry)(options, key.text, domains[d].ops)); /* of thousands of letters at most */
   }
   if (!status) made_for = base;
   atomic_flag_clear(&busy);

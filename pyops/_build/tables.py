@@ -19,15 +19,18 @@ _ANY_TYPE = 0
 _KINDS = dict(zip(AttributeKind, "fistFIS", strict=True))
 
 
-def c_tables(built: Mapping[AnyOp, Sequence[Code]], cpu: str, features: Sequence[Any]) -> str:
-    """Return the tables for ops and the machine code of each."""
+def c_tables(built: Mapping[AnyOp, Sequence[Code]], cpu: str, features: Sequence[Any], description: str) -> str:
+    """Return the tables for ops and the machine code of each, with the description of the library."""
     writer = _Writer()
     latest = {op: _last_version(op, built) for op in built}
     for op, codes in built.items():
         attributes = writer.array("Attribute", [writer.attribute(item) for item in op.signature.attributes])
         for choice in _choices(op.signature, codes):
             writer.op(op, choice, attributes, latest[op])
-    domains = list(dict.fromkeys(op.domain for op in built))
+    domains: dict[str, list[str]] = {}
+    for op in built:
+        domains.setdefault(op.domain, []).append(op.name)
+    told = [f"{{{_c_text(name)}, {_c_text(' '.join(names))}}}" for name, names in domains.items()]
     spelled = [f"{{\"{name}\", {leaf}u, {part}, '{place}', {bit}}}" for name, (leaf, part, place, bit) in features]
     return "\n".join(
         [
@@ -35,7 +38,8 @@ def c_tables(built: Mapping[AnyOp, Sequence[Code]], cpu: str, features: Sequence
             f"#define HAS_TWO_VERSIONS {int(any(last != _LATEST for last in latest.values()))}",
             *writer.lines,
             f"static Op ops[] = {{\n{''.join(writer.ops)}}};",
-            f"static const char *const domains[] = {{{', '.join(map(_c_text, domains))}}};",
+            f"static const Domain domains[] = {{{', '.join(told)}}};",
+            f"static const char description[] __attribute__((used)) = {_c_text(description)};",
             f"static const Feature features[] = {{{', '.join([*spelled, '{0}'])}}};",
             "",
         ]
@@ -145,9 +149,9 @@ class _Writer:
         return f"{{{', '.join(map(str, fields))}}}"
 
     def record(self, op: AnyOp, code: Code) -> str:
-        self.lines.append(f"extern Body {code.body};")
-        if code.part:
-            self.lines.append(f"extern Part {code.part};")
+        for kind, function in (("Body", code.body), ("Part", code.part), ("Shapes", code.shapes)):
+            if function:
+                self.lines.append(f"extern {kind} {function};")
         use, cores, loops = code.use, "NULL", 0
         if code.specialization.cores is not None:
             own = code.specialization.cores[: len(use.inputs)]
@@ -156,8 +160,9 @@ class _Writer:
         kinds = [f"{{{_code(item[0])}, {item[1]}}}" if item else "{0, -1}" for item in use.inputs]
         described = describe(op.signature.attributes, use.attributes)
         return (
-            f"{{{code.body}, {code.part or 'NULL'}, {_c_text(described)}, {len(kinds)}, {loops}, "
-            f"{self.array('Kind', kinds)}, {cores}}}"
+            f"{{{code.body}, {code.part or 'NULL'}, {code.shapes or 'NULL'}, {_c_text(described)}, {len(kinds)}, "
+            f"{loops}, {self.array('Kind', kinds)}, {self.array('int', code.specialization.output_ranks or ())}, "
+            f"{cores}}}"
         )
 
     def op(self, op: AnyOp, choice: tuple[dict[TypeParameter, DType], list[Code]], attributes: str, last: int) -> None:

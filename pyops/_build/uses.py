@@ -47,22 +47,31 @@ class Use:
         The dtype and rank of each declared input, and of each tensor of a variadic one; None for an absent one.
     asked : bool
         Whether somebody asked for just this, so that it must not be left out.
+    without_loops : tuple, optional
+        The inputs of the example that it is for, if the op's loops turn out to need a shape function that is missing.
     """
 
     inputs: tuple[Tensor | None, ...]
     attributes: Mapping[str, Any]
     asked: bool
+    without_loops: tuple[Tensor | None, ...] | None = None
 
     def __str__(self) -> str:
         return ", ".join("None" if item is None else spell(*item) for item in self.inputs)
 
 
-def of_example(example: Example) -> Use:
-    """Return the use that an example is one of."""
-    signature = example.op.signature
+def of_example(example: Example) -> Iterator[Use]:
+    """Iterate over the uses that serve an example: one, or of an op with loops those for all numbers of loops."""
+    signature, cores = example.op.signature, _cores(example.op)
     inputs = [None if array is None else (array.dtype, array.ndim) for array in example.inputs]
-    missing = len(signature.inputs) - signature.is_variadic - len(inputs)
-    return Use((*inputs, *[None] * missing), signature.convert_attributes(example.attributes), True)
+    inputs += [None] * (len(signature.inputs) - signature.is_variadic - len(inputs))
+    attributes = signature.convert_attributes(example.attributes)
+    if cores is None:
+        yield Use(tuple(inputs), attributes, True)
+        return
+    for ranks in _ranks(None, cores, len(inputs)):
+        looped = (item and (item[0], rank) for item, rank in zip(inputs, ranks, strict=True))
+        yield Use(tuple(looped), attributes, True, tuple(inputs))
 
 
 def of_declaration(op: AnyOp, ranks: Ranks | None) -> Iterator[Use]:
@@ -78,8 +87,7 @@ def of_declaration(op: AnyOp, ranks: Ranks | None) -> Iterator[Use]:
     CompileError
         The declaration does not tell enough, or numba lacks its types.
     """
-    kernel = op.kernels["cpu"]
-    cores = kernel.cores if isinstance(kernel, CompiledKernel) and op.shape_function is not None else None
+    cores = _cores(op)
     choices = [_of_attribute(op.signature, attribute) for attribute in op.signature.attributes]
     names = [attribute.name for attribute in op.signature.attributes]
     for types, present in itertools.product(_type_choices(op.signature), _present(op.signature)):
@@ -90,6 +98,12 @@ def of_declaration(op: AnyOp, ranks: Ranks | None) -> Iterator[Use]:
             inputs = tuple((types[item.type], rank) if is_there else None for item, is_there, rank in tensors)
             for values in itertools.product(*choices):
                 yield Use(inputs, dict(zip(names, values, strict=True)), ranks is not None)
+
+
+def _cores(op: AnyOp) -> Sequence[int] | None:
+    """Return the number of core dimensions of each tensor, of an op whose other dimensions are loops."""
+    kernel = op.kernels["cpu"]
+    return kernel.cores if isinstance(kernel, CompiledKernel) and op.shape_function is not None else None
 
 
 def left_out_types(signature: Signature) -> list[str]:

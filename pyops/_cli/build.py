@@ -19,7 +19,9 @@ from .output import Answer, answering
 @answering
 def build_library(
     module: Annotated[str, typer.Argument(metavar="MODULE|FILE", help="A module or file that declares ops.")],
-    out: Annotated[Path, typer.Option("--output", "-o", metavar="LIB", help="The library to write.")],
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="LIB", help="The library to write; with --bundle, in DIR.")
+    ] = None,
     names: Annotated[list[str], typer.Option("--op", metavar="OP", help="Only this op, domain::Name.")] = [],  # noqa: B006
     models: Annotated[
         list[Path],
@@ -35,6 +37,14 @@ def build_library(
     ] = None,
     cpu: Annotated[str | None, typer.Option(help="native, or the least that the library needs: x86-64-v3.")] = None,
     linker: Annotated[str | None, typer.Option(help="cc or zig.")] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            callback=output.made,
+            help="Write the library, the model of --for, and programs in C, C++ and C# that run them.",
+        ),
+    ] = None,
     skip_unsupported: Annotated[bool, typer.Option(help="Leave out ops that cannot be built.")] = False,
     as_json: output.Json = False,
 ) -> Answer:
@@ -43,9 +53,17 @@ def build_library(
     ops = [find_op(name) for name in names] or list(dict.fromkeys(declared))
     try:
         from .._build.build import build
+        from .._build.bundle import tensors, write_bundle
         from .._build.examples import of_model
     except ImportError as error:
         raise MissingDependencyError(f'{error}; building needs numba: pip install "onnx-pyops[compiled]"') from error
+    if bundle is not None:
+        if len(models) != 1:
+            raise typer.BadParameter(f"--bundle is for one model: give it with --for (there are {len(models)})")
+        tensors(onnx.load(models[0]))  # which says what cannot be bundled before anything is built
+        out = bundle / (out.name if out else f"lib{models[0].stem}_ops.so")
+    if out is None:
+        raise typer.BadParameter("give the library to write (-o LIB), or a folder for it (--bundle DIR)")
     examples = [example for model in models for example in of_model(onnx.load(model), ops)]
     report = build(
         out,
@@ -57,6 +75,8 @@ def build_library(
         linker=linker,  # type: ignore[arg-type]  # it names those that there are
         skip_unsupported=skip_unsupported,
     )
+    if bundle is not None:
+        write_bundle(bundle, report, models[0])
     return Answer(report.parts(), dataclasses.asdict(report))
 
 

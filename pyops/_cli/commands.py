@@ -59,17 +59,24 @@ def list_ops(
 
 @answering
 def inspect_model(
-    model: output.Model,
-    modules: output.Modules = [],  # noqa: B006  typer reads it
+    model: output.ModelOrLibrary,
+    modules: output.Modules = [],  # noqa: B006
+    libraries: output.Libraries = [],  # noqa: B006
     plugins: output.Plugins = False,
     as_json: output.Json = False,
 ) -> Answer:
-    """Report which kernel would run each custom node of a model, and which package provides it.
+    """Report which kernel would run each custom node of a model, or what is in a library of ``pyops build``.
 
     The exit code is 1 if a node would not run.
     """
+    from .._build.description import read_library
+
+    if model.suffix in output.LIBRARY_SUFFIXES:
+        made = read_library(model)
+        return Answer(made.parts(), dataclasses.asdict(made))
     import_modules(modules)
-    report = inspect(model, import_plugins=plugins)
+    known = {tuple(op.name.rsplit("::", 1)): str(path) for path in libraries for op in read_library(path).ops}
+    report = inspect(model, import_plugins=plugins, in_libraries=known)  # type: ignore[arg-type]  # each has two parts
     data = dataclasses.asdict(report) | {"problems": report.problems, "ok": report.ok}
     return Answer(report.parts(), data, report.ok)
 

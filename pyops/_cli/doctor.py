@@ -10,13 +10,15 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
 from typing import Any
 
+from .._build.description import read_library
 from .._ops import plugins
 from .._ops.origin import package
 from .._progress import progress
@@ -90,6 +92,8 @@ class Machine:
         The results of the applicable `PROBES`, by name.
     plugins : dict of str to Probe
         The results of importing each plug-in, by package and domain.
+    libraries : dict of str to Probe
+        The results of registering each library that was given; the answer says what is in it.
     """
 
     python: str
@@ -98,6 +102,7 @@ class Machine:
     providers: Mapping[str, list[str]]
     probes: Mapping[str, Probe] = field(default_factory=dict)
     plugins: Mapping[str, Probe] = field(default_factory=dict)
+    libraries: Mapping[str, Probe] = field(default_factory=dict)
 
 
 _RUN_OP = """
@@ -138,8 +143,14 @@ _NEEDS = {
 }
 
 
-def examine() -> Machine:
-    """Examine this machine, which takes seconds."""
+def examine(libraries: Sequence[Path] = ()) -> Machine:
+    """Examine this machine, which takes seconds.
+
+    Parameters
+    ----------
+    libraries : sequence of Path
+        Libraries of ``pyops build`` to register in a session's options.
+    """
     known = packages_distributions()
     providers = {module: sorted(set(known.get(module, ()))) for module in _SHARED}
     names = (*PACKAGES, *(name for found in providers.values() for name in found))
@@ -150,16 +161,31 @@ def examine() -> Machine:
         if name not in _NEEDS or _NEEDS[name] in versions or providers.get(name)
     }
     waiting = {f"{package(plugin)}, {plugin.name}": _import(plugin.name) for plugin in plugins.not_imported()}
+    given = {str(path): _register(path) for path in libraries}
+    codes = tried | waiting | given
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        results = dict(zip([*tried, *waiting], pool.map(probe, [*tried.values(), *waiting.values()]), strict=True))
+        results = dict(zip(codes, pool.map(probe, codes.values()), strict=True))
     probes = {name: results[name] for name in tried}
     provided = {name: results[name] for name in waiting}
     python = f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
-    return Machine(python, f"{platform.system()} on {platform.machine()}", versions, providers, probes, provided)
+    system = f"{platform.system()} on {platform.machine()}"
+    registered = {name: results[name] for name in given}
+    return Machine(python, system, versions, providers, probes, provided, registered)
 
 
 def _import(domain: str) -> str:
     return f"import pyops._ops.plugins as p; p.import_for([{domain!r}]); print('true')"
+
+
+def _register(path: Path) -> str:
+    made = read_library(path)
+    ops = ", ".join(op.name for op in made.ops)
+    said = f"{ops}; for {made.target} ({made.cpu}), ONNX Runtime {made.oldest_onnxruntime} or later"
+    return (
+        "import json, onnxruntime; "
+        f"onnxruntime.SessionOptions().register_custom_ops_library({str(path.absolute())!r}); "
+        f"print(json.dumps({said!r}))"
+    )
 
 
 def probe(code: str) -> Probe:
@@ -203,6 +229,8 @@ def diagnose(machine: Machine) -> list[Finding]:
     absent = 'numba is not installed; kernels with compile=True need pip install "onnx-pyops[compiled]"'
     found.append(_of_probe("compiled kernels", probes.get("numba"), State.BROKEN, fix, absent=absent))
     found += _exporters(machine)
+    for name, result in machine.libraries.items():
+        found.append(_of_probe(f"library {name}", result, State.BROKEN, "build it for this machine: pyops build"))
     for name, result in machine.plugins.items():
         fix = "fix or uninstall the package, or set PYOPS_PLUGINS=0"
         found.append(_of_probe(f"plug-in {name}", result, State.BROKEN, fix, "can be imported"))
@@ -304,14 +332,17 @@ def _version(package: str) -> str | None:
 
 
 @answering
-def report(as_json: output.Json = False) -> Answer:
+def report(
+    libraries: output.GivenLibraries = [],  # noqa: B006
+    as_json: output.Json = False,
+) -> Answer:
     """Report what is installed, which engines work or why not, and how to fix what is broken.
 
-    Each component is tried in a process of its own, including exporters and installed plug-ins. The exit code is 1 if
-    something is broken.
+    Each component is tried in a process of its own, including exporters, installed plug-ins, and the libraries of
+    ``pyops build`` that are given. The exit code is 1 if something is broken.
     """
     with progress("trying what is installed"):
-        findings = diagnose(examine())
+        findings = diagnose(examine(libraries))
     broken = sum(item.state is State.BROKEN for item in findings)
     rows = [(item.what, item.state, item.found) for item in findings]
     fixes = [f"{item.what}: {item.fix}" for item in findings if item.fix and item.state is not State.OK]

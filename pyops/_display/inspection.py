@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .._models import model, resolution
-from .._models.model import Model, key_of
+from .._models.model import Key, Model, key_of
 from .._ops import adoption, plugins, registry
 from .._ops.builtin import ONNX_DOMAIN, is_builtin, unknown_version
 from .._ops.op import AnyOp, Op
@@ -88,6 +88,8 @@ class CustomNode:
         The function and its source line.
     package : str or None
         The installed package that declares the op, or that may do so when it is imported.
+    library : str or None
+        The library that has the op, of those that were given.
     problems : tuple of str
         The reasons why the node would not run.
     """
@@ -101,11 +103,14 @@ class CustomNode:
     engine: str | None = None
     kernel: str | None = None
     package: str | None = None
+    library: str | None = None
     problems: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
         """Return whether a kernel would run the node, in two or three words."""
+        if self.library is not None:
+            return "in a library"
         if self.kernel is not None:
             return "does not fit" if self.problems else "declared"
         return "not declared" if self.problems else "not imported"
@@ -166,7 +171,7 @@ class ModelReport(Shown):
                 str(node.opset),
                 ", ".join(f"{name}={value}" for name, value in node.attributes.items()),
                 node.verdict,
-                node.kernel or "",
+                node.kernel or node.library or "",
                 node.engine or "",
                 node.package or "",
             )
@@ -177,7 +182,7 @@ class ModelReport(Shown):
         return [[header, *rows], *notes, *self.problems]
 
 
-def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
+def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[Key, str] | None = None) -> ModelReport:
     """Report on a model without running it.
 
     Parameters
@@ -186,6 +191,8 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
     import_plugins : bool
         Import the installed plug-ins that the model needs, as a session does. Otherwise only their packages'
         metadata is read.
+    in_libraries : mapping of Key to str, optional
+        The library that has an op, for those that the session's options will have.
 
     Raises
     ------
@@ -197,11 +204,11 @@ def inspect(source: Any, *, import_plugins: bool = False) -> ModelReport:
         what = repr(loaded.source) if isinstance(loaded.source, str) else "this"
         raise ModelError(f"{what} is not an ONNX model (ORT format is not supported)")
     if import_plugins:
-        resolution.import_plugins(loaded)
+        resolution.import_plugins(loaded, in_libraries or ())
     waiting: dict[str, list[str]] = {}
     for plugin in plugins.not_imported():
         waiting.setdefault(plugin.name, []).append(package(plugin))
-    find = functools.cache(functools.partial(_found, adoption.adopted_ops(), waiting))
+    find = functools.cache(functools.partial(_found, adoption.adopted_ops(), waiting, in_libraries or {}))
     constants = {tensor.name for tensor in loaded.proto.graph.initializer}
     return ModelReport(
         ir_version=loaded.proto.ir_version,
@@ -233,12 +240,15 @@ def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
 def _found(
     adopted: Mapping[tuple[str, str], AnyOp | DeclarationError],
     waiting: Mapping[str, list[str]],
+    in_libraries: Mapping[Key, str],
     domain: str,
     name: str,
     opset: int,
 ) -> tuple[CustomNode, Signature | None]:
     """Return what is known of all nodes of an operator, and the signature of the op that would run them."""
     found = CustomNode("", domain, name, opset, {})
+    if library := in_libraries.get((domain, name)):
+        return replace(found, library=library), None
     op = registry.find(domain, name, opset) or adopted.get((domain, name))
     if isinstance(op, Op):
         function = op.kernels["cpu"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from .._ops import plugins, registry
@@ -16,8 +16,13 @@ from .model import Key, Model
 IMPORT_IT = "import the module that declares it before creating the session"
 
 
-def import_plugins(model: Model) -> None:
+def import_plugins(model: Model, in_libraries: Collection[Key] = ()) -> None:
     """Import the installed plug-ins for the domains of undeclared ops in the model.
+
+    Parameters
+    ----------
+    in_libraries : collection of Key
+        Ops that a library in the session has, which needs no declaration.
 
     Raises
     ------
@@ -25,7 +30,7 @@ def import_plugins(model: Model) -> None:
         A plug-in is broken.
     """
     functions = model.functions()
-    undeclared = {key for key, opset in model.uses if registry.find(*key, opset) is None} - functions
+    undeclared = {key for key, opset in model.uses if registry.find(*key, opset) is None} - functions - set(in_libraries)
     plugins.import_for(domain for domain, name in undeclared if not is_builtin(domain, name))
 
 
@@ -45,7 +50,12 @@ class Resolution:
     problems: list[str] = field(default_factory=list)
 
 
-def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], shared: set[str]) -> Resolution:
+def resolve(
+    model: Model,
+    adopted: Mapping[Key, AnyOp | DeclarationError],
+    shared: set[str],
+    in_libraries: Collection[Key] = (),
+) -> Resolution:
     """Find the declared op of each node.
 
     Parameters
@@ -54,6 +64,8 @@ def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], share
         The result of `adoption.adopted_ops`.
     shared : set of str
         Domains in which other libraries may have operators; an undeclared op in them is not a problem.
+    in_libraries : collection of Key
+        Ops that a library in the session has; it runs their nodes.
     """
     result = Resolution()
     functions = model.functions()
@@ -61,7 +73,7 @@ def resolve(model: Model, adopted: Mapping[Key, AnyOp | DeclarationError], share
     missing: dict[str, int] = {}
     opsets: dict[Key, int] = {}
     for (key, opset), nodes in model.uses.items():
-        if key in functions:
+        if key in functions or key in in_libraries:
             continue
         op = registry.find(*key, opset) or adopted.get(key)
         if isinstance(op, DeclarationError):

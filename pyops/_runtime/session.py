@@ -40,6 +40,7 @@ from .extensions import published
 from .extensions import session as extensions
 from .extensions.published import get_library_path as get_library_path
 from .extensions.registry import published_domains
+from .libraries import library_ops
 from .native import session as native
 from .origin import Origin, origin_of, session_options
 from .refusals import explained, listing, note_mistyped
@@ -72,8 +73,9 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
     path_or_bytes : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
         The model.
     sess_options : onnxruntime.SessionOptions, or a function that returns one, optional
-        Other custom-op libraries may be registered in it, and several sessions may share it. A function is called
-        again in each process that the session is pickled to.
+        Other custom-op libraries may be registered in it, and several sessions may share it. The ops of a library
+        that `pyops.build` made are the library's. A function is called again in each process that the session is
+        pickled to.
     providers, provider_options, **kwargs
         As for ``onnxruntime.InferenceSession``.
     engine : {"auto", "native", "extensions"}, optional
@@ -134,11 +136,13 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         engine = choose(engine)
         if source.proto is None:
             plugins.import_all()
-        resolution.import_plugins(source)
+        in_libraries = library_ops(sess_options, registry.domains() | {domain for domain, _ in source.imports()})
+        resolution.import_plugins(source, in_libraries)
         adopted, taken = adoption.adopted_ops(), adoption.taken_domains() | published_domains()
-        resolved = resolution.resolve(source, adopted, taken)
+        resolved = resolution.resolve(source, adopted, taken, in_libraries)
         if sess_options is None:  # new options, so no library is registered in them
             taken = set()
+        taken |= {domain for domain, _ in in_libraries}
         if resolved.problems:
             raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
         cuda_provider.check_available(providers)
@@ -425,6 +429,16 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
         return options
     plugins.import_all()
     ops = registry.latest()
+    in_libraries = library_ops(options, registry.domains())
+    ops = [op for op in ops if (op.domain, op.name) not in in_libraries]
+    beside = [op for op in ops if op.domain in {domain for domain, _ in in_libraries}]
+    if beside:
+        warnings.warn(
+            f"left out: {', '.join(op.signature.qualified_name for op in beside)}, because a library in the session "
+            "options has their domain; run them in a pyops.InferenceSession, or build them into the library",
+            stacklevel=2,
+        )
+        ops = [op for op in ops if op not in beside]
     mistaken = [op.signature.qualified_name for op in ops if model.is_mistaken(op)]
     if mistaken:
         warnings.warn(

@@ -2,71 +2,30 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
-from collections.abc import Sequence
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
 import pyops
 from pyops import Op
+from pyops._build import linker, targets
 from pyops._cli import app
-from pyops.errors import CompileError, InputError
+from pyops.errors import CompileError, InputError, MissingDependencyError
 from pyops.testing import Sample
-from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, add_scaled, pair_sums, prints, rows
+from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, add_scaled, prints
+from tests.building.conftest import Library
+from tests.building.plain import assert_identical, by_pyops, plain_results
 from tests.compiled.compiled_db import SAMPLES
 
-PLAIN = """
-import pickle, sys
-for name in ("pyops", "numba", "llvmlite"):
-    sys.modules[name] = None
-import onnxruntime
-library, calls = pickle.load(sys.stdin.buffer)
-answers = []
-for model, feed in calls:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.register_custom_ops_library(library)
-    try:
-        answers.append(onnxruntime.InferenceSession(model, options).run(None, feed))
-    except Exception as error:
-        answers.append(str(error))
-pickle.dump(answers, sys.stdout.buffer)
-"""
 
-
-def plain_results(library: Path, samples: Sequence[Sample]) -> list[Any]:
-    calls = [(sample.model().SerializeToString(), sample.feed) for sample in samples]
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN], input=pickle.dumps((str(library), calls)), capture_output=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    results: list[Any] = pickle.loads(done.stdout)
-    return results
-
-
-def assert_identical(library: Path, samples: Sequence[Sample]) -> None:
-    for sample, given in zip(samples, plain_results(library, samples), strict=True):
-        assert not isinstance(given, str), f"{sample.id}: {given}"
-        expected = pyops.InferenceSession(sample.model()).run(None, sample.feed)
-        for a, b in zip(given, expected, strict=True):
-            assert (a.dtype, a.shape) == (np.asarray(b).dtype, np.shape(b)), sample.id
-            assert a.tobytes() == np.asarray(b).tobytes(), sample.id
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    path = tmp_path_factory.mktemp("build") / "libbuilt.so"
-    return path, pyops.build(path, [add_scaled, rows, pair_sums], examples=[PAIRS], cpu="native")
-
-
-def test_a_library_computes_without_pyops_and_numba(built: tuple[Path, Any]) -> None:
+@pytest.mark.exhaustive
+def test_a_library_computes_without_pyops_and_numba(built: Library) -> None:
     samples = [*LOOPS, PAIRS]
     for sample, given in zip(samples, plain_results(built[0], samples), strict=True):
         assert not isinstance(given, str), f"{sample.id}: {given}"
@@ -77,17 +36,20 @@ def test_a_library_computes_without_pyops_and_numba(built: tuple[Path, Any]) -> 
 
 
 @pytest.mark.exhaustive
-def test_a_library_gives_bit_for_bit_what_sessions_of_pyops_give(built: tuple[Path, Any]) -> None:
-    assert_identical(built[0], [*LOOPS, PAIRS])
+def test_a_library_gives_bit_for_bit_what_sessions_of_pyops_give(built: Library) -> None:
+    samples = [LOOPS[0], LOOPS[5], LOOPS[7], PAIRS]
+    assert_identical(samples, plain_results(built[0], samples), by_pyops(samples))
 
 
-def test_what_a_kernel_raises_is_a_status_with_its_line(built: tuple[Path, Any]) -> None:
+@pytest.mark.exhaustive
+def test_what_a_kernel_raises_is_a_status_with_its_line(built: Library) -> None:
     given = plain_results(built[0], [sample for sample, _ in RAISING])
     for text, (_, expected) in zip(given, RAISING, strict=True):
         assert expected in text
 
 
-def test_the_report_tells_what_is_in_the_library(built: tuple[Path, Any]) -> None:
+@pytest.mark.exhaustive
+def test_the_report_tells_what_is_in_the_library(built: Library) -> None:
     path, report = built
     assert [(op.name, op.types, op.ranks) for op in report.ops] == [
         ("built::AddScaled", ("float32",), ("any",)),
@@ -104,28 +66,32 @@ def test_the_report_tells_what_is_in_the_library(built: tuple[Path, Any]) -> Non
 
 ALLOWED_SYMBOLS = {
     *("calloc", "free", "malloc", "realloc", "memcpy", "memmove", "memset"),
-    *("strcat", "strcmp", "strlen", "strncmp", "strpbrk", "strstr", "strtod", "sscanf", "snprintf", "vsnprintf"),
+    *(
+        "strcat",
+        "strchr",
+        "strcmp",
+        "strlen",
+        "strncmp",
+        "strpbrk",
+        "strstr",
+        "strtod",
+        "sscanf",
+        "snprintf",
+        "vsnprintf",
+    ),
     *("log10", "pow"),
 }
 
 
-@pytest.mark.parametrize("op", [pytest.param(op, id=op.name) for op in REFUSED if op is not prints])
+@pytest.mark.parametrize("op", [pytest.param(op, id=op.name) for op in REFUSED])
 @pytest.mark.exhaustive
 def test_what_cannot_be_built_is_refused_with_its_line(op: Op[..., Any], tmp_path: Path) -> None:
-    _assert_refused(op, tmp_path)
-
-
-def test_what_needs_the_interpreter_is_refused_with_its_line(tmp_path: Path) -> None:
-    _assert_refused(prints, tmp_path)
-
-
-def _assert_refused(op: Op[..., Any], folder: Path) -> None:
     with pytest.raises(CompileError) as raised:
-        pyops.build(folder / "lib.so", op, ranks=[1 if op.name != "Product" else 2])
+        pyops.build(tmp_path / "lib.so", op, ranks=[1 if op.name != "Product" else 2])
     text = str(raised.value)
     assert text.startswith(f"{op.signature.qualified_name} ({Path(__file__).with_name('buildable_ops.py')}:")
     assert REFUSED[op] in text
-    assert not list(folder.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -135,6 +101,10 @@ def _assert_refused(op: Op[..., Any], folder: Path) -> None:
         ({"ops": prints, "target": "amiga"}, "there is no target 'amiga'; there are linux-x86-64"),
         ({"ops": prints, "cpu": "z80"}, "cannot tell at run time whether a CPU is 'z80'"),
         ({"ops": prints, "linker": "ld"}, "linker='ld' is unknown"),
+        (
+            {"ops": prints, "linker": "cc", "target": "macos-arm64"},
+            "cc makes libraries for this machine, not for macos",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(options: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -142,10 +112,64 @@ def test_wrong_arguments_are_named(options: dict[str, Any], words: str, tmp_path
         pyops.build(tmp_path / "lib.so", **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "linking for linux-x86-64 needs zig: pip install"),
+        ({"linker": "cc"}, "linking needs cc, a C compiler, which is not installed; or install zig's: pip install"),
+        ({"target": "windows-x86-64"}, "linking for windows-x86-64 needs zig: pip install"),
+    ],
+)
+def test_a_missing_compiler_is_named(
+    options: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linker.shutil, "which", lambda name: None)
+    monkeypatch.setattr(linker.importlib.util, "find_spec", lambda name: None)
+    options = {"target": "linux-x86-64", **options} if targets.host() == "linux-x86-64" else options
+    with pytest.raises(MissingDependencyError, match=re.escape(words)):
+        pyops.build(tmp_path / "lib.so", prints, **options)
+
+
+NEEDS_OTHERS = [
+    (
+        {"i": 1, "f": 1.0, "b": True, "ints": [1, 2, 3]},
+        "this library has no code for the attributes i; f; b; ints[3]; ",
+    ),
+    ({"i": 1, "f": 1.0, "b": True, "ints": [1, 2], "mode": "minus"}, "mode='minus'; "),
+]
+
+
 @pytest.mark.exhaustive
-def test_every_compiled_sample_is_bit_identical(tmp_path: Path) -> None:
-    pyops.build(tmp_path / "lib.so", examples=SAMPLES, cpu="native")
-    assert_identical(tmp_path / "lib.so", SAMPLES)
+@pytest.mark.parametrize(("attributes", "words"), NEEDS_OTHERS)
+def test_attributes_without_code_are_named(whole: Path, attributes: dict[str, Any], words: str) -> None:
+    (op,) = {sample.op for sample in SAMPLES if sample.op.name == "Attributes"}
+    (text,) = plain_results(whole, [Sample(op, np.ones((2, 3), np.float32), **attributes)])
+    assert words in text
+    assert "build it with --for MODEL" in text
+
+
+@pytest.mark.exhaustive
+def test_an_int_that_is_no_bool_is_named(whole: Path) -> None:
+    (sample,) = (sample for sample in SAMPLES if sample.id == "Attributes-defaults")
+    model = sample.model()
+    next(item for item in model.graph.node[0].attribute if item.name == "b").i = 2
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(str(whole))
+    with pytest.raises(Exception, match=r"attribute 'b' is 2; expected one of \|0\|1\|"):
+        onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+
+@pytest.mark.exhaustive
+def test_an_example_of_an_op_with_loops_serves_all_ranks(built: Library, tmp_path: Path) -> None:
+    samples = [sample for sample in LOOPS if sample.op is add_scaled]
+    report = pyops.build(tmp_path / "lib.so", examples=samples[:1], cpu="native")
+    assert report.ops[0].ranks == ("any",)
+    assert_identical(samples, plain_results(tmp_path / "lib.so", samples), plain_results(built[0], samples))
+
+
+@pytest.mark.exhaustive
+def test_every_compiled_sample_is_bit_identical(whole: Path) -> None:
+    assert_identical(SAMPLES, plain_results(whole, SAMPLES), by_pyops(SAMPLES))
 
 
 @pytest.mark.exhaustive
@@ -156,7 +180,7 @@ def test_the_command_builds_what_a_model_needs_and_leaves_out_what_it_cannot(tmp
     done = CliRunner().invoke(app, ["build", *made, "--for", str(tmp_path / "model.onnx")])
     assert done.exit_code == 0, done.output
     assert "built::PairSums" in done.output
-    assert_identical(library, [PAIRS])
+    assert_identical([PAIRS], plain_results(library, [PAIRS]), by_pyops([PAIRS]))
     some = ["--op", "built::Prints", "--op", "built::PairSums", "--ranks", "2"]
     done = CliRunner().invoke(app, ["build", *made, *some])
     assert done.exit_code == 1
@@ -164,4 +188,4 @@ def test_the_command_builds_what_a_model_needs_and_leaves_out_what_it_cannot(tmp
     done = CliRunner().invoke(app, ["build", *made, *some, "--skip-unsupported"])
     assert done.exit_code == 0, done.output
     assert "not built: built::Prints" in done.output
-    assert_identical(library, [PAIRS])
+    assert_identical([PAIRS], plain_results(library, [PAIRS]), by_pyops([PAIRS]))

@@ -105,7 +105,7 @@ def machine(packages: list[str], of_cupy: list[str] | None = None, **probes: Pro
 def test_doctor_names_what_is_broken_and_the_fix(
     made: Machine, what: str, found: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda: made)
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: made)
     report = parsed("doctor", code=1)
     broken = {item["what"]: item for item in report["findings"] if item["state"] == "broken"}
     assert report["ok"] is False
@@ -117,7 +117,7 @@ def test_doctor_names_what_is_broken_and_the_fix(
 
 
 def test_doctor_says_what_exporting_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda: machine(["onnxruntime"]))
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: machine(["onnxruntime"]))
     found = {item["what"]: item for item in parsed("doctor")["findings"]}
     assert found["exporters"]["state"] == "absent"
     assert "not installed: torch, onnxscript" in found["exporters"]["found"]
@@ -169,7 +169,7 @@ def test_doctor_says_what_exporting_needs(monkeypatch: pytest.MonkeyPatch) -> No
 def test_doctor_imports_exporters_and_says_what_was_tested(torch, imported, expected, monkeypatch) -> None:
     made = machine(["onnxruntime"], exporters=imported)
     made = replace(made, versions={**made.versions, "torch": torch, "onnxscript": "0.7"})
-    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda: made)
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: made)
     found = parsed("doctor", code=int(bool(imported.failure)))["findings"]
     of_torch = [tuple(item.values()) for item in found if item["what"] in ("exporters", "kernel library")]
     assert of_torch == expected
@@ -184,7 +184,7 @@ def test_doctor_imports_exporters_and_says_what_was_tested(torch, imported, expe
 )
 def test_doctor_says_which_onnxruntime_was_tested(number, state, said, monkeypatch) -> None:
     made = machine(["onnxruntime"], onnxruntime=Probe([number, ["CPUExecutionProvider"]]))
-    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda: made)
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: made)
     (found,) = [item for item in parsed("doctor")["findings"] if item["what"] == "ONNX Runtime"]
     assert (found["state"], found["found"]) == (state, said)
     assert found["fix"] == ("" if state == "ok" else 'where something fails, pip install "onnxruntime==1.32.*"')
@@ -207,7 +207,7 @@ def test_the_oldest_tested_releases_are_those_that_are_admitted() -> None:
     ],
 )
 def test_doctor_succeeds_where_ops_run(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda: made)
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: made)
     assert parsed("doctor")["ok"] is True
     assert "nothing is broken" in command("doctor").stdout
 
@@ -230,7 +230,7 @@ def test_doctor_succeeds_where_ops_run(made: Machine, monkeypatch: pytest.Monkey
     ],
 )
 def test_doctor_says_whether_cuda_kernels_run_in_sessions(made, state, found, monkeypatch) -> None:
-    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda: made)
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: made)
     (finding,) = [item for item in parsed("doctor")["findings"] if item["what"] == "CUDA kernels"]
     assert finding["state"] == state
     assert found in finding["found"]
@@ -238,7 +238,9 @@ def test_doctor_says_whether_cuda_kernels_run_in_sessions(made, state, found, mo
 
 def test_doctor_says_what_plug_ins_and_numba_do(monkeypatch: pytest.MonkeyPatch) -> None:
     made = machine(["onnxruntime"], numba=Probe(failure="ends the process (SIGILL)"))
-    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda: replace(made, plugins={"a 1.0, b": Probe(failure="no")}))
+    monkeypatch.setattr(
+        pyops._cli.doctor, "examine", lambda libraries: replace(made, plugins={"a 1.0, b": Probe(failure="no")})
+    )
     found = {item["what"]: item for item in parsed("doctor", code=1)["findings"]}
     assert "SIGILL" in found["compiled kernels"]["found"]
     assert "PYOPS_PLUGINS=0" in found["plug-in a 1.0, b"]["fix"]
@@ -260,7 +262,7 @@ def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         pyops._cli.doctor,
         "examine",
-        lambda: Machine(
+        lambda libraries: Machine(
             "3.13",
             "Linux",
             {},

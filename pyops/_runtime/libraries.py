@@ -1,0 +1,23 @@
+"""Libraries of `pyops.build` that are registered in session options: their ops are not the session's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .._models.model import Key
+
+LIBRARY_ENTRY = "pyops.library."
+"""The beginning of the keys of the configuration entries that libraries write, a key for each of their domains."""
+
+
+def library_ops(options: Any, domains: Iterable[str]) -> set[Key]:
+    """Return the domain and name of each op in these domains that a library in the session options has."""
+    found: set[Key] = set()
+    for domain in domains if options is not None else ():
+        try:
+            names = options.get_session_config_entry(LIBRARY_ENTRY + domain)
+        except RuntimeError:  # there is none
+            continue
+        found |= {(domain, name) for name in names.split()}
+    return found

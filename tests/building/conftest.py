@@ -1,0 +1,64 @@
+"""Libraries that several files test, and environments without pyops to run them in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pyops
+from pyops._build.report import BuildReport
+from tests.building.buildable_ops import PAIRS, add_scaled, pair_sums, rows
+from tests.compiled.compiled_db import SAMPLES
+
+Library = tuple[Path, BuildReport]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    path = tmp_path_factory.mktemp("build") / "libbuilt.so"
+    return path, pyops.build(path, [add_scaled, rows, pair_sums], examples=[PAIRS], cpu="native")
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of every compiled sample of the tests, and of `built`."""
+    path = tmp_path_factory.mktemp("build") / "libwhole.so"
+    pyops.build(path, [add_scaled, rows, pair_sums], examples=[*SAMPLES, PAIRS], cpu="native")
+    return path
+
+
+@pytest.fixture(scope="session")
+def onnxruntime_of(pytestconfig: pytest.Config) -> Callable[[str], Path]:
+    """Of a requirement, a Python with that onnxruntime and with NumPy, and nothing else."""
+
+    def make(requirement: str) -> Path:
+        folder = Path(pytestconfig.cache.mkdir(f"environment-{requirement}"))
+        python = folder / "bin" / "python"
+        if not (folder / "made").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--clear", folder], check=True)
+            numpy = "numpy" if requirement == "onnxruntime" else "numpy<2"
+            command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+            done = subprocess.run([*command, requirement, numpy], capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(f"tests with {requirement} are left out: {(done.stderr.splitlines() or ['?'])[-1]}")
+            (folder / "made").touch()
+        return python
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def aarch64() -> tuple[list[str], dict[str, str]]:
+    """The command of a Python for aarch64 with onnxruntime, under qemu, and its environment."""
+    given = os.environ.get("PYOPS_AARCH64")
+    if given is None:
+        pytest.skip("tests of aarch64 are left out: run tests/building/aarch64.sh DIR, and set PYOPS_AARCH64=DIR")
+    folder = Path(given)
+    root = folder / "root"
+    python = [str(folder / "qemu-aarch64"), "-L", str(root), str(root / "usr/bin/python3.11")]
+    return python, {"PYTHONPATH": str(folder / "site"), "PYTHONHOME": str(root / "usr")}

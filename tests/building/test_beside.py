@@ -1,0 +1,126 @@
+"""Libraries beside pyops, and beside each other."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+import pyops
+from pyops import onnx_op
+from tests.building.buildable_ops import PAIRS, pair_sums
+from tests.building.conftest import Library
+from tests.cli.commands import command, parsed
+
+pytestmark = pytest.mark.exhaustive
+F64 = NDArray[np.float64]
+MODEL = """
+<ir_version: 10, opset_import: ["": 20, "built": 1, "other": 1, "mine": 1]>
+main (double[n,k] x) => (double[m,k] y) {
+    a = built.PairSums <scale = 2> (x)
+    b = built.Beside (a)
+    c = other.Twice (b)
+    y = mine.Less (c)
+}
+"""
+
+
+@onnx_op("other::Twice", compile=True)
+def twice(x: F64) -> F64:
+    return x * 2
+
+
+def holding(*libraries: Path) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    for library in libraries:
+        options.register_custom_ops_library(str(library))
+    return options
+
+
+@pytest.mark.parametrize("engine", ["native", "extensions"])
+def test_two_libraries_and_pyops_share_a_model(built: Library, tmp_path: Path, engine: Any) -> None:
+    pyops.build(tmp_path / "libother.so", twice, ranks=[2])
+
+    @onnx_op("built::Beside")  # in the domain of a library that has no such op
+    def beside(x: F64) -> F64:
+        return x + 1
+
+    @onnx_op("mine::Less")
+    def less(x: F64) -> F64:
+        return x - 1
+
+    model, x = onnx.parser.parse_model(MODEL), np.arange(8.0).reshape(4, 2)
+    expected = (2 * (x[0::2] + x[1::2]) + 1) * 2 - 1
+    for _ in range(2):
+        with warnings.catch_warnings(action="error"):
+            session = pyops.InferenceSession(model, holding(built[0], tmp_path / "libother.so"), engine=engine)
+        assert session.run(None, {"x": x})[0].tolist() == expected.tolist()
+        assert {op.name for _, op in session._nodes} == {"Beside", "Less"}
+    alone = pyops.InferenceSession(model, engine=engine)
+    assert len(list(alone._nodes)) == 4
+    assert alone.run(None, {"x": x})[0].tolist() == expected.tolist()
+
+
+def test_a_library_needs_no_declaration_of_its_ops(built: Library) -> None:
+    model, domain = PAIRS.model(), pair_sums.domain
+    with pyops.testing.isolated_declarations():
+        for version in pyops._ops.registry.versions(domain, "PairSums"):
+            del pyops._ops.registry._ops[domain, "PairSums"][version]
+        session = pyops.InferenceSession(model, holding(built[0]))
+    assert len(session.run(None, PAIRS.feed)) == 1
+
+
+def test_options_get_no_op_in_a_library_s_domain(built: Library) -> None:
+    options = holding(built[0])
+    with pytest.warns(UserWarning, match="left out: .*built::.*because a library in the session options has their"):
+        pyops.register_custom_ops(options, engine="native")
+    model = PAIRS.model()
+    assert len(onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, PAIRS.feed)) == 1
+
+
+def test_a_session_with_a_library_says_what_pickling_it_needs(built: Library) -> None:
+    import pickle
+
+    with pytest.raises(pyops.errors.PickleError, match="custom-op library with built::PairSums"):
+        pickle.dumps(pyops.InferenceSession(PAIRS.model(), holding(built[0])))
+
+
+def test_inspect_and_doctor_tell_what_is_in_a_library(built: Library, tmp_path: Path) -> None:
+    path, report = built
+    assert command("inspect", str(path)).stdout == str(report).replace("warning: ", "").rpartition("\n")[0] + "\n"
+    assert parsed("inspect", str(path))["ops"][0]["name"] == "built::AddScaled"
+    (tmp_path / "none.so").write_bytes(b"\x7fELF")
+    told = command("inspect", str(tmp_path / "none.so"), code=2).stderr.replace("│", " ")
+    assert "is not a library that pyops build made" in " ".join(told.split())
+    data = path.read_bytes()
+    (tmp_path / "half.so").write_bytes(data[: data.index(b"\0", data.index(b"pyops library: ")) + 1])
+    told = command("inspect", str(tmp_path / "half.so"), code=2).stderr.replace("│", " ")
+    assert "but its end is missing" in " ".join(told.split())
+    onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "model.onnx")
+    nodes = parsed("inspect", str(tmp_path / "model.onnx"), "--library", str(path), code=1)["nodes"]
+    assert [node["library"] for node in nodes[:2]] == [str(path), None]
+    assert "in a library" in command("inspect", str(tmp_path / "model.onnx"), "--library", str(path), code=1).stdout
+
+
+def test_doctor_tries_libraries(built: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyops._cli import doctor
+
+    for slow in ("numba", "extensions"):
+        monkeypatch.delitem(doctor.PROBES, slow)
+    made = {item["what"]: item for item in parsed("doctor", str(built[0]))["findings"]}[f"library {built[0]}"]
+    assert made["state"] == "ok"
+    assert made["found"].startswith("built::AddScaled, built::Rows, built::PairSums; for linux-")
+
+    data = bytearray(built[0].read_bytes())
+    data[18] ^= 0xFF  # its machine
+    (tmp_path / "other.so").write_bytes(data)
+    found = parsed("doctor", str(tmp_path / "other.so"), code=1)["findings"]
+    (broken,) = [item for item in found if "other" in item["what"]]
+    assert broken["state"] == "broken"
+    assert broken["fix"] == "build it for this machine: pyops build"

@@ -1,0 +1,102 @@
+"""The whole table of samples in other ONNX Runtimes, without pyops and numba, and for other machines."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyops
+from pyops._build.description import read_library
+from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, add_scaled, pair_sums, rows
+from tests.building.conftest import Library
+from tests.building.plain import assert_close, assert_identical, by_pyops, plain_results
+from tests.compiled.compiled_db import SAMPLES
+
+pytestmark = pytest.mark.exhaustive
+ALL = [*SAMPLES, *LOOPS, PAIRS]
+
+
+def needs_strings(sample: Any) -> bool:
+    return sample.op.name == "Attributes"  # which has an attribute that is a list of strings
+
+
+@pytest.fixture(scope="module")
+def here(whole: Path) -> list[Any]:
+    """What the samples give in this environment."""
+    assert read_library(whole).oldest_onnxruntime == "1.25"
+    return plain_results(whole, ALL)
+
+
+@pytest.mark.parametrize("version", ["==1.16.3", "==1.17.3", "==1.20.1", ""])
+def test_onnxruntimes_give_the_same_bit_for_bit(
+    whole: Path, here: list[Any], onnxruntime_of: Callable[[str], Path], version: str
+) -> None:
+    python = [str(onnxruntime_of(f"onnxruntime{version}"))]
+    given = plain_results(whole, ALL, python)
+    known = [i for i, sample in enumerate(ALL) if not version or not needs_strings(sample)]
+    assert_identical([ALL[i] for i in known], [given[i] for i in known], [here[i] for i in known])
+    for i in set(range(len(ALL))) - set(known):
+        assert "an attribute is a list of strings, which needs ONNX Runtime 1.25 or later" in given[i]
+    for text, (_, expected) in zip(plain_results(whole, [item for item, _ in RAISING], python), RAISING, strict=True):
+        assert expected in text
+
+
+@pytest.mark.parametrize(
+    ("target", "suffix", "magic"),
+    [
+        ("linux-aarch64", "so", b"\x7fELF"),
+        ("windows-x86-64", "dll", b"MZ"),
+        ("macos-arm64", "dylib", b"\xcf\xfa\xed\xfe"),
+    ],
+)
+def test_libraries_for_other_machines_are_linked(tmp_path: Path, target: str, suffix: str, magic: bytes) -> None:
+    pytest.importorskip("ziglang", reason="tests of other machines are left out: the wheel ziglang is not installed")
+    path = tmp_path / f"lib.{suffix}"
+    report = pyops.build(path, examples=[PAIRS], target=target)
+    assert path.read_bytes().startswith(magic)
+    assert report.target == target
+    assert b"RegisterCustomOps" in path.read_bytes()
+
+
+def test_zig_links_for_an_old_glibc(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang", reason="tests of other machines are left out: the wheel ziglang is not installed")
+    report = pyops.build(tmp_path / "lib.so", examples=[PAIRS], linker="zig", cpu="native")
+    assert tuple(map(int, report.glibc.split("."))) <= (2, 17)
+    assert_identical([PAIRS], plain_results(tmp_path / "lib.so", [PAIRS]), by_pyops([PAIRS]))
+
+
+def test_an_onnxruntime_that_is_too_old_is_an_error(built: Library, onnxruntime_of: Callable[[str], Path]) -> None:
+    (text,) = plain_results(built[0], [PAIRS], [str(onnxruntime_of("onnxruntime==1.15.1"))])
+    assert "these operators need ONNX Runtime 1.16 or later; this is 1.15.1" in text
+
+
+def test_a_library_exports_one_function(built: Library) -> None:
+    done = subprocess.run(["nm", "-D", "--defined-only", built[0]], capture_output=True, text=True, check=True)
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["RegisterCustomOps"]
+
+
+def test_aarch64_computes_the_samples(
+    here: list[Any], tmp_path: Path, aarch64: tuple[list[str], dict[str, str]]
+) -> None:
+    pytest.importorskip("ziglang", reason="tests of other machines are left out: the wheel ziglang is not installed")
+    library = tmp_path / "lib.so"
+    report = pyops.build(
+        library,
+        [add_scaled, rows, pair_sums],
+        examples=[*SAMPLES, PAIRS],
+        target="linux-aarch64",
+        skip_unsupported=True,
+    )
+    there = {op.name for op in report.ops}
+    known = [i for i, sample in enumerate(ALL) if sample.op.signature.qualified_name in there]
+    assert len(known) >= len(ALL) - 2, report.refused
+    samples = [ALL[i] for i in known]
+    assert_close(samples, plain_results(library, samples, *aarch64), [here[i] for i in known])
+    for text, (_, expected) in zip(
+        plain_results(library, [item for item, _ in RAISING], *aarch64), RAISING, strict=True
+    ):
+        assert expected in text
