@@ -29,8 +29,8 @@ def import_plugins(model: Model, in_libraries: Collection[Key] = ()) -> None:
     PluginError
         A plug-in is broken.
     """
-    functions = model.functions()
-    undeclared = {key for key, opset in model.uses if registry.find(*key, opset) is None} - functions - set(in_libraries)
+    known = model.functions() | set(in_libraries)
+    undeclared = {key for key, opset in model.uses if registry.find(*key, opset) is None} - known
     plugins.import_for(domain for domain, name in undeclared if not is_builtin(domain, name))
 
 

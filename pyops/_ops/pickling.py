@@ -107,6 +107,8 @@ def load(value: bytes, found: AnyOp | None) -> AnyOp:
         The op declared under its name. If it was loaded from equal bytes, it is returned. Equal code is not enough: a
         function also has the values that it refers to.
     """
+    import hashlib
+
     digest = hashlib.sha256(value).digest()
     if found is not None and _loaded.get(found) == digest:
         return found
