@@ -19,6 +19,7 @@ except ImportError as error:
         "a machine with an NVIDIA GPU (not both: they overwrite each other's files)"
     ) from error
 
+from .._filling.filling import Filling, fill
 from .._models import model, resolution
 from .._models.model import ModelSource
 from .._ops import adoption, plugins, registry
@@ -27,7 +28,7 @@ from .._ops.origin import source_line
 from .._schema import devices
 from .._schema.dtypes import spell_shape
 from .._tables import html_parts, printable
-from ..errors import EngineError, InputError, ModelError
+from ..errors import EngineError, FilledNodeWarning, InputError, ModelError
 from . import cuda_provider, external_data, ort_values
 from .calls import exceptions
 from .calls.guard import interrupts_deferred
@@ -70,6 +71,9 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         The number of threads in processes that the session is pickled to or that inherit it by a fork. The default
         is the ``intra_op_num_threads`` of `sess_options` if set, otherwise the environment variable OMP_NUM_THREADS,
         otherwise 1 in processes that multiprocessing started.
+    fill_missing : bool, optional
+        Whether to compute the nodes that ONNX Runtime has no kernel for: by its kernel of a wider element type between
+        Cast nodes, or else by onnx's reference implementation, in NumPy. A `FilledNodeWarning` names them.
 
     Raises
     ------
@@ -112,11 +116,13 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         *,
         engine: Engine = "auto",
         worker_threads: int | None = None,
+        fill_missing: bool = False,
         **kwargs: Any,
     ) -> None:
         """Load a model and create its session; see the class for the parameters."""
         source = model.load(path_or_bytes)
-        origin = origin_of(source, sess_options, providers, provider_options, engine, worker_threads, kwargs)
+        given = kwargs | {"fill_missing": True} if fill_missing else kwargs
+        origin = origin_of(source, sess_options, providers, provider_options, engine, worker_threads, given)
         sess_options = session_options(sess_options)
         engine = choose(engine)
         if source.proto is None:
@@ -129,22 +135,27 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         if resolved.problems:
             raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
         cuda_provider.check_available(providers)
+        filling = fill(source, resolved.ops, providers) if fill_missing else Filling(source)
+        ops = resolved.ops | filling.ops
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
         self._extensions: extensions.SessionHost | None = None
         self._host: native.SessionHost | extensions.SessionHost
         if engine == "extensions":
             others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
             fresh = sess_options is None
-            self._host = self._extensions = extensions.SessionHost(options, source, resolved.ops, others, fresh)
+            self._host = self._extensions = extensions.SessionHost(options, filling.model, ops, others, fresh)
             weakref.finalize(self, self._extensions.forget).atexit = False
         else:
-            self._host = native.SessionHost(options, source, resolved.ops, taken)
+            self._host = native.SessionHost(options, filling.model, ops, taken)
         folder = source.folder if self._host.model is not source else None
         self._reading = functools.partial(external_data.reading_external_data, folder, options, sess_options is None)
         kwargs |= cuda_provider.without_fallback(providers)
         create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
         del self._host.model  # which may be large
-        self._create(create, providers, provider_options, lambda error: explained(error, source, resolved, engine))
+        lacking = [node.problem for node in filling.nodes if node.problem]
+        self._create(create, providers, provider_options, lambda error: explained(error, source, resolved, engine, lacking))
+        if message := filling.message:
+            warnings.warn(message, FilledNodeWarning, stacklevel=2)
         self._nodes = self._host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
             cuda_provider.warn_copies(resolved.ops.values(), engine)
@@ -159,7 +170,9 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         types = {item.type for item in (*self.get_inputs(), *self.get_outputs())}
         self._has_foreign_types = not types.isdisjoint(ort_values.FOREIGN_TYPES)
         # In ORT format the ops are known once ONNX Runtime has created the nodes.
-        origin.ops = tuple(resolved.ops.values()) or tuple({op: None for _, op in self._nodes})
+        origin.ops = tuple(resolved.ops.values())
+        if source.proto is None:
+            origin.ops = tuple({op: None for _, op in self._nodes})
         self._watch(origin)
 
     @classmethod
