@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ _WIDENINGS: dict[str, tuple[dict[str | None, str], ...]] = {
     **dict.fromkeys(("BitCast", "Cast", "CastLike"), ()),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), (_HALVES,)),
 }
+_WITH_BODIES = {"If", "Loop", "Scan", "SequenceMap"}
 
 
 @dataclass(frozen=True)
@@ -134,61 +136,79 @@ def fill(
                          "fill those of the ONNX model that it was made from")
     chosen = onnxruntime.get_available_providers() if providers is None else providers
     names = frozenset(item if isinstance(item, str) else item[0] for item in chosen)
-    found = _Walk(source, ops, names)
-    found.walk()
+    walk = functools.partial(_Walk, ops=ops, providers=names)
+    opset, ir_version = _opsets(source.proto).get(ONNX_DOMAIN, 1), source.proto.ir_version
+    accepted = newest_opset(opset), newest_ir_version(ir_version)
+    found = walk(source.proto, accepted[0])
     # The types within a function may depend on the attributes of a call.
-    is_open = found.result.untyped and source.proto.functions
-    if found.is_accepted and not found.result.nodes and not is_open:
-        return found.result
+    is_open = found.untyped and source.proto.functions
+    if accepted == (opset, ir_version) and not found.missing and not is_open:
+        return Filling(source, untyped=found.untyped)
     proto = onnx.ModelProto()
     proto.CopyFrom(source.proto)
     if proto.functions:
         proto = onnx.inliner.inline_local_functions(proto)
-    written = _Walk(Model(b"", proto, source.folder), ops, names, writes=True)
-    written.walk()
-    if found.is_accepted and not written.result.nodes:
-        return Filling(source, untyped=written.result.untyped)
-    written.set_versions()
-    written.result.model.source = proto.SerializeToString()
-    return written.result
+        found = walk(proto, accepted[0])
+    # ONNX Runtime may have kernels for an older definition alone that differs from this one in nothing but types.
+    while redefined := [node.version for node in found.missing if found.is_renewed(node)]:
+        older = walk(proto, max(redefined) - 1)
+        if len(older.missing) >= len(found.missing):
+            break
+        found = older
+    if (found.opset, accepted[1]) == (opset, ir_version) and not found.missing:
+        return Filling(source, untyped=found.untyped)
+    written = walk(proto, found.opset, writes=True)
+    proto.ir_version = accepted[1]
+    for entry in proto.opset_import:
+        if full_domain(entry.domain) == ONNX_DOMAIN:
+            entry.version = found.opset
+    if written.filled:
+        proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+    model = Model(proto.SerializeToString(), proto, source.folder)
+    return Filling(model, written.filled, written.missing, written.untyped)
 
 
 class _Walk:
-    """Finds, and with `writes` replaces, the nodes of a model that ONNX Runtime has no kernel for."""
+    """Finds, and with `writes` replaces, the nodes of a model that ONNX Runtime has no kernel for.
+
+    Parameters
+    ----------
+    opset : int
+        The version of ONNX's own domain to run the model with, up to the one that it imports.
+
+    Attributes
+    ----------
+    missing, untyped, filled
+        As in `Filling`, `filled` for its `ops`.
+    """
 
     def __init__(
-        self, model: Model, ops: Mapping[Key, AnyOp], providers: frozenset[str], *, writes: bool = False
+        self,
+        proto: onnx.ModelProto,
+        opset: int,
+        ops: Mapping[Key, AnyOp],
+        providers: frozenset[str],
+        *,
+        writes: bool = False,
     ) -> None:
-        assert model.proto is not None
-        self.result = Filling(model)
-        self._proto, self._ops, self._providers, self._writes = model.proto, ops, providers, writes
-        self._functions = {(full_domain(item.domain), item.name): item for item in model.proto.functions}
-        self._opsets = _opsets(model.proto)
-        self._newest = newest_opset(self._opsets.get(ONNX_DOMAIN, 1))
-        self._ir_version = newest_ir_version(model.proto.ir_version)
-        taken = {name for node, _ in model.nodes() for name in node.output} if writes else set()
+        self.opset = opset
+        self.missing: list[MissingNode] = []
+        self.untyped: list[str] = []
+        self.filled: dict[Key, AnyOp] = {}
+        self._ops, self._providers, self._writes = ops, providers, writes
+        self._functions = {(full_domain(item.domain), item.name): item for item in proto.functions}
+        self._typed_functions: dict[tuple[Key, Types], Types] = {}
+        taken = {name for node, _ in Model(b"", proto).nodes() for name in node.output} if writes else set()
         numbered = map("pyops.filled_{}".format, itertools.count())
         self._new_names = (name for name in numbered if name not in taken)
-        self._typed_functions: dict[tuple[Key, Types], Types] = {}
+        self._declared: dict[str, onnx.TypeProto] = {}
+        self._graph(proto.graph, {}, _opsets(proto))
 
-    @property
-    def is_accepted(self) -> bool:
-        """Return whether ONNX Runtime accepts the versions that the model imports."""
-        versions = self._opsets.get(ONNX_DOMAIN, 1), self._proto.ir_version
-        return versions == (self._newest, self._ir_version)
-
-    def walk(self) -> None:
-        """Go through the model."""
-        self._graph(self._proto.graph, {}, self._opsets)
-
-    def set_versions(self) -> None:
-        """Write the versions that the rewritten model needs."""
-        self._proto.ir_version = self._ir_version
-        for entry in self._proto.opset_import:
-            if full_domain(entry.domain) == ONNX_DOMAIN:
-                entry.version = self._newest
-        if self.result.ops:
-            self._proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+    def is_renewed(self, node: MissingNode) -> bool:
+        """Return whether the definition of a node differs from the one before in types alone."""
+        now, before = (definition(node.domain, node.op_type, version) for version in (node.version, node.version - 1))
+        is_newest = node.domain == ONNX_DOMAIN and node.version <= self.opset
+        return is_newest and before is not None and now is not None and before.text == now.text
 
     def _graph(
         self, graph: onnx.GraphProto, outer: Mapping[str, str | None], opsets: Mapping[str, int], given: Types = ()
@@ -202,7 +222,9 @@ class _Walk:
         given : tuple
             The types of the graph's inputs, of a body.
         """
-        declared = {item.name: spell(item.type) for item in (*graph.value_info, *graph.input, *graph.output)}
+        values = (*graph.value_info, *graph.input, *graph.output)
+        self._declared |= {item.name: item.type for item in values}
+        declared = {item.name: spell(item.type) for item in values}
         types = {**outer, **{item.name: declared[item.name] for item in graph.input}}
         types |= {item.name: type for item, type in zip(graph.input, given, strict=False) if type}
         for tensor in graph.initializer:
@@ -246,10 +268,10 @@ class _Walk:
             return self._function(key, inputs)
         if key in self._ops:
             return _declared_outputs(self._ops[key], inputs)
-        bodies = [item.g for item in node.attribute if item.type == onnx.AttributeProto.GRAPH]
-        if bodies:
-            given = ("tensor(int64)", "tensor(bool)", *inputs[2:]) if node.op_type == "Loop" else inputs
-            found = [self._graph(body, types, opsets, () if node.op_type == "If" else given) for body in bodies]
+        if node.op_type in _WITH_BODIES:
+            bodies = [item.g for item in node.attribute if item.type == onnx.AttributeProto.GRAPH]
+            given = _body_inputs(node.op_type, inputs)
+            found = [self._graph(body, types, opsets, given) for body in bodies]
             return found[0][1:] if node.op_type == "Loop" else found[0]
         return output_types(key[0], node, opsets.get(key[0], 1), inputs)
 
@@ -261,35 +283,34 @@ class _Walk:
         opset = opsets.get(domain, 1)
         now = definition(domain, op_type, opset)
         # ONNX Runtime makes initializers of constants, and has the operators with bodies for nearly every type.
-        is_left = op_type == "Constant" or any(item.type == onnx.AttributeProto.GRAPH for item in node.attribute)
-        if now is None or is_left or key in self._functions or key in self._ops:
+        if now is None or op_type in {"Constant", *_WITH_BODIES} or key in self._functions or key in self._ops:
             return [node]
         known = zip((*node.input, *node.output), (*inputs, *outputs), strict=True)
         if not all(type for name, type in known if name):
-            self.result.untyped.append(node.name or op_type)
+            self.untyped.append(node.name or op_type)
             return [node]
         runs: int | None = opset
-        if domain == ONNX_DOMAIN and opset > self._newest:
-            then = definition(domain, op_type, self._newest)
-            runs = self._newest if then and then.text == now.text else None
-        if runs and has_kernel(self._providers, domain, node, runs, inputs, outputs):
+        if domain == ONNX_DOMAIN and opset > self.opset:
+            then = definition(domain, op_type, self.opset)
+            runs = self.opset if then and then.text == now.text else None
+        if runs and has_kernel(self._providers, domain, node, runs, inputs, outputs, self._declared):
             return [node]
         lacking = MissingNode(node.name, domain, op_type, now.version, inputs)
         if not self._writes:
-            self.result.nodes.append(lacking)
+            self.missing.append(lacking)
             return [node]
         nodes = runs and self._between_casts(node, domain, runs, inputs, outputs)
         if nodes:
-            self.result.nodes.append(replace(lacking, by=BETWEEN_CASTS))
+            self.missing.append(replace(lacking, by=BETWEEN_CASTS))
             return nodes
         alone = bare(node).SerializeToString(deterministic=True)
-        op = reference_op(domain, alone, opset, inputs, outputs)
+        op = reference_op(domain, alone, tuple(sorted(opsets.items())), inputs, outputs)
         if isinstance(op, str):
             problem = f"nobody computes {lacking.name!r}, {lacking.kind}: ONNX Runtime has no kernel for it, and {op}"
-            self.result.nodes.append(replace(lacking, problem=problem))
+            self.missing.append(replace(lacking, problem=problem))
             return [node]
-        self.result.nodes.append(replace(lacking, by=BY_REFERENCE))
-        self.result.ops[DOMAIN, op.name] = op
+        self.missing.append(replace(lacking, by=BY_REFERENCE))
+        self.filled[DOMAIN, op.name] = op
         hosted = onnx.NodeProto(name=node.name, domain=DOMAIN, op_type=op.name, input=node.input, output=node.output)
         return [hosted]
 
@@ -301,7 +322,7 @@ class _Walk:
             wide = tuple(type and wider.get(type, type) for type in inputs)
             results = output_types(domain, node, opset, wide)
             known = all(type for name, type in zip(node.output, results, strict=True) if name)
-            if wide != inputs and known and has_kernel(self._providers, domain, node, opset, wide, results):
+            if wide != inputs and known and has_kernel(self._providers, domain, node, opset, wide, results, {}):
                 break
         else:
             return []
@@ -321,6 +342,12 @@ class _Walk:
 
 def _cast(given: str, result: str, type: str) -> onnx.NodeProto:
     return onnx.helper.make_node("Cast", [given], [result], to=type_proto(type).tensor_type.elem_type)
+
+
+def _body_inputs(op_type: str, inputs: Types) -> Types:
+    if op_type == "SequenceMap":  # which runs its body for each element
+        return tuple(type[4:-1] if type and type.startswith("seq(") else type for type in inputs)
+    return {"If": (), "Loop": ("tensor(int64)", "tensor(bool)", *inputs[2:])}.get(op_type, inputs)
 
 
 def _opsets(owner: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import onnx
@@ -10,22 +11,52 @@ import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
 
 from .._ops.builtin import ONNX_DOMAIN
-from .definitions import Types, bare, definition, one_node
+from .definitions import Types, bare, definition, one_node, spell
 
+_HALF_CAST: dict[str | None, str] = {"tensor(float16)": "tensor(float)"}
+# Their kernels refuse some attributes, or need locales of the machine.
+_PARTIAL = {"GRU", "LSTM", "RNN", "StringNormalizer"}
 _OPEN = 2**31 - 1
 _CPU = "CPUExecutionProvider"
 _OLDEST_TRIED, _IR_VERSION = 17, 10  # any that every ONNX Runtime here accepts
 
 
 def has_kernel(
-    providers: frozenset[str], domain: str, node: onnx.NodeProto, opset: int, inputs: Types, outputs: Types
+    providers: frozenset[str],
+    domain: str,
+    node: onnx.NodeProto,
+    opset: int,
+    inputs: Types,
+    outputs: Types,
+    declared: Mapping[str, onnx.TypeProto],
 ) -> bool:
-    """Return whether ONNX Runtime runs a node with inputs and outputs of these types."""
-    if _is_listed(providers, domain, node.op_type, opset, inputs, outputs):
-        return True
-    # ONNX Runtime casts float16 to float32 around nodes without a kernel, and expands operators that ONNX defines as
-    # functions. Whether that is enough it says by itself.
+    """Return whether ONNX Runtime runs a node with inputs and outputs of these types.
+
+    Parameters
+    ----------
+    declared : mapping
+        The types with shapes of values of the model, as far as they are known.
+    """
+    found = definition(domain, node.op_type, opset)
+    if found is None:
+        return False
+    casts = tuple(_HALF_CAST.get(type, type) for type in inputs), tuple(_HALF_CAST.get(type, type) for type in outputs)
+    for types in ((inputs, outputs), *([casts] if casts[0] != inputs else [])):
+        # ONNX Runtime casts the float16 inputs of nodes that have no kernel for it.
+        if node.op_type not in _PARTIAL and _is_listed(providers, domain, node.op_type, opset, *types):
+            return True
+    # ONNX Runtime expands operators that ONNX defines as functions, if it can. Only an attempt tells.
     graph = one_node(bare(node), inputs, outputs)
+    if is_accepted(graph.SerializeToString(deterministic=True), domain, opset):
+        return True
+    if found.schema is None or not found.schema.has_context_dependent_function:
+        return False
+    # Some of these functions depend on ranks.
+    names = filter(None, (*node.input, *node.output))
+    for item, name in zip((*graph.input, *graph.output), names, strict=True):
+        known = declared.get(name)
+        if known is not None and spell(known) == spell(item.type):
+            item.type.CopyFrom(known)
     return is_accepted(graph.SerializeToString(deterministic=True), domain, opset)
 
 

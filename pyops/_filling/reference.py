@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp, Op
 from .._schema.dtypes import STRING, DType, from_type_str
 from .._schema.signature import Input, Output, Signature, TypeParameter
@@ -32,13 +33,17 @@ _numbers = itertools.count()
 
 
 @functools.cache
-def reference_op(domain: str, alone: bytes, opset: int, inputs: Types, outputs: Types) -> AnyOp | str:
+def reference_op(
+    domain: str, alone: bytes, opsets: tuple[tuple[str, int], ...], inputs: Types, outputs: Types
+) -> AnyOp | str:
     """Return an op that computes a node with inputs and outputs of these types, or the reason why there is none.
 
     Parameters
     ----------
     alone : bytes
         The serialized result of `definitions.bare`.
+    opsets : tuple of (str, int)
+        The versions of domains that the model imports.
     """
     from onnx.reference import ReferenceEvaluator
 
@@ -47,10 +52,11 @@ def reference_op(domain: str, alone: bytes, opset: int, inputs: Types, outputs: 
         if type and (row is None or row.ort is None):
             return f"custom operators of ONNX Runtime cannot have an input or output {type}"
     node = onnx.NodeProto.FromString(alone)
+    opset = dict(opsets).get(domain, 1)
     now, newest = (definition(domain, node.op_type, version) for version in (opset, _NEWEST))
     if now is None or newest is None or now.text != newest.text:
         return f"onnx's reference implementation is of another definition than that of opset {opset}"
-    imports = [onnx.helper.make_opsetid(node.domain, opset)]
+    imports = [onnx.helper.make_opsetid("" if name == ONNX_DOMAIN else name, version) for name, version in opsets]
     model = onnx.helper.make_model(one_node(node, inputs, outputs), opset_imports=imports)
     try:
         evaluator = ReferenceEvaluator(model)
