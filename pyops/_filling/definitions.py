@@ -77,6 +77,11 @@ class Definition:
                     found.setdefault(name, set()).add(type)
         return found
 
+    def allows(self, inputs: Types, outputs: Types) -> bool:
+        """Return whether a node may have inputs and outputs of these types."""
+        bound = self.bound(inputs, outputs)
+        return all(bound.get(name, set()) <= types for name, types in self.allowed.items())
+
 
 def _repeated(formals: Sequence[tuple[str, str]]) -> Iterable[tuple[str, str]]:
     return itertools.chain(formals, itertools.repeat(formals[-1])) if formals else ()

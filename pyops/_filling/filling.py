@@ -289,6 +289,8 @@ class _Walk:
         if not all(type for name, type in known if name):
             self.untyped.append(node.name or op_type)
             return [node]
+        if not now.allows(inputs, outputs):  # no node of ONNX, as ONNX Runtime says by itself
+            return [node]
         runs: int | None = opset
         if domain == ONNX_DOMAIN and opset > self.opset:
             then = definition(domain, op_type, self.opset)

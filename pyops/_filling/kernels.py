@@ -38,7 +38,7 @@ def has_kernel(
         The types with shapes of values of the model, as far as they are known.
     """
     found = definition(domain, node.op_type, opset)
-    if found is None:
+    if found is None or not found.allows(inputs, outputs):
         return False
     casts = tuple(_HALF_CAST.get(type, type) for type in inputs), tuple(_HALF_CAST.get(type, type) for type in outputs)
     for types in ((inputs, outputs), *([casts] if casts[0] != inputs else [])):
