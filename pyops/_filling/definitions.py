@@ -15,7 +15,7 @@ from typing import Any
 import onnx
 
 from .._ops.builtin import ONNX_DOMAIN, schemas
-from .._schema.dtypes import from_onnx, from_type_str
+from .._schema.dtypes import dtype_name, from_onnx, from_type_str
 
 Types = tuple[str | None, ...]
 
@@ -42,6 +42,15 @@ def type_proto(type: str) -> onnx.TypeProto:
     row = from_type_str(type)
     assert row is not None
     return make.make_tensor_type_proto(row.onnx, None)
+
+
+def type_name(type: str | None) -> str:
+    """Return a type as messages spell it: ``float32``, ``seq(int64)``; ``-`` for None."""
+    if type is None:
+        return "-"
+    row = from_type_str(type)
+    kind, _, inner = type.removesuffix(")").partition("(")
+    return dtype_name(row.dtype) if row else f"{kind}({type_name(inner)})"
 
 
 @dataclass(frozen=True, eq=False)

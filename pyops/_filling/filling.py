@@ -18,7 +18,7 @@ from .._ops.op import AnyOp
 from .._schema import validation
 from .._schema.dtypes import element_type, from_onnx, from_type_str
 from ..errors import InputError, ModelError
-from .definitions import Types, bare, definition, output_types, spell, type_proto
+from .definitions import Types, bare, definition, output_types, spell, type_name, type_proto
 from .kernels import has_kernel, newest_ir_version, newest_opset
 from .reference import DOMAIN, reference_op
 
@@ -68,7 +68,8 @@ class MissingNode:
     def kind(self) -> str:
         """Return the operator and the types of its inputs, as messages spell them."""
         domain = "" if self.domain == ONNX_DOMAIN else f"{self.domain}::"
-        return f"{domain}{self.op_type}-{self.version}({', '.join(type or '' for type in self.types)})"
+        types = ", ".join(type_name(type) for type in self.types)
+        return f"{domain}{self.op_type}-{self.version}({types})"
 
 
 @dataclass
