@@ -14,7 +14,7 @@ from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp, Op
 from .._schema.dtypes import STRING, DType, from_type_str
 from .._schema.signature import Input, Output, Signature, TypeParameter
-from .definitions import Types, definition, one_node
+from .definitions import Types, definition, one_node, type_name
 
 DOMAIN = "pyops.filled"
 """The domain of the ops that compute nodes which ONNX Runtime has no kernel for."""
@@ -55,7 +55,7 @@ def reference_op(
     rows = [type and from_type_str(type) for type in (*inputs, *outputs)]
     for type, row in zip((*inputs, *outputs), rows, strict=True):
         if type and (row is None or row.ort is None):
-            return f"custom operators of ONNX Runtime cannot have an input or output {type}"
+            return f"custom operators of ONNX Runtime cannot have an input or output of {type_name(type)}"
     node = onnx.NodeProto.FromString(alone)
     if (node.op_type, len(inputs)) in _WRONG:
         return _WRONG[node.op_type, len(inputs)]
