@@ -151,8 +151,8 @@ def _infer(found: Definition, node: onnx.NodeProto, opset: int, inputs: Types) -
         inferred = onnx.shape_inference.infer_node_outputs(found.schema, node, types, opset_imports=imports)
     except Exception:  # onnx raises several types, some of which it does not export
         return None
-    spelled = tuple(spell(inferred[value]) if value in inferred else None for value in node.output)
-    return spelled if all(spelled) else None
+    spelled = tuple(spell(inferred[value]) if value and value in inferred else None for value in node.output)
+    return spelled if all(type for type, value in zip(spelled, node.output, strict=True) if value) else None
 
 
 def _bind(found: Definition, node: onnx.NodeProto, inputs: Types) -> Types:
@@ -160,7 +160,7 @@ def _bind(found: Definition, node: onnx.NodeProto, inputs: Types) -> Types:
     bound = found.bound(inputs, ())
     answer: list[str | None] = []
     for (_, parameter), value in zip(_repeated(found.outputs), node.output, strict=False):
-        types = bound.get(parameter) or found.allowed.get(parameter, {parameter})
+        types = bound.get(parameter) or set(found.allowed.get(parameter, {parameter}))
         answer.append(next(iter(types)) if value and len(types) == 1 else None)
     return tuple(answer)
 

@@ -24,6 +24,7 @@ from .reference import DOMAIN, reference_op
 
 BETWEEN_CASTS, BY_REFERENCE = "ONNX Runtime, between Cast nodes", "onnx's reference implementation"
 
+
 # Element types, and wider ones whose kernels compute the same but for rounding.
 def _wider(to: str, *names: str) -> dict[str | None, str]:
     return {f"tensor({name})": f"tensor({to})" for name in names}
@@ -105,7 +106,8 @@ class Filling:
             lines.insert(0, "ONNX Runtime has no kernel for some nodes, which pyops fills:")
         if self.untyped:
             lines.append(
-                f"fill_missing cannot tell whether ONNX Runtime has kernels for nodes with inputs of unknown types: {_names(self.untyped)}"
+                "fill_missing cannot tell whether ONNX Runtime has kernels for nodes with inputs or outputs of unknown "
+                f"types: {_names(self.untyped)}"
             )
         return "\n  ".join(lines)
 
@@ -133,8 +135,10 @@ def fill(
         The model is in ORT format.
     """
     if source.proto is None:
-        raise ModelError("fill_missing=True needs the nodes of the model, and a model in ORT format cannot be changed: "
-                         "fill those of the ONNX model that it was made from")
+        raise ModelError(
+            "fill_missing=True needs the nodes of the model, and a model in ORT format cannot be changed: "
+            "fill those of the ONNX model that it was made from"
+        )
     chosen = onnxruntime.get_available_providers() if providers is None else providers
     names = frozenset(item if isinstance(item, str) else item[0] for item in chosen)
     walk = functools.partial(_Walk, ops=ops, providers=names)
@@ -230,7 +234,7 @@ class _Walk:
         types |= {item.name: type for item, type in zip(graph.input, given, strict=False) if type}
         for tensor in graph.initializer:
             row = from_onnx(tensor.data_type)
-            types[tensor.name] = row and row.type_str
+            types[tensor.name] = row.type_str if row else None
         self._nodes(graph.node, types, declared, opsets)
         return tuple(types.get(item.name) for item in graph.output)
 
@@ -252,7 +256,8 @@ class _Walk:
             inputs = tuple(types.get(name) if name else None for name in node.input)
             found = self._outputs(node, inputs, types, opsets)
             outputs = tuple(
-                type or declared.get(name) for name, type in itertools.zip_longest(node.output, found[: len(node.output)])
+                type or declared.get(name)
+                for name, type in itertools.zip_longest(node.output, found[: len(node.output)])
             )
             types |= zip(node.output, outputs, strict=True)
             result += self._filled(node, opsets, inputs, outputs)
@@ -324,8 +329,10 @@ class _Walk:
         for wider in _WIDENINGS.get(node.op_type, (_FLOATS, _FLOATS | _INTEGERS)):
             wide = tuple(type and wider.get(type, type) for type in inputs)
             results = output_types(domain, node, opset, wide)
-            known = all(type for name, type in zip(node.output, results, strict=True) if name)
-            if wide != inputs and known and has_kernel(self._providers, domain, node, opset, wide, results, {}):
+            changes = zip(outputs, results, strict=True)
+            # A type of None is that of an absent output; a sequence cannot be cast.
+            casts = all(old == new or (old and new and new.startswith("tensor(")) for old, new in changes)
+            if wide != inputs and casts and has_kernel(self._providers, domain, node, opset, wide, results, {}):
                 break
         else:
             return []
@@ -343,7 +350,8 @@ class _Walk:
         return [*before, inner, *after]
 
 
-def _cast(given: str, result: str, type: str) -> onnx.NodeProto:
+def _cast(given: str, result: str, type: str | None) -> onnx.NodeProto:
+    assert type is not None  # as only types that are known differ
     return onnx.helper.make_node("Cast", [given], [result], to=type_proto(type).tensor_type.elem_type)
 
 
@@ -358,10 +366,10 @@ def _opsets(owner: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
 
 
 def _declared_outputs(op: AnyOp, inputs: Types) -> Types:
-    rows = [type and from_type_str(type) for type in inputs]
+    rows = [from_type_str(type) if type else None for type in inputs]
     try:
         dtypes = validation.output_dtypes(op.signature, [row.dtype if row else None for row in rows])
     except InputError:  # the node does not match its op, which the session reports
         return ()
     found = map(element_type, dtypes)
-    return tuple(row and row.type_str for row in found)
+    return tuple(row.type_str if row else None for row in found)

@@ -38,7 +38,7 @@ def has_kernel(
         The types with shapes of values of the model, as far as they are known.
     """
     found = definition(domain, node.op_type, opset)
-    if found is None or not found.allows(inputs, outputs):
+    if found is None or not found.allows(inputs, outputs) or _refuses_values(node, inputs):
         return False
     casts = tuple(_HALF_CAST.get(type, type) for type in inputs), tuple(_HALF_CAST.get(type, type) for type in outputs)
     for types in ((inputs, outputs), *([casts] if casts[0] != inputs else [])):
@@ -60,10 +60,14 @@ def has_kernel(
     return is_accepted(graph.SerializeToString(deterministic=True), domain, opset)
 
 
+def _refuses_values(node: onnx.NodeProto, inputs: Types) -> bool:
+    """Return whether ONNX Runtime has a kernel that is known to refuse this node when it runs."""
+    reduces = any(item.name == "reduction" and item.s != b"none" for item in node.attribute)
+    return reduces and node.op_type in ("ScatterElements", "ScatterND") and "tensor(bfloat16)" in inputs
+
+
 @functools.cache
-def _is_listed(
-    providers: frozenset[str], domain: str, name: str, opset: int, inputs: Types, outputs: Types
-) -> bool:
+def _is_listed(providers: frozenset[str], domain: str, name: str, opset: int, inputs: Types, outputs: Types) -> bool:
     found = definition(domain, name, opset)
     if found is None:
         return False
@@ -91,7 +95,8 @@ def _kernels() -> dict[tuple[str, str], list[_Kernel]]:
     found: dict[tuple[str, str], list[_Kernel]] = {}
     for item in get_all_opkernel_def():
         types = {name: frozenset(allowed) for name, allowed in item.type_constraints.items()}
-        kernel = _Kernel(item.provider, *item.version_range, types)
+        first, last = item.version_range
+        kernel = _Kernel(item.provider, first, last, types)
         found.setdefault((item.domain or ONNX_DOMAIN, item.op_name), []).append(kernel)
     return found
 
@@ -122,9 +127,7 @@ def newest_opset(wanted: int) -> int:
 @functools.cache
 def newest_ir_version(wanted: int) -> int:
     """Return the newest IR version that ONNX Runtime accepts, up to a model's."""
-    accepted = (
-        version for version in range(wanted, 0, -1) if is_accepted(_EMPTY, ONNX_DOMAIN, _OLDEST_TRIED, version)
-    )
+    accepted = (version for version in range(wanted, 0, -1) if is_accepted(_EMPTY, ONNX_DOMAIN, _OLDEST_TRIED, version))
     return next(accepted, wanted)
 
 

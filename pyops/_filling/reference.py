@@ -52,7 +52,7 @@ def reference_op(
     """
     from onnx.reference import ReferenceEvaluator
 
-    rows = [type and from_type_str(type) for type in (*inputs, *outputs)]
+    rows = [from_type_str(type) if type else None for type in (*inputs, *outputs)]
     for type, row in zip((*inputs, *outputs), rows, strict=True):
         if type and (row is None or row.ort is None):
             return f"custom operators of ONNX Runtime cannot have an input or output of {type_name(type)}"
@@ -85,9 +85,7 @@ def reference_op(
         DOMAIN,
         f"{node.op_type}_{next(_numbers)}",
         1,
-        tuple(
-            Input(f"x{index}", parameters[index], optional=not name) for index, name in enumerate(node.input)
-        ),
+        tuple(Input(f"x{index}", parameters[index], optional=not name) for index, name in enumerate(node.input)),
         tuple(Output(f"y{index}", type) for index, type in enumerate(parameters[len(inputs) :])),
         returns_tuple=True,
     )

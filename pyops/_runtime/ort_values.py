@@ -1,7 +1,7 @@
 """Element types that ONNX Runtime's Python bindings do not convert by themselves.
 
-``onnxruntime.InferenceSession.run`` does not accept some element types (bfloat16, float8, 2-bit and 4-bit types), but its
-``OrtValue`` methods do. One call passes either only arrays or only OrtValues.
+``onnxruntime.InferenceSession.run`` does not accept some element types (bfloat16, float8, 2-bit and 4-bit types), but
+its ``OrtValue`` methods do. One call passes either only arrays or only OrtValues.
 """
 
 from __future__ import annotations

@@ -153,7 +153,9 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
         del self._host.model  # which may be large
         lacking = [node.problem for node in filling.nodes if node.problem]
-        self._create(create, providers, provider_options, lambda error: explained(error, source, resolved, engine, lacking))
+        self._create(
+            create, providers, provider_options, lambda error: explained(error, source, resolved, engine, lacking)
+        )
         if message := filling.message:
             warnings.warn(message, FilledNodeWarning, stacklevel=2)
         self._nodes = self._host.nodes

@@ -71,7 +71,8 @@ def test_its_exception_reaches_the_caller() -> None:
         "main (bool c, bfloat16[n, n] x) => (bfloat16[n, n] y) { y = If (c) <"
         "then_branch = a () => (bfloat16[n, n] u) { u = MatMul(x, x) },"
         "else_branch = b () => (bfloat16[n, n] v) { v = Identity(x) }> }",
-        "main (bool c, bfloat16[n, n] x) => (bfloat16[n, n] y) { one = Constant <value = int64 {1}> () y = Loop (one, c, x) <"
+        "main (bool c, bfloat16[n, n] x) => (bfloat16[n, n] y) { one = Constant <value = int64 {1}> () "
+        "y = Loop (one, c, x) <"
         "body = a (int64 i, bool go, bfloat16[n, n] s) => (bool on, bfloat16[n, n] t) "
         "{ on = Identity(go) t = MatMul(s, s) }> }",
         "main (bool c, bfloat16[n, n] x) => (bfloat16[n, n] y) { y = fill.square (x) }"
@@ -94,7 +95,8 @@ def test_types_come_from_declared_ops_too() -> None:
         return x + x
 
     session, message = filled(parsed("main (double[n, n] x) => (double y) { z = fill.Twice(x) y = Det(z) }"))
-    assert "Det" in message and "unknown" not in message
+    assert "Det" in message
+    assert "unknown" not in message
     assert session.run(None, {"x": np.eye(2)})[0] == 4
 
 
@@ -132,23 +134,27 @@ def test_nodes_of_unknown_types_are_named() -> None:
     model = parsed(text)
     model.graph.node[1].name = "after"
     found = filling.fill(pyops._models.model.load(model), {})
-    assert found.untyped == ["after"] and "unknown types: 'after'" in found.message
+    assert found.untyped == ["after"]
+    assert "unknown types: 'after'" in found.message
 
 
 def test_a_session_that_fills_is_pickled(x: NDArray[Any]) -> None:
     session, _ = filled(parsed(DETERMINANT))
     wide = x.astype(np.float64)
-    with pytest.warns(errors.FilledNodeWarning):
-        other = pickle.loads(pickle.dumps(session))
-        assert other.run(None, {"x": wide}) == session.run(None, {"x": wide})
+    other = pickle.loads(pickle.dumps(session))
+    with pytest.warns(errors.FilledNodeWarning):  # as it is made when it is first used
+        result = other.run(None, {"x": wide})
+    assert result == session.run(None, {"x": wide})
 
 
 def test_inspect_says_who_computes_what_is_missing() -> None:
     report = inspect(parsed(PRODUCT))
     assert [(node.op_type, node.by) for node in report.missing] == [("MatMul", "ONNX Runtime, between Cast nodes")]
-    assert report.ok and "MatMul-13(bfloat16, bfloat16)  ONNX Runtime, between Cast nodes" in str(report)
+    assert report.ok
+    assert "MatMul-13(bfloat16, bfloat16)  ONNX Runtime, between Cast nodes" in str(report)
     unfilled = inspect(parsed("main (complex64[n] x) => (complex64[n] y) { y = Identity(x) }"))
-    assert not unfilled.ok and "nobody" in str(unfilled)
+    assert not unfilled.ok
+    assert "nobody" in str(unfilled)
 
 
 NEWEST = '<ir_version: 10, opset_import: ["": 28]>'
@@ -160,8 +166,11 @@ NEWEST = '<ir_version: 10, opset_import: ["": 28]>'
     [
         ("main (float[n] x) => (float[n] y) { y = Celu(x) }", ""),
         ("main (float16[n] x) => (float16[n] y) { y = Celu(x) }", filling.BETWEEN_CASTS),
-        ("main (float[n, c, h, w] x) => (float[n, a, b, d] y) { y = SpaceToDepth <blocksize = 2, mode = 'CRD'> (x) }",
-         filling.BY_REFERENCE),
+        (
+            "main (float[a, b, c, d] x) => (float[e, f, g, h] y) "
+            "{ y = SpaceToDepth <blocksize = 2, mode = 'CRD'> (x) }",
+            filling.BY_REFERENCE,
+        ),
     ],
     ids=["same definition", "types alone", "changed"],
 )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import as_completed
 from pathlib import Path
 
+import onnxruntime
 from pebble import ProcessExpired, ProcessPool
 
 from pyops._files import write_text
@@ -34,8 +35,12 @@ def main() -> None:
 def _results(bfloat16: bool, fill_missing: bool, workers: int, timeout: float) -> Iterator[Result]:
     """Yield the results in the order of the tests, each run in a process that may crash or hang."""
     names = list(node_tests())
-    print(f"{'bfloat16' if bfloat16 else 'as they are'}, fill_missing={fill_missing}: {len(names)} tests", file=sys.stderr)
-    with ProcessPool(workers, context=multiprocessing.get_context("spawn")) as pool:
+    print(
+        f"{'bfloat16' if bfloat16 else 'as they are'}, fill_missing={fill_missing}: {len(names)} tests", file=sys.stderr
+    )
+    # ONNX Runtime warns of what is in the tests' models.
+    quiet = onnxruntime.set_default_logger_severity, (4,)
+    with ProcessPool(workers, 0, *quiet, multiprocessing.get_context("spawn")) as pool:
         futures = {
             pool.schedule(attempt, (name,), {"fill_missing": fill_missing, "bfloat16": bfloat16}, timeout=timeout): name
             for name in names

@@ -180,5 +180,6 @@ def _retype(message: Any) -> bool:
     for field, value in message.ListFields():
         if field.message_type is not None:
             items = [value] if isinstance(value, type(message)) or hasattr(value, "ListFields") else value
-            changed = any([_retype(item) for item in items]) or changed
+            for item in items:
+                changed = _retype(item) or changed
     return changed

@@ -25,9 +25,9 @@ _INTRODUCTION = """# ONNX's node tests
 A test is reproduced if every output has the expected type and shape, and values within the test's own tolerances; for
 bfloat16 within a relative 2⁻⁶, as in the runner of onnx.
 
-The float32 tests were run again with bfloat16 in place of every float32: those whose operators ONNX defines for
-bfloat16. They are reproduced if they give what float32 gives for the same rounded inputs, within 2⁻⁶ of the value, or of
-the largest value of its output.
+The float32 tests whose operators ONNX defines for bfloat16 were run again with bfloat16 in place of every float32. They
+are reproduced if they give what float32 gives for the same rounded inputs, within 2⁻⁶ of the value, or of the largest
+value of its output.
 """
 
 

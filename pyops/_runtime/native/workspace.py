@@ -192,9 +192,9 @@ def _memory(address: c_void_p, shape: tuple[int, ...], dtype: DType, *, writeabl
 def unpack(data: bytes, shape: tuple[int, ...], row: ElementType) -> np.ndarray[Any, Any]:
     """Return a read-only array from bytes with several elements each, the lowest bits first."""
     bits = 8 // row.per_byte
-    packed = np.frombuffer(data, np.uint8)[:, np.newaxis] >> np.arange(0, 8, bits, np.uint8)
+    packed = np.frombuffer(data, np.uint8)[:, np.newaxis] >> _shifts(bits)
     values = (packed & (2**bits - 1)).ravel()[: math.prod(shape)].reshape(shape)
-    array = values.view(row.dtype)
+    array: np.ndarray[Any, Any] = values.view(row.dtype)
     if row.name.startswith("int"):
         sign = 2 ** (bits - 1)
         array = np.asarray((values.view(np.int8) ^ sign) - sign).astype(row.dtype)
@@ -207,7 +207,12 @@ def pack(array: np.ndarray[Any, Any], row: ElementType) -> bytes:
     bits = 8 // row.per_byte
     values = np.ascontiguousarray(array).ravel().view(np.uint8) & (2**bits - 1)
     values = np.append(values, np.zeros(-len(values) % row.per_byte, np.uint8)).reshape(-1, row.per_byte)
-    return np.bitwise_or.reduce(values << np.arange(0, 8, bits, np.uint8), axis=1).tobytes()
+    packed: np.ndarray[Any, Any] = np.bitwise_or.reduce(values << _shifts(bits), axis=1)
+    return packed.tobytes()
+
+
+def _shifts(bits: int) -> np.ndarray[Any, Any]:
+    return np.array(range(0, 8, bits), np.uint8)
 
 
 # String tensors are std::string objects, not NumPy-compatible memory: they are always copied.
