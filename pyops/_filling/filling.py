@@ -17,7 +17,7 @@ from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp
 from .._schema import validation
 from .._schema.dtypes import element_type, from_onnx, from_type_str
-from ..errors import InputError, ModelError
+from ..errors import InputError
 from .definitions import Types, bare, definition, output_types, spell, type_name, type_proto
 from .kernels import has_kernel, newest_ir_version, newest_opset
 from .reference import DOMAIN, reference_op
@@ -128,17 +128,8 @@ def fill(
         The declared ops of the model's nodes.
     providers : sequence, optional
         The execution providers of the session, as ONNX Runtime takes them.
-
-    Raises
-    ------
-    ModelError
-        The model is in ORT format.
     """
-    if source.proto is None:
-        raise ModelError(
-            "fill_missing=True needs the nodes of the model, and a model in ORT format cannot be changed: "
-            "fill those of the ONNX model that it was made from"
-        )
+    assert source.proto is not None
     chosen = onnxruntime.get_available_providers() if providers is None else providers
     names = frozenset(item if isinstance(item, str) else item[0] for item in chosen)
     walk = functools.partial(_Walk, ops=ops, providers=names)

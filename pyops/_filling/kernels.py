@@ -38,7 +38,7 @@ def has_kernel(
         The types with shapes of values of the model, as far as they are known.
     """
     found = definition(domain, node.op_type, opset)
-    if found is None or not found.allows(inputs, outputs) or _refuses_values(node, inputs):
+    if found is None or not found.allows(inputs, outputs):
         return False
     casts = tuple(_HALF_CAST.get(type, type) for type in inputs), tuple(_HALF_CAST.get(type, type) for type in outputs)
     for types in ((inputs, outputs), *([casts] if casts[0] != inputs else [])):
@@ -58,12 +58,6 @@ def has_kernel(
         if known is not None and spell(known) == spell(item.type):
             item.type.CopyFrom(known)
     return is_accepted(graph.SerializeToString(deterministic=True), domain, opset)
-
-
-def _refuses_values(node: onnx.NodeProto, inputs: Types) -> bool:
-    """Return whether ONNX Runtime has a kernel that is known to refuse this node when it runs."""
-    reduces = any(item.name == "reduction" and item.s != b"none" for item in node.attribute)
-    return reduces and node.op_type in ("ScatterElements", "ScatterND") and "tensor(bfloat16)" in inputs
 
 
 @functools.cache

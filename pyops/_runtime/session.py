@@ -135,27 +135,46 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         if resolved.problems:
             raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
         cuda_provider.check_available(providers)
-        filling = fill(source, resolved.ops, providers) if fill_missing else Filling(source)
-        ops = resolved.ops | filling.ops
+        if fill_missing and source.proto is None:
+            raise ModelError(
+                "fill_missing=True needs the nodes of an ONNX model; a model in ORT format cannot be changed: fill the nodes "
+                "of the model that it was made from"
+            )
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
         self._extensions: extensions.SessionHost | None = None
         self._host: native.SessionHost | extensions.SessionHost
-        if engine == "extensions":
-            others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
-            fresh = sess_options is None
-            self._host = self._extensions = extensions.SessionHost(options, filling.model, ops, others, fresh)
-            weakref.finalize(self, self._extensions.forget).atexit = False
-        else:
-            self._host = native.SessionHost(options, filling.model, ops, taken)
-        folder = source.folder if self._host.model is not source else None
-        self._reading = functools.partial(external_data.reading_external_data, folder, options, sess_options is None)
         kwargs |= cuda_provider.without_fallback(providers)
-        create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
-        del self._host.model  # which may be large
-        lacking = [node.problem for node in filling.nodes if node.problem]
-        self._create(
-            create, providers, provider_options, lambda error: explained(error, source, resolved, engine, lacking)
-        )
+        filling, refusals = Filling(source), list[Exception]()
+
+        def refusal(error: Exception) -> BaseException:
+            refusals.append(error)
+            return explained(error, source, resolved, engine, [node.problem for node in filling.nodes if node.problem])
+
+        while True:
+            ops = resolved.ops | filling.ops
+            if engine == "extensions":
+                others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
+                fresh = sess_options is None
+                self._host = self._extensions = extensions.SessionHost(options, filling.model, ops, others, fresh)
+                weakref.finalize(self, self._extensions.forget).atexit = False
+            else:
+                self._host = native.SessionHost(options, filling.model, ops, taken)
+            folder = source.folder if self._host.model is not source else None
+            self._reading = functools.partial(
+                external_data.reading_external_data, folder, options, sess_options is None
+            )
+            create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
+            del self._host.model  # which may be large
+            try:
+                self._create(create, providers, provider_options, refusal)
+                break
+            except Exception:
+                # What ONNX Runtime accepts lacks nothing, so that only models that it refuses are looked at.
+                is_first = filling.model is source
+                if fill_missing and refusals and is_first:
+                    filling = fill(source, resolved.ops, providers)
+                if not is_first or filling.model is source:
+                    raise
         if message := filling.message:
             warnings.warn(message, FilledNodeWarning, stacklevel=2)
         self._nodes = self._host.nodes
