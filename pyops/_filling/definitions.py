@@ -102,6 +102,9 @@ def definition(domain: str, name: str, opset: int) -> Definition | None:
     try:
         schema = onnx.defs.get_schema(name, opset, "" if domain == ONNX_DOMAIN else domain)
     except onnx.defs.SchemaError:
+        # ONNX Runtime has old operators of its own among ONNX's.
+        if domain == ONNX_DOMAIN:
+            return None
         known = [item for item in _known().get((domain, name), ()) if item.since_version <= opset]
         return _define(max(known, key=lambda item: item.since_version), None) if known else None
     return _define(schema, schema)
@@ -121,7 +124,9 @@ def _define(schema: Any, given: Any) -> Definition:
         for items in (schema.inputs, schema.outputs)
     )
     allowed = {item.type_param_str: frozenset(item.allowed_type_strs) for item in schema.type_constraints}
-    attributes = [(name, item.type, str(item.default_value)) for name, item in sorted(schema.attributes.items())]
+    attributes = [
+        (name, item.type, str(item.default_value) if given else "") for name, item in sorted(schema.attributes.items())
+    ]
     formals = [(item.name, str(item.option)) for item in (*schema.inputs, *schema.outputs)]
     return Definition(schema.since_version, inputs, outputs, allowed, f"{schema.doc}{attributes}{formals}", given)
 

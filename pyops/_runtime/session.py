@@ -137,8 +137,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         cuda_provider.check_available(providers)
         if fill_missing and source.proto is None:
             raise ModelError(
-                "fill_missing=True needs the nodes of an ONNX model; a model in ORT format cannot be changed: fill the nodes "
-                "of the model that it was made from"
+                "fill_missing=True needs the nodes of an ONNX model; a model in ORT format cannot be changed: fill the "
+                "nodes of the model that it was made from"
             )
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
         self._extensions: extensions.SessionHost | None = None
