@@ -92,7 +92,7 @@ def test_the_reference_implementation_agrees_with_kernels_of_other_types() -> No
             agreed.add(op_type)
             if any(different):
                 problems.append((name, type, different))
-    assert problems == []
+    assert not problems, "\n".join(map(str, problems))
     assert alone - agreed == OTHERWISE
 
 
