@@ -38,6 +38,8 @@ _WIDENINGS: dict[str, tuple[dict[str | None, str], ...]] = {
     **dict.fromkeys(("BitCast", "Cast", "CastLike"), ()),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), (_HALVES,)),
 }
+# The version that Cast nodes get in a model that does not import ONNX's own domain.
+_UNIMPORTED = 17
 _WITH_BODIES = {"If", "Loop", "Scan", "SequenceMap"}
 
 
@@ -133,7 +135,7 @@ def fill(
     chosen = onnxruntime.get_available_providers() if providers is None else providers
     names = frozenset(item if isinstance(item, str) else item[0] for item in chosen)
     walk = functools.partial(_Walk, ops=ops, providers=names)
-    opset, ir_version = _opsets(source.proto).get(ONNX_DOMAIN, 1), source.proto.ir_version
+    opset, ir_version = _opsets(source.proto).get(ONNX_DOMAIN, _UNIMPORTED), source.proto.ir_version
     accepted = newest_opset(opset), newest_ir_version(ir_version)
     found = walk(source.proto, accepted[0])
     # The types within a function may depend on the attributes of a call.
@@ -155,6 +157,8 @@ def fill(
         return Filling(source, untyped=found.untyped)
     written = walk(proto, found.opset, writes=True)
     proto.ir_version = accepted[1]
+    if ONNX_DOMAIN not in _opsets(proto):  # a model of other domains alone
+        proto.opset_import.add()
     for entry in proto.opset_import:
         if full_domain(entry.domain) == ONNX_DOMAIN:
             entry.version = found.opset

@@ -140,7 +140,6 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
                 "fill_missing=True needs the nodes of an ONNX model; a model in ORT format cannot be changed: fill the "
                 "nodes of the model that it was made from"
             )
-        options = onnxruntime.SessionOptions() if sess_options is None else sess_options
         self._extensions: extensions.SessionHost | None = None
         self._host: native.SessionHost | extensions.SessionHost
         kwargs |= cuda_provider.without_fallback(providers)
@@ -151,6 +150,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             return explained(error, source, resolved, engine, [node.problem for node in filling.nodes if node.problem])
 
         while True:
+            options = onnxruntime.SessionOptions() if sess_options is None else sess_options
             ops = resolved.ops | filling.ops
             if engine == "extensions":
                 others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
