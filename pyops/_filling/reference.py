@@ -28,11 +28,6 @@ _WIDE: dict[DType, DType] = {
 # What these compute depends on the element types themselves.
 _TYPED = {"BitCast", "Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"}
 _NEWEST = 2**31 - 1
-# By operator and number of inputs, what is wrong with the reference implementation of types that ONNX Runtime lacks.
-_WRONG = {
-    ("MaxUnpool", 3): "onnx's reference implementation and ONNX Runtime disagree on what output_shape means",
-    ("MeanVarianceNormalization", 1): "onnx's definition of it as a function is of float32 alone",
-}
 
 _numbers = itertools.count()
 
@@ -57,8 +52,8 @@ def reference_op(
         if type and (row is None or row.ort is None):
             return f"custom operators of ONNX Runtime cannot have an input or output of {type_name(type)}"
     node = onnx.NodeProto.FromString(alone)
-    if (node.op_type, len(inputs)) in _WRONG:
-        return _WRONG[node.op_type, len(inputs)]
+    if problem := _known_problem(node.op_type, inputs):
+        return f"onnx's reference implementation {problem}"
     opset = dict(opsets).get(domain, 1)
     now, newest = (definition(domain, node.op_type, version) for version in (opset, _NEWEST))
     if now is None or newest is None or now.text != newest.text:
@@ -102,3 +97,14 @@ def _as(value: Any, dtype: DType) -> Any:
     array = np.asarray(value)
     is_same_kind = array.dtype.kind == dtype.kind or array.dtype == _WIDE.get(dtype)
     return array.astype(dtype) if is_same_kind and dtype is not STRING else array
+
+
+def _known_problem(op_type: str, inputs: Types) -> str:
+    """Return what is wrong with the reference implementation where ONNX Runtime has no kernel; empty if nothing is."""
+    if op_type == "MaxUnpool" and len(inputs) == 3:
+        return "and ONNX Runtime disagree on what its output_shape means"
+    if op_type == "MeanVarianceNormalization":
+        return "has it in float32 alone"
+    if op_type == "GridSample" and "int" in str(inputs[0]):
+        return "interpolates between integers in integers"
+    return ""

@@ -24,14 +24,14 @@ from tests.node_tests.attempt import arrays, difference, feed, node_tests
 # float8 and the 4-bit types have too few values for other kernels to agree, and strings have no other type.
 NARROW = {"tensor(bfloat16)", "tensor(float16)"}
 COMPARED = NARROW | {f"tensor({name})" for name in ("float", "double", "int32", "int64", "uint8", "uint32", "uint64")}
-MOST = 2
-"""Tests of each operator and type."""
+MOST = 1
+"""Node tests of each operator, parameter and type, of which the first are taken."""
 TOLERANCES: dict[str, tuple[float, float | None]] = {
     "tensor(bfloat16)": (2**-6, None),
     "tensor(float16)": (2**-8, None),
 }
 # Compared with other sources, in test_other_sources.py.
-OTHERWISE: set[str] = set()
+OTHERWISE = {"Adagrad", "Adam", "FlexAttention", "ImageDecoder", "Momentum", "SwiGLU"}
 RANDOM = {"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
 
 
@@ -64,21 +64,21 @@ def test_the_reference_implementation_agrees_with_kernels_of_other_types() -> No
     generator, agreed, alone, seen, problems = np.random.default_rng(0), set(), set(), Counter(), []
     for name, test in node_tests().items():
         op_type = test.model.graph.node[0].op_type
-        if len(test.model.graph.node) != 1 or op_type in RANDOM:
+        # What the reduction of nothing is depends on the type.
+        if len(test.model.graph.node) != 1 or op_type in RANDOM or "empty_set" in name:
             continue
         for model, names, type in retyped(test.model):
             session = reference_session(model) if seen[op_type, names[0], type] < MOST else None
             if session is None:
                 continue
             seen[op_type, names[0], type] += 1
-            inputs = shuffled(feed(session, arrays(test.data_sets[0][0])), names, generator)
+            inputs = shuffled(feed(session, arrays(test.data_sets[0][0])), names, generator, type)
             try:
                 expected = onnxruntime.InferenceSession(test.model.SerializeToString(), QUIET).run(None, inputs)
             except Exception:  # it lacks the operator altogether, or refuses these values
                 alone.add(op_type)
                 continue
-            dtype = {item.name: item for item in session.get_inputs()}[names[0]].type
-            to = from_type_str(dtype).dtype
+            to = from_type_str(type).dtype
             try:
                 found = session.run(None, inputs | {name: inputs[name].astype(to) for name in names})
             except Exception as error:
@@ -93,7 +93,7 @@ def test_the_reference_implementation_agrees_with_kernels_of_other_types() -> No
             if any(different):
                 problems.append((name, type, different))
     assert not problems, "\n".join(map(str, problems))
-    assert alone - agreed == OTHERWISE
+    assert alone - agreed <= OTHERWISE
 
 
 def reference_session(model: onnx.ModelProto) -> Any:
@@ -107,12 +107,13 @@ def reference_session(model: onnx.ModelProto) -> Any:
     return session if any(BY_REFERENCE in str(item.message) for item in caught) else None
 
 
-def shuffled(inputs: dict[str, Any], names: list[str], generator: np.random.Generator) -> dict[str, Any]:
-    """Return inputs with the values of those named in another order."""
-    return {
-        name: generator.permutation(value.ravel()).reshape(value.shape) if name in names else value
-        for name, value in inputs.items()
-    }
+def shuffled(inputs: dict[str, Any], names: list[str], generator: np.random.Generator, type: str) -> dict[str, Any]:
+    """Return inputs with the values of those named in another order, and as small integers for a type of integers."""
+    result = dict(inputs)
+    for name in names:
+        value = generator.permutation(inputs[name].ravel()).reshape(inputs[name].shape)
+        result[name] = np.abs(np.rint(value * 3)).astype(value.dtype) % 5 if "int" in type else value
+    return result
 
 
 QUIET = onnxruntime.SessionOptions()
