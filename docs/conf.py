@@ -33,6 +33,7 @@ docs/inspecting
 docs/testing
 docs/export
 docs/fallback
+docs/fill_missing
 docs/torch
 docs/autocast
 docs/quantization
@@ -55,6 +56,7 @@ docs/api/exporters
 docs/kernel_library
 docs/coverage
 docs/models
+docs/node_tests
 docs/benchmarks
 CHANGELOG
 ```

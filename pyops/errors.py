@@ -104,3 +104,7 @@ class PluginWarning(UserWarning):
 
 class CompileWarning(UserWarning):
     """A kernel declared with ``compile=`` runs as plain Python; the message says where and why."""
+
+
+class FilledNodeWarning(UserWarning):
+    """A session computes nodes that ONNX Runtime has no kernel for; the message names them and says who does."""

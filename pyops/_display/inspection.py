@@ -6,6 +6,7 @@ The model is read as data; nothing is run or imported for it.
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +27,8 @@ from .op_table import engine_name
 
 if TYPE_CHECKING:
     import onnx
+
+    from .._filling.filling import MissingNode
 
 
 _LONGEST_VALUE = 60
@@ -128,6 +131,9 @@ class ModelReport(Shown):
         The number of nodes of each of ONNX Runtime's own operators.
     decisions : tuple of str
         What the export fixed of the torch model's Python code, as ``program.decisions`` shows it.
+    missing : tuple of MissingNode
+        The nodes that ONNX Runtime has no kernel for, and who computes them with ``fill_missing=True``. Empty if
+        ONNX Runtime is not installed.
     """
 
     ir_version: int
@@ -138,14 +144,16 @@ class ModelReport(Shown):
     nodes: tuple[CustomNode, ...]
     builtin: dict[str, int]
     decisions: tuple[str, ...] = ()
+    missing: tuple[MissingNode, ...] = ()
 
     @property
     def problems(self) -> list[str]:
-        """Return the reasons why a session would reject the model."""
+        """Return the reasons why a session would reject the model, also with ``fill_missing=True``."""
         found = {node.domain for node in self.nodes if node.version is not None}
         unknown = [unknown_version(*item) for item in self.imports if item[0] not in found]
         nodes = [problem for node in self.nodes for problem in node.problems]
-        return list(dict.fromkeys([*nodes, *filter(None, unknown)]))
+        unfilled = (node.problem for node in self.missing)
+        return list(dict.fromkeys([*nodes, *filter(None, (*unknown, *unfilled))]))
 
     @property
     def ok(self) -> bool:
@@ -179,7 +187,14 @@ class ModelReport(Shown):
         ]
         builtin = ", ".join(f"{name} ({count})" for name, count in sorted(self.builtin.items()))
         notes = ["" if rows else "no custom nodes", *([f"ONNX Runtime's own: {builtin}"] if builtin else [])]
-        return [[header, *rows], *notes, *self.problems]
+        return [[header, *rows], *notes, *self._missing_parts(), *self.problems]
+
+    def _missing_parts(self) -> list[Part]:
+        rows = [(node.name, node.kind, node.by or "nobody") for node in self.missing]
+        if not rows:
+            return []
+        headline = "ONNX Runtime has no kernel for these; InferenceSession(..., fill_missing=True) fills them:"
+        return ["", headline, [("node", "operator", "computed by"), *rows]]
 
 
 def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[Key, str] | None = None) -> ModelReport:
@@ -219,7 +234,17 @@ def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[
         nodes=tuple(_custom_node(node, *find(*key_of(node), opset)) for node, opset in custom_nodes(loaded)),
         builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*key_of(node)))),
         decisions=tuple(_decisions(loaded.proto)),
+        missing=_missing(loaded),
     )
+
+
+def _missing(loaded: Model) -> tuple[MissingNode, ...]:
+    if importlib.util.find_spec("onnxruntime") is None:
+        return ()
+    from .._filling.filling import fill
+
+    ops = resolution.resolve(loaded, adoption.adopted_ops(), set()).ops
+    return tuple(fill(loaded, ops).nodes)
 
 
 def _decisions(proto: onnx.ModelProto) -> list[str]:

@@ -31,21 +31,22 @@ def unknown_version(domain: str, version: int) -> str | None:
 
 @functools.cache
 def _operators() -> frozenset[tuple[str, str]]:
-    return frozenset((schema.domain or ONNX_DOMAIN, schema.name) for schema in _schemas())
+    return frozenset((schema.domain or ONNX_DOMAIN, schema.name) for schema in schemas())
 
 
 @functools.cache
 def _versions() -> dict[str, int]:
     versions: dict[str, int] = {}
-    for schema in _schemas():
+    for schema in schemas():
         versions[schema.domain] = max(schema.since_version, versions.get(schema.domain, 1))
     return versions
 
 
-def _schemas() -> Iterable[Any]:
+def schemas() -> Iterable[Any]:
+    """Return every schema of ONNX Runtime, or of onnx if it is not installed."""
     try:
-        from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema as schemas
+        from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema as all_schemas
     except ImportError:
-        from onnx.defs import get_all_schemas as schemas
-    found: Iterable[Any] = schemas()
+        from onnx.defs import get_all_schemas as all_schemas
+    found: Iterable[Any] = all_schemas()
     return found

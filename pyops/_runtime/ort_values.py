@@ -1,7 +1,7 @@
 """Element types that ONNX Runtime's Python bindings do not convert by themselves.
 
-``onnxruntime.InferenceSession.run`` does not accept some element types (bfloat16, float8, 4-bit integers), but its
-``OrtValue`` methods do. One call passes either only arrays or only OrtValues.
+``onnxruntime.InferenceSession.run`` does not accept some element types (bfloat16, float8, 2-bit and 4-bit types), but
+its ``OrtValue`` methods do. One call passes either only arrays or only OrtValues.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def from_array(array: Any) -> Any:
     row = element_type(array.dtype)
     if row is None or row.type_str not in FOREIGN_TYPES:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
-    if not row.packed:
+    if row.per_byte == 1:
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, row.onnx)
     value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(array.shape, row.onnx)
-    data = pack(array)
+    data = pack(array, row)
     ctypes.memmove(value.data_ptr(), data, len(data))
     return value
 
@@ -46,8 +46,8 @@ def to_array(value: Any) -> Any:
     row = from_onnx(value.element_type())
     assert row is not None
     shape = tuple(value.shape())
-    if row.packed:
-        data = ctypes.string_at(value.data_ptr(), (math.prod(shape) + 1) // 2)
-        return unpack(data, shape, row.dtype).copy()
+    if row.per_byte > 1:
+        data = ctypes.string_at(value.data_ptr(), row.packed_size(math.prod(shape)))
+        return unpack(data, shape, row).copy()
     data = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
     return np.frombuffer(bytearray(data), row.dtype).reshape(shape)

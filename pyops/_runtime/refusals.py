@@ -59,8 +59,8 @@ _EXPLANATIONS = (
     ),
     (
         r"Could not find an implementation for (?P<name>\w+)\(\d+\) node with name '(?P<node>[^']*)'",
-        "this ONNX Runtime has no kernel of {name} for the types in this model (see node {node!r}); use float32 "
-        "there, another execution provider, or replace it with a kernel of your own: "
+        "this ONNX Runtime has no kernel of {name} for the types in this model (see node {node!r}); let pyops compute "
+        "it, InferenceSession(model, fill_missing=True), use float32 there, or replace it with a kernel of your own: "
         '@onnx_op("ai.onnx::{name}", override=True)',
     ),
     (
@@ -87,8 +87,10 @@ _LONGEST = 4000  # characters
 _LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a registered kernel")
 
 
-def explained(error: Exception, source: Model, resolution: Resolution, engine: str) -> BaseException:
-    """Return the error to raise when ONNX Runtime rejects a model.
+def explained(
+    error: Exception, source: Model, resolution: Resolution, engine: str, unfilled: Sequence[str]
+) -> BaseException:
+    """Return the error to raise when ONNX Runtime rejects a model; `unfilled` says of which nodes it has no kernel.
 
     It is an `EngineError` or `ModelError` with `error` as its cause where the operators at fault can be named, and
     `error` itself otherwise.
@@ -102,7 +104,7 @@ def explained(error: Exception, source: Model, resolution: Resolution, engine: s
         )
         twice.__cause__ = error
         return twice
-    lines = [] if is_twice else _unknown_operators(source, resolution)
+    lines = [*unfilled] if is_twice else [*unfilled, *_unknown_operators(source, resolution)]
     if not lines:
         lines += explanations(str(error))
     is_supported, hosted_by = hosted_op.is_supported, None

@@ -22,6 +22,7 @@ except ImportError as error:
 import numpy as np
 from onnxruntime.capi.onnxruntime_pybind11_state import EPFail
 
+from .._filling.filling import Filling, fill
 from .._models import model, resolution
 from .._models.model import ModelSource
 from .._ops import adoption, plugins, registry
@@ -30,7 +31,7 @@ from .._ops.origin import source_line
 from .._schema import devices
 from .._schema.dtypes import spell_shape
 from .._tables import html_parts, printable
-from ..errors import EngineError, InputError, ModelError
+from ..errors import EngineError, FilledNodeWarning, InputError, ModelError
 from . import cuda_provider, external_data, ort_values
 from .calls import exceptions
 from .calls.guard import interrupts_deferred
@@ -85,6 +86,9 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         The number of threads in processes that the session is pickled to or that inherit it by a fork. The default
         is the ``intra_op_num_threads`` of `sess_options` if set, otherwise the environment variable OMP_NUM_THREADS,
         otherwise 1 in processes that multiprocessing started.
+    fill_missing : bool, optional
+        Whether to compute the nodes that ONNX Runtime has no kernel for: by its kernel of a wider element type between
+        Cast nodes, or else by onnx's reference implementation, in NumPy. A `FilledNodeWarning` names them.
 
     Raises
     ------
@@ -127,11 +131,13 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         *,
         engine: Engine = "auto",
         worker_threads: int | None = None,
+        fill_missing: bool = False,
         **kwargs: Any,
     ) -> None:
         """Load a model and create its session; see the class for the parameters."""
         source = model.load(path_or_bytes)
-        origin = origin_of(source, sess_options, providers, provider_options, engine, worker_threads, kwargs)
+        given = kwargs | {"fill_missing": True} if fill_missing else kwargs
+        origin = origin_of(source, sess_options, providers, provider_options, engine, worker_threads, given)
         sess_options = session_options(sess_options)
         engine = choose(engine)
         if source.proto is None:
@@ -146,26 +152,51 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         if resolved.problems:
             raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
         cuda_provider.check_available(providers)
-        options = onnxruntime.SessionOptions() if sess_options is None else sess_options
+        if fill_missing and source.proto is None:
+            raise ModelError(
+                "fill_missing=True needs the nodes of an ONNX model; a model in ORT format cannot be changed: fill the "
+                "nodes of the model that it was made from"
+            )
         self._extensions: extensions.SessionHost | None = None
         self._host: native.SessionHost | extensions.SessionHost
-        if engine == "extensions":
-            others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
-            fresh = sess_options is None
-            self._host = self._extensions = extensions.SessionHost(options, source, resolved.ops, others, fresh)
-            weakref.finalize(self, self._extensions.forget).atexit = False
-        else:
-            self._host = native.SessionHost(options, source, resolved.ops, taken)
-        folder = source.folder if self._host.model is not source else None
-        self._reading = functools.partial(external_data.reading_external_data, folder, options, sess_options is None)
         kwargs |= cuda_provider.without_fallback(providers)
-        create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
-        del source, self._host.model  # which may be large
+        lists_nodes, filling, refusals = source.proto is not None, Filling(source), list[Exception]()
+        del source  # which may be large
 
         def refusal(error: Exception) -> BaseException:
-            return explained(error, model.load(path_or_bytes), resolved, engine)
+            refusals.append(error)
+            problems = [node.problem for node in filling.nodes if node.problem]
+            return explained(error, model.load(path_or_bytes), resolved, engine, problems)
 
-        self._create(create, providers, provider_options, refusal)
+        for is_first in (True, False):
+            options = onnxruntime.SessionOptions() if sess_options is None else sess_options
+            ops = resolved.ops | filling.ops
+            if engine == "extensions":
+                others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
+                fresh = sess_options is None
+                self._host = self._extensions = extensions.SessionHost(options, filling.model, ops, others, fresh)
+                weakref.finalize(self, self._extensions.forget).atexit = False
+            else:
+                self._host = native.SessionHost(options, filling.model, ops, taken)
+            folder = filling.model.folder if not is_first or self._host.model is not filling.model else None
+            self._reading = functools.partial(
+                external_data.reading_external_data, folder, options, sess_options is None
+            )
+            create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
+            del self._host.model, filling.model
+            try:
+                self._create(create, providers, provider_options, refusal)
+                break
+            except Exception:
+                # What ONNX Runtime accepts lacks nothing, so that only models that it refuses are looked at.
+                if not (is_first and fill_missing and refusals):
+                    raise
+                found = model.load(path_or_bytes)
+                filling = fill(found, resolved.ops, providers)
+                if filling.model is found:
+                    raise
+        if message := filling.message:
+            warnings.warn(message, FilledNodeWarning, stacklevel=2)
         self._nodes = self._host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
             cuda_provider.warn_copies(resolved.ops.values(), engine)
@@ -178,7 +209,9 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             # every run, which takes ten times as long as a short run itself.
             self._quiet_run.add_run_config_entry("gpu_graph_id", "0")
         # In ORT format the ops are known once ONNX Runtime has created the nodes.
-        origin.ops = tuple(resolved.ops.values()) or tuple({op: None for _, op in self._nodes})
+        origin.ops = tuple(resolved.ops.values())
+        if not lists_nodes:
+            origin.ops = tuple({op: None for _, op in self._nodes})
         self._watch(origin)
 
     @classmethod

@@ -31,15 +31,19 @@ class ElementType:
     ort : int or None
         ``ONNXTensorElementDataType`` of ONNX Runtime's C API; None if custom operators of some supported
         ONNX Runtime do not support the type (complex, and the newest ones).
-    packed : bool
-        Whether ONNX Runtime packs two elements into a byte; NumPy stores one in each.
+    per_byte : int
+        How many elements ONNX Runtime packs into a byte, if more than one; NumPy stores one in each.
     """
 
     name: str
     dtype: DType
     onnx: int
     ort: int | None
-    packed: bool = False
+    per_byte: int = 1
+
+    def packed_size(self, count: int) -> int:
+        """Return the number of bytes of `count` packed elements."""
+        return -(-count // self.per_byte)
 
     @property
     def type_str(self) -> str:
@@ -47,8 +51,8 @@ class ElementType:
         return f"tensor({self.name})"
 
 
-def _row(name: str, scalar: type[Any], onnx: int, ort: int | None, packed: bool = False) -> ElementType:
-    return ElementType(name, np.dtype(scalar), onnx, ort, packed)
+def _row(name: str, scalar: type[Any], onnx: int, ort: int | None, per_byte: int = 1) -> ElementType:
+    return ElementType(name, np.dtype(scalar), onnx, ort, per_byte)
 
 
 ELEMENT_TYPES: tuple[ElementType, ...] = (
@@ -72,12 +76,12 @@ ELEMENT_TYPES: tuple[ElementType, ...] = (
     _row("float8e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 18, 18),
     _row("float8e5m2", ml_dtypes.float8_e5m2, 19, 19),
     _row("float8e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 20, 20),
-    _row("uint4", ml_dtypes.uint4, 21, 21, packed=True),
-    _row("int4", ml_dtypes.int4, 22, 22, packed=True),
-    _row("float4e2m1", ml_dtypes.float4_e2m1fn, 23, 23, packed=True),
+    _row("uint4", ml_dtypes.uint4, 21, 21, per_byte=2),
+    _row("int4", ml_dtypes.int4, 22, 22, per_byte=2),
+    _row("float4e2m1", ml_dtypes.float4_e2m1fn, 23, 23, per_byte=2),
     _row("float8e8m0", ml_dtypes.float8_e8m0fnu, 24, None),
-    _row("uint2", ml_dtypes.uint2, 25, None),
-    _row("int2", ml_dtypes.int2, 26, None),
+    _row("uint2", ml_dtypes.uint2, 25, None, per_byte=4),
+    _row("int2", ml_dtypes.int2, 26, None, per_byte=4),
 )
 
 STRING: DType = np.dtype(np.object_)
@@ -147,7 +151,7 @@ def spell_scalar(dtype: Any) -> str:
 def is_viewable(dtype: DType) -> bool:
     """Return whether a NumPy array can view ONNX Runtime's memory of this type: not strings, not packed types."""
     row = element_type(dtype)
-    return row is not None and row.dtype is not STRING and not row.packed
+    return row is not None and row.dtype is not STRING and row.per_byte == 1
 
 
 def spell_shape(shape: Iterable[Any]) -> str:

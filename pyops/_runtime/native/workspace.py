@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from ctypes import Array, byref, c_int64, c_void_p
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from ..._schema.dtypes import ELEMENT_TYPES, STRING, DType, from_ort
+from ..._schema.dtypes import ELEMENT_TYPES, STRING, DType, ElementType, from_ort
 from ...errors import InputError
 from .c_api import Api
 
@@ -42,8 +41,8 @@ Get = Callable[[c_void_p, int, Any], int | None]
 _CELLS = _VALUE, _, _, _, DATA = range(5)
 _ndarray = np.ndarray
 _STRING = 8  # ONNX_TENSOR_ELEMENTDATA_TYPE_STRING
-_PACKED = {row.ort for row in ELEMENT_TYPES if row.packed}
-_PACKED_NUMBERS = {row.dtype.num for row in ELEMENT_TYPES if row.packed}
+_PACKED = {row.ort: row for row in ELEMENT_TYPES if row.per_byte > 1 and row.ort is not None}
+_PACKED_NUMBERS = {row.dtype.num: row for row in _PACKED.values()}
 
 
 class Workspace:
@@ -100,8 +99,9 @@ class Workspace:
             if status := api.GetTensorMutableData(value, at_data):
                 api.check(status)
             if code in _PACKED:
-                data = _bytes_at(self._data, (math.prod(shape) + 1) // 2)
-                into.append(unpack(data, shape, dtype_of(code)))
+                row = _PACKED[code]
+                data = _bytes_at(self._data, row.packed_size(math.prod(shape)))
+                into.append(unpack(data, shape, row))
             else:
                 into.append(_ndarray(*_readable(cells[DATA], shape, code)))
 
@@ -134,7 +134,7 @@ class Workspace:
         elif array.dtype.num in _PACKED_NUMBERS:
             if self._allocate(context, index, array.shape) and array.size:
                 self._api.check(self._api.GetTensorMutableData(self._value, self._at[DATA]))
-                data = pack(array)
+                data = pack(array, _PACKED_NUMBERS[array.dtype.num])
                 _copy_bytes(self._data, data, len(data))
         else:
             buffer = self.buffer(context, index, array.shape, array.dtype)
@@ -189,23 +189,30 @@ def _memory(address: c_void_p, shape: tuple[int, ...], dtype: DType, *, writeabl
     return _memory_view(address, size, _WRITE if writeable else _READ) if size else (bytearray() if writeable else b"")
 
 
-def unpack(data: bytes, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    """Return a read-only array of 4-bit elements from bytes with two each, the lower bits first."""
-    pairs = np.frombuffer(data, np.uint8)
-    nibbles = np.stack([pairs & 15, pairs >> 4], axis=-1).ravel()[: math.prod(shape)].reshape(shape)
-    array = nibbles.view(dtype)
-    if dtype == np.dtype(ml_dtypes.int4):
-        array = np.asarray((nibbles.view(np.int8) ^ 8) - 8).astype(dtype)
+def unpack(data: bytes, shape: tuple[int, ...], row: ElementType) -> np.ndarray[Any, Any]:
+    """Return a read-only array from bytes with several elements each, the lowest bits first."""
+    bits = 8 // row.per_byte
+    packed = np.frombuffer(data, np.uint8)[:, np.newaxis] >> _shifts(bits)
+    values = (packed & (2**bits - 1)).ravel()[: math.prod(shape)].reshape(shape)
+    array: np.ndarray[Any, Any] = values.view(row.dtype)
+    if row.name.startswith("int"):
+        sign = 2 ** (bits - 1)
+        array = np.asarray((values.view(np.int8) ^ sign) - sign).astype(row.dtype)
     array.flags.writeable = False
     return array
 
 
-def pack(array: np.ndarray[Any, Any]) -> bytes:
-    """Return the elements of a 4-bit array in ONNX Runtime's layout, two per byte."""
-    nibbles = np.ascontiguousarray(array).ravel().view(np.uint8) & 15
-    if nibbles.size % 2:
-        nibbles = np.append(nibbles, np.uint8(0))
-    return (nibbles[::2] | nibbles[1::2] << 4).astype(np.uint8).tobytes()
+def pack(array: np.ndarray[Any, Any], row: ElementType) -> bytes:
+    """Return the elements of an array in ONNX Runtime's layout, several per byte."""
+    bits = 8 // row.per_byte
+    values = np.ascontiguousarray(array).ravel().view(np.uint8) & (2**bits - 1)
+    values = np.append(values, np.zeros(-len(values) % row.per_byte, np.uint8)).reshape(-1, row.per_byte)
+    packed: np.ndarray[Any, Any] = np.bitwise_or.reduce(values << _shifts(bits), axis=1)
+    return packed.tobytes()
+
+
+def _shifts(bits: int) -> np.ndarray[Any, Any]:
+    return np.array(range(0, 8, bits), np.uint8)
 
 
 # String tensors are std::string objects, not NumPy-compatible memory: they are always copied.

@@ -1,0 +1,195 @@
+"""Definitions of ONNX's operators, and the types that follow from them.
+
+A type is a string, spelled as in ONNX's schemas: ``tensor(float)``, ``seq(tensor(int64))``. None stands for one that
+is not known, and for an absent input or output.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from .._ops.builtin import ONNX_DOMAIN, schemas
+from .._schema.dtypes import dtype_name, from_onnx, from_type_str
+
+Types = tuple[str | None, ...]
+
+
+def spell(type: onnx.TypeProto) -> str | None:
+    """Return a type of a model, or None if it is not complete, or of a kind that no operator here takes."""
+    kind = type.WhichOneof("value")
+    if kind == "tensor_type":
+        row = from_onnx(type.tensor_type.elem_type)
+        return row.type_str if row else None
+    if kind in ("sequence_type", "optional_type"):
+        inner = spell(getattr(type, kind).elem_type)
+        return inner and f"{'seq' if kind == 'sequence_type' else 'optional'}({inner})"
+    return None
+
+
+@functools.cache
+def type_proto(type: str) -> onnx.TypeProto:
+    """Return what a type is in a model, without a shape."""
+    make = onnx.helper
+    kind, _, inner = type.removesuffix(")").partition("(")
+    if kind != "tensor":
+        return (make.make_sequence_type_proto if kind == "seq" else make.make_optional_type_proto)(type_proto(inner))
+    row = from_type_str(type)
+    assert row is not None
+    return make.make_tensor_type_proto(row.onnx, None)
+
+
+def type_name(type: str | None) -> str:
+    """Return a type as messages spell it: ``float32``, ``seq(int64)``; ``-`` for None."""
+    if type is None:
+        return "-"
+    row = from_type_str(type)
+    kind, _, inner = type.removesuffix(")").partition("(")
+    return dtype_name(row.dtype) if row else f"{kind}({type_name(inner)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """What ONNX, or ONNX Runtime for its own domains, defines of an operator from a version on.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of (str, str)
+        The names, and the types or type parameters; the last one repeats.
+    allowed : dict of str to set of str
+        The types that a type parameter may be.
+    text : str
+        All but the types. Where it is equal, so is what the operator computes.
+    schema : onnx.defs.OpSchema or None
+        None for an operator that ONNX does not define.
+    """
+
+    version: int
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    allowed: Mapping[str, frozenset[str]]
+    text: str
+    schema: Any
+
+    def bound(self, inputs: Types, outputs: Types) -> dict[str, set[str]]:
+        """Return the types that the type parameters, inputs and outputs of a node have, by name."""
+        found: dict[str, set[str]] = {}
+        for formals, types in ((self.inputs, inputs), (self.outputs, outputs)):
+            for (name, parameter), type in zip(_repeated(formals), types, strict=False):
+                if type is not None:
+                    found.setdefault(parameter, set()).add(type)
+                    found.setdefault(name, set()).add(type)
+        return found
+
+    def allows(self, inputs: Types, outputs: Types) -> bool:
+        """Return whether a node may have inputs and outputs of these types."""
+        bound = self.bound(inputs, outputs)
+        return all(bound.get(name, set()) <= types for name, types in self.allowed.items())
+
+
+def _repeated(formals: Sequence[tuple[str, str]]) -> Iterable[tuple[str, str]]:
+    return itertools.chain(formals, itertools.repeat(formals[-1])) if formals else ()
+
+
+@functools.cache
+def definition(domain: str, name: str, opset: int) -> Definition | None:
+    """Return the definition that a model gets by importing version `opset` of the domain; None if there is none."""
+    try:
+        schema = onnx.defs.get_schema(name, opset, "" if domain == ONNX_DOMAIN else domain)
+    except onnx.defs.SchemaError:
+        # ONNX Runtime has old operators of its own among ONNX's.
+        if domain == ONNX_DOMAIN:
+            return None
+        known = [item for item in _known().get((domain, name), ()) if item.since_version <= opset]
+        return _define(max(known, key=lambda item: item.since_version), None) if known else None
+    return _define(schema, schema)
+
+
+@functools.cache
+def _known() -> dict[tuple[str, str], list[Any]]:
+    found: dict[tuple[str, str], list[Any]] = {}
+    for schema in schemas():
+        found.setdefault((schema.domain or ONNX_DOMAIN, schema.name), []).append(schema)
+    return found
+
+
+def _define(schema: Any, given: Any) -> Definition:
+    inputs, outputs = (
+        tuple((item.name, item.type_str if given else item.typeStr) for item in items)
+        for items in (schema.inputs, schema.outputs)
+    )
+    allowed = {item.type_param_str: frozenset(item.allowed_type_strs) for item in schema.type_constraints}
+    attributes = [
+        (name, item.type, str(item.default_value) if given else "") for name, item in sorted(schema.attributes.items())
+    ]
+    formals = [(item.name, str(item.option)) for item in (*schema.inputs, *schema.outputs)]
+    return Definition(schema.since_version, inputs, outputs, allowed, f"{schema.doc}{attributes}{formals}", given)
+
+
+def output_types(domain: str, node: onnx.NodeProto, opset: int, inputs: Types) -> Types:
+    """Return the types of a node's outputs; None where they cannot be told."""
+    # All that a type may depend on, so that the nodes of a model share a few answers.
+    attributes = tuple((item.name, item.type, item.i, item.t.data_type) for item in node.attribute)
+    key = domain, node.op_type, opset, inputs, attributes, tuple(map(bool, node.output))
+    if key not in _output_types:
+        found = definition(domain, node.op_type, opset)
+        answer = found and (_infer(found, bare(node), opset, inputs) or _bind(found, node, inputs))
+        _output_types[key] = answer or (None,) * len(node.output)
+    return _output_types[key]
+
+
+_output_types: dict[Any, Types] = {}
+
+
+def _infer(found: Definition, node: onnx.NodeProto, opset: int, inputs: Types) -> Types | None:
+    """Return what onnx infers, which knows what attributes decide; None if it cannot tell."""
+    if found.schema is None or not all(type for type, value in zip(inputs, node.input, strict=True) if value):
+        return None
+    types = {value: type_proto(type) for value, type in zip(node.input, inputs, strict=True) if type}
+    imports = [onnx.helper.make_opsetid(node.domain, opset)]
+    try:
+        inferred = onnx.shape_inference.infer_node_outputs(found.schema, node, types, opset_imports=imports)
+    except Exception:  # onnx raises several types, some of which it does not export
+        return None
+    spelled = tuple(spell(inferred[value]) if value and value in inferred else None for value in node.output)
+    return spelled if all(type for type, value in zip(spelled, node.output, strict=True) if value) else None
+
+
+def _bind(found: Definition, node: onnx.NodeProto, inputs: Types) -> Types:
+    """Return the types that follow from those of the inputs by their type parameters alone."""
+    bound = found.bound(inputs, ())
+    answer: list[str | None] = []
+    for (_, parameter), value in zip(_repeated(found.outputs), node.output, strict=False):
+        types = bound.get(parameter) or set(found.allowed.get(parameter, {parameter}))
+        answer.append(next(iter(types)) if value and len(types) == 1 else None)
+    return tuple(answer)
+
+
+def bare(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Return a node without a name, with inputs ``x0``, ``x1``, ... and outputs ``y0``, ``y1``, ..."""
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    result.ClearField("name")
+    result.ClearField("doc_string")
+    result.ClearField("metadata_props")
+    result.input[:] = [value and f"x{index}" for index, value in enumerate(node.input)]
+    result.output[:] = [value and f"y{index}" for index, value in enumerate(node.output)]
+    return result
+
+
+def one_node(node: onnx.NodeProto, inputs: Types, outputs: Types) -> onnx.GraphProto:
+    """Return a graph of a bare node, whose inputs and outputs have these types."""
+    given, results = (
+        [
+            onnx.helper.make_value_info(name, type_proto(type))
+            for name, type in zip(names, types, strict=True)
+            if name and type
+        ]
+        for names, types in ((node.input, inputs), (node.output, outputs))
+    )
+    return onnx.helper.make_graph([node], node.op_type, given, results)

@@ -1,0 +1,110 @@
+"""Ops for single nodes, computed by onnx's reference implementation."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from .._ops.builtin import ONNX_DOMAIN
+from .._ops.op import AnyOp, Op
+from .._schema.dtypes import STRING, DType, from_type_str
+from .._schema.signature import Input, Output, Signature, TypeParameter
+from .definitions import Types, definition, one_node, type_name
+
+DOMAIN = "pyops.filled"
+"""The domain of the ops that compute nodes which ONNX Runtime has no kernel for."""
+
+_FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
+# NumPy computes with few of these. The other type has all of their values, and results are rounded once.
+_WIDE: dict[DType, DType] = {
+    **{np.dtype(getattr(ml_dtypes, name)): np.dtype(np.float32) for name in _FLOATS},
+    **{np.dtype(getattr(ml_dtypes, name)): np.dtype(np.int32) for name in ("int4", "uint4")},
+}
+# What these compute depends on the element types themselves.
+_TYPED = {"BitCast", "Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"}
+_NEWEST = 2**31 - 1
+
+_numbers = itertools.count()
+
+
+@functools.cache
+def reference_op(
+    domain: str, alone: bytes, opsets: tuple[tuple[str, int], ...], inputs: Types, outputs: Types
+) -> AnyOp | str:
+    """Return an op that computes a node with inputs and outputs of these types, or the reason why there is none.
+
+    Parameters
+    ----------
+    alone : bytes
+        The serialized result of `definitions.bare`.
+    opsets : tuple of (str, int)
+        The versions of domains that the model imports.
+    """
+    from onnx.reference import ReferenceEvaluator
+
+    rows = [from_type_str(type) if type else None for type in (*inputs, *outputs)]
+    for type, row in zip((*inputs, *outputs), rows, strict=True):
+        if type and (row is None or row.ort is None):
+            return f"custom operators of ONNX Runtime cannot have an input or output of {type_name(type)}"
+    node = onnx.NodeProto.FromString(alone)
+    if problem := _known_problem(node.op_type, inputs):
+        return f"onnx's reference implementation {problem}"
+    opset = dict(opsets).get(domain, 1)
+    now, newest = (definition(domain, node.op_type, version) for version in (opset, _NEWEST))
+    if now is None or newest is None or now.text != newest.text:
+        return f"onnx's reference implementation is of another definition than that of opset {opset}"
+    imports = [onnx.helper.make_opsetid("" if name == ONNX_DOMAIN else name, version) for name, version in opsets]
+    model = onnx.helper.make_model(one_node(node, inputs, outputs), opset_imports=imports)
+    try:
+        evaluator = ReferenceEvaluator(model)
+    except Exception as error:  # of various types
+        return f"onnx's reference implementation refuses it ({error})"
+    dtypes = [row.dtype if row else np.dtype(np.float32) for row in rows]
+    parameters = [TypeParameter(str(dtype), (dtype,)) for dtype in dtypes]
+    results = list(zip(node.output, dtypes[len(inputs) :], strict=True))
+    widens = node.op_type not in _TYPED
+
+    def compute(*arrays: Any) -> tuple[Any, ...]:
+        given = zip(node.input, arrays, strict=False)
+        feeds = {name: _widened(array) if widens else array for name, array in given if name}
+        with np.errstate(all="ignore"):  # as ONNX Runtime
+            found = dict(zip(evaluator.output_names, evaluator.run(None, feeds), strict=True))
+        return tuple(_as(found.get(name, np.empty(0)), dtype) for name, dtype in results)
+
+    signature = Signature(
+        DOMAIN,
+        f"{node.op_type}_{next(_numbers)}",
+        1,
+        tuple(Input(f"x{index}", parameters[index], optional=not name) for index, name in enumerate(node.input)),
+        tuple(Output(f"y{index}", type) for index, type in enumerate(parameters[len(inputs) :])),
+        returns_tuple=True,
+    )
+    return Op(signature, compute)
+
+
+def _widened(array: Any) -> Any:
+    wide = _WIDE.get(array.dtype)
+    return array if wide is None else array.astype(wide)
+
+
+def _as(value: Any, dtype: DType) -> Any:
+    """Return a result with the type of the output; NumPy computes some in a wider type."""
+    array = np.asarray(value)
+    is_same_kind = array.dtype.kind == dtype.kind or array.dtype == _WIDE.get(dtype)
+    return array.astype(dtype) if is_same_kind and dtype is not STRING else array
+
+
+def _known_problem(op_type: str, inputs: Types) -> str:
+    """Return what is wrong with the reference implementation where ONNX Runtime has no kernel; empty if nothing is."""
+    if op_type == "MaxUnpool" and len(inputs) == 3:
+        return "and ONNX Runtime disagree on what its output_shape means"
+    if op_type == "MeanVarianceNormalization":
+        return "has it in float32 alone"
+    if op_type == "GridSample" and "int" in str(inputs[0]):
+        return "interpolates between integers in integers"
+    return ""

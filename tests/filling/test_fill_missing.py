@@ -1,0 +1,181 @@
+"""Sessions that fill the nodes that ONNX Runtime has no kernel for."""
+
+import pickle
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+import pyops
+from pyops import errors, onnx_op
+from pyops._display.inspection import inspect
+from pyops._filling import filling
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+HEADER = '<ir_version: 10, opset_import: ["": 22, "fill": 1]>'
+
+
+def parsed(text: str, header: str = HEADER) -> onnx.ModelProto:
+    return onnx.parser.parse_model(header + text)
+
+
+def filled(model: Any, **arguments: Any) -> tuple[Any, str]:
+    """Return a session that fills, and what it said."""
+    with pytest.warns(errors.FilledNodeWarning) as caught:
+        session = pyops.InferenceSession(model, fill_missing=True, **arguments)
+    return session, str(caught[0].message)
+
+
+@pytest.fixture
+def x() -> NDArray[np.float32]:
+    return np.random.default_rng(0).standard_normal((3, 3), np.float32).astype(BFLOAT16)
+
+
+PRODUCT = "main (bfloat16[n, n] x) => (bfloat16[n, n] y) { y = MatMul(x, x) }"
+DETERMINANT = "main (double[n, n] x) => (double y) { y = Det(x) }"
+
+
+def product(x: NDArray[Any]) -> NDArray[Any]:
+    return (x.astype(np.float32) @ x.astype(np.float32)).astype(BFLOAT16)
+
+
+def test_a_kernel_of_a_wider_type_runs_between_casts(x: NDArray[Any]) -> None:
+    session, message = filled(parsed(PRODUCT))
+    assert "MatMul-13(bfloat16, bfloat16), by ONNX Runtime, between Cast nodes: 1 without a name" in message
+    (y,) = session.run(None, {"x": x})
+    assert y.dtype == BFLOAT16
+    np.testing.assert_array_equal(y, product(x))
+
+
+def test_the_reference_implementation_computes_what_no_kernel_does(x: NDArray[Any]) -> None:
+    session, message = filled(parsed(DETERMINANT))
+    assert "Det-22(float64), by onnx's reference implementation" in message
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(session.run(None, {"x": wide})[0], np.linalg.det(wide))
+
+
+def test_its_exception_reaches_the_caller() -> None:
+    session, _ = filled(parsed(DETERMINANT))
+    with pytest.raises(np.linalg.LinAlgError, match="square"):
+        session.run(None, {"x": np.ones((2, 3))})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "main (bool c, bfloat16[n, n] x) => (bfloat16[n, n] y) { y = If (c) <"
+        "then_branch = a () => (bfloat16[n, n] u) { u = MatMul(x, x) },"
+        "else_branch = b () => (bfloat16[n, n] v) { v = Identity(x) }> }",
+        "main (bool c, bfloat16[n, n] x) => (bfloat16[n, n] y) { one = Constant <value = int64 {1}> () "
+        "y = Loop (one, c, x) <"
+        "body = a (int64 i, bool go, bfloat16[n, n] s) => (bool on, bfloat16[n, n] t) "
+        "{ on = Identity(go) t = MatMul(s, s) }> }",
+        "main (bool c, bfloat16[n, n] x) => (bfloat16[n, n] y) { y = fill.square (x) }"
+        '<domain: "fill", opset_import: ["": 22]> square (u) => (v) { v = MatMul(u, u) }',
+    ],
+    ids=["If", "Loop", "function"],
+)
+def test_bodies_and_functions_are_filled(text: str, x: NDArray[Any]) -> None:
+    model = parsed(text)
+    session, message = filled(model)
+    assert "MatMul-13(bfloat16, bfloat16)" in message
+    feeds = {"c": np.array(True), "x": x}
+    (y,) = session.run(None, {item.name: feeds[item.name] for item in session.get_inputs()})
+    np.testing.assert_array_equal(y, product(x))
+
+
+def test_types_come_from_declared_ops_too() -> None:
+    @onnx_op("fill::Twice")
+    def twice(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        return x + x
+
+    session, message = filled(parsed("main (double[n, n] x) => (double y) { z = fill.Twice(x) y = Det(z) }"))
+    assert "Det" in message
+    assert "unknown" not in message
+    assert session.run(None, {"x": np.eye(2)})[0] == 4
+
+
+def test_a_model_that_lacks_nothing_stays_as_it_is() -> None:
+    model = pyops._models.model.load(parsed("main (float[n] x) => (float[n] y) { y = Add(x, x) }"))
+    assert filling.fill(model, {}).model is model
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pyops.InferenceSession(model, fill_missing=True)
+
+
+def test_without_it_the_refusal_names_it() -> None:
+    with pytest.raises(errors.ModelError, match=r"InferenceSession\(model, fill_missing=True\)"):
+        pyops.InferenceSession(parsed(DETERMINANT))
+
+
+def test_what_nobody_computes_is_refused_with_the_reason() -> None:
+    model = parsed("main (complex64[n] x) => (complex64[n] y) { y = Identity(x) }")
+    with pytest.raises(errors.ModelError, match=r"nobody computes '', Identity-21\(complex64\).* complex64"):
+        pyops.InferenceSession(model, fill_missing=True)
+
+
+def test_a_model_in_ort_format_is_refused(tmp_path: Any) -> None:
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "model.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    model = parsed("main (float[n] x) => (float[n] y) { y = Neg(x) }")
+    onnxruntime.InferenceSession(model.SerializeToString(), options)
+    with pytest.raises(errors.ModelError, match="ORT format cannot be changed"):
+        pyops.InferenceSession(tmp_path / "model.ort", fill_missing=True)
+
+
+def test_nodes_of_unknown_types_are_named() -> None:
+    text = "main (float[n] x) => (float[n] y) { z = fill.Foreign(x) y = Relu(z) }"
+    model = parsed(text)
+    model.graph.node[1].name = "after"
+    found = filling.fill(pyops._models.model.load(model), {})
+    assert found.untyped == ["after"]
+    assert "unknown types: 'after'" in found.message
+
+
+def test_a_session_that_fills_is_pickled(x: NDArray[Any]) -> None:
+    session, _ = filled(parsed(DETERMINANT))
+    wide = x.astype(np.float64)
+    other = pickle.loads(pickle.dumps(session))
+    with pytest.warns(errors.FilledNodeWarning):  # as it is made when it is first used
+        result = other.run(None, {"x": wide})
+    assert result == session.run(None, {"x": wide})
+
+
+def test_inspect_says_who_computes_what_is_missing() -> None:
+    report = inspect(parsed(PRODUCT))
+    assert [(node.op_type, node.by) for node in report.missing] == [("MatMul", "ONNX Runtime, between Cast nodes")]
+    assert report.ok
+    assert "MatMul-13(bfloat16, bfloat16)  ONNX Runtime, between Cast nodes" in str(report)
+    unfilled = inspect(parsed("main (complex64[n] x) => (complex64[n] y) { y = Identity(x) }"))
+    assert not unfilled.ok
+    assert "nobody" in str(unfilled)
+
+
+NEWEST = '<ir_version: 10, opset_import: ["": 28]>'
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 28, reason="needs an onnx that knows opset 28")
+@pytest.mark.parametrize(
+    ("text", "by"),
+    [
+        ("main (float[n] x) => (float[n] y) { y = Celu(x) }", ""),
+        ("main (float16[n] x) => (float16[n] y) { y = Celu(x) }", filling.BETWEEN_CASTS),
+        (
+            "main (float[a, b, c, d] x) => (float[e, f, g, h] y) "
+            "{ y = SpaceToDepth <blocksize = 2, mode = 'CRD'> (x) }",
+            filling.BY_REFERENCE,
+        ),
+    ],
+    ids=["same definition", "types alone", "changed"],
+)
+def test_an_opset_that_onnxruntime_does_not_know(text: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filling, "newest_opset", lambda wanted: min(wanted, 26))
+    found = filling.fill(pyops._models.model.load(parsed(text.replace("'", '"'), NEWEST)), {})
+    assert {entry.version for entry in found.model.proto.opset_import if not entry.domain} == {26}
+    assert [node.by for node in found.nodes] == [by] * bool(by)

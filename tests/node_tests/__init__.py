@@ -1,0 +1,1 @@
+"""ONNX's own node tests, run in ONNX Runtime with and without the nodes that `fill_missing` fills."""
