@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import onnxruntime
+
 from .._models.model import Key
 
 LIBRARY_ENTRY = "pyops.library."
@@ -14,7 +16,8 @@ LIBRARY_ENTRY = "pyops.library."
 def library_ops(options: Any, domains: Iterable[str]) -> set[Key]:
     """Return the domain and name of each op in these domains that a library in the session options has."""
     found: set[Key] = set()
-    for domain in domains if options is not None else ():
+    # The engine reports options of another class.
+    for domain in domains if isinstance(options, onnxruntime.SessionOptions) else ():
         try:
             names = options.get_session_config_entry(LIBRARY_ENTRY + domain)
         except RuntimeError:  # there is none
