@@ -87,6 +87,13 @@ def test_casts_to_four_bits_round_to_the_nearest_value() -> None:
     np.testing.assert_array_equal(y.astype(np.float32), nearest)
 
 
+def test_four_bits_are_dequantized_by_their_values() -> None:
+    x = np.array([1.5, -3, 6], ml_dtypes.float4_e2m1fn)
+    text = "main (float4e2m1[n] x, float s) => (float[n] y) { y = DequantizeLinear (x, s) }"
+    (y,) = run(text, x=x, s=np.float32(0.25))
+    np.testing.assert_array_equal(y, x.astype(np.float32) * 0.25)
+
+
 def test_bits_are_numpys() -> None:
     x = np.array([True, False])
     (y,) = run("main (bool[n] x) => (uint8[n] y) { y = BitCast <to = 2> (x) }", x=x)
