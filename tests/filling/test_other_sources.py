@@ -87,6 +87,13 @@ def test_casts_to_four_bits_round_to_the_nearest_value() -> None:
     np.testing.assert_array_equal(y.astype(np.float32), nearest)
 
 
+def test_four_bits_are_dequantized_by_their_values() -> None:
+    x = np.array([1.5, -3, 6], ml_dtypes.float4_e2m1fn)
+    text = "main (float4e2m1[n] x, float s) => (float[n] y) { y = DequantizeLinear (x, s) }"
+    (y,) = run(text, x=x, s=np.float32(0.25))
+    np.testing.assert_array_equal(y, x.astype(np.float32) * 0.25)
+
+
 def test_bits_are_numpys() -> None:
     x = np.array([True, False])
     (y,) = run("main (bool[n] x) => (uint8[n] y) { y = BitCast <to = 2> (x) }", x=x)
@@ -96,12 +103,13 @@ def test_bits_are_numpys() -> None:
     np.testing.assert_array_equal(bits, narrow.view(np.uint8))
 
 
-def test_recurrent_layers_take_batches_first_as_they_take_time_first() -> None:
-    generator = np.random.default_rng(0)
-    x, w, r = (generator.standard_normal(shape, np.float32) for shape in ((3, 2, 4), (1, 15, 4), (1, 15, 5)))
+@pytest.mark.parametrize(("name", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_recurrent_layers_take_batches_first_as_they_take_time_first(name: str, gates: int) -> None:
+    generator, rows = np.random.default_rng(0), 5 * gates
+    x, w, r = (generator.standard_normal(shape, np.float32) for shape in ((3, 2, 4), (1, rows, 4), (1, rows, 5)))
     text = (
-        "main (float[a, b, c] x, float[1, 15, 4] w, float[1, 15, 5] r) => (float[d, e, f, g] y, float[h, i, j] z) "
-        "{ y, z = GRU <hidden_size = 5, layout = %d> (x, w, r) }"
+        f"main (float[a, b, c] x, float[1, {rows}, 4] w, float[1, {rows}, 5] r) => "
+        f"(float[d, e, f, g] y, float[h, i, j] z) {{ y, z = {name} <hidden_size = 5, layout = %d> (x, w, r) }}"
     )
     first, last = run(text % 1, x=x, w=w, r=r)
     again, state = run(text % 0, x=np.ascontiguousarray(x.transpose(1, 0, 2)), w=w, r=r)
