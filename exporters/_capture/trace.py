@@ -83,7 +83,8 @@ def _simplify(
         The ids of the tensors that there were before the graph was recorded.
     """
     graph = recorded.graph
-    found = sources(graph, state)
+    inputs = sum(node.op == "placeholder" for node in graph.nodes) - state
+    found = sources(graph, ["state"] * state + ["inputs"] * inputs)
     guards = Guards(recorded, guard)
     decisions: list[CaptureDecision] = []
 

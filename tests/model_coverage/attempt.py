@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 import warnings
 from collections import Counter
@@ -21,13 +20,11 @@ from exporters._torch_private.trees import clone_tensors
 from exporters._verify import verify
 from pyops._models.model import full_domain
 from pyops._ops.builtin import is_builtin
+from tests.model_coverage.inputs import SIZES
 from tests.model_coverage.model import Inputs, load
 from tests.model_coverage.results import Exporter, Result, Status
 from tests.operator_coverage import reasons
 from tests.operator_coverage.plan import TOLERANCES
-
-SIZES = (2, 3)
-"""The size of the example, and the other one at which the exported model runs."""
 
 
 def attempt(name: str, exporter: Exporter) -> Result:
@@ -50,7 +47,7 @@ def attempt(name: str, exporter: Exporter) -> Result:
             return Result(Status.UNUSABLE, reason=reasons.one_line(error))
         dynamic = dynamic_shapes(*samples)
         if dynamic is None:
-            return replace(_exported(model, exporter, samples[:1], {}), fixed=True)
+            return _exported(model, exporter, samples[:1], {})
         result = _exported(model, exporter, samples, {"dynamic_shapes": dynamic})
         if result.status is not Status.FAILED:
             return result
@@ -84,26 +81,27 @@ def _exported(model: torch.nn.Module, exporter: Exporter, samples: list[Inputs],
     nodes = list(all_nodes(program.model))
     own = [node for node in nodes if not is_builtin(full_domain(node.domain), node.op_type)]
     custom = dict(Counter(f"{node.domain}::{node.op_type}" for node in own))
-    result = Result(Status.FAILED, nodes=len(nodes), custom_nodes=custom, seconds=seconds)
-    reports = []
-    try:
-        for sample in samples:
-            given, named = _split(sample)
-            reports.append(verify(model, given, program, kwargs=named, tolerances=TOLERANCES))
-    except Exception as error:  # a kernel may raise anything
-        return replace(result, kind=reasons.Kind.RUNTIME, reason=reasons.one_line(error))
-    result = replace(result, difference=_difference(reports))
-    wrong = [report for report in reports if not report.ok]
-    if wrong:
-        kind, reason = reasons.of_report(wrong[0])
-        return replace(result, kind=kind, reason=reason)
-    return replace(result, status=Status.DYNAMIC)
+    decisions = len(getattr(program, "decisions", ()))  # torch's program has none
+    result = Result(Status.FAILED, nodes=len(nodes), custom_nodes=custom, decisions=decisions, seconds=seconds)
+    reports: list[VerificationReport] = []
+    for sample, reproduced in zip(samples, (Status.FIXED, Status.DYNAMIC), strict=False):
+        given, named = _split(sample)
+        try:
+            report = verify(model, given, program, kwargs=named, tolerances=TOLERANCES)
+        except Exception as error:  # a kernel may raise anything
+            return replace(result, kind=reasons.Kind.RUNTIME, reason=reasons.one_line(error))
+        if not report.ok:
+            kind, reason = reasons.of_report(report)
+            wrong = _difference([report]) if result.status is Status.FAILED else result.difference
+            return replace(result, difference=wrong, kind=kind, reason=reason)
+        reports.append(report)
+        result = replace(result, status=reproduced, difference=_difference(reports))
+    return result
 
 
 def arguments() -> dict[str, Any]:
     """Return the arguments of `exporters.export` with which it exports what it can."""
-    capture = {"capture": "auto"} if "capture" in inspect.signature(export).parameters else {}
-    return {"fallback": True, **capture}
+    return {"capture": "auto", "fallback": True}
 
 
 def _exporter(exporter: Exporter) -> Callable[..., Any]:

@@ -19,10 +19,13 @@ exported it, ran it in ONNX Runtime, compared it with torch, and wrote this page
 
 - **torch**: plain `torch.onnx.export(..., dynamo=True)`. **pyops**: `exporters.export(..., {arguments})`.
 - **yes**: every output has torch's dtype and shape, and its values are within a relative and an absolute tolerance of
-  {rtol:g} and {atol:g} (float32). This holds for the example and for another batch size (another size of the graph,
-  for a graph network), of which the model was told no more than which dimensions are dynamic. **fixed size**: it holds
-  for the example's size alone. **no**: neither holds, and the reason is below.
+  {rtol:g} and {atol:g} (float32). This holds for the example and for another size, of which the exporter was told no
+  more than which dimensions are dynamic: another batch; for text, caches and waveforms another length too; for a graph
+  network another graph. **fixed size**: it holds for the example's size alone. **no**: neither holds, and the reason is
+  below.
 - **difference**: the largest one between torch and the model of `exporters.export`.
+- **decisions**: how many values of the model's Python code are
+  [fixed as in the example](export.md#models-whose-python-code-depends-on-values).
 - **custom nodes**: how many nodes ONNX Runtime does not have: those of `pyops` are [kernels](kernel_library.md) that
   run without torch, those of `aten` and other namespaces are [nodes that call torch](fallback.md).
 - **seconds**: the processor time of the export, by torch and by `exporters.export`.
@@ -45,7 +48,7 @@ def as_markdown(known: Mapping[str, Model], results: Results) -> str:
     for family in _families(known):
         rows = list(_rows(family, known, results))
         if rows:
-            header = ["model", "package", "torch", "pyops", "difference", "custom nodes", "seconds"]
+            header = ["model", "package", "torch", "pyops", "difference", "decisions", "custom nodes", "seconds"]
             parts += [f"## {family}\n", as_table([header, *rows]), *_reasons(family, known, results)]
     missing = [
         [name, known[name].package, as_cell(of[Exporter.OURS].reason)]
@@ -115,7 +118,8 @@ def _rows(family: str, known: Mapping[str, Model], results: Results) -> Iterable
         nodes = ", ".join(f"{count} {domain}" for domain, count in sorted(domains.items()))
         difference = "" if ours.difference is None else f"{ours.difference:.1g}"
         seconds = " / ".join(f"{one.seconds:.0f}" if one.seconds else "-" for one in (theirs, ours))
-        yield [item.name, item.package, _shown(theirs), _shown(ours), difference, nodes, seconds]
+        decisions = str(ours.decisions or "")
+        yield [item.name, item.package, _shown(theirs), _shown(ours), difference, decisions, nodes, seconds]
 
 
 def _shown(result: Result) -> str:
