@@ -16,7 +16,7 @@ from .calls import Place, calling_place
 from .decisions import CaptureDecision, Kind, decision
 from .failures import asks_for_gradients, capture_failure, in_trace, is_capture_failure
 from .known_state import known_state
-from .preparation import prepared, unchanged_attributes
+from .preparation import prepared, separated, unchanged_attributes
 from .sizes import fixed_sizes, model_place
 from .sources import expression_sources
 from .trace import trace
@@ -79,6 +79,8 @@ def captured(
     kwargs = arguments.get("kwargs") or {}
     for gradients in (False, True):
         with prepared(model, args, kwargs), torch.set_grad_enabled(gradients):
+            args, kwargs = separated(model, (args, kwargs))
+            arguments = {**arguments, "kwargs": kwargs}
             try:
                 if capture == "export":
                     return run(model, args, **arguments), ()

@@ -222,12 +222,6 @@ def _median_in_numpy(model, x):
     return x - middle
 
 
-@_decides((X.abs(),), (X,))
-def _assertion(model, x):
-    assert (x >= 0).all(), "negative"
-    return x.sqrt()
-
-
 @_decides((IDS, IDS), (IDS, IDS.flip(0)))
 def _same_as_another(model, x, y):
     if torch.equal(x, y):
@@ -336,3 +330,33 @@ def _division_by_zero(model, x):
     if torch.any(x == 0):
         raise ValueError("division by zero")
     return 1 / x
+
+
+@_decides((SYMMETRIC,), (SYMMETRIC - torch.eye(3),))
+def _positive_spectrum(model, x):
+    smallest = torch.linalg.eigvalsh(x)[0]
+    if smallest <= 0:
+        x = x + (1e-3 - smallest) * torch.eye(3)
+    return torch.linalg.slogdet(x).logabsdet
+
+
+@_decides((SYMMETRIC,), (SYMMETRIC - torch.eye(3),))
+def _jitter_until_it_factors(model, x):
+    jitter = 0.125
+    while torch.linalg.cholesky_ex(x).info.any():
+        x = x + jitter * torch.eye(3)
+        jitter *= 2
+    return x.diagonal().sum()
+
+
+@_decides((X, X / 2), (X, 2 * X))
+def _stronger_of_two(model, x, y):
+    return model.linear(x) if x.norm() > y.norm() else model.linear(y)
+
+
+@_decides((X,), (100 * X,))
+def _overflow(model, x):
+    sums = x.exp().sum(-1)
+    if torch.isinf(sums).any():
+        return x.logsumexp(-1)
+    return sums.log()

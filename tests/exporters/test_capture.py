@@ -310,6 +310,14 @@ def test_a_model_that_computes_gradients(capture):
     torch.testing.assert_close(force, (2 * X).sin())
 
 
+@pytest.mark.parametrize("capture", ["export", exhaustive("auto"), "trace"])
+def test_a_tensor_that_is_passed_twice_is_two_inputs(capture):
+    model = Affine(lambda model, x, y, weight: x - 2 * y + weight.sum(0))
+    program = exporters.export(model, (X, X, model.linear.weight), verbose=False, capture=capture)
+    others = X + 1, X + 2, torch.eye(3)
+    np.testing.assert_allclose(program(*others)[0], model(*others).detach(), rtol=1e-5)
+
+
 HINTS = {
     "if on a sum": 'or write capture="auto"',
     "loop over item()": "pass sizes as arguments",

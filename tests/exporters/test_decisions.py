@@ -19,7 +19,17 @@ from tests.exporters import deciding_models
 from tests.exporters.deciding_models import DECIDING, Deciding
 from tests.helpers.tiers import exhaustive
 
-QUICK = {"early exit", "crop"}
+QUICK = {"early exit", "crop", "same as another"}
+
+DYNAMIC = {
+    "bins up to the largest",
+    "count as a tensor",
+    "crop",
+    "packed sequences",
+    "padding to the longest",
+    "range of a quantizer",
+}
+"""Models whose numbers ``torch.export`` keeps as numbers that a run tells."""
 
 
 def export(case: Deciding, args: tuple[Any, ...], **arguments: Any) -> exporters.Program:
@@ -51,16 +61,21 @@ class Asked(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if func in QUESTIONS:
-            frame = sys._getframe(1)
-            while frame.f_code.co_filename != deciding_models.__file__:
-                frame = frame.f_back
-            self.found.append((frame.f_lineno, result.tolist() if func is torch.Tensor.numpy else result))
+            self.answer(result.tolist() if func is torch.Tensor.numpy else result)
+        elif func is torch.Tensor.__getitem__ and isinstance(args[1], torch.Tensor) and not args[1].dim():
+            self.answer(args[1].item())  # torch asks for the index
         return result
+
+    def answer(self, value: Any) -> None:
+        frame = sys._getframe(2)
+        while frame.f_code.co_filename != deciding_models.__file__:
+            frame = frame.f_back
+        self.found.append((frame.f_lineno, value))
 
 
 def asked(case: Deciding, args: tuple[Any, ...]) -> list[tuple[int, Any]]:
     model = case.model()
-    with Asked() as mode, torch.no_grad(), contextlib.suppress(AssertionError, ValueError):  # the model's own
+    with Asked() as mode, torch.no_grad(), contextlib.suppress(ValueError):  # the model's own
         model(*args)
     return mode.found
 
@@ -75,11 +90,14 @@ def listed(program: exporters.Program) -> list[tuple[int, str | None]]:
     ]
 
 
+DECIDED = [name if name in QUICK else exhaustive(name) for name in DECIDING if name not in DYNAMIC]
+
+
 def test_there_are_enough_models():
-    assert len(DECIDING) >= 30
+    assert len(DECIDED) >= 30
 
 
-@pytest.mark.parametrize("name", [name if name in QUICK else exhaustive(name) for name in DECIDING])
+@pytest.mark.parametrize("name", DECIDED)
 def test_decisions_are_complete_and_guarded(name):
     """The export lists what the model asks of tensors when it runs as it is, and guards all of it."""
     case = DECIDING[name]
@@ -96,11 +114,17 @@ def test_decisions_are_complete_and_guarded(name):
     assert int(found[1]) == next(line for (line, answer), (_, other) in pairs if answer != other)
 
 
-RAISING = {"assertion", "division by zero"}
+@pytest.mark.parametrize("name", [name if name in QUICK else exhaustive(name) for name in sorted(DYNAMIC)])
+def test_what_stays_dynamic_is_no_decision(name):
+    case = DECIDING[name]
+    program = export(case, case.args, capture="auto")
+    assert program.decisions == ()
+    report = exporters.verify(case.model(), program=program, samples=[case.args, case.others])
+    assert report.ok, report
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", [name for name in DECIDING if name not in RAISING])
+@pytest.mark.parametrize("name", [name for name in DECIDING if name != "division by zero"])  # which raises
 def test_other_arguments_list_other_decisions(name):
     case = DECIDING[name]
     program = export(case, case.others, capture="trace")
