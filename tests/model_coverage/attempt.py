@@ -16,7 +16,7 @@ from exporters._export import export
 from exporters._finishing.opset_imports import all_nodes
 from exporters._report import VerificationReport
 from exporters._torch_private.patching import quiet
-from exporters._torch_private.trees import clone_tensors
+from exporters._torch_private.trees import clone_tensors, tensor_leaves
 from exporters._verify import verify
 from pyops._models.model import full_domain
 from pyops._ops.builtin import is_builtin
@@ -39,12 +39,13 @@ def attempt(name: str, exporter: Exporter) -> Result:
             model, inputs_of = load()[name].make()
             model.eval().requires_grad_(False)
             samples = [inputs_of(size) for size in SIZES]
-            for sample in samples:
-                _call(model, sample)
+            found = [_call(model, sample) for sample in (*samples, samples[-1])]
         except ImportError as error:
             return Result(Status.MISSING, reason=reasons.one_line(error))
         except Exception as error:  # torch or the model's own code may raise anything
             return Result(Status.UNUSABLE, reason=reasons.one_line(error))
+        if not _agree(*found[-2:]):
+            return Result(Status.UNUSABLE, reason="two runs of it differ: it draws random numbers")
         dynamic = dynamic_shapes(*samples)
         if dynamic is None:
             return _exported(model, exporter, samples[:1], {})
@@ -55,6 +56,18 @@ def attempt(name: str, exporter: Exporter) -> Result:
         if fixed.status is Status.FAILED:
             return fixed
         return replace(fixed, status=Status.FIXED, kind=result.kind, reason=result.reason)
+
+
+def _agree(result: Any, again: Any) -> bool:
+    """Return whether two runs of a model give the same values."""
+    pairs = list(zip(tensor_leaves(result), tensor_leaves(again), strict=False))
+    rtol, atol = TOLERANCES[torch.float32]
+    return all(a.shape == b.shape and a.allclose(b, rtol, atol, equal_nan=True) for a, b in pairs if _is_inexact(a))
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has floating-point or complex numbers."""
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def dynamic_shapes(inputs: Inputs, others: Inputs) -> Any:
