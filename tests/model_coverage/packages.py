@@ -16,4 +16,4 @@ for _name in ("nms", "qnms"):
 with contextlib.suppress(ImportError):
     import transformers.modeling_utils  # noqa: F401 # takes seconds
 # What torch imports and lists for its first export takes seconds too.
-torch.onnx.export(torch.nn.Identity(), (torch.zeros(1),), dynamo=True, verbose=False)
+torch.onnx.export(torch.nn.Identity().eval(), (torch.zeros(1),), dynamo=True, verbose=False)
