@@ -15,5 +15,3 @@ for _name in ("nms", "qnms"):
         torch.library.define(f"torchvision::{_name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 with contextlib.suppress(ImportError):
     import transformers.modeling_utils  # noqa: F401 # takes seconds
-# What torch imports and lists for its first export takes seconds too.
-torch.onnx.export(torch.nn.Identity().eval(), (torch.zeros(1),), dynamo=True, verbose=False)
