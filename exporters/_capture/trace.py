@@ -83,8 +83,8 @@ def _simplify(
         The ids of the tensors that there were before the graph was recorded.
     """
     graph = recorded.graph
-    inputs = sum(node.op == "placeholder" for node in graph.nodes) - state
-    found = sources(graph, ["state"] * state + ["inputs"] * inputs)
+    placeholders = sum(node.op == "placeholder" for node in graph.nodes)
+    found = sources(graph, ["state" if index < state else "inputs" for index in range(placeholders)])
     guards = Guards(recorded, guard)
     decisions: list[CaptureDecision] = []
 

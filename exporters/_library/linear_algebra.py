@@ -236,7 +236,8 @@ def _with_equal_ellipses(equation: str, tensors: Sequence[Any]) -> str:
     """
     given, _, wanted = equation.replace(" ", "").partition("->")
     terms = given.split(",")
-    ranks = [len(item.value.shape) - 1 if isinstance(item, Pairs) else len(item.shape) for item in tensors]
+    shapes: list[Any] = [item.value.shape if isinstance(item, Pairs) else item.shape for item in tensors]
+    ranks = [len(shape) - isinstance(item, Pairs) for shape, item in zip(shapes, tensors, strict=True)]
     lengths = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term]
     if len(set(lengths)) < 2:
         return equation

@@ -14,7 +14,7 @@ _STEP = 4  # by so many tokens is the larger batch longer
 
 
 def tokens(
-    length: int = 12, vocabulary: int = 64, grows: bool = True, **others: int
+    length: int = 12, vocabulary: int = 64, grows: bool = True, masked: bool = True, **others: int
 ) -> Callable[[int], dict[str, torch.Tensor]]:
     """Return a function that makes token ids and a mask of a batch; a larger batch is longer too, if it `grows`.
 
@@ -26,7 +26,7 @@ def tokens(
         more = _STEP * (batch - SIZES[0]) if grows else 0
         named = {name: size + more for name, size in {"input_ids": length, **others}.items()}
         ids = {name: torch.randint(3, vocabulary, (batch, size), generator=generator) for name, size in named.items()}
-        return {**ids, "attention_mask": torch.ones(batch, named["input_ids"], dtype=torch.int64)}
+        return ids | ({"attention_mask": torch.ones(batch, named["input_ids"], dtype=torch.int64)} if masked else {})
 
     return make
 
