@@ -38,7 +38,7 @@ class _Known(TorchDispatchMode):
     def __init__(self, copies: list[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's own
         self._copies = copies
-        self._results: list[torch.Tensor] = []
+        self._results: dict[int, torch.Tensor] = {}  # by their ids, which no other tensor gets meanwhile
         self.decisions: list[CaptureDecision] = []
 
     def __torch_dispatch__(
@@ -46,10 +46,10 @@ class _Known(TorchDispatchMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         given = tensor_leaves((args, kwargs))
-        if any(item is known for item in given for known in (*self._copies, *self._results)):
+        if any(id(item) in self._results or any(item is copy for copy in self._copies) for item in given):
             if is_question(func):
                 kind: Kind = "branch" if isinstance(result, bool) else "number"
                 self.decisions.append(decision(kind, spell_value(result), calling_place(), "state"))
             else:
-                self._results += tensor_leaves(result)
+                self._results |= {id(item): item for item in tensor_leaves(result)}
         return result

@@ -12,12 +12,13 @@ from .._torch_private.operators import OpOverload
 from .._torch_private.patching import quiet
 from .._torch_private.tracing import asked_conditions, capturing_by, draft_failures
 from ..errors import ExportError
-from .calls import calling_place
+from .calls import Place, calling_place
 from .decisions import CaptureDecision, Kind, decision
 from .failures import asks_for_gradients, capture_failure, in_trace, is_capture_failure
 from .known_state import known_state
-from .preparation import prepared, unchanged_attributes
+from .preparation import prepared, separated, unchanged_attributes
 from .sizes import fixed_sizes, model_place
+from .sources import expression_sources
 from .trace import trace
 
 Capture = Literal["export", "trace", "auto"]
@@ -78,6 +79,8 @@ def captured(
     kwargs = arguments.get("kwargs") or {}
     for gradients in (False, True):
         with prepared(model, args, kwargs), torch.set_grad_enabled(gradients):
+            args, kwargs = separated(model, (args, kwargs))
+            arguments = {**arguments, "kwargs": kwargs}
             try:
                 if capture == "export":
                     return run(model, args, **arguments), ()
@@ -142,17 +145,22 @@ def _drafted(
     run: Callable[..., T], model: torch.nn.Module, args: tuple[Any, ...], arguments: Mapping[str, Any]
 ) -> tuple[T, tuple[CaptureDecision, ...]]:
     """Export by ``torch.export.draft_export``, which decides conditions that it cannot prove as in the example."""
-    decisions: list[CaptureDecision] = []
+    asked: list[tuple[str, str, Place]] = []
 
     def ask(expression: str, value: str) -> None:
-        kind: Kind = "branch" if value in ("True", "False") else "number"
-        decisions.append(decision(kind, value, calling_place(), "inputs"))
+        asked.append((expression, value, calling_place()))
 
-    with asked_conditions(ask), capturing_by("draft_export", decisions.clear) as programs:
+    with asked_conditions(ask), capturing_by("draft_export", asked.clear) as programs:
         result = run(model, args, **arguments)
-    for kind, found in draft_failures(programs[0]):
-        if "FAKE_KERNEL" in kind:
+    decisions: list[CaptureDecision] = []
+    sources = expression_sources(programs[0], (expression for expression, _, _ in asked))
+    for (_, value, place), source in zip(asked, sources, strict=True):
+        if source:
+            kind: Kind = "branch" if value in ("True", "False") else "number"
+            decisions.append(decision(kind, value, place, source))
+    for failure, found in draft_failures(programs[0]):
+        if "FAKE_KERNEL" in failure:
             raise _UncapturedError(f"torch has no fake of {found.get('op')}")
-        if kind == "GUARD_ADDED":
+        if failure == "GUARD_ADDED":
             decisions.append(decision("size", str(found["expr"]), model_place(model), "inputs"))
     return result, tuple(decisions)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .._torch_private.tracing import unvalidated_distributions
-from .._torch_private.trees import registering
+from .._torch_private.trees import registering, replace_leaves, tensor_leaves
 
 
 @contextmanager
@@ -30,6 +30,21 @@ def prepared(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> It
                 yield
         finally:
             hook.remove()
+
+
+def separated(model: Any, arguments: Any) -> Any:
+    """Return arguments of which none is the same tensor as another one, or as one of the model's.
+
+    torch takes such tensors for one: of ``model(x, x)`` it exports a model that ignores its first input.
+    """
+    taken = (
+        {id(item) for item in (*model.parameters(), *model.buffers())} if isinstance(model, torch.nn.Module) else set()
+    )
+    given, own = tensor_leaves(arguments), []
+    for item in given:
+        own.append(item.detach().clone().requires_grad_(item.requires_grad) if id(item) in taken else item)
+        taken.add(id(item))
+    return arguments if all(a is b for a, b in zip(given, own, strict=True)) else replace_leaves(arguments, own)
 
 
 @contextmanager

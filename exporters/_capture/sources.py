@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
+import torch
+from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 
 from .._torch_private.operators import OpOverload, aliased_names, is_random, schema_arguments
@@ -12,33 +16,60 @@ from .decisions import Source
 _ORDER: tuple[Source, ...] = ("inputs", "random", "state")
 
 
-def sources(graph: Graph, state: int) -> dict[Node, Source | None]:
+_STATE = (InputKind.PARAMETER, InputKind.BUFFER)
+_SYMBOL = re.compile(r"\bu\d+\b")  # torch's name of a number that a run tells
+
+
+def sources(graph: Graph, inputs: Sequence[Source | None]) -> dict[Node, Source | None]:
     """Return the strongest source of each node; None for what is the same in every run.
 
     What is written to a tensor counts for every tensor on the same memory, earlier ones included.
 
     Parameters
     ----------
-    state : int
-        The number of parameters and buffers, which come first among the graph's inputs.
+    inputs : sequence
+        The source of each input of the graph.
     """
     memory: dict[Node, Node] = {}
     found: dict[Node, set[Source]] = defaultdict(set)
-    placeholders = 0
+    given = iter(inputs)
     for node in graph.nodes:
         aliased = _aliased(node)
         memory[node] = memory[aliased[0]] if aliased else node
         own = found[memory[node]]
         if node.op == "placeholder":
-            own.add("state" if placeholders < state else "inputs")
-            placeholders += 1
+            own |= {source for source in [next(given)] if source}
         elif isinstance(node.target, OpOverload) and is_random(node.target):
             own.add("random")
         for item in node.all_input_nodes:
             own |= found[memory[item]]
         for item in aliased[1:]:
             found[memory[item]] |= own
-    return {node: next((item for item in _ORDER if item in found[memory[node]]), None) for node in graph.nodes}
+    return {node: _strongest(found[memory[node]]) for node in graph.nodes}
+
+
+def expression_sources(program: torch.export.ExportedProgram, expressions: Iterable[str]) -> list[Source | None]:
+    """Return the strongest source of the symbols in each expression of a captured program.
+
+    They are known by the assertions about them that torch adds to the graph.
+    """
+    kinds = [item.kind for item in program.graph_signature.input_specs]
+    inputs: list[Source | None] = [
+        "state" if kind in _STATE else "inputs" if kind is InputKind.USER_INPUT else None for kind in kinds
+    ]
+    found = sources(program.graph, inputs)
+    known = {
+        symbol: found[node]
+        for node in program.graph.nodes
+        if node.target is torch.ops.aten._assert_scalar.default
+        for symbol in _SYMBOL.findall(str(node.args[1]))
+    }
+    return [_strongest(known.get(symbol, "inputs") for symbol in _SYMBOL.findall(item)) for item in expressions]
+
+
+def _strongest(found: Iterable[Source | None]) -> Source | None:
+    found = set(found)
+    return next((item for item in _ORDER if item in found), None)
 
 
 def _aliased(node: Node) -> list[Node]:

@@ -83,7 +83,8 @@ def _simplify(
         The ids of the tensors that there were before the graph was recorded.
     """
     graph = recorded.graph
-    found = sources(graph, state)
+    placeholders = sum(node.op == "placeholder" for node in graph.nodes)
+    found = sources(graph, ["state" if index < state else "inputs" for index in range(placeholders)])
     guards = Guards(recorded, guard)
     decisions: list[CaptureDecision] = []
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -226,17 +227,18 @@ def _product_of_groups(input: Any, weight: Any, offs: Any) -> Any:
 
 @lower("aten::einsum", replaces=True, takes_complex=True)
 def _einsum(equation: str, tensors: Sequence[Any], **_: Any) -> Any:
+    spelled = _with_equal_ellipses(equation, tensors)
     if any(isinstance(item, Pairs) for item in tensors):
-        return _complex_einsum(equation, tensors)
+        return _complex_einsum(spelled, tensors)
     # ONNX Runtime's Einsum supports few integer types, and torch's exporter misses that integer sums are int64.
     dtype = dtype_of(tensors[0])
     if dtype.is_floating_point or dtype == torch.int64:
-        return NotImplemented
+        return NotImplemented if spelled == equation else onnx_ops.Einsum(*tensors, equation=spelled)
     shapes = [[1 if size == 1 else 2 for size in item.shape] for item in tensors]
     result = torch.einsum(equation, [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]).dtype
-    if result == dtype == torch.int32:
+    if result == dtype == torch.int32 and spelled == equation:
         return NotImplemented
-    total = onnx_ops.Einsum(*(cast(item, torch.int64) for item in tensors), equation=equation)
+    total = onnx_ops.Einsum(*(cast(item, torch.int64) for item in tensors), equation=spelled)
     return total if result == torch.int64 else onnx_ops.Cast(total, to=onnx_ir.DataType.from_numpy(numpy_dtype(result)))
 
 
@@ -249,3 +251,23 @@ def _complex_einsum(equation: str, tensors: Sequence[Any]) -> Any:
         power = sum(places)  # of the imaginary unit
         sums[power % 2].append(onnx_ops.Neg(term) if power % 4 > 1 else term)
     return join(*(functools.reduce(onnx_ops.Add, terms) for terms in sums))
+
+
+def _with_equal_ellipses(equation: str, tensors: Sequence[Any]) -> str:
+    """Return the equation with letters for the dimensions of its ellipses, if those are of several lengths.
+
+    torch broadcasts them, and ONNX has no such ellipses.
+    """
+    given, _, wanted = equation.replace(" ", "").partition("->")
+    terms = given.split(",")
+    shapes: list[Any] = [item.value.shape if isinstance(item, Pairs) else item.shape for item in tensors]
+    ranks = [len(shape) - isinstance(item, Pairs) for shape, item in zip(shapes, tensors, strict=True)]
+    lengths = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term]
+    if len(set(lengths)) < 2:
+        return equation
+    if "->" not in equation:
+        wanted = "..." + "".join(sorted(letter for letter in set(given) - set(".,") if given.count(letter) == 1))
+    letters = "".join(sorted(set(string.ascii_letters) - set(given)))[: max(lengths)]
+    rest = iter(lengths)
+    spelled = [term.replace("...", letters[len(letters) - next(rest) :]) if "..." in term else term for term in terms]
+    return f"{','.join(spelled)}->{wanted.replace('...', letters)}"

@@ -7,6 +7,7 @@ fails, or without translations that turned out to be wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -19,6 +20,7 @@ from .._finishing.program import Model, Program, fallbacks
 from .._lowering.emission import record_emission
 from .._lowering.explanations import unwrapping_errors
 from .._lowering.translations import NoTranslationError
+from .._torch_private.tracing import without_dynamo
 from . import checking
 from .plan import Backends, KeptWholeError, Plan
 
@@ -89,8 +91,11 @@ def _attempt(make_plan: Callable[[Interception], Plan], run: Callable[[Plan], T]
     done: tuple[T, Plan] | None = None
     for replacing in (False, True):
         plan = make_plan(Interception(replacing))
+        last = replacing or plan.backends == Backends(kernels=False, torch=False)
         try:
-            result = _repeated(plan, run)
+            # TorchDynamo is slow, and sees no replacements, so that one time is enough.
+            with nullcontext() if last else without_dynamo():
+                result = _repeated(plan, run)
         except Exception as error:  # torch or the model's own code may raise anything
             if _is_users(error):
                 raise
@@ -100,7 +105,7 @@ def _attempt(make_plan: Callable[[Interception], Plan], run: Callable[[Plan], T]
                 done = result, plan
             if all(item.by != "nothing" for item in plan.decisions):
                 break
-        if plan.backends == Backends(kernels=False, torch=False) or isinstance(model, torch.export.ExportedProgram):
+        if last or isinstance(model, torch.export.ExportedProgram):
             break
     if done is not None:
         return done

@@ -211,6 +211,15 @@ def capturing_by(
 
 
 @contextmanager
+def without_dynamo() -> Iterator[None]:
+    """Context manager: let torch's exporter not try TorchDynamo after a capture that failed."""
+    module = _strategies()
+    left = tuple(item for item in module.CAPTURE_STRATEGIES if item is not module.TorchExportStrictStrategy)
+    with replaced(module, "CAPTURE_STRATEGIES", left):
+        yield
+
+
+@contextmanager
 def _closed_logs() -> Iterator[None]:
     """Context manager: close the files into which ``torch.export.draft_export`` logs, which it leaves open."""
     module = _draft_module()

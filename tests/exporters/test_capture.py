@@ -103,6 +103,23 @@ def test_auto_fixes_no_more_than_it_must(name, decisions):
     assert exporters.verify(case.model, case.args, program).ok
 
 
+def test_a_draft_tells_what_a_decision_depends_on():
+    """The condition on the inputs is what known values of the state do not suffice for."""
+
+    def function(model, x, count):
+        if torch.rand(()) < 2:
+            x = x + 1
+        if model.steps.max().item() > 2:
+            x = x * 2
+        for _ in range(count.item()):
+            x = x + 1
+        return x
+
+    program = export(Case(Affine(function, steps=torch.tensor([2, 3])), (X, torch.tensor(2)), []), capture="auto")
+    found = [(item.kind, item.value, item.depends_on) for item in program.decisions]
+    assert found == [("branch", "True", "random"), ("branch", "True", "state"), ("number", "2", "inputs")]
+
+
 @pytest.mark.parametrize("capture", [exhaustive("trace"), "auto"])
 def test_every_branch_is_listed(capture):
     """The code asks for more conditions with other arguments, and the list grows by as many."""
@@ -291,6 +308,14 @@ def test_a_model_that_computes_gradients(capture):
 
     (force,) = export(Case(Affine(function), (X,), []), capture=capture)(X)
     torch.testing.assert_close(force, (2 * X).sin())
+
+
+@pytest.mark.parametrize("capture", ["export", exhaustive("auto"), "trace"])
+def test_a_tensor_that_is_passed_twice_is_two_inputs(capture):
+    model = Affine(lambda model, x, y, weight: x - 2 * y + weight.sum(0))
+    program = exporters.export(model, (X, X, model.linear.weight), verbose=False, capture=capture)
+    others = X + 1, X + 2, torch.eye(3)
+    np.testing.assert_allclose(program(*others)[0], model(*others).detach(), rtol=1e-5)
 
 
 HINTS = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 import warnings
 from collections import Counter
@@ -17,17 +16,15 @@ from exporters._export import export
 from exporters._finishing.opset_imports import all_nodes
 from exporters._report import VerificationReport
 from exporters._torch_private.patching import quiet
-from exporters._torch_private.trees import clone_tensors
+from exporters._torch_private.trees import clone_tensors, tensor_leaves
 from exporters._verify import verify
 from pyops._models.model import full_domain
 from pyops._ops.builtin import is_builtin
+from tests.model_coverage.inputs import SIZES
 from tests.model_coverage.model import Inputs, load
 from tests.model_coverage.results import Exporter, Result, Status
 from tests.operator_coverage import reasons
 from tests.operator_coverage.plan import TOLERANCES
-
-SIZES = (2, 3)
-"""The size of the example, and the other one at which the exported model runs."""
 
 
 def attempt(name: str, exporter: Exporter) -> Result:
@@ -42,15 +39,16 @@ def attempt(name: str, exporter: Exporter) -> Result:
             model, inputs_of = load()[name].make()
             model.eval().requires_grad_(False)
             samples = [inputs_of(size) for size in SIZES]
-            for sample in samples:
-                _call(model, sample)
+            found = [_call(model, sample) for sample in (*samples, samples[-1])]
         except ImportError as error:
             return Result(Status.MISSING, reason=reasons.one_line(error))
         except Exception as error:  # torch or the model's own code may raise anything
             return Result(Status.UNUSABLE, reason=reasons.one_line(error))
+        if not _agree(*found[-2:]):
+            return Result(Status.UNUSABLE, reason="two runs of it differ: it draws random numbers")
         dynamic = dynamic_shapes(*samples)
         if dynamic is None:
-            return replace(_exported(model, exporter, samples[:1], {}), fixed=True)
+            return _exported(model, exporter, samples[:1], {})
         result = _exported(model, exporter, samples, {"dynamic_shapes": dynamic})
         if result.status is not Status.FAILED:
             return result
@@ -58,6 +56,18 @@ def attempt(name: str, exporter: Exporter) -> Result:
         if fixed.status is Status.FAILED:
             return fixed
         return replace(fixed, status=Status.FIXED, kind=result.kind, reason=result.reason)
+
+
+def _agree(result: Any, again: Any) -> bool:
+    """Return whether two runs of a model give the same values."""
+    pairs = list(zip(tensor_leaves(result), tensor_leaves(again), strict=False))
+    rtol, atol = TOLERANCES[torch.float32]
+    return all(a.shape == b.shape and a.allclose(b, rtol, atol, equal_nan=True) for a, b in pairs if _is_inexact(a))
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has floating-point or complex numbers."""
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def dynamic_shapes(inputs: Inputs, others: Inputs) -> Any:
@@ -84,26 +94,27 @@ def _exported(model: torch.nn.Module, exporter: Exporter, samples: list[Inputs],
     nodes = list(all_nodes(program.model))
     own = [node for node in nodes if not is_builtin(full_domain(node.domain), node.op_type)]
     custom = dict(Counter(f"{node.domain}::{node.op_type}" for node in own))
-    result = Result(Status.FAILED, nodes=len(nodes), custom_nodes=custom, seconds=seconds)
-    reports = []
-    try:
-        for sample in samples:
-            given, named = _split(sample)
-            reports.append(verify(model, given, program, kwargs=named, tolerances=TOLERANCES))
-    except Exception as error:  # a kernel may raise anything
-        return replace(result, kind=reasons.Kind.RUNTIME, reason=reasons.one_line(error))
-    result = replace(result, difference=_difference(reports))
-    wrong = [report for report in reports if not report.ok]
-    if wrong:
-        kind, reason = reasons.of_report(wrong[0])
-        return replace(result, kind=kind, reason=reason)
-    return replace(result, status=Status.DYNAMIC)
+    decisions = len(getattr(program, "decisions", ()))  # torch's program has none
+    result = Result(Status.FAILED, nodes=len(nodes), custom_nodes=custom, decisions=decisions, seconds=seconds)
+    reports: list[VerificationReport] = []
+    for sample, reproduced in zip(samples, (Status.FIXED, Status.DYNAMIC), strict=False):
+        given, named = _split(sample)
+        try:
+            report = verify(model, given, program, kwargs=named, tolerances=TOLERANCES)
+        except Exception as error:  # a kernel may raise anything
+            return replace(result, kind=reasons.Kind.RUNTIME, reason=reasons.one_line(error))
+        if not report.ok:
+            kind, reason = reasons.of_report(report)
+            wrong = _difference([report]) if result.status is Status.FAILED else result.difference
+            return replace(result, difference=wrong, kind=kind, reason=reason)
+        reports.append(report)
+        result = replace(result, status=reproduced, difference=_difference(reports))
+    return result
 
 
 def arguments() -> dict[str, Any]:
     """Return the arguments of `exporters.export` with which it exports what it can."""
-    capture = {"capture": "auto"} if "capture" in inspect.signature(export).parameters else {}
-    return {"fallback": True, **capture}
+    return {"capture": "auto", "fallback": True}
 
 
 def _exporter(exporter: Exporter) -> Callable[..., Any]:

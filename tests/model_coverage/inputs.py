@@ -7,15 +7,26 @@ from typing import Any
 
 import torch
 
+SIZES = (2, 3)
+"""The size of the example, and the other one at which the exported model runs."""
 
-def tokens(length: int = 12, vocabulary: int = 64, **others: int) -> Callable[[int], dict[str, torch.Tensor]]:
-    """Return a function that makes token ids and a mask of a batch; `others` are lengths of further token inputs."""
+_STEP = 4  # by so many tokens is the larger batch longer
+
+
+def tokens(
+    length: int = 12, vocabulary: int = 64, grows: bool = True, masked: bool = True, **others: int
+) -> Callable[[int], dict[str, torch.Tensor]]:
+    """Return a function that makes token ids and a mask of a batch; a larger batch is longer too, if it `grows`.
+
+    The `others` are lengths of further token inputs.
+    """
 
     def make(batch: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(batch)
-        named = {"input_ids": length, **others}
+        more = _STEP * (batch - SIZES[0]) if grows else 0
+        named = {name: size + more for name, size in {"input_ids": length, **others}.items()}
         ids = {name: torch.randint(3, vocabulary, (batch, size), generator=generator) for name, size in named.items()}
-        return {**ids, "attention_mask": torch.ones(batch, length, dtype=torch.int64)}
+        return ids | ({"attention_mask": torch.ones(batch, named["input_ids"], dtype=torch.int64)} if masked else {})
 
     return make
 
@@ -30,10 +41,10 @@ def normal(*shapes: tuple[int, ...]) -> Callable[[int], tuple[torch.Tensor, ...]
     return make
 
 
-def keyword(name: str, *shape: int, **others: Any) -> Callable[[int], dict[str, Any]]:
-    """Return a function that makes a keyword argument of a batch, with normal numbers; `others` are as given."""
-    make = normal(shape)
-    return lambda batch: {name: make(batch)[0], **others}
+def keyword(name: str, *shape: int, step: int = 0) -> Callable[[int], dict[str, Any]]:
+    """Return a function that makes a keyword argument of normal numbers; a larger batch is longer by `step`."""
+    *first, last = shape
+    return lambda batch: {name: normal((*first, last + step * (batch - SIZES[0])))(batch)[0]}
 
 
 class Call(torch.nn.Module):
@@ -65,11 +76,11 @@ class Cached(torch.nn.Module):
 
 
 def cache(layers: int, heads: int, width: int, length: int = 5) -> Callable[[int], tuple[Any, ...]]:
-    """Return a function that makes one token, and the keys and values of each layer, of a batch."""
+    """Return a function that makes one token, and the keys and values of each layer; a larger batch has longer ones."""
 
     def make(batch: int) -> tuple[Any, ...]:
         generator = torch.Generator().manual_seed(batch)
-        shape = (batch, heads, length, width)
+        shape = (batch, heads, length + _STEP * (batch - SIZES[0]), width)
         past = [tuple(torch.randn(shape, generator=generator) for _ in range(2)) for _ in range(layers)]
         return torch.randint(3, 64, (batch, 1), generator=generator), past
 

@@ -24,7 +24,8 @@ def attempts(
     """
     # Forks of a process that has imported torch, but has no threads yet, start at once.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.model_coverage.packages", "tests.model_coverage.attempt"])
+    modules = ("packages", "attempt", "first_export")
+    context.set_forkserver_preload([f"tests.model_coverage.{name}" for name in modules])
     pool = ProcessPool(1, 1, _start, (gigabytes,), context)
     try:
         for call in exports:

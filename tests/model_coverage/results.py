@@ -48,8 +48,8 @@ class Result:
     difference: float | None = None  # the largest from torch's outputs, divided by the largest of each output if > 1
     nodes: int = 0
     custom_nodes: dict[str, int] = field(default_factory=dict)  # count per operator that ONNX Runtime does not have
+    decisions: int = 0  # values that the capture fixed as in the example
     seconds: float = 0.0  # of processor time, for the export
-    fixed: bool = False  # nothing of the model's inputs grows, so that there is one size only
 
 
 class Results:

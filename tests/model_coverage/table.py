@@ -19,10 +19,13 @@ exported it, ran it in ONNX Runtime, compared it with torch, and wrote this page
 
 - **torch**: plain `torch.onnx.export(..., dynamo=True)`. **pyops**: `exporters.export(..., {arguments})`.
 - **yes**: every output has torch's dtype and shape, and its values are within a relative and an absolute tolerance of
-  {rtol:g} and {atol:g} (float32). This holds for the example and for another batch size (another size of the graph,
-  for a graph network), of which the model was told no more than which dimensions are dynamic. **fixed size**: it holds
-  for the example's size alone. **no**: neither holds, and the reason is below.
+  {rtol:g} and {atol:g} (float32). This holds for the example and for another size, of which the exporter was told no
+  more than which dimensions are dynamic: another batch; for text, caches and waveforms another length too; for a graph
+  network another graph. **fixed size**: it holds for the example's size alone. **no**: neither holds, and the reason is
+  below. Empty: not measured yet.
 - **difference**: the largest one between torch and the model of `exporters.export`.
+- **decisions**: how many values of the model's Python code are
+  [fixed as in the example](export.md#models-whose-python-code-depends-on-values).
 - **custom nodes**: how many nodes ONNX Runtime does not have: those of `pyops` are [kernels](kernel_library.md) that
   run without torch, those of `aten` and other namespaces are [nodes that call torch](fallback.md).
 - **seconds**: the processor time of the export, by torch and by `exporters.export`.
@@ -45,7 +48,7 @@ def as_markdown(known: Mapping[str, Model], results: Results) -> str:
     for family in _families(known):
         rows = list(_rows(family, known, results))
         if rows:
-            header = ["model", "package", "torch", "pyops", "difference", "custom nodes", "seconds"]
+            header = ["model", "package", "torch", "pyops", "difference", "decisions", "custom nodes", "seconds"]
             parts += [f"## {family}\n", as_table([header, *rows]), *_reasons(family, known, results)]
     missing = [
         [name, known[name].package, as_cell(of[Exporter.OURS].reason)]
@@ -71,36 +74,33 @@ def _families(known: Mapping[str, Model]) -> Iterable[str]:
     return dict.fromkeys(item.family for item in known.values())
 
 
-def _measured(family: str, known: Mapping[str, Model], results: Results) -> Iterable[tuple[Model, Result, Result]]:
-    """Yield the models of a family that both exporters got, with torch's result and ours."""
+_Row = tuple[Model, Result | None, Result]
+
+
+def _measured(family: str, known: Mapping[str, Model], results: Results) -> Iterable[_Row]:
+    """Yield the models of a family that torch runs, with torch's result, None if there is none yet, and ours."""
     for item in known.values():
-        pair = [results.get(item.name, exporter) for exporter in Exporter]
-        if item.family == family and all(one and one.status in (*REPRODUCED, Status.FAILED) for one in pair):
-            theirs, ours = pair
-            assert theirs is not None
-            assert ours is not None
+        theirs, ours = (results.get(item.name, exporter) for exporter in Exporter)
+        if item.family == family and ours and ours.status in (*REPRODUCED, Status.FAILED):
             yield item, theirs, ours
 
 
 def _summary_rows(known: Mapping[str, Model], results: Results) -> list[list[str]]:
     header = ["family", "models", "torch", "at another size too", "pyops", "at another size too", "without torch"]
-    counted = {family: _counts(list(_measured(family, known, results))) for family in _families(known)}
-    total = [sum(column) for column in zip(*counted.values(), strict=True)]
-    rows = [[family, *map(str, counts)] for family, counts in counted.items() if counts[0]]
-    return [header, *rows, ["all", *map(str, total)]]
+    found = {family: list(_measured(family, known, results)) for family in _families(known)}
+    rows = [[family, *_counts(measured)] for family, measured in found.items() if measured]
+    return [header, *rows, ["all", *_counts([item for measured in found.values() for item in measured])]]
 
 
-def _counts(measured: Sequence[tuple[Model, Result, Result]]) -> list[int]:
-    def count(results: Iterable[Result], *statuses: Status) -> int:
-        return sum(result.status in statuses for result in results)
+def _counts(measured: Sequence[_Row]) -> list[str]:
+    def count(results: Sequence[Result], *statuses: Status) -> str:
+        found = sum(result.status in statuses for result in results)
+        return str(found) if len(results) == len(measured) else f"{found} of {len(results)}"
 
-    theirs, ours = [item[1] for item in measured], [item[2] for item in measured]
-    torchless = [result for result in ours if all(_is_torchless(name) for name in result.custom_nodes)]
-    return [
-        len(measured),
-        *(count(of, *which) for of in (theirs, ours) for which in (REPRODUCED, [Status.DYNAMIC])),
-        count(torchless, *REPRODUCED),
-    ]
+    theirs, ours = [item[1] for item in measured if item[1]], [item[2] for item in measured]
+    without = sum(item.status in REPRODUCED and all(map(_is_torchless, item.custom_nodes)) for item in ours)
+    reproduced = [count(of, *which) for of in (theirs, ours) for which in (REPRODUCED, [Status.DYNAMIC])]
+    return [str(len(measured)), *reproduced, str(without)]
 
 
 def _is_torchless(operator: str) -> bool:
@@ -114,11 +114,14 @@ def _rows(family: str, known: Mapping[str, Model], results: Results) -> Iterable
             domains[operator.partition("::")[0]] += count
         nodes = ", ".join(f"{count} {domain}" for domain, count in sorted(domains.items()))
         difference = "" if ours.difference is None else f"{ours.difference:.1g}"
-        seconds = " / ".join(f"{one.seconds:.0f}" if one.seconds else "-" for one in (theirs, ours))
-        yield [item.name, item.package, _shown(theirs), _shown(ours), difference, nodes, seconds]
+        seconds = " / ".join(f"{one.seconds:.0f}" if one and one.seconds else "-" for one in (theirs, ours))
+        decisions = str(ours.decisions or "")
+        yield [item.name, item.package, _shown(theirs), _shown(ours), difference, decisions, nodes, seconds]
 
 
-def _shown(result: Result) -> str:
+def _shown(result: Result | None) -> str:
+    if result is None:
+        return ""
     if result.status is Status.FAILED:
         return "no"
     return "yes" if result.status is Status.DYNAMIC else "fixed size"
@@ -129,7 +132,7 @@ def _reasons(family: str, known: Mapping[str, Model], results: Results) -> list[
         [item.name, who, _shown(result), result.kind, as_cell(result.reason)]
         for item, theirs, ours in _measured(family, known, results)
         for who, result in (("pyops", ours), ("torch", theirs))
-        if result.reason
+        if result and result.reason
     ]
     if not rows:
         return []

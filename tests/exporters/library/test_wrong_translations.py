@@ -97,6 +97,11 @@ CASES = {
         ((ramp(3, 4) * 30).to(torch.int8), (ramp(4, 2) * 30).to(torch.int8)),
         None,
     ),
+    "ellipses of several lengths": (
+        lambda x, y: (torch.einsum("i...,...i->...", x, y), torch.einsum("i..., ...j", x, y)),
+        (ramp(3, 4), ramp(2, 4, 3)),
+        (ramp(3, 6), ramp(5, 6, 3)),
+    ),
     "squeezed not at all": (lambda x: (x.squeeze(2), x.squeeze(-1)), (ramp(3, 4, 5),), (ramp(3, 2, 7),)),
     "squeezed in part": (lambda x: (x.squeeze((0, 2)), x.squeeze((-1, 1))), (ramp(1, 4, 5),), (ramp(1, 4, 6),)),
     "columns under a mask": (

@@ -292,5 +292,5 @@ def _open_clip() -> Made:
 
     image = CLIPVisionCfg(layers=1, width=32, head_width=8, patch_size=8, image_size=32)
     text = CLIPTextCfg(context_length=8, vocab_size=64, width=32, heads=4, layers=1)
-    of_ids, of_images = tokens(8), normal((3, 32, 32))
+    of_ids, of_images = tokens(8, grows=False), normal((3, 32, 32))
     return CLIP(16, image, text), lambda n: (*of_images(n), of_ids(n)["input_ids"])

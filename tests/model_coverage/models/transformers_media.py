@@ -191,7 +191,7 @@ _SOUND = {
     "vocab_size": 20,
     "num_feat_extract_layers": 2,
 }
-_WAVES = keyword("input_values", 800)
+_WAVES = keyword("input_values", 800, step=160)
 for _name in ("Wav2Vec2ForCTC", "HubertModel", "WavLMModel", "Wav2Vec2ConformerModel", "SEWModel"):
     _enter("sound", _name, _WAVES, {**_SOUND, **({"squeeze_factor": 2} if _name == "SEWModel" else {})})
 _enter(
@@ -203,7 +203,7 @@ _enter(
 _enter(
     "sound",
     "DacModel",
-    keyword("input_values", 1, 640),
+    keyword("input_values", 1, 640, step=64),
     {
         "encoder_hidden_size": 8,
         "downsampling_ratios": [2, 4],
@@ -217,7 +217,7 @@ _enter(
 _enter(
     "sound",
     "EncodecModel",
-    keyword("input_values", 1, 640),
+    keyword("input_values", 1, 640, step=64),
     {
         "num_filters": 4,
         "hidden_size": 16,

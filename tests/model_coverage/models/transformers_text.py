@@ -50,7 +50,9 @@ _ENCODERS = {
     "EsmModel": {"position_embedding_type": "rotary", "mask_token_id": 2},
 }
 for _name, _own in _ENCODERS.items():
-    _enter("encoders", tokens(), _name, _name.replace("Model", "Config"), **{**_SIZES, **_own})
+    # The length is in the configuration of Nystromformer, and FNet takes no mask.
+    _ids = tokens(grows=_name != "NystromformerModel", masked=_name != "FNetModel")
+    _enter("encoders", _ids, _name, _name.replace("Model", "Config"), **{**_SIZES, **_own})
 _enter("encoders", tokens(), "XLNetModel", "XLNetConfig", vocab_size=64, d_model=32, n_layer=2, n_head=4, d_inner=48)
 _FUNNEL = {"vocab_size": 64, "block_sizes": [1, 1], "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 48}
 _enter("encoders", tokens(), "FunnelModel", "FunnelConfig", **_FUNNEL)
