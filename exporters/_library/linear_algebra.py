@@ -177,8 +177,8 @@ def _solve_with_factors(A: Any, B: Any, *, left: bool = True, check_errors: bool
 
 @lower("aten::_linalg_slogdet", takes_complex=True)
 def _slogdet_with_factors(A: Any) -> Any:  # noqa: N803
-    # torch factors the transposed matrix, which is in LAPACK's column-major order.
-    return *kernels.Slogdet(A), *kernels.LuFactorEx(transposed(A))[:2]
+    # torch factors the transposed matrix, which is in LAPACK's column-major order, unless it is complex.
+    return *kernels.Slogdet(A), *kernels.LuFactorEx(A if isinstance(A, Pairs) else transposed(A))[:2]
 
 
 @lower("aten::linalg_lstsq", takes_complex=True)

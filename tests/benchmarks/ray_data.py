@@ -21,10 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-import ray
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
 
 import pyops
 from pyops import onnx_op
@@ -49,6 +46,8 @@ def predict_class() -> type[Any]:
 
 def model(images: NDArray[np.float32], digits: NDArray[np.int64]) -> onnx.ModelProto:
     """Fit a classifier and return it as a model from images to digits."""
+    from sklearn.linear_model import LogisticRegression
+
     fitted = LogisticRegression(max_iter=300).fit(images / 16, digits)
     made = onnx.parser.parse_model("""
     <ir_version: 10, opset_import: ["" : 20, "digits" : 1]>
@@ -75,6 +74,8 @@ def alone(source: onnx.ModelProto, images: NDArray[np.float32], threads: int) ->
 
 def distributed(data: Any, worker: type[Any], source: onnx.ModelProto, count: int) -> tuple[float, NDArray[np.int64]]:
     """Return the seconds that so many workers of Ray Data take, their start included, and the digits."""
+    import ray
+
     start = time.perf_counter()
     predicted = data.map_batches(
         worker,
@@ -105,6 +106,10 @@ def killed_once(worker: type[Any], mark: Path) -> type[Any]:
 
 def main() -> None:
     """Measure and print."""
+    # An installation that only runs tests has neither.
+    import ray
+    from sklearn.datasets import load_digits
+
     parser = argparse.ArgumentParser(prog="python tests/benchmarks/ray_data.py", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     rows = parser.parse_args().rows

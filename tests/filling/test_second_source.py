@@ -129,5 +129,5 @@ def shuffled(inputs: dict[str, Any], names: list[str], generator: np.random.Gene
     result = dict(inputs)
     for name in names:
         value = generator.permutation(inputs[name].ravel()).reshape(inputs[name].shape)
-        result[name] = np.abs(np.rint(value * 3)).astype(value.dtype) % 5 if "int" in type else value
+        result[name] = np.abs(np.rint(np.nan_to_num(value) * 3)).astype(value.dtype) % 5 if "int" in type else value
     return result
