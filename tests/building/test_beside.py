@@ -79,7 +79,7 @@ def test_a_library_needs_no_declaration_of_its_ops(built: Library) -> None:
 
 def test_options_get_no_op_in_a_library_s_domain(built: Library) -> None:
     options = holding(built[0])
-    with warnings.catch_warnings(record=True) as caught:  # of other declared ops, too
+    with warnings.catch_warnings(record=True, action="always") as caught:  # of other declared ops, too
         pyops.register_custom_ops(options, engine="native")
     told = "\n".join(str(item.message) for item in caught)
     assert re.search("left out: .*built::.*because a library in the session options has their", told)

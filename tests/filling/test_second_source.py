@@ -125,9 +125,12 @@ def opened(model: onnx.ModelProto) -> tuple[Any, bool]:
 
 
 def shuffled(inputs: dict[str, Any], names: list[str], generator: np.random.Generator, type: str) -> dict[str, Any]:
-    """Return inputs with the values of those named in another order, and as small integers for a type of integers."""
+    """Return inputs with the values of those named in another order, and as small positive integers for integers."""
     result = dict(inputs)
     for name in names:
         value = generator.permutation(inputs[name].ravel()).reshape(inputs[name].shape)
-        result[name] = np.abs(np.rint(np.nan_to_num(value) * 3)).astype(value.dtype) % 5 if "int" in type else value
+        if "int" in type:
+            finite = np.nan_to_num(value, nan=0, posinf=1, neginf=-1)
+            value = np.abs(np.rint(finite * 3)).astype(value.dtype) % 4 + 1  # as divisors, not 0
+        result[name] = value
     return result
