@@ -10,7 +10,7 @@ import torch
 from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 
-from .._torch_private.operators import OpOverload, aliased_names, is_random, schema_arguments
+from .._torch_private.operators import OpOverload, aliased_names, is_random, qualified_name, schema_arguments
 from .decisions import Source
 
 _ORDER: tuple[Source, ...] = ("inputs", "random", "state")
@@ -61,7 +61,7 @@ def expression_sources(program: torch.export.ExportedProgram, expressions: Itera
     known = {
         symbol: found[node]
         for node in program.graph.nodes
-        if node.target is torch.ops.aten._assert_scalar.default
+        if isinstance(node.target, OpOverload) and qualified_name(node.target) == "aten::_assert_scalar"
         for symbol in _SYMBOL.findall(str(node.args[1]))
     }
     return [_strongest(known.get(symbol, "inputs") for symbol in _SYMBOL.findall(item)) for item in expressions]
