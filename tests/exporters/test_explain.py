@@ -218,8 +218,9 @@ def test_tables(model):
 
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")  # torch's, of its samples
-def test_it_agrees_with_the_export_of_every_operator_of_torch():
-    for info in op_database():
+@pytest.mark.parametrize("part", range(8))  # for processes side by side
+def test_it_agrees_with_the_export_of_every_operator_of_torch(part):
+    for info in list(op_database())[part::8]:
         dtypes = info.supported_dtypes("cpu") & {torch.float32, torch.int64}
         if not dtypes:
             continue
