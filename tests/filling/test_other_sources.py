@@ -1,5 +1,6 @@
 """What onnx's reference implementation computes of operators that ONNX Runtime has for no type, compared with torch."""
 
+import io
 import warnings
 from typing import Any
 
@@ -64,6 +65,38 @@ def test_a_step_of_an_optimizer_is_torchs(name: str, shape: tuple[int, ...], tor
         optimizer.step()
         np.testing.assert_allclose(x, parameter.detach().numpy(), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(state, kept(optimizer.state[parameter]).numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_steps_of_adam_are_torchs(shape: tuple[int, ...], torch: Any) -> None:
+    x, g = values(2, shape)
+    parameter = torch.nn.Parameter(torch.tensor(x))
+    optimizer = torch.optim.Adam([parameter], lr=0.1)
+    v, h = np.zeros_like(x), np.zeros_like(x)
+    sizes = f"[{', '.join('abc'[: len(shape)])}]"
+    tensors = [f"float{sizes} {name}" for name in ("x", "g", "v", "h", "x1", "v1", "h1")]
+    text = (
+        f"main (float r, int64 t, {', '.join(tensors[:4])}) => ({', '.join(tensors[4:])}) "
+        "{ x1, v1, h1 = ai.onnx.preview.training.Adam <alpha = 0.9, beta = 0.999, epsilon = 1e-8> (r, t, x, g, v, h) }"
+    )
+    for step in (1, 2, 3):
+        x, v, h = run(text, TRAINING, r=np.float32(0.1), t=np.int64(step), x=x, g=g, v=v, h=h)
+        parameter.grad = torch.tensor(g)
+        optimizer.step()
+        np.testing.assert_allclose(x, parameter.detach().numpy(), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(h, optimizer.state[parameter]["exp_avg_sq"].numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_an_image_is_decoded_as_it_was_encoded() -> None:
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
+    file = io.BytesIO()
+    image.fromarray(pixels).save(file, "png")
+    (y,) = run(
+        'main (uint8[n] x) => (uint8[a, b, c] y) { y = ImageDecoder <pixel_format = "RGB"> (x) }',
+        x=np.frombuffer(file.getvalue(), np.uint8),
+    )
+    np.testing.assert_array_equal(y, pixels)
 
 
 def test_flex_attention_is_torchs(torch: Any) -> None:

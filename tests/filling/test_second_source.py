@@ -34,6 +34,8 @@ TOLERANCES: dict[str, tuple[float, float | None]] = {
 OTHERWISE = {
     "Adagrad",
     "Adam",
+    "Cast",
+    "CastLike",
     "DequantizeLinear",
     "FlexAttention",
     "GRU",
