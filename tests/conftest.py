@@ -7,6 +7,7 @@ import pytest
 
 from pyops.testing import isolated_declarations
 from tests.helpers import scripts
+from tests.helpers.tiers import exhaustive
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -20,7 +21,7 @@ def declarations_of_a_module_do_not_leak() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["native", "extensions"])
+@pytest.fixture(params=["native", exhaustive("extensions")])
 def engine_of_scripts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each engine in turn: the sessions of scripts host ops by it."""
     if request.param == "extensions":

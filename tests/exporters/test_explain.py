@@ -11,7 +11,7 @@ from exporters import ExportError
 from exporters._torch.single_call import SingleCall
 from pyops import onnx_op
 from pyops._ops import registry
-from tests.helpers.tiers import first_quick
+from tests.helpers.tiers import exhaustive, first_quick
 from tests.operator_coverage.samples import op_database
 
 pytestmark = pytest.mark.usefixtures("own_registrations")
@@ -216,11 +216,14 @@ def test_tables(model):
     assert found[0].operator == "aten::lgamma"
 
 
-@pytest.mark.exhaustive
+# All of them take minutes: the exhaustive tests have every eighth.
+EIGHTHS = [exhaustive(0), *(pytest.param(first, marks=pytest.mark.stress) for first in range(1, 8))]
+
+
 @pytest.mark.filterwarnings("ignore")  # torch's, of its samples
-@pytest.mark.parametrize("part", range(8))  # for processes side by side
-def test_it_agrees_with_the_export_of_every_operator_of_torch(part):
-    for info in list(op_database())[part::8]:
+@pytest.mark.parametrize("first", EIGHTHS)
+def test_it_agrees_with_the_export_of_every_operator_of_torch(first):
+    for info in list(op_database())[first::8]:
         dtypes = info.supported_dtypes("cpu") & {torch.float32, torch.int64}
         if not dtypes:
             continue

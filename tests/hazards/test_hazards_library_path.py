@@ -7,6 +7,7 @@ import pytest
 from tests.helpers.plain_sessions import run_plain_sessions as run
 
 pytest.importorskip("onnxruntime_extensions")
+pytestmark = pytest.mark.exhaustive
 
 
 def test_strings_are_cut_off_at_a_nul_character_before_the_kernel_sees_them():
