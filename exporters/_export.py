@@ -67,6 +67,7 @@ def export(
     fallback: bool | Literal["verify"] = False,
     capture: Capture = "export",
     guards: bool = False,
+    fill_missing: bool = False,
     **arguments: Unpack[TorchArguments],
 ) -> Program:
     """Export a model as ``torch.onnx.export`` does, with every registration applied.
@@ -105,6 +106,9 @@ def export(
     guards : bool
         Let the exported model raise `pyops.errors.GuardError` where a value that was fixed would be another one. It
         needs pyops to run then.
+    fill_missing : bool
+        The model will run with ``pyops.InferenceSession(model, fill_missing=True)``: ``fallback="verify"`` and
+        ``verify=True`` run it so, too. Operators of which ONNX Runtime lacks a kernel then need not fall back.
     **arguments
         As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
         ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
@@ -154,7 +158,9 @@ def export(
             program = torchscript_exporter.capture(model, args, **given)
         else:
             backends = Backends(kernels, bool(fallback))
-            run = functools.partial(attempts.export, backends=backends, verified=fallback == "verify")
+            run = functools.partial(
+                attempts.export, backends=backends, verified=fallback == "verify", fill_missing=fill_missing
+            )
             called = args
             if given.get("dynamic_axes") and isinstance(model, torch.nn.Module):
                 shapes, called, kwargs = shapes_of_axes(model, args, given["kwargs"], given)
@@ -163,7 +169,8 @@ def export(
             _tell_decisions(program, decisions)
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
-        report = verify(model, None if brings_arguments else args, program, kwargs=arguments.get("kwargs"))
+        args_of_verify = None if brings_arguments else args
+        report = verify(model, args_of_verify, program, kwargs=arguments.get("kwargs"), fill_missing=fill_missing)
         if not report.ok:
             raise ExportError(f"the exported program does not compute what the model does\n{report}")
     if f is not None:

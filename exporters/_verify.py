@@ -37,6 +37,7 @@ def verify(
     samples: Iterable[tuple[Any, ...]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     tolerances: Mapping[Any, tuple[float, float]] | None = None,
+    fill_missing: bool = False,
 ) -> VerificationReport:
     """Compare what torch and ONNX Runtime compute for a model.
 
@@ -58,6 +59,8 @@ def verify(
     tolerances : mapping, optional
         ``(rtol, atol)`` by dtype (NumPy's or torch's). Other dtypes use the tolerances of
         ``torch.testing.assert_close``; integers must be equal.
+    fill_missing : bool
+        Compute nodes that ONNX Runtime has no kernel for, as the argument of `pyops.InferenceSession` does.
 
     Returns
     -------
@@ -98,7 +101,8 @@ def verify(
             raise ExportError("verify got no samples; pass at least one tuple of arguments")
         if program is None:
             program = capture(model, first, custom_translation_table=translation_table(), kwargs=keywords)
-        session = InferenceSession(program, providers=_providers(run, first, keywords))
+        providers = _providers(run, first, keywords)
+        session = InferenceSession(program, providers=providers, fill_missing=fill_missing)
         names = [item.name for item in session.get_outputs()]
         for sample in itertools.chain([first], calls):
             step(f"comparing sample {count + 1}")

@@ -28,7 +28,13 @@ T = TypeVar("T")
 
 
 def export(
-    model: Model, args: tuple[Any, ...], *, backends: Backends, verified: bool = False, **arguments: Any
+    model: Model,
+    args: tuple[Any, ...],
+    *,
+    backends: Backends,
+    verified: bool = False,
+    fill_missing: bool = False,
+    **arguments: Any,
 ) -> Program:
     """Export a model by a plan.
 
@@ -38,6 +44,8 @@ def export(
         What may compute calls that torch's exporter cannot translate.
     verified : bool
         Compare every distinct call with ONNX Runtime, and let those that differ fall back.
+    fill_missing : bool
+        Compare them in sessions with ``fill_missing=True``.
     model, args, **arguments
         As for `exporters._finishing.dynamo.capture`.
 
@@ -60,7 +68,7 @@ def export(
 
     program, plan = _attempt(lambda mode: Plan(backends, table, mode), run, model)
     if verified:
-        plan.findings = checking.findings(plan, args, {**arguments, "kernels": backends.kernels})
+        plan.findings = checking.findings(plan, args, {**arguments, "kernels": backends.kernels}, fill_missing)
         if plan.findings:
             program = _repeated(plan, run)
     program.fallbacks = fallbacks(plan.decisions)

@@ -63,13 +63,17 @@ class DistinctCall:
         return [result[index] for index in sorted(self.used)]
 
 
-def findings(plan: Plan, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> dict[Place, Finding]:
+def findings(
+    plan: Plan, args: tuple[Any, ...], arguments: Mapping[str, Any], fill_missing: bool
+) -> dict[Place, Finding]:
     """Return what is wrong with the translations of a plan, by captured call and operator; correct ones are left out.
 
     Parameters
     ----------
     args, arguments
         The example arguments and the other arguments of the export.
+    fill_missing : bool
+        Let sessions compute nodes that ONNX Runtime has no kernel for.
     """
     assert plan.captured is not None
     left = {item.call for item in plan.decisions if item.by == "fallback"}
@@ -79,7 +83,7 @@ def findings(plan: Plan, args: tuple[Any, ...], arguments: Mapping[str, Any]) ->
         warnings.simplefilter("ignore")
         graph = functional_graph(plan.captured)
         args, kwargs = (args, kwargs) if args or kwargs else graph.example_inputs
-        return _wrong_calls(_distinct_calls(graph, args, kwargs, left), arguments)
+        return _wrong_calls(_distinct_calls(graph, args, kwargs, left), arguments, fill_missing)
 
 
 def _is_checked(node: torch.fx.Node) -> bool:
@@ -152,18 +156,20 @@ def _dynamic_dims(node: torch.fx.Node) -> frozenset[int]:
     return frozenset(index for index, size in enumerate(node.meta["val"].shape) if not isinstance(size, int))
 
 
-def _wrong_calls(calls: list[DistinctCall], arguments: Mapping[str, Any]) -> dict[Place, Finding]:
+def _wrong_calls(calls: list[DistinctCall], arguments: Mapping[str, Any], fill_missing: bool) -> dict[Place, Finding]:
     table = {**translation_table(kernels=arguments["kernels"]), **(arguments.get("custom_translation_table") or {})}
     passed = {name: value for name, value in arguments.items() if name in ("opset_version", "optimize")}
     found: dict[Place, Finding] = {}
     for call in track(calls, "checking calls"):
-        finding = _check(call, table, passed)
+        finding = _check(call, table, passed, fill_missing)
         if finding is not None:
             found |= {(name, call.target): finding for name in call.names}
     return found
 
 
-def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str, Any]) -> Finding | None:
+def _check(
+    call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str, Any], fill_missing: bool
+) -> Finding | None:
     from pyops._runtime.session import InferenceSession  # needs onnxruntime, which exporting does not
 
     module = SingleCall(call.run, call.args, call.kwargs)
@@ -177,7 +183,7 @@ def _check(call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str,
                 dynamic_shapes=(shapes,) if any(shapes) else None,
                 **arguments,
             )
-        session = InferenceSession(program)
+        session = InferenceSession(program, fill_missing=fill_missing)
         reports = _reports(session, module.tensors, call.of_use(call.expected))
         assert program.exported_program is not None
         other = module.resized(program.exported_program, _OTHER_SIZES) if any(shapes) else None

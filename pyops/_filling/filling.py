@@ -367,5 +367,6 @@ def _declared_outputs(op: AnyOp, inputs: Types) -> Types:
         dtypes = validation.output_dtypes(op.signature, [row.dtype if row else None for row in rows])
     except InputError:  # the node does not match its op, which the session reports
         return ()
-    found = map(element_type, dtypes)
+    # None is a type that the node's inputs do not tell; NumPy takes it for float64.
+    found = [None if dtype is None else element_type(dtype) for dtype in dtypes]
     return tuple(row.type_str if row else None for row in found)

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 import exporters
+import pyops
 from tests.exporters.fallback.fallback_db import rand
 
 CASES = {
@@ -135,6 +136,24 @@ def test_both_branches_are_checked(model):
     program = export(module, args)
     assert [item.operator for item in program.fallbacks] == ["aten::avg_pool2d"]
     assert exporters.verify(module, samples=[args, others], program=program).ok
+
+
+@pytest.mark.filterwarnings("ignore::pyops.errors.FilledNodeWarning")
+def test_what_the_session_fills_stays(model):
+    module, args = model(lambda x: F.silu(x) @ x), (rand(3, 3, dtype=torch.bfloat16),)
+    assert [item.operator for item in export(module, args).fallbacks] == ["aten::silu", "aten::matmul"]
+    program = export(module, args, fill_missing=True, verify=True)
+    assert program.fallbacks == ()
+    assert exporters.verify(module, args, program, fill_missing=True).ok
+    assert pyops.InferenceSession(program.model_proto, fill_missing=True).get_outputs()[0].type == "tensor(bfloat16)"
+
+
+@pytest.mark.filterwarnings("ignore::pyops.errors.FilledNodeWarning")
+def test_the_session_fills_nodes_after_those_that_fell_back(model):
+    module, args = model(lambda x: torch.lgamma(x) @ x), (rand(3, 3, dtype=torch.bfloat16),)
+    program = export(module, args, fill_missing=True)
+    assert [item.operator for item in program.fallbacks] == ["aten::lgamma"]
+    assert exporters.verify(module, args, program, fill_missing=True).ok
 
 
 def test_random_operators_are_not_compared(model):
