@@ -57,6 +57,8 @@ def _parts(value: Any, beside: onnx_ir.Value) -> tuple[Any, Any]:
 
 
 MOVING = [
+    "_unsafe_index",
+    "_unsafe_index_put",
     "alias",
     "alias_copy",
     "as_strided",

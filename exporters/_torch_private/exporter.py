@@ -16,6 +16,7 @@ import onnx_ir
 import torch
 from onnxscript import OnnxFunction, evaluator
 from onnxscript.values import Opset
+from torch.export.graph_signature import ConstantArgument
 
 from .guard import guarded
 from .operators import OpOverload
@@ -155,7 +156,7 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
         return registry
 
     def preparing(captured: torch.export.ExportedProgram, *, registry: Any) -> torch.export.ExportedProgram:
-        return asked.prepare(captured, Exporter(registry, prepare, dispatch))
+        return _with_its_outputs(asked.prepare(captured, Exporter(registry, prepare, dispatch)))
 
     def dispatching_to(node: torch.fx.Node, registry: Any) -> tuple[Callable[..., Any] | None, str]:
         found = asked.translation(node, Exporter(registry, prepare, dispatch))
@@ -174,6 +175,19 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
         replaced(core, "torch_dtype_to_onnx_dtype", element_type_of),
     ):
         yield
+
+
+def _with_its_outputs(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Let the signature of a program name what its graph returns.
+
+    torch computes some calls in float16 by float32 and converts the result, and leaves the unconverted one in the
+    signature, of which the exporter makes the model's output.
+    """
+    returned = next(iter(reversed(program.graph.nodes))).args[0]
+    for spec, node in zip(program.graph_signature.output_specs, returned, strict=True):
+        if isinstance(node, torch.fx.Node) and not isinstance(spec.arg, ConstantArgument):
+            spec.arg.name = node.name
+    return program
 
 
 @guarded("torch.onnx._internal.exporter._core._prepare_exported_program_for_export")

@@ -83,6 +83,14 @@ def test_other_batch_than_exported(torch_add_round, model):
     assert torch.equal(program(x)[0], net(x))
 
 
+@pytest.mark.parametrize("function", first_quick([torch.abs, torch.sum, torch.prod]), ids=lambda item: item.__name__)
+def test_a_result_in_float16_that_torch_computes_in_float32_is_float16(function, model):
+    module, x = model(lambda x: function(x)), torch.rand(3, 4).half()
+    program = exporters.export(module, (x,), verbose=False)
+    assert exporters.verify(module, (x,), program).ok
+    assert program(x)[0].dtype == torch.float16
+
+
 @pytest.mark.parametrize("dtype", first_quick([torch.bfloat16, torch.float16, torch.float64]), ids=str)
 def test_models_of_other_dtypes(export, torch_add_round, model, dtype):
     net = model(lambda x: torch_add_round(x.transpose(0, 1)))
