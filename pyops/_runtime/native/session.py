@@ -29,11 +29,13 @@ from ...errors import EngineError
 from ..calls import exceptions
 from ..calls.timing import Nodes
 from .c_api import Api, api_from_table, load
-from .compiled_node import dispatch_address, is_compiled
+from .compiled_node import CompiledNode, dispatch_address, is_compiled
 from .cuda_node import CudaNode
+from .direct_node import DirectNode, compute_address
 from .engine import arm as arm
 from .engine import engine
 from .hosted_op import HostedOp, hosted_ops
+from .kernel_node import KernelNode
 
 # Domain, op type, and the properties of an op that its structures depend on.
 _Key = tuple[str, str, int, bool, bool, tuple[str, ...]]
@@ -82,12 +84,15 @@ class Registration:
 
     def _add(self, host: Host) -> list[HostedOp]:
         api = load()
-        addresses = engine.addresses
+        node_type: type[KernelNode]
         if is_compiled(host.op):
-            addresses = addresses | {"KernelComputeV2": dispatch_address()}
-        items = hosted_ops(host.op, host.name, addresses)
+            node_type, compute = CompiledNode, dispatch_address()
+        else:
+            compute = compute_address()
+            node_type = DirectNode if compute else KernelNode
+        items = hosted_ops(host.op, host.name, engine.addresses, "cpu", node_type, compute)
         if "cuda" in host.op.kernels:  # ignored by sessions without CUDA
-            items += hosted_ops(host.op, host.name, engine.addresses, "cuda")
+            items += hosted_ops(host.op, host.name, engine.addresses, "cuda", CudaNode)
         for item in items:
             engine.add(item)
             api.check(api.CustomOpDomain_Add(self._domain(api, host.domain), item.address))
