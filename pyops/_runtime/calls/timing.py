@@ -166,6 +166,7 @@ class Nodes(Generic[Key]):
                     compiled += 1
                 else:
                     self._originals[key], self._computes[key] = self._computes[key], timed
+                    node.op._revision.value += 1  # machine code asks what to call
                     clocks.append(clock)
             yield clocks, compiled
         finally:

@@ -36,8 +36,8 @@ MIXER = 0x9E3779B97F4A7C15
 ANY = -1
 
 # Nodes with more inputs, outputs and attributes are left to Python, and inputs with more words in a key.
-MOST = MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 64, 64, 64
-MOST_KEY = 256
+MOST = MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 32, 32, 32
+MOST_KEY = 128
 
 # Set in the second argument of the callback if it is the address of these words rather than a context.
 HANDED = 1

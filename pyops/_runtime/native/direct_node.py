@@ -226,8 +226,9 @@ class DirectNode(KernelNode):
     def _shapes_for(self, inputs: list[Any]) -> Sequence[tuple[int | None, ...]]:
         binding = self._bindings[-1]
         shapes = super()._shapes_for(inputs)
-        is_known = not self._takes_buffers or None not in itertools.chain(*shapes)
-        if is_known and len(shapes) == len(self._node.output_dtypes):
+        sizes = [size for shape in shapes for size in shape if size is not None or self._takes_buffers]
+        is_possible = all(size is not None and 0 <= size < 2**62 for size in sizes)
+        if is_possible and len(shapes) == len(self._node.output_dtypes):
             if len(binding.entries) == MAX_SHAPES:
                 self._bind()
             else:

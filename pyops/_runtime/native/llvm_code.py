@@ -85,7 +85,9 @@ class _Translator:
         self._block(function.body)
         given = ", ".join(f"i64 %{name}" for name in parameters)
         linkage = "internal " if function.name.startswith("_") else ""
-        head = [f"define {linkage}i64 @{function.name}({given}) uwtable {{", *self._head]
+        # Without unwind tables, too: a daemon thread that the interpreter ends, as it ends itself, by unwinding its stack
+        # does so no further than to here. In ONNX Runtime's frames that would end the process.
+        head = [f"define {linkage}i64 @{function.name}({given}) nounwind {{", *self._head]
         self.text = "\n".join([*head, *self._lines, "  unreachable", "}"])
 
     def _line(self, text: str) -> None:
