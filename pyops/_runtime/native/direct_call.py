@@ -229,7 +229,9 @@ def _prepare(node: int, tensors: int, arguments: int) -> int:
             c.Py_IncRef(given)
         else:
             dims = load(tensors, _DIMS)
-            given = _array(node, load(item, DTYPE), load(tensors, _RANK), dims, load(tensors, _DATA), _BORROWED, READ_ONLY)
+            given = _array(
+                node, load(item, DTYPE), load(tensors, _RANK), dims, load(tensors, _DATA), _BORROWED, READ_ONLY
+            )
         if given == 0:
             return 0
         store(given, arguments)

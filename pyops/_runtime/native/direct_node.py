@@ -6,16 +6,13 @@ also runs where there is no machine code, or where it does not do for a node.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
 import operator
-import os
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Sequence
-from ctypes import CFUNCTYPE, addressof, c_int32, c_int64, c_void_p, py_object
+from ctypes import CFUNCTYPE, addressof, c_int64, c_void_p, py_object
 from typing import Any
 
 import numpy as np
@@ -23,95 +20,14 @@ import numpy as np
 from ..._compiled.layout import address_of, words
 from ..._schema.dtypes import DType, element_type, is_viewable
 from ..calls.timing import TimedOp
-from . import direct_call, llvm_code
+from . import direct_call, direct_code
 from .c_api import Api
 from .hosted_op import HostedOp
 from .kernel_node import MAX_SHAPES, NEVER, KernelNode, Resume
 from .workspace import Workspace
 
-_PYTHONS = (3, 11), (3, 13)
-"""The oldest and the newest Python whose objects this code is known to read rightly."""
-
 # The bases of the arrays that kernels get: by these, arrays are known to be borrowed, and to be writeable or not.
 _BASES = memoryview(b"\0"), memoryview(bytearray(1))
-# Functions of NumPy's C API, by their number there.
-_NUMPY_FUNCTIONS = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282}
-
-
-def compute_address() -> int:
-    """Return the address of the KernelComputeV2 of ops with plain kernels; 0 if Python is to be called."""
-    return 0 if problem() else _code()("compute")
-
-
-def problem() -> str:
-    """Return why no machine code calls plain kernels; empty if it does."""
-    if os.environ.get("PYOPS_DIRECT_CALLS") == "0":
-        return "PYOPS_DIRECT_CALLS is 0"
-    return _problem()
-
-
-@functools.cache
-def _problem() -> str:
-    version = sys.version_info[:2]
-    if sys.implementation.name != "cpython" or not _PYTHONS[0] <= version <= _PYTHONS[1]:
-        return f"it was not tried with {sys.implementation.name} {sys.version.split()[0]}"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return "this Python has no global lock"
-    try:
-        if not _is_known_layout():
-            return "this Python or NumPy lays out its objects in another way"
-        _code()
-    except ImportError:
-        return 'llvmlite is not installed: pip install "onnx-pyops[llvm]"'
-    except Exception as error:  # whatever LLVM may have against this machine
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
-@functools.cache
-def _code() -> Callable[[str], int]:
-    return llvm_code.compile_module(direct_call, _c_function)
-
-
-def _c_function(name: str) -> int:
-    if name in _NUMPY_FUNCTIONS:
-        return _numpy_table()[_NUMPY_FUNCTIONS[name]]
-    library: Any = ctypes.CDLL(None) if name == "memmove" else ctypes.pythonapi
-    return ctypes.cast(library[name], c_void_p).value or 0
-
-
-@functools.cache
-def _numpy_table() -> Any:
-    """Return NumPy's C API: the addresses of its functions and types."""
-    from numpy._core import _multiarray_umath
-
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = c_void_p, (py_object, c_void_p)
-    capsule: Any = _multiarray_umath._ARRAY_API  # type: ignore[attr-defined]
-    return (c_int64 * (max(_NUMPY_FUNCTIONS.values()) + 1)).from_address(get(capsule, None))
-
-
-def _is_known_layout() -> bool:
-    """Return whether objects are laid out as `direct_call` reads them."""
-    array = np.zeros((2, 3), np.float32)
-    memory, references = (c_int64 * 9).from_address(id(array)), c_int32.from_address(id(array))
-    alone = references.value
-    more = [array] * 5
-    found = (
-        references.value,
-        memory[direct_call.OBJECT_TYPE],
-        memory[direct_call.ARRAY_DATA],
-        memory[direct_call.ARRAY_RANK] & 0xFFFFFFFF,
-        (c_int64 * 2).from_address(memory[direct_call.ARRAY_DIMS])[:],
-        memory[direct_call.ARRAY_DTYPE],
-        memory[direct_call.ARRAY_FLAGS] & 0xFFFFFFFF,
-        _numpy_table()[2],
-    )
-    flags = array.flags.num  # type: ignore[attr-defined]
-    type_ = id(np.ndarray)
-    expected = 1 + len(more), type_, array.ctypes.data, 2, [2, 3], id(array.dtype), flags, type_
-    return alone == 1 and found == expected
-
 
 _NO_SHAPES = words(*[0] * 2**direct_call.SLOT_BITS)
 
@@ -147,7 +63,7 @@ class _Binding:
 
 @functools.cache
 def _slot_of() -> Callable[[int, int], int]:
-    return CFUNCTYPE(c_int64, c_int64, c_int64)(_code()("slot_of"))
+    return CFUNCTYPE(c_int64, c_int64, c_int64)(direct_code.address_of("slot_of"))
 
 
 @functools.cache
@@ -196,7 +112,10 @@ class DirectNode(KernelNode):
         self._bind()
 
     def compute(self, context: int, resume: Resume | None = None) -> None:
-        """Compute as `KernelNode.compute` does; or finish a call of machine code, if `context` is marked as its words."""
+        """Compute as `KernelNode.compute` does.
+
+        If `context` is marked as the words of a call that machine code made, finish that call instead.
+        """
         if context & direct_call.HANDED:
             resume = functools.partial(self._resume, context - direct_call.HANDED)
             context = c_int64.from_address(context - direct_call.HANDED).value

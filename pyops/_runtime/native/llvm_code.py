@@ -85,8 +85,8 @@ class _Translator:
         self._block(function.body)
         given = ", ".join(f"i64 %{name}" for name in parameters)
         linkage = "internal " if function.name.startswith("_") else ""
-        # Without unwind tables, too: a daemon thread that the interpreter ends, as it ends itself, by unwinding its stack
-        # does so no further than to here. In ONNX Runtime's frames that would end the process.
+        # nounwind: a daemon thread that Python ends with itself, by unwinding the stack, is unwound only to here. In ONNX
+        # Runtime's frames that would end the process.
         head = [f"define {linkage}i64 @{function.name}({given}) nounwind {{", *self._head]
         self.text = "\n".join([*head, *self._lines, "  unreachable", "}"])
 
@@ -239,9 +239,8 @@ def compile_module(module: ModuleType, c_function: Callable[[str], int]) -> Call
     text, called = _translate(module)
     for name in called:
         llvm.add_symbol(name, c_function(name))
-    processor = {"cpu": llvm.get_host_cpu_name(), "features": llvm.get_host_cpu_features().flatten()}
-    machine = llvm.Target.from_default_triple().create_target_machine(**processor, jit=True)
-    key = hashlib.sha256(f"{llvmlite.__version__} {processor} {text}".encode()).hexdigest()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    key = hashlib.sha256(f"{llvmlite.__version__} {machine.triple} {text}".encode()).hexdigest()
     folder = cache_folder()
     path = folder and folder / f"{module.__name__}-{key}.o"
     code = _read(path) if path else None

@@ -28,10 +28,11 @@ from ..._schema.signature import Input, Output, Signature, TypeParameter
 from ...errors import EngineError
 from ..calls import exceptions
 from ..calls.timing import Nodes
+from . import direct_code
 from .c_api import Api, api_from_table, load
 from .compiled_node import CompiledNode, dispatch_address, is_compiled
 from .cuda_node import CudaNode
-from .direct_node import DirectNode, compute_address
+from .direct_node import DirectNode
 from .engine import arm as arm
 from .engine import engine
 from .hosted_op import HostedOp, hosted_ops
@@ -88,7 +89,7 @@ class Registration:
         if is_compiled(host.op):
             node_type, compute = CompiledNode, dispatch_address()
         else:
-            compute = compute_address()
+            compute = 0 if direct_code.problem() else direct_code.address_of("compute")
             node_type = DirectNode if compute else KernelNode
         items = hosted_ops(host.op, host.name, engine.addresses, "cpu", node_type, compute)
         if "cuda" in host.op.kernels:  # ignored by sessions without CUDA
