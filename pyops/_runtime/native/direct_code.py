@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import os
 import sys
 import sysconfig
@@ -69,7 +70,7 @@ def _code() -> Callable[[str], int]:
 
 def _c_function(name: str) -> int:
     if name in _NUMPY_FUNCTIONS:
-        return _numpy_table()[_NUMPY_FUNCTIONS[name]]
+        return int(_numpy_table()[_NUMPY_FUNCTIONS[name]])
     library: Any = ctypes.CDLL(None) if name == "memmove" else ctypes.pythonapi
     return ctypes.cast(library[name], c_void_p).value or 0
 
@@ -77,12 +78,10 @@ def _c_function(name: str) -> int:
 @functools.cache
 def _numpy_table() -> Any:
     """Return NumPy's C API: the addresses of its functions and types."""
-    from numpy._core import _multiarray_umath
-
+    numpy_core: Any = importlib.import_module("numpy._core._multiarray_umath")
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = c_void_p, (py_object, c_void_p)
-    capsule: Any = _multiarray_umath._ARRAY_API  # type: ignore[attr-defined]
-    return (c_int64 * (max(_NUMPY_FUNCTIONS.values()) + 1)).from_address(get(capsule, None))
+    return (c_int64 * (max(_NUMPY_FUNCTIONS.values()) + 1)).from_address(get(numpy_core._ARRAY_API, None))
 
 
 def _is_known_layout() -> bool:
@@ -101,7 +100,7 @@ def _is_known_layout() -> bool:
         memory[direct_call.ARRAY_FLAGS] & 0xFFFFFFFF,
         _numpy_table()[2],
     )
-    flags = array.flags.num  # type: ignore[attr-defined]
+    flags = array.flags.num
     type_ = id(np.ndarray)
     expected = 1 + len(more), type_, array.ctypes.data, 2, [2, 3], id(array.dtype), flags, type_
     return alone == 1 and found == expected

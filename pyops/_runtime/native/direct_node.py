@@ -122,13 +122,14 @@ class DirectNode(KernelNode):
         super().compute(context, resume)
 
     def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
-        # A timed node is a copy for a while, which changes nothing that both refer to.
-        if self._revision != self.op._revision.value and not isinstance(self.op, TimedOp):
+        if self._revision != self.op._revision.value:
             self._bind()
         super()._run(context, workspace, passed)
 
     def _bind(self) -> None:
         """Let machine code call the op's present kernel, unless that keeps arrays."""
+        if isinstance(self.op, TimedOp):  # a copy of the node, for a while
+            return
         op, revision = self.op, self.op._revision.value
         kernel = op.kernels[self.device_type]
         is_shaped = op.shape_function is not None
@@ -147,7 +148,7 @@ class DirectNode(KernelNode):
         shapes = super()._shapes_for(inputs)
         sizes = [size for shape in shapes for size in shape if size is not None or self._takes_buffers]
         is_possible = all(size is not None and 0 <= size < 2**62 for size in sizes)
-        if is_possible and len(shapes) == len(self._node.output_dtypes):
+        if self._state[direct_call.BINDING] and is_possible and len(shapes) == len(self._node.output_dtypes):
             if len(binding.entries) == MAX_SHAPES:
                 self._bind()
             else:
@@ -156,14 +157,14 @@ class DirectNode(KernelNode):
 
     def _report_kept(self, context: int, passed: list[Any]) -> None:
         super()._report_kept(context, passed)
-        if self._keeper is not None:
+        if self._keeper is self.op.kernels[self.device_type]:
             self._state[direct_call.BINDING] = 0
 
     def _resume(self, at: int, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
         """Take over what machine code passed to the kernel, and do with its result or exception what `_run` does."""
         outcome, has_shapes = (c_int64 * 2).from_address(at + 8 * direct_call.OUTCOME)
-        objects = py_object.from_address(at + 8 * direct_call.OBJECTS).value
-        shapes = py_object.from_address(at + 8 * direct_call.SHAPES_GIVEN).value if has_shapes else None
+        objects: Any = py_object.from_address(at + 8 * direct_call.OBJECTS).value
+        shapes: Any = py_object.from_address(at + 8 * direct_call.SHAPES_GIVEN).value if has_shapes else None
         passed += objects
         objects.clear()  # it is taken
         if outcome == direct_call.RAISED:

@@ -19,7 +19,13 @@ from typing import Any
 from ..._compiled.cache_folder import cache_folder
 from ..._files import whole_file
 
-c: Any = None
+
+class _CFunctions:
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        raise NotImplementedError("for compiled code")
+
+
+c = _CFunctions()
 """The C functions."""
 
 _DIGEST = 32  # bytes
@@ -85,8 +91,8 @@ class _Translator:
         self._block(function.body)
         given = ", ".join(f"i64 %{name}" for name in parameters)
         linkage = "internal " if function.name.startswith("_") else ""
-        # nounwind: a daemon thread that Python ends with itself, by unwinding the stack, is unwound only to here. In ONNX
-        # Runtime's frames that would end the process.
+        # nounwind: a daemon thread that Python ends with itself, by unwinding its stack, is unwound to here at most. In
+        # ONNX Runtime's frames that would end the process.
         head = [f"define {linkage}i64 @{function.name}({given}) nounwind {{", *self._head]
         self.text = "\n".join([*head, *self._lines, "  unreachable", "}"])
 
