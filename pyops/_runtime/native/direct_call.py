@@ -20,7 +20,8 @@ NDARRAY, NONE, READ_ONLY, WRITEABLE = range(8, 12)  # objects: a type, None, and
 INPUTS, OUTPUTS, ATTRIBUTES = range(12, 15)  # their numbers
 USED, IS_TUPLE = 15, 16  # the number of outputs that the node has; whether the kernel returns a tuple
 FLAGS = 17  # those of NumPy's that a returned array must have
-ITEMS = 18  # two words each: inputs, outputs, attributes
+RUNNING_AT = 18  # the address of the number of calls that are running, of all nodes
+ITEMS = 19  # two words each: inputs, outputs, attributes
 CODE, DTYPE = 0, 1  # of an input, whose element type is 0 where it is absent; an output has its item size for that
 VALUE, IS_LIST = 0, 1  # of an attribute
 
@@ -36,8 +37,11 @@ MIXER = 0x9E3779B97F4A7C15
 ANY = -1
 
 # Nodes with more inputs, outputs and attributes are left to Python, and inputs with more words in a key.
-MOST = MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 32, 32, 32
+MOST = MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 32, 16, 32
 MOST_KEY = 128
+# As many calls may run at once: a kernel that runs its own session, each time in but two of Python's frames, would come
+# to the end of the stack before the recursion limit.
+MOST_RUNNING = 64
 
 # Set in the second argument of the callback if it is the address of these words rather than a context.
 HANDED = 1
@@ -120,8 +124,14 @@ def _read(node: int, context: int, tensors: int, key: int) -> int:
 def _compute(node: int, context: int, tensors: int, key: int, size: int) -> int:
     """Compute a node whose inputs are read, with the interpreter's lock."""
     binding = load(node, BINDING)
+    running = load(node, RUNNING_AT)
     # Without a frame this is ONNX Runtime's own thread.
-    if binding == 0 or load(load(node, REVISION_AT)) != load(binding, REVISION) or c.PyEval_GetGlobals() == 0:
+    if (
+        binding == 0
+        or load(load(node, REVISION_AT)) != load(binding, REVISION)
+        or load(running) > MOST_RUNNING
+        or c.PyEval_GetGlobals() == 0
+    ):
         return call(load(node, PYTHON), node, context)
     shapes = 0
     shapes_given = 0
@@ -153,7 +163,9 @@ def _compute(node: int, context: int, tensors: int, key: int, size: int) -> int:
         _release(buffers, outputs)
         c.Py_DecRef(owner)
         return call(load(node, PYTHON), node, context)
+    store(load(running) + 1, running)
     result = c.PyObject_Vectorcall(load(binding, KERNEL), arguments, inputs | _OFFSET, load(binding, NAMES))
+    store(load(running) - 1, running)
     outcome = RAISED
     last = result
     if result == 0:

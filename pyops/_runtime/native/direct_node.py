@@ -28,6 +28,7 @@ from .workspace import Workspace
 
 # The bases of the arrays that kernels get: by these, arrays are known to be borrowed, and to be writeable or not.
 _BASES = memoryview(b"\0"), memoryview(bytearray(1))
+_RUNNING = words(0)
 
 _NO_SHAPES = words(*[0] * 2**direct_call.SLOT_BITS)
 
@@ -100,7 +101,7 @@ class DirectNode(KernelNode):
             *(0, hosted.python, addressof(self.op._revision), *_functions(api)),
             *map(id, (np.ndarray, None, *_BASES)),
             *numbers,
-            *(node.output_count, signature.returns_tuple, flags),
+            *(node.output_count, signature.returns_tuple, flags, address_of(_RUNNING)),
             *itertools.chain(*items),
         )
         self.address = address_of(self._state)
