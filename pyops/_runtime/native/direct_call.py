@@ -22,7 +22,8 @@ USED, IS_TUPLE = 15, 16  # the number of outputs that the node has; whether the 
 FLAGS = 17  # those of NumPy's that a returned array must have
 RUNNING_AT = 18  # the address of the number of calls that are running, of all nodes
 ITEMS = 19  # two words each: inputs, outputs, attributes
-CODE, DTYPE = 0, 1  # of an input, whose element type is 0 where it is absent; an output has its item size for that
+CODE = ITEM_SIZE = 0  # of an input, whose element type is 0 where it is absent; of an output
+DTYPE = 1
 VALUE, IS_LIST = 0, 1  # of an attribute
 
 # The words of a binding.
@@ -47,21 +48,22 @@ MOST_RUNNING = 64
 HANDED = 1
 # The context; a list of inputs, buffers and what was returned or raised, if any; the outcome; the output shapes, or 0.
 CONTEXT, OBJECTS, OUTCOME, SHAPES_GIVEN = range(4)
+_HANDED_WORDS = 4
 DELIVERED, RETURNED, RAISED = range(3)
 _MOST_ATTEMPTS = 8
 
 # The words of a tensor that ONNX Runtime gives.
 _TENSOR_WORDS = 5
-_ORT_VALUE, _TYPE, _DIMS, _RANK, _DATA = range(_TENSOR_WORDS)
 _INPUT_WORDS = _TENSOR_WORDS * MOST_INPUTS
-_ARGUMENTS = 2 + MOST_INPUTS + MOST_ATTRIBUTES
+_ORT_VALUE, _TYPE, _DIMS, _RANK, _DATA = range(_TENSOR_WORDS)
 
 # The words of NumPy's arrays, after the reference count.
 OBJECT_TYPE, ARRAY_DATA, ARRAY_RANK, ARRAY_DIMS, ARRAY_DTYPE, ARRAY_FLAGS = 1, 2, 3, 4, 7, 8
 C_CONTIGUOUS, OWNS_DATA, ALIGNED, MAY_WRITE = 0x1, 0x4, 0x100, 0x400
 _BORROWED = C_CONTIGUOUS | ALIGNED
-_BUFFER = _BORROWED | MAY_WRITE
 _OFFSET = 2**63  # PY_VECTORCALL_ARGUMENTS_OFFSET
+_ARGUMENTS = 2 + MOST_INPUTS + MOST_ATTRIBUTES
+_ARRAYS = MOST_INPUTS + MOST_OUTPUTS
 _LONGEST = 2**62
 _FAILED = -1
 _LARGE = 2**16  # bytes from which on copying is worth letting other threads run
@@ -88,36 +90,32 @@ def _failed(node: int, status: int) -> int:
     return status
 
 
-def _read(node: int, context: int, tensors: int, key: int) -> int:
-    """Read the inputs, and write the ranks and sizes of all; return their number."""
-    inputs = load(node, INPUTS)
+def _read(node: int, context: int, tensor: int, key: int) -> int:
+    """Read the inputs, and write the ranks and sizes of all; return how many words these are."""
     item = node + 8 * ITEMS
     size = 0
-    i = 0
-    while i < inputs:
-        store(0, tensors, _ORT_VALUE)
+    for i in range(load(node, INPUTS)):
+        store(0, tensor, _ORT_VALUE)
         if load(item, CODE) != 0:
-            if _failed(node, call(load(node, GET_INPUT), context, i, tensors)):
+            if _failed(node, call(load(node, GET_INPUT), context, i, tensor)):
                 return _FAILED
-            value = load(tensors, _ORT_VALUE)
-            store(0, tensors, _TYPE)
-            if value == 0 or _failed(
-                node, call(load(node, GET_TYPE_AND_SHAPE), value, tensors + 8, tensors + 16, tensors + 24)
+            value = load(tensor, _ORT_VALUE)
+            store(0, tensor, _TYPE)
+            if (
+                value == 0
+                or _failed(node, call(load(node, GET_TYPE_AND_SHAPE), value, tensor + 8, tensor + 16, tensor + 24))
+                or load(tensor, _TYPE) != load(item, CODE)
+                or _failed(node, call(load(node, GET_DATA), value, tensor + 32))
+                or load(tensor, _DATA) == 0
+                or size + load(tensor, _RANK) > MOST_KEY - 1
             ):
                 return _FAILED
-            if load(tensors, _TYPE) != load(item, CODE) or _failed(
-                node, call(load(node, GET_DATA), value, tensors + 32)
-            ):
-                return _FAILED
-            rank = load(tensors, _RANK)
-            if load(tensors, _DATA) == 0 or size + rank + 1 > MOST_KEY:
-                return _FAILED
+            rank = load(tensor, _RANK)
             store(rank, key, size)
-            c.memmove(key + 8 * size + 8, load(tensors, _DIMS), 8 * rank)
+            c.memmove(key + 8 * size + 8, load(tensor, _DIMS), 8 * rank)
             size += rank + 1
-        tensors += 8 * _TENSOR_WORDS
+        tensor += 8 * _TENSOR_WORDS
         item += 16
-        i += 1
     return size
 
 
@@ -133,61 +131,61 @@ def _compute(node: int, context: int, tensors: int, key: int, size: int) -> int:
         or c.PyEval_GetGlobals() == 0
     ):
         return call(load(node, PYTHON), node, context)
+    words = scratch(_HANDED_WORDS)
+    store(context, words, CONTEXT)
+    store(0, words, SHAPES_GIVEN)
     shapes = 0
-    shapes_given = 0
     if load(binding, SHAPES) != 0:
         entry = _find(binding, key, size)
         if entry == 0:
             return call(load(node, PYTHON), node, context)
+        store(load(entry, OBJECT), words, SHAPES_GIVEN)
         shapes = entry + 8 * (KEY + size)
-        shapes_given = load(entry, OBJECT)
-    buffers = scratch(MOST_OUTPUTS)
+    # Owned: the arrays, which are inputs and buffers, and the arguments after the inputs.
+    arrays = scratch(_ARRAYS)
     arguments = scratch(_ARGUMENTS) + 8  # the word before them is the callee's
     gives = load(binding, GIVES_BUFFERS)
     inputs = load(node, INPUTS)
+    buffers = arrays + 8 * inputs
     others = arguments + 8 * inputs
-    count = load(node, ATTRIBUTES) + gives
-    outputs = 0
-    if gives:
-        outputs = load(node, OUTPUTS)
+    other_count = load(node, ATTRIBUTES) + gives
+    array_count = inputs + gives * load(node, OUTPUTS)
+    for i in range(array_count):
+        store(0, arrays, i)
+    for i in range(other_count):
+        store(0, others, i)
     # The binding may be replaced whenever other Python code runs.
     owner = load(binding, OWNER)
     c.Py_IncRef(owner)
-    _clear(arguments, inputs + count)
-    _clear(buffers, outputs)
-    if not _prepare(node, tensors, arguments) or (
-        gives and not _lend(node, context, shapes, buffers, others + 8 * count - 8)
+    status = 0
+    if not _prepare(node, tensors, arrays, arguments) or (
+        gives and not _lend(node, context, shapes, buffers, others + 8 * other_count - 8)
     ):
         c.PyErr_Clear()
-        _release(arguments, inputs + count)
-        _release(buffers, outputs)
-        c.Py_DecRef(owner)
-        return call(load(node, PYTHON), node, context)
-    store(load(running) + 1, running)
-    result = c.PyObject_Vectorcall(load(binding, KERNEL), arguments, inputs | _OFFSET, load(binding, NAMES))
-    store(load(running) - 1, running)
-    outcome = RAISED
-    last = result
-    if result == 0:
-        last = _raised()
-    elif _deliver(node, context, shapes, outputs, buffers, result):
-        outcome = DELIVERED
-        last = 0
-        c.Py_DecRef(result)
+        _release(others, other_count)
+        _release(arrays, array_count)
+        status = call(load(node, PYTHON), node, context)
     else:
+        store(load(running) + 1, running)
+        result = c.PyObject_Vectorcall(load(binding, KERNEL), arguments, inputs | _OFFSET, load(binding, NAMES))
+        store(load(running) - 1, running)
         outcome = RETURNED
-    _release(others, count)
-    if outcome == DELIVERED and _is_ours(arguments, inputs, load(node, NONE)) and _is_ours(buffers, outputs, 0):
-        _release(arguments, inputs)
-        _release(buffers, outputs)
-        status = 0
-    else:
-        words = scratch(4)
-        store(context, words, CONTEXT)
-        store(outcome, words, OUTCOME)
-        store(shapes_given, words, SHAPES_GIVEN)
-        store(_list(node, last, arguments, inputs, buffers, outputs), words, OBJECTS)
-        status = _hand_over(node, words)
+        if result == 0:
+            outcome = RAISED
+            result = _raised()
+        elif _deliver(node, context, shapes, gives * buffers, result):
+            outcome = DELIVERED
+            c.Py_DecRef(result)
+            result = load(node, NONE)
+            c.Py_IncRef(result)
+        _release(others, other_count)
+        if outcome == DELIVERED and _is_ours(arrays, array_count, result):
+            _release(arrays, array_count)
+            c.Py_DecRef(result)
+        else:
+            store(outcome, words, OUTCOME)
+            store(_list(arrays, array_count, result), words, OBJECTS)
+            status = _hand_over(node, words)
     c.Py_DecRef(owner)
     return status
 
@@ -195,10 +193,8 @@ def _compute(node: int, context: int, tensors: int, key: int, size: int) -> int:
 def slot_of(key: int, size: int) -> int:
     """Return the number of the slot of a key."""
     mixed = 0
-    i = 0
-    while i < size:
+    for i in range(size):
         mixed = (mixed ^ load(key, i)) * MIXER
-        i += 1
     return mixed >> (64 - SLOT_BITS)
 
 
@@ -207,52 +203,39 @@ def _find(binding: int, key: int, size: int) -> int:
     entry = load(load(binding, SHAPES), slot_of(key, size))
     if entry == 0 or load(entry, KEY_SIZE) != size:
         return 0
-    i = 0
-    while i < size:
+    for i in range(size):
         if load(entry, KEY + i) != load(key, i):
             return 0
-        i += 1
     return entry
 
 
-def _clear(words: int, count: int) -> int:
-    i = 0
-    while i < count:
-        store(0, words, i)
-        i += 1
-    return 0
-
-
 def _release(objects: int, count: int) -> int:
-    i = 0
-    while i < count:
+    for i in range(count):
         c.Py_DecRef(load(objects, i))  # which may be null
-        i += 1
     return 0
 
 
-def _prepare(node: int, tensors: int, arguments: int) -> int:
+def _prepare(node: int, tensor: int, arrays: int, arguments: int) -> int:
     """Write the kernel's inputs and attributes; return whether that succeeded."""
     item = node + 8 * ITEMS
-    end = arguments + 8 * load(node, INPUTS)
-    while arguments < end:
+    inputs = load(node, INPUTS)
+    for i in range(inputs):
         given = load(node, NONE)
         if load(item, CODE) == 0:
             c.Py_IncRef(given)
         else:
-            dims = load(tensors, _DIMS)
+            rank = load(tensor, _RANK)
             given = _array(
-                node, load(item, DTYPE), load(tensors, _RANK), dims, load(tensors, _DATA), _BORROWED, READ_ONLY
+                node, load(item, DTYPE), rank, load(tensor, _DIMS), load(tensor, _DATA), _BORROWED, READ_ONLY
             )
-        if given == 0:
-            return 0
-        store(given, arguments)
-        arguments += 8
-        tensors += 8 * _TENSOR_WORDS
+            if given == 0:
+                return 0
+        store(given, arrays, i)
+        store(given, arguments, i)
+        tensor += 8 * _TENSOR_WORDS
         item += 16
     item += 16 * load(node, OUTPUTS)
-    end = arguments + 8 * load(node, ATTRIBUTES)
-    while arguments < end:
+    for i in range(load(node, ATTRIBUTES)):
         given = load(item, VALUE)
         if load(item, IS_LIST):  # which the kernel may change
             given = c.PyList_GetSlice(given, 0, _LONGEST)
@@ -260,17 +243,18 @@ def _prepare(node: int, tensors: int, arguments: int) -> int:
                 return 0
         else:
             c.Py_IncRef(given)
-        store(given, arguments)
-        arguments += 8
+        store(given, arguments, inputs + i)
         item += 16
     return 1
 
 
 def _array(node: int, dtype: int, rank: int, dims: int, data: int, flags: int, base: int) -> int:
-    """Return a new array on memory, or null."""
+    """Return a new array on memory, or one with its own for address 0; null if it cannot be made."""
+    if data == 0:
+        flags = 0
     c.Py_IncRef(dtype)
     array = c.PyArray_NewFromDescr(load(node, NDARRAY), dtype, rank, dims, 0, data, flags, 0)
-    if array != 0:
+    if array != 0 and data != 0:
         base = load(node, base)
         c.Py_IncRef(base)
         c.PyArray_SetBaseObject(array, base)
@@ -281,37 +265,29 @@ def _lend(node: int, context: int, shapes: int, buffers: int, out: int) -> int:
     """Allocate the outputs, and write the kernel's argument `out`; return whether that succeeded."""
     item = node + 8 * ITEMS + 16 * load(node, INPUTS)
     count = load(node, OUTPUTS)
-    i = 0
-    while i < count:
+    for i in range(count):
         rank = load(shapes)
-        data = 0
+        data = 0  # of an output that the model does not use
         if i < load(node, USED):
             data = _allocate(node, context, i, rank, shapes + 8)
         if data == _FAILED:
             return 0
-        if data == 0:  # of an output that the model does not use, or without elements: memory of its own
-            c.Py_IncRef(load(item, DTYPE))
-            buffer = c.PyArray_NewFromDescr(load(node, NDARRAY), load(item, DTYPE), rank, shapes + 8, 0, 0, 0, 0)
-        else:
-            buffer = _array(node, load(item, DTYPE), rank, shapes + 8, data, _BUFFER, WRITEABLE)
+        buffer = _array(node, load(item, DTYPE), rank, shapes + 8, data, _BORROWED | MAY_WRITE, WRITEABLE)
         if buffer == 0:
             return 0
         store(buffer, buffers, i)
         shapes += 8 * rank + 8
         item += 16
-        i += 1
-    if load(node, IS_TUPLE) == 0:
-        given = load(buffers)
-        c.Py_IncRef(given)
-    else:
+    given = load(buffers)
+    if load(node, IS_TUPLE):
         given = c.PyTuple_New(count)
         if given == 0:
             return 0
-        i = 0
-        while i < count:
+        for i in range(count):
             c.Py_IncRef(load(buffers, i))
             c.PyTuple_SetItem(given, i, load(buffers, i))
-            i += 1
+    else:
+        c.Py_IncRef(given)
     store(given, out)
     return 1
 
@@ -329,43 +305,33 @@ def _allocate(node: int, context: int, index: int, rank: int, dims: int) -> int:
     return load(cells, 1)
 
 
-def _deliver(node: int, context: int, shapes: int, lent: int, buffers: int, result: int) -> int:
+def _deliver(node: int, context: int, shapes: int, buffers: int, result: int) -> int:
     """Check what the kernel returned, and copy it unless it is `out`; return whether that succeeded."""
     item = node + 8 * ITEMS + 16 * load(node, INPUTS)
     count = load(node, OUTPUTS)
     if load(node, IS_TUPLE) and c.PyTuple_Size(result) != count:
         c.PyErr_Clear()
         return 0
-    i = 0
-    while i < count:
+    for i in range(count):
         value = _output(node, result, i)
-        if lent and value != load(buffers, i):
-            return 0
-        if not _fits(node, load(item, DTYPE), value, shapes):
+        if (buffers and value != load(buffers, i)) or not _fits(node, load(item + 16 * i, DTYPE), value, shapes):
             return 0
         if shapes:
             shapes += 8 * load(shapes) + 8
-        item += 16
-        i += 1
-    if lent:
+    if buffers:
         return 1
-    item = node + 8 * ITEMS + 16 * load(node, INPUTS)
-    i = 0
-    while i < load(node, USED):
+    for i in range(load(node, USED)):
         value = _output(node, result, i)
-        size = load(item, CODE)
-        end = load_int(value, ARRAY_RANK)
-        data = _allocate(node, context, i, end, load(value, ARRAY_DIMS))
+        dims = load(value, ARRAY_DIMS)
+        rank = load_int(value, ARRAY_RANK)
+        data = _allocate(node, context, i, rank, dims)
         if data == _FAILED:
             return 0
-        axis = 0
-        while axis < end:
-            size = size * load(load(value, ARRAY_DIMS), axis)
-            axis += 1
         if data != 0:
+            size = load(item + 16 * i, ITEM_SIZE)
+            for axis in range(rank):
+                size = size * load(dims, axis)
             _copy(data, load(value, ARRAY_DATA), size)
-        item += 16
-        i += 1
     return 1
 
 
@@ -377,41 +343,36 @@ def _output(node: int, result: int, index: int) -> int:
 
 def _fits(node: int, dtype: int, value: int, shape: int) -> int:
     """Return whether what was returned is exactly an array of this dtype, contiguous and of this shape, if any."""
-    if load(value, OBJECT_TYPE) != load(node, NDARRAY) or load(value, ARRAY_DTYPE) != dtype:
+    if (
+        load(value, OBJECT_TYPE) != load(node, NDARRAY)
+        or load(value, ARRAY_DTYPE) != dtype
+        or load(node, FLAGS) & load_int(value, ARRAY_FLAGS) != load(node, FLAGS)
+    ):
         return 0
-    if load(node, FLAGS) & load_int(value, ARRAY_FLAGS) != load(node, FLAGS):
-        return 0
-    if shape == 0:
-        return 1
-    rank = load_int(value, ARRAY_RANK)
-    if rank != load(shape):
-        return 0
-    i = 0
-    while i < rank:
-        size = load(shape, 1 + i)
-        if size != ANY and size != load(load(value, ARRAY_DIMS), i):
+    if shape:
+        rank = load_int(value, ARRAY_RANK)
+        if rank != load(shape):
             return 0
-        i += 1
+        for i in range(rank):
+            size = load(shape, 1 + i)
+            if size != ANY and size != load(load(value, ARRAY_DIMS), i):
+                return 0
     return 1
 
 
 def _copy(target: int, source: int, size: int) -> int:
     if size < _LARGE:
-        c.memmove(target, source, size)
-    else:
-        state = c.PyEval_SaveThread()
-        c.memmove(target, source, size)
-        c.PyEval_RestoreThread(state)
-    return 0
+        return c.memmove(target, source, size)
+    state = c.PyEval_SaveThread()
+    c.memmove(target, source, size)
+    return c.PyEval_RestoreThread(state)
 
 
 def _is_ours(arrays: int, count: int, none: int) -> int:
     """Return whether nothing else refers to arrays."""
-    i = 0
-    while i < count:
+    for i in range(count):
         if load(arrays, i) != none and load_int(load(arrays, i)) != 1:
             return 0
-        i += 1
     return 1
 
 
@@ -427,24 +388,14 @@ def _raised() -> int:
     return load(error, 1)
 
 
-def _list(node: int, last: int, inputs: int, input_count: int, buffers: int, buffer_count: int) -> int:
-    """Return a list of these objects, which are the list's then; null if there is no memory for it."""
-    count = input_count + buffer_count
+def _list(arrays: int, count: int, last: int) -> int:
+    """Return a list of objects, which are the list's then; null if there is no memory for it."""
     objects = c.PyList_New(count + 1)
     if objects == 0:
         c.PyErr_Clear()
         return 0
-    i = 0
-    while i < input_count:
-        c.PyList_SetItem(objects, i, load(inputs, i))
-        i += 1
-    i = 0
-    while i < buffer_count:
-        c.PyList_SetItem(objects, input_count + i, load(buffers, i))
-        i += 1
-    if last == 0:
-        last = load(node, NONE)
-        c.Py_IncRef(last)
+    for i in range(count):
+        c.PyList_SetItem(objects, i, load(arrays, i))
     c.PyList_SetItem(objects, count, last)
     return objects
 
@@ -453,14 +404,13 @@ def _hand_over(node: int, words: int) -> int:
     """Let Python finish the call; return its status."""
     objects = load(words, OBJECTS)
     status = call(load(node, PYTHON), node, words | HANDED)
-    attempts = 1
     # An interrupt may come before Python has emptied the list.
-    while objects != 0 and c.PyList_Size(objects) != 0 and attempts < _MOST_ATTEMPTS:
-        answer = call(load(node, PYTHON), node, words | HANDED)
-        if status == 0:
-            status = answer
-        else:
-            _failed(node, answer)
-        attempts += 1
+    for _ in range(_MOST_ATTEMPTS):
+        if objects != 0 and c.PyList_Size(objects) != 0:
+            answer = call(load(node, PYTHON), node, words | HANDED)
+            if status == 0:
+                status = answer
+            else:
+                _failed(node, answer)
     c.Py_DecRef(objects)
     return status

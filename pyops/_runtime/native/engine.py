@@ -16,6 +16,7 @@ from ..calls import exceptions
 from ..calls.guard import Guard, checkpoint
 from .c_api import PROTOTYPES, api_from_table, load
 from .hosted_op import HostedOp, immortal
+from .kernel_node import KernelNode
 from .node_info import infer_output_shapes
 
 _Callback = Callable[[int], int | None]
@@ -45,7 +46,7 @@ class NativeEngine:
         self.registrations: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._hosted: dict[int, HostedOp] = {}
         self._infers: dict[int, _Callback] = {}
-        self._created: ContextVar[list[int] | None] = ContextVar("created", default=None)
+        self._created: ContextVar[list[weakref.ref[KernelNode]] | None] = ContextVar("created", default=None)
         # An interrupt that arrived in a callback without a status; the next kernel creation raises it.
         self._interrupt: BaseException | None = None
         self.compute_guard = Guard(self.computes, _Reporter())
@@ -69,10 +70,10 @@ class NativeEngine:
         del self._hosted[item.address], self._infers[item.address]
 
     @contextmanager
-    def created_nodes(self, numbers: list[int]) -> Iterator[None]:
-        """Append the `computes` keys of the nodes that this thread creates within the block to `numbers`."""
+    def created_nodes(self, nodes: list[weakref.ref[KernelNode]]) -> Iterator[None]:
+        """Append references to the nodes that this thread creates within the block to `nodes`."""
         # Nested, because a kernel called for constant folding may create a session too.
-        token = self._created.set(numbers)
+        token = self._created.set(nodes)
         try:
             yield
         finally:
@@ -94,7 +95,7 @@ class NativeEngine:
             node = op.node_type(api, info, op)
             self.computes[node.address] = node.compute
             if (created := self._created.get()) is not None:
-                created.append(node.address)
+                created.append(weakref.ref(node))
             c_void_p.from_address(out).value = node.address
         except BaseException as error:  # an interrupt is reported as a status, too
             return _report(error)

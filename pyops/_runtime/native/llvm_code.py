@@ -1,8 +1,8 @@
 """Functions of words, written in a few statements of Python and compiled to machine code by LLVM, through llvmlite.
 
-Every value is a 64-bit word. A function consists of assignments to names, ``if``, ``while``, ``return`` and calls; what
-they compute is unsigned and wraps around. Calls are of other such functions, of those below, and of C functions, as
-attributes of `c`.
+Every value is a 64-bit word. A function consists of assignments to names, ``if``, ``for i in range(n)``, ``return`` and
+calls; what they compute is unsigned and wraps around. Calls are of other such functions, of those below, and of C
+functions, as attributes of `c`.
 """
 
 from __future__ import annotations
@@ -146,14 +146,20 @@ class _Translator:
                     self._lines.append(f"{no}:")
                     self._block(otherwise)
                     self._begin(end)
-                case ast.While(test, body):
-                    again, yes, end = self._label(), self._label(), self._label()
+                case ast.For(ast.Name(name), ast.Call(ast.Name("range"), [stop]), body):
+                    end, counter = self._value(stop), self._variable(name)
+                    again, yes, done = self._label(), self._label(), self._label()
+                    self._line(f"store i64 0, ptr {counter}")
                     self._begin(again)
-                    self._branch(test, yes, end)
+                    number = self._new(f"load i64, ptr {counter}")
+                    more = self._new(f"icmp ult i64 {number}, {end}")
+                    self._line(f"br i1 {more}, label %{yes}, label %{done}")
                     self._lines.append(f"{yes}:")
                     self._block(body)
+                    # The body does not change the counter.
+                    self._line(f"store i64 {self._new(f'add i64 {number}, 1')}, ptr {counter}")
                     self._line(f"br label %{again}")
-                    self._lines.append(f"{end}:")
+                    self._lines.append(f"{done}:")
                 case _:
                     raise NotImplementedError(ast.unparse(statement))
 

@@ -180,6 +180,16 @@ def _type_info_capsule() -> Any:
     return new(ctypes.addressof(_TYPE_INFO), ctypes.addressof(_CAPSULE_NAME), None)
 
 
+class _Created:
+    """The addresses of a session's nodes. ONNX Runtime frees some, whose addresses other nodes may then have."""
+
+    def __init__(self) -> None:
+        self.nodes: list[weakref.ref[KernelNode]] = []
+
+    def __iter__(self) -> Iterator[int]:
+        return (node.address for reference in self.nodes if (node := reference()) is not None)
+
+
 class SessionHost:
     """The native engine's part of one `pyops.InferenceSession`.
 
@@ -202,15 +212,15 @@ class SessionHost:
         hosts = {key: host_of(op, taken) for key, op in ops.items()}
         self.model = source.hosted(hosts)
         self._options, self._hosts = options, list(hosts.values())
-        self._numbers: list[int] = []
-        self.nodes: Nodes[int] = Nodes(engine.computes, self._numbers)
+        self._created = _Created()
+        self.nodes: Nodes[int] = Nodes(engine.computes, self._created)
         if source.proto is None:  # ORT format: its nodes, and how they were renamed, are unknown
             hosted = (host for op in registry.latest() for host in all_hosts(op))
             self._hosts = [host for host in hosted if host.domain not in taken]
 
     def create(self, function: Callable[[], None]) -> None:
         """Call `function`, which creates the session, with the ops visible."""
-        with registered(self._options, self._hosts), engine.created_nodes(self._numbers):
+        with registered(self._options, self._hosts), engine.created_nodes(self._created.nodes):
             function()
 
     def raised_by_kernel(self, error: Exception) -> BaseException | None:
