@@ -125,6 +125,7 @@ print(json.dumps("runs"))
 PROBES = {
     "onnxruntime": "import json, onnxruntime as o; print(json.dumps([o.__version__, o.get_available_providers()]))",
     "native": f"ENGINE, PROVIDERS = 'native', ['CPUExecutionProvider']\n{_RUN_OP}",
+    "direct": "import json; from pyops._runtime.native.direct_code import problem; print(json.dumps(problem()))",
     "extensions": f"ENGINE, PROVIDERS = 'extensions', ['CPUExecutionProvider']\n{_RUN_OP}",
     "cuda": f"ENGINE, PROVIDERS = 'native', ['CUDAExecutionProvider', 'CPUExecutionProvider']\n{_RUN_OP}",
     "numba": "import json, numba; f = numba.njit(lambda x: x + 1); assert f(1) == 2; print(json.dumps('compiles'))",
@@ -221,6 +222,8 @@ def diagnose(machine: Machine) -> list[Finding]:
     # If the other engine can take over, ops still run.
     without_native = State.WARNING if extensions and not extensions.failure else State.BROKEN
     found.append(_of_probe("engine native", probes["native"], without_native))
+    if not probes["native"].failure:
+        found.append(_direct_calls(probes["direct"]))
     fix = "pip install --force-reinstall onnxruntime-extensions"
     absent = "onnxruntime-extensions is not installed; native needs none"
     found.append(_of_probe("engine extensions", extensions, State.WARNING, fix, absent=absent))
@@ -244,6 +247,13 @@ def _of_probe(what: str, result: Probe | None, bad: State, fix: str = "", good: 
     if result.failure:
         return Finding(what, bad, result.failure, fix)
     return Finding(what, State.OK, good or str(result.answer))
+
+
+def _direct_calls(result: Probe) -> Finding:
+    if result.answer:
+        return Finding("direct calls", State.ABSENT, f"Python calls plain kernels: {result.answer}")
+    fix = "set PYOPS_DIRECT_CALLS=0"
+    return _of_probe("direct calls", result, State.BROKEN, fix, "machine code calls plain kernels")
 
 
 def _onnxruntime(machine: Machine) -> Iterator[Finding]:

@@ -12,7 +12,6 @@ import enum
 import functools
 import hashlib
 import logging
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,21 +26,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.core.codegen import RuntimeLinker
 
 from .._progress import is_watched
-
-
-def folder() -> Path | None:
-    """Return the cache folder: ``$PYOPS_CACHE_DIR``, or ``pyops`` in the user's cache folder.
-
-    None if the user has no home folder, as in a container that runs under an unknown user id.
-    """
-    if chosen := os.environ.get("PYOPS_CACHE_DIR"):
-        return Path(chosen)
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base, "pyops")
-    try:
-        return Path.home() / ".cache" / "pyops"
-    except RuntimeError:
-        return None
+from .cache_folder import cache_folder
 
 
 def use_cache(compiled: Any, name: str, *made_from: str | None) -> None:
@@ -58,7 +43,7 @@ def use_cache(compiled: Any, name: str, *made_from: str | None) -> None:
     settings = f"{numba.config.BOUNDSCHECK} {numba.config.OPT}"
     key = hashlib.sha256("\0".join([_versions(), settings, *map(str, made_from)]).encode()).hexdigest()
     compiled._cache = _Cache(_Keyed(name, key))
-    path = folder()
+    path = cache_folder()
     if None in made_from or path is None:
         compiled._cache.disable()
     else:
@@ -84,7 +69,7 @@ class _Locator(_CacheLocator):
         self._keyed = keyed
 
     def get_cache_path(self) -> str:
-        return str(folder() or "")
+        return str(cache_folder() or "")
 
     def get_source_stamp(self) -> str:
         return self._keyed.key

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 WORKS = {
     "onnxruntime": Probe(["1.31.1", ["CPUExecutionProvider"]]),
     "native": Probe("runs"),
+    "direct": Probe(""),
     "extensions": Probe("runs"),
 }
 
@@ -114,6 +115,26 @@ def test_doctor_names_what_is_broken_and_the_fix(
     text = command("doctor", code=1).stdout
     assert found in text
     assert fix in text
+
+
+@pytest.mark.parametrize(
+    ("probe", "state", "found", "fix"),
+    [
+        (Probe(""), "ok", "machine code calls plain kernels", ""),
+        (Probe("llvmlite is not"), "absent", "Python calls plain kernels: llvmlite is not", ""),
+        (Probe(failure="ends the process (SIGILL)"), "broken", "SIGILL", "set PYOPS_DIRECT_CALLS=0"),
+    ],
+    ids=["there", "absent", "broken"],
+)
+def test_doctor_says_what_calls_plain_kernels(
+    probe: Probe, state: str, found: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: machine(["onnxruntime"], direct=probe))
+    report = parsed("doctor", code=int(state == "broken"))
+    (finding,) = [item for item in report["findings"] if item["what"] == "direct calls"]
+    assert finding["state"] == state
+    assert found in finding["found"]
+    assert finding["fix"] == fix or state == "ok"
 
 
 def test_doctor_says_what_exporting_needs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,12 @@ if importlib.util.find_spec("torch"):
 del importlib
 """
 
+# Which sessions import, if it is there.
+IMPORT_LLVM = """
+with __import__("contextlib").suppress(ImportError):
+    import llvmlite.binding
+"""
+
 _server: ForkServer | None = None
 _torch_server: ForkServer | None = None
 
@@ -71,7 +77,7 @@ def run_script(script: str | tuple[str, ...], expected: str, code: int = 0) -> s
     prints to stderr is returned.
     """
     global _server
-    _server = _server or ForkServer(_command(IMPORTS), _environment())
+    _server = _server or ForkServer(_command(IMPORTS + IMPORT_LLVM), _environment())
     try:
         done = _server.run(_after_preamble(script), _environment(), TIMEOUT)
     except BaseException:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
@@ -116,11 +116,11 @@ class Nodes(Generic[Key]):
     ----------
     computes : mapping
         The engine's lookup table of `compute` functions, shared by all sessions.
-    keys : list
+    keys : iterable
         The session's keys; nodes of some of them may be gone.
     """
 
-    def __init__(self, computes: MutableMapping[Key, Callable[[Any], Any]], keys: list[Key]) -> None:
+    def __init__(self, computes: MutableMapping[Key, Callable[[Any], Any]], keys: Iterable[Key]) -> None:
         self._computes = computes
         self._keys = keys
         self._free = threading.Lock()
@@ -166,6 +166,7 @@ class Nodes(Generic[Key]):
                     compiled += 1
                 else:
                     self._originals[key], self._computes[key] = self._computes[key], timed
+                    node.op._revision.value += 1  # machine code asks what to call
                     clocks.append(clock)
             yield clocks, compiled
         finally:

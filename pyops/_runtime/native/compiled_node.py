@@ -20,7 +20,7 @@ from ...errors import EngineError
 from ..calls.timing import NodeClock
 from .c_api import Api
 from .hosted_op import HostedOp
-from .kernel_node import KernelNode
+from .kernel_node import KernelNode, Resume
 from .workspace import Workspace
 
 
@@ -39,18 +39,13 @@ def dispatch_address() -> int:
 class CompiledNode(KernelNode):
     """A node of a session that machine code computes.
 
-    Parameters
-    ----------
-    python : int
-        The address of the callback that calls `compute`.
-
     Attributes
     ----------
     address : int
         The address of the node's state, which machine code reads.
     """
 
-    def __init__(self, api: Api, info: int, hosted: HostedOp, python: int) -> None:
+    def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         super().__init__(api, info, hosted)
         self._lock = threading.Lock()
         # Replaced memory: machine code running in another thread may still read it.
@@ -62,11 +57,11 @@ class CompiledNode(KernelNode):
             "GetTensorMutableData",
             "KernelContext_ParallelFor",
         )
-        self._state = words(0, ctypes.addressof(self.op._revision), python, *map(api.address, functions))
+        self._state = words(0, ctypes.addressof(self.op._revision), hosted.python, *map(api.address, functions))
         self.address = address_of(self._state)
         self._publish(self.op._revision.value - 1, {})
 
-    def compute(self, context: int) -> None:
+    def compute(self, context: int, resume: Resume | None = None) -> None:
         """Learn the inputs' types and shapes, then compute as `KernelNode.compute` does.
 
         If `context` is marked as the address of failures, raise the exception that machine code caught instead.
@@ -80,7 +75,7 @@ class CompiledNode(KernelNode):
             self._explain(error, context, inputs)
             raise
         del inputs
-        super().compute(context)
+        super().compute(context, resume)
 
     def timed(self, clock: NodeClock) -> None:
         """Return None: ONNX Runtime calls the machine code by itself."""

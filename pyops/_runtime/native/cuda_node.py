@@ -21,7 +21,7 @@ from ...errors import BorrowedArrayWarning, InputError, PyopsError
 from .c_api import Api
 from .cuda_memory import CudaWorkspace, arena_of
 from .hosted_op import HostedOp
-from .kernel_node import ALWAYS, KernelNode, read_only_copy
+from .kernel_node import ALWAYS, KernelNode, Resume, read_only_copy
 
 _CAPTURE = range(900, 909)  # of cudaError_t
 
@@ -114,7 +114,7 @@ class CudaNode(KernelNode):
         self._read_once = [index for index in hosts if not _is_constant(api, info, index)]
         self._check_types()
 
-    def compute(self, context: int) -> None:
+    def compute(self, context: int, resume: Resume | None = None) -> None:
         """Run the kernel and fill the outputs, as `KernelNode.compute` does.
 
         Work that the kernel queued may still be running on return.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,8 +15,6 @@ from ..._ops.op import AnyOp
 from ..calls import exceptions
 from ..calls.guard import Guard, checkpoint
 from .c_api import PROTOTYPES, api_from_table, load
-from .compiled_node import CompiledNode
-from .cuda_node import CudaNode
 from .hosted_op import HostedOp, immortal
 from .kernel_node import KernelNode
 from .node_info import infer_output_shapes
@@ -33,7 +30,7 @@ class NativeEngine:
     addresses : dict of str to int
         The addresses of the callbacks, by field name of ``OrtCustomOp``.
     computes : dict
-        The function that computes each node, by id or, for compiled kernels, by the address of the node's state.
+        The function that computes each node, by the node's `address`.
     table : int or None
         The last ``OrtApi*`` that ONNX Runtime passed when it created a kernel.
     compute_guard, infer_guard : Guard
@@ -49,8 +46,7 @@ class NativeEngine:
         self.registrations: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._hosted: dict[int, HostedOp] = {}
         self._infers: dict[int, _Callback] = {}
-        self._numbers = itertools.count(1)
-        self._created: ContextVar[list[int] | None] = ContextVar("created", default=None)
+        self._created: ContextVar[list[weakref.ref[KernelNode]] | None] = ContextVar("created", default=None)
         # An interrupt that arrived in a callback without a status; the next kernel creation raises it.
         self._interrupt: BaseException | None = None
         self.compute_guard = Guard(self.computes, _Reporter())
@@ -74,10 +70,10 @@ class NativeEngine:
         del self._hosted[item.address], self._infers[item.address]
 
     @contextmanager
-    def created_nodes(self, numbers: list[int]) -> Iterator[None]:
-        """Append the `computes` keys of the nodes that this thread creates within the block to `numbers`."""
+    def created_nodes(self, nodes: list[weakref.ref[KernelNode]]) -> Iterator[None]:
+        """Append references to the nodes that this thread creates within the block to `nodes`."""
         # Nested, because a kernel called for constant folding may create a session too.
-        token = self._created.set(numbers)
+        token = self._created.set(nodes)
         try:
             yield
         finally:
@@ -96,16 +92,11 @@ class NativeEngine:
                 interrupt, self._interrupt = self._interrupt, None
                 raise interrupt
             op = self._hosted[hosted_op]
-            if op.struct.KernelComputeV2 == self.addresses["KernelComputeV2"]:
-                made = CudaNode if op.device_type == "cuda" else KernelNode
-                number, node = next(self._numbers), made(api, info, op)
-            else:
-                node = CompiledNode(api, info, op, self.addresses["KernelComputeV2"])
-                number = node.address
-            self.computes[number] = node.compute
+            node = op.node_type(api, info, op)
+            self.computes[node.address] = node.compute
             if (created := self._created.get()) is not None:
-                created.append(number)
-            c_void_p.from_address(out).value = number
+                created.append(weakref.ref(node))
+            c_void_p.from_address(out).value = node.address
         except BaseException as error:  # an interrupt is reported as a status, too
             return _report(error)
         return None

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import itertools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import addressof, c_char_p, c_int, c_void_p
 from typing import Any
 
@@ -24,18 +24,36 @@ _CPU_INPUT, _DEFAULT_MEMORY = -2, 0  # OrtMemType
 
 
 class HostedOp:
-    """An op as an ``OrtCustomOp``, for one assignment of its type parameters and one device type."""
+    """An op as an ``OrtCustomOp``, for one assignment of its type parameters and one device type.
+
+    Attributes
+    ----------
+    node_type : type
+        What is created for each node: called with the API, the address of an ``OrtKernelInfo`` and this hosted op.
+    python : int
+        The address of the callback that computes nodes in Python.
+    """
 
     def __init__(
-        self, op: AnyOp, name: str, choice: dict[TypeParameter, DType], callbacks: Mapping[str, int], device_type: str
+        self,
+        op: AnyOp,
+        name: str,
+        choice: dict[TypeParameter, DType],
+        callbacks: Mapping[str, int],
+        device_type: str,
+        node_type: Callable[..., Any],
+        compute: int,
     ) -> None:
         self.op = op
+        self.node_type = node_type
+        self.python = callbacks["KernelComputeV2"]
         self.device_type = device_type
         self.host_inputs = op.host_inputs if device_type == "cuda" else ()
         signature = op.signature
         answers = _answers(signature, choice, device_type, self.host_inputs)
         in_place = _in_place_callbacks(signature.may_inplace) if signature.may_inplace else {}
-        self.struct = OrtCustomOp(version=API_VERSION, **callbacks, **answers, **in_place)
+        answers |= {"KernelComputeV2": compute or self.python}
+        self.struct = OrtCustomOp(version=API_VERSION, **{**callbacks, **answers, **in_place})
         self.address = addressof(self.struct)
         self._name = ctypes.create_string_buffer(name.encode())
         self._inactive_name = ctypes.create_string_buffer(f"_inactive_{self.address:x}".encode())
@@ -50,9 +68,25 @@ class HostedOp:
         _names[self.address] = addressof(self._name if active else self._inactive_name)
 
 
-def hosted_ops(op: AnyOp, name: str, callbacks: Mapping[str, int], device_type: str = "cpu") -> list[HostedOp]:
-    """Return one `HostedOp` per assignment of dtypes to the type parameters of outputs."""
-    return [HostedOp(op, name, choice, callbacks, device_type) for choice in choices(op.signature)]
+def hosted_ops(
+    op: AnyOp,
+    name: str,
+    callbacks: Mapping[str, int],
+    device_type: str,
+    node_type: Callable[..., Any],
+    compute: int = 0,
+) -> list[HostedOp]:
+    """Return one `HostedOp` per assignment of dtypes to the type parameters of outputs.
+
+    Parameters
+    ----------
+    callbacks : mapping
+        Addresses by field name of ``OrtCustomOp``.
+    compute : int
+        The address of the machine code that computes nodes; 0 if a callback does.
+    """
+    found = choices(op.signature)
+    return [HostedOp(op, name, choice, callbacks, device_type, node_type, compute) for choice in found]
 
 
 def choices(signature: Signature) -> list[dict[TypeParameter, DType]]:

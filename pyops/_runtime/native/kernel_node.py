@@ -27,10 +27,14 @@ from .hosted_op import HostedOp
 from .node_info import read_node_info
 from .workspace import Workspace
 
-_MAX_SHAPES = 256
+MAX_SHAPES = 256
+"""Shapes of inputs that a node knows the output shapes for."""
 
 _calling_thread = CallingThread()
-ALWAYS, _NEVER = SimpleNamespace(lends=True), SimpleNamespace(lends=False)
+_numbers = itertools.count(1)
+Resume = Callable[[c_void_p, Workspace, list[Any]], None]
+"""What runs in place of the kernel: it gets the context, and appends what the kernel was given to the list."""
+ALWAYS, NEVER = SimpleNamespace(lends=True), SimpleNamespace(lends=False)
 
 
 def read_only_copy(array: Any) -> Any:
@@ -50,6 +54,8 @@ class KernelNode:
         The node's name in the model; may be empty.
     op : Op
         The op that computes the node.
+    address : int
+        What ONNX Runtime passes to the callbacks to tell the nodes apart.
 
     Raises
     ------
@@ -65,6 +71,7 @@ class KernelNode:
         # Kept alive: ONNX Runtime reads the hosted op's structure once more when it destroys the kernel.
         self._hosted = hosted
         self._api = api
+        self.address = next(_numbers)
         self.op: AnyOp = hosted.op
         self._node = node = read_node_info(api, info, hosted.op.signature)
         self.name = node.name
@@ -92,7 +99,7 @@ class KernelNode:
 
     def _lender_for(self, info: int) -> Any:
         """Return an object whose `lends` says whether kernels may get borrowed arrays rather than copies."""
-        return _calling_thread if has_arena(self._api, info) else _NEVER
+        return _calling_thread if has_arena(self._api, info) else NEVER
 
     def timed(self, clock: NodeClock) -> Callable[[int], Any] | None:
         """Return a function that computes and times the node; None for machine code."""
@@ -102,8 +109,10 @@ class KernelNode:
             node._keeper = node.op.kernels.get(self.device_type)
         return functools.partial(clock.call, node.compute)
 
-    def compute(self, context: int) -> None:
+    def compute(self, context: int, resume: Resume | None = None) -> None:
         """Run the kernel on the inputs of an ``OrtKernelContext*``, and fill its outputs.
+
+        With `resume`, call that instead, where the kernel has already run.
 
         Raises
         ------
@@ -117,8 +126,11 @@ class KernelNode:
         pointer = workspace.context
         pointer.value = context
         try:
-            workspace.read(self._api.KernelContext_GetInput, pointer, self._present, passed)
-            self._run(pointer, workspace, passed)
+            if resume is None:
+                workspace.read(self._api.KernelContext_GetInput, pointer, self._present, passed)
+                self._run(pointer, workspace, passed)
+            else:
+                resume(pointer, workspace, passed)
             for array in passed:
                 # References: the list, this variable, and the argument of getrefcount.
                 if getrefcount(array) > 3 and is_borrowed(array):
@@ -148,8 +160,7 @@ class KernelNode:
             if buffer is not None:
                 buffer[...] = result
         else:
-            for index, output in self._unwritten(self._checked(result), passed, []):
-                workspace.write(context, index, output)
+            self._write(context, workspace, passed, result, None)
 
     def _run_shaped(
         self,
@@ -170,9 +181,22 @@ class KernelNode:
             result = function(*passed[:inputs], **attributes, out=out)
         else:
             result = function(*passed, **attributes)
+        self._write(context, workspace, passed, result, shapes)
+
+    def _write(
+        self,
+        context: c_void_p,
+        workspace: Workspace,
+        passed: list[Any],
+        result: Any,
+        shapes: Sequence[tuple[int | None, ...]] | None,
+    ) -> None:
+        """Validate what the kernel returned, and copy it to ONNX Runtime's buffers."""
+        inputs, buffers = passed[: len(self._present)], passed[len(self._present) :]
         outputs = self._checked(result)
-        validation.check_shapes(self._signature, shapes, outputs, passed[:inputs])
-        for index, output in self._unwritten(outputs, passed[:inputs], buffers):
+        if shapes is not None:
+            validation.check_shapes(self._signature, shapes, outputs, inputs)
+        for index, output in self._unwritten(outputs, inputs, buffers):
             workspace.write(context, index, output)
 
     def _unwritten(
@@ -215,7 +239,7 @@ class KernelNode:
         key = (self.op.shape_function, *[None if array is None else array.shape for array in inputs])
         shapes = self._shapes.get(key)
         if shapes is None:
-            if len(self._shapes) >= _MAX_SHAPES:
+            if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
             shapes = self._shapes[key] = output_shapes(self.op, inputs, self._node.attributes)
         return shapes

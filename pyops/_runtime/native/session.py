@@ -28,12 +28,15 @@ from ..._schema.signature import Input, Output, Signature, TypeParameter
 from ...errors import EngineError
 from ..calls import exceptions
 from ..calls.timing import Nodes
+from . import direct_code
 from .c_api import Api, api_from_table, load
-from .compiled_node import dispatch_address, is_compiled
+from .compiled_node import CompiledNode, dispatch_address, is_compiled
 from .cuda_node import CudaNode
+from .direct_node import DirectNode
 from .engine import arm as arm
 from .engine import engine
 from .hosted_op import HostedOp, hosted_ops
+from .kernel_node import KernelNode
 
 # Domain, op type, and the properties of an op that its structures depend on.
 _Key = tuple[str, str, int, bool, bool, tuple[str, ...]]
@@ -82,12 +85,15 @@ class Registration:
 
     def _add(self, host: Host) -> list[HostedOp]:
         api = load()
-        addresses = engine.addresses
+        node_type: type[KernelNode]
         if is_compiled(host.op):
-            addresses = addresses | {"KernelComputeV2": dispatch_address()}
-        items = hosted_ops(host.op, host.name, addresses)
+            node_type, compute = CompiledNode, dispatch_address()
+        else:
+            compute = 0 if direct_code.problem() else direct_code.address_of("compute")
+            node_type = DirectNode if compute else KernelNode
+        items = hosted_ops(host.op, host.name, engine.addresses, "cpu", node_type, compute)
         if "cuda" in host.op.kernels:  # ignored by sessions without CUDA
-            items += hosted_ops(host.op, host.name, engine.addresses, "cuda")
+            items += hosted_ops(host.op, host.name, engine.addresses, "cuda", CudaNode)
         for item in items:
             engine.add(item)
             api.check(api.CustomOpDomain_Add(self._domain(api, host.domain), item.address))
@@ -174,6 +180,16 @@ def _type_info_capsule() -> Any:
     return new(ctypes.addressof(_TYPE_INFO), ctypes.addressof(_CAPSULE_NAME), None)
 
 
+class _Created:
+    """The addresses of a session's nodes. ONNX Runtime frees some, whose addresses other nodes may then have."""
+
+    def __init__(self) -> None:
+        self.nodes: list[weakref.ref[KernelNode]] = []
+
+    def __iter__(self) -> Iterator[int]:
+        return (node.address for reference in self.nodes if (node := reference()) is not None)
+
+
 class SessionHost:
     """The native engine's part of one `pyops.InferenceSession`.
 
@@ -196,15 +212,15 @@ class SessionHost:
         hosts = {key: host_of(op, taken) for key, op in ops.items()}
         self.model = source.hosted(hosts)
         self._options, self._hosts = options, list(hosts.values())
-        self._numbers: list[int] = []
-        self.nodes: Nodes[int] = Nodes(engine.computes, self._numbers)
+        self._created = _Created()
+        self.nodes: Nodes[int] = Nodes(engine.computes, self._created)
         if source.proto is None:  # ORT format: its nodes, and how they were renamed, are unknown
             hosted = (host for op in registry.latest() for host in all_hosts(op))
             self._hosts = [host for host in hosted if host.domain not in taken]
 
     def create(self, function: Callable[[], None]) -> None:
         """Call `function`, which creates the session, with the ops visible."""
-        with registered(self._options, self._hosts), engine.created_nodes(self._numbers):
+        with registered(self._options, self._hosts), engine.created_nodes(self._created.nodes):
             function()
 
     def raised_by_kernel(self, error: Exception) -> BaseException | None:

@@ -1,0 +1,180 @@
+"""Nodes whose plain kernel ONNX Runtime calls directly: by machine code, which needs llvmlite and no compiler.
+
+Machine code makes the ordinary call (see `direct_call`). It leaves everything unusual to `KernelNode.compute`, which
+also runs where there is no machine code, or where it does not do for a node.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from ctypes import CFUNCTYPE, addressof, c_int64, c_void_p, py_object
+from typing import Any
+
+import numpy as np
+
+from ..._compiled.layout import address_of, words
+from ..._schema.dtypes import DType, element_type, is_viewable
+from ..calls.timing import TimedOp
+from . import direct_call, direct_code
+from .c_api import Api
+from .hosted_op import HostedOp
+from .kernel_node import MAX_SHAPES, NEVER, KernelNode, Resume
+from .workspace import Workspace
+
+# The bases of the arrays that kernels get: by these, arrays are known to be borrowed, and to be writeable or not.
+_BASES = memoryview(b"\0"), memoryview(bytearray(1))
+_RUNNING = words(0)
+
+_NO_SHAPES = words(*[0] * 2**direct_call.SLOT_BITS)
+
+
+class _Binding:
+    """What machine code calls for a node while the op's revision is the one given.
+
+    Attributes
+    ----------
+    words : numpy.ndarray
+        As `direct_call` reads them.
+    entries : dict
+        Those of the shape table. None is freed: machine code in another thread may be reading one whose slot was taken.
+    """
+
+    def __init__(self, kernel: Any, names: Sequence[str], revision: int, is_shaped: bool, gives_buffers: bool) -> None:
+        self._kernel, self._names = kernel, tuple(map(sys.intern, names))
+        self._slots = _NO_SHAPES
+        slots = address_of(self._slots) if is_shaped else 0
+        self.entries: dict[tuple[int, ...], tuple[np.ndarray[Any, Any], Any]] = {}
+        self.words = words(id(self), revision, id(kernel), id(self._names) if names else 0, gives_buffers, slots)
+
+    def add_shapes(self, inputs: Sequence[Any], outputs: Sequence[tuple[int | None, ...]]) -> None:
+        """Add the output shapes for inputs like these to the shape table."""
+        key = [word for array in inputs if array is not None for word in (array.ndim, *array.shape)]
+        shapes = [direct_call.ANY if word is None else word for shape in outputs for word in (len(shape), *shape)]
+        entry, _ = self.entries.setdefault(tuple(key), (words(id(outputs), len(key), *key, *shapes), outputs))
+        if self._slots is _NO_SHAPES:
+            self._slots = _NO_SHAPES.copy()
+            self.words[direct_call.SHAPES] = address_of(self._slots)
+        self._slots[_slot_of()(address_of(entry[direct_call.KEY :]), len(key))] = address_of(entry)
+
+
+@functools.cache
+def _slot_of() -> Callable[[int, int], int]:
+    return CFUNCTYPE(c_int64, c_int64, c_int64)(direct_code.address_of("slot_of"))
+
+
+@functools.cache
+def _functions(api: Api) -> tuple[int, ...]:
+    """Return the addresses of the functions of ONNX Runtime's that machine code calls, in their order there."""
+    names = ("KernelContext_GetInput", "KernelContext_GetOutput", "GetTensorElementTypeAndShapeDataReference")
+    return tuple(map(api.address, (*names, "GetTensorMutableData", "ReleaseStatus")))
+
+
+class DirectNode(KernelNode):
+    """A node of a session whose kernel machine code calls.
+
+    Attributes
+    ----------
+    address : int
+        The address of the node's words, which machine code reads.
+    """
+
+    def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
+        super().__init__(api, info, hosted)
+        node, signature = self._node, self._signature
+        self._lock = threading.Lock()
+        self._bindings: list[_Binding] = []
+        self._revision: int | None = None
+        items = [(_code_of(dtype), id(dtype)) for dtype in node.input_dtypes]
+        items += [(dtype.itemsize, id(dtype)) for dtype in node.output_dtypes]
+        items += [(id(value), name in self._lists) for name, value in self._attributes.items()]
+        # Results must not lie in memory that the outputs before them are written to.
+        flags = direct_call.C_CONTIGUOUS | direct_call.ALIGNED
+        if self._in_place and len(node.output_dtypes) > 1:
+            flags |= direct_call.OWNS_DATA
+        numbers = len(node.input_dtypes), len(node.output_dtypes), len(self._attributes)
+        self._state = words(
+            *(0, hosted.python, addressof(self.op._revision), *_functions(api)),
+            *map(id, (np.ndarray, None, *_BASES)),
+            *numbers,
+            *(node.output_count, signature.returns_tuple, flags, address_of(_RUNNING)),
+            *itertools.chain(*items),
+        )
+        self.address = address_of(self._state)
+        self._is_direct = (
+            self._lender is not NEVER
+            and all(dtype is None or is_viewable(dtype) for dtype in (*node.input_dtypes, *node.output_dtypes))
+            and all(map(operator.le, numbers, direct_call.MOST))
+        )
+        self._bind()
+
+    def compute(self, context: int, resume: Resume | None = None) -> None:
+        """Compute as `KernelNode.compute` does.
+
+        If `context` is marked as the words of a call that machine code made, finish that call instead.
+        """
+        if context & direct_call.HANDED:
+            resume = functools.partial(self._resume, context - direct_call.HANDED)
+            context = c_int64.from_address(context - direct_call.HANDED).value
+        super().compute(context, resume)
+
+    def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
+        if self._revision != self.op._revision.value:
+            self._bind()
+        super()._run(context, workspace, passed)
+
+    def _bind(self) -> None:
+        """Let machine code call the op's present kernel, unless that keeps arrays."""
+        if isinstance(self.op, TimedOp):  # a copy of the node, for a while
+            return
+        op, revision = self.op, self.op._revision.value
+        kernel = op.kernels[self.device_type]
+        is_shaped = op.shape_function is not None
+        gives_buffers = is_shaped and self._takes_buffers
+        names = [*self._attributes, *["out"] * gives_buffers]
+        with self._lock:
+            self._bindings.append(_Binding(kernel, names, revision, is_shaped, gives_buffers))
+            is_direct = self._is_direct and kernel is not self._keeper
+            # In one store, before which the old one is not freed, and after which the new one is there.
+            self._state[direct_call.BINDING] = address_of(self._bindings[-1].words) if is_direct else 0
+            del self._bindings[:-1]
+            self._revision = revision
+
+    def _shapes_for(self, inputs: list[Any]) -> Sequence[tuple[int | None, ...]]:
+        binding = self._bindings[-1]
+        shapes = super()._shapes_for(inputs)
+        sizes = [size for shape in shapes for size in shape if size is not None or self._takes_buffers]
+        is_possible = all(size is not None and 0 <= size < 2**62 for size in sizes)
+        if self._state[direct_call.BINDING] and is_possible and len(shapes) == len(self._node.output_dtypes):
+            if len(binding.entries) == MAX_SHAPES:
+                self._bind()
+            else:
+                binding.add_shapes(inputs, shapes)
+        return shapes
+
+    def _report_kept(self, context: int, passed: list[Any]) -> None:
+        super()._report_kept(context, passed)
+        if self._keeper is self.op.kernels[self.device_type]:
+            self._state[direct_call.BINDING] = 0
+
+    def _resume(self, at: int, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
+        """Take over what machine code passed to the kernel, and do with its result or exception what `_run` does."""
+        outcome, has_shapes = (c_int64 * 2).from_address(at + 8 * direct_call.OUTCOME)
+        objects: Any = py_object.from_address(at + 8 * direct_call.OBJECTS).value
+        shapes: Any = py_object.from_address(at + 8 * direct_call.SHAPES_GIVEN).value if has_shapes else None
+        passed += objects
+        objects.clear()  # it is taken
+        if outcome == direct_call.RAISED:
+            raise passed.pop()
+        result = passed.pop()
+        if outcome == direct_call.RETURNED:
+            self._write(context, workspace, passed, result, shapes)
+
+
+def _code_of(dtype: DType | None) -> int:
+    row = None if dtype is None else element_type(dtype)
+    return (row.ort if row else 0) or 0
