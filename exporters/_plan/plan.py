@@ -41,6 +41,7 @@ from .._torch_private.trees import present_leaves
 from .emission import emit_constant, emit_placeholder, results, with_pairs
 from .functional import functional_graph, return_tensors
 from .obstacles import functional_operator, has_complex_input, is_constant, obstacle, refusal, tensor_obstacle
+from .strides import take_strides_of_values
 
 LACKING = "torch's exporter has no translation"
 
@@ -119,6 +120,7 @@ class Plan(Lowering):
                     raise
             if not missing:
                 return_tensors(program)
+                take_strides_of_values(program)
                 self._count = sum(isinstance(node.target, OpOverload) for node in _called(program))
                 return program
             self._whole |= missing

@@ -153,6 +153,19 @@ CASES = {
         ),
         None,
     ),
+    "strides of columns": (
+        lambda x: (x.t().as_strided((3, 2), (1, 2)), (x * 2).t().reshape(2, -1, 3).as_strided((4,), (3,))),
+        (ramp(3, 4),),
+        (ramp(3, 6),),
+    ),
+    "strides of parts": (
+        lambda x: (
+            *(x[:, 1:].as_strided((2, 2), (2, 1)), x[1:].as_strided((2,), (2,), 1), x[1].as_strided((2,), (1,))),
+            *(x.split(1)[1].expand(3, -1).as_strided((3,), (1,)), x.as_strided((2, 4), (1, 2)).as_strided((3,), (1,))),
+        ),
+        (ramp(3, 4),),
+        (ramp(5, 4),),
+    ),
     "LSTM with a projection": (torch.nn.LSTM(5, 4, proj_size=3), (ramp(4, 2, 5),), (ramp(4, 3, 5),)),
     "LSTM with projections": (
         torch.nn.LSTM(5, 4, 2, bias=False, batch_first=True, bidirectional=True, proj_size=2),
@@ -408,3 +421,19 @@ def test_a_cross_product_whose_dimension_only_a_run_tells(model):
     program = exporters.export(module, (x, x + 1), fallback=True, **arguments)
     assert [item.operator for item in program.fallbacks] == ["aten::cross"]
     assert exporters.verify(module, (x, x + 1), program).ok
+
+
+def test_writes_by_strides_to_columns(model):
+    def function(x, y):
+        z = x.t().clone()
+        z.as_strided((2, 2), (2, 1), 1).fill_(0)
+        return z, torch.as_strided_scatter(x.t(), y, (2, 2), (1, 3))
+
+    program = exporters.export(model(function), (ramp(3, 4), ramp(2, 2)), verbose=False)
+    assert exporters.verify(model(function), (ramp(3, 4) + 1, ramp(2, 2) + 5), program).ok
+
+
+def test_strides_of_memory_that_the_model_does_not_have(model):
+    refusal = r"shape \[3, 2\] and strides \[4, 2\], which leaves out parts .* \.contiguous\(\) .*test_wrong_trans"
+    with pytest.raises(exporters.ExportError, match=refusal):
+        exporters.export(model(lambda x: x.as_strided((2, 2), (3, 1))), (ramp(3, 4)[:, ::2],), verbose=False)
