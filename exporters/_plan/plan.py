@@ -38,7 +38,7 @@ from .._torch_private.operators import (
     schema_arguments,
 )
 from .._torch_private.trees import present_leaves
-from .emission import emit_constant, emit_placeholder, results, with_pairs
+from .emission import emit_constant, emit_placeholder, of_number, results, with_pairs
 from .functional import functional_graph, return_tensors
 from .obstacles import functional_operator, has_complex_input, is_constant, obstacle, refusal, tensor_obstacle
 from .strides import take_strides_of_values
@@ -211,7 +211,7 @@ class Plan(Lowering):
                 yield kernel
             own = exporter.own_translation(node)
             if own is not None:
-                yield _Answer("torch", "", own)
+                yield _Answer("torch", "", of_number(own) if _begins_with_number(node) else own)
             if row is not None and not row.replaces:
                 yield kernel
         elif row is not None and target not in library.translations():
@@ -298,6 +298,12 @@ def _called(program: torch.export.ExportedProgram) -> Iterator[Node]:
     for module in program.graph_module.modules():
         if isinstance(module, GraphModule):
             yield from (node for node in module.graph.nodes if node.op == "call_function")
+
+
+def _begins_with_number(node: Node) -> bool:
+    """Return whether a call passes a number for its first tensor; torch's own translations take one for later ones."""
+    assert isinstance(node.target, OpOverload)
+    return bool(node.args) and isinstance(node.args[0], (int, float)) and schema_arguments(node.target)[0].is_tensor
 
 
 def source_name(source: Any) -> str:

@@ -37,9 +37,11 @@ def take_strides_of_values(program: torch.export.ExportedProgram) -> None:
 
 
 def _rewrite(graph: Graph, node: Node) -> None:
-    count = _STRIDED[node.target]  # type: ignore[index] # an operator
-    tensor, offset = node.args[0], (*node.args, None)[count]
+    tensor = node.args[0]
+    assert isinstance(node.target, OpOverload)
     assert isinstance(tensor, Node)
+    count = _STRIDED[node.target]
+    offset = (*node.args, None)[count]
     for base in _tensors(tensor) if node.target is not _WRITING else (tensor,):
         order, start = _order_in_memory(base.meta["val"]), _offset_in(base, tensor, offset)
         if order is not None and start is not None:
@@ -72,11 +74,12 @@ def _permuted(graph: Graph, node: Node, order: Sequence[int], call: Node) -> Nod
 def _tensors(node: Node) -> Iterator[Node]:
     """Yield a tensor, and those that it is a view of, the nearest first."""
     yield node
-    if node.target is operator.getitem:
-        (node, _) = node.args
-    target = node.target
-    if isinstance(target, OpOverload) and aliased_names(target) and not is_mutable(target):
-        yield from _tensors(node.args[0])
+    made = node.args[0] if node.target is operator.getitem else node
+    assert isinstance(made, Node)
+    if isinstance(made.target, OpOverload) and aliased_names(made.target) and not is_mutable(made.target):
+        viewed = made.args[0]
+        assert isinstance(viewed, Node)
+        yield from _tensors(viewed)
 
 
 def _offset_in(base: Node, tensor: Node, offset: Any) -> Any:

@@ -153,6 +153,16 @@ CASES = {
         ),
         None,
     ),
+    "numbers before integers": (
+        lambda x: (1.5 - x, 2.5 // x, torch.mul(0.5, x), torch.add(0.5, x, alpha=2), 5 // x.float()),
+        (torch.tensor([3, -5, 1]),),
+        (torch.tensor([2, 4]),),
+    ),
+    "stacked numbers of several types": (
+        lambda x: (torch.stack([x.int(), x], -1), torch.stack([x.double(), x.half()])),
+        (ramp(3, 4),),
+        (ramp(5, 4),),
+    ),
     "strides of columns": (
         lambda x: (x.t().as_strided((3, 2), (1, 2)), (x * 2).t().reshape(2, -1, 3).as_strided((4,), (3,))),
         (ramp(3, 4),),
@@ -222,6 +232,15 @@ COMPLEX_CASES = {
         (torch.stack([WIDTHS, HEIGHTS], -1),),
         (torch.stack([WIDTHS, HEIGHTS], -1)[1:],),
     ),
+    "stacks": (
+        lambda x: [
+            flat(stack([torch.view_as_complex(x), x[..., 0].double(), x[..., 0].int()]))
+            for stack in (lambda of: torch.stack(of, -1), torch.stack, torch.vstack, torch.dstack)
+        ],
+        (ramp(3, 4, 2),),
+        (ramp(5, 4, 2),),
+    ),
+    "integers from numbers": (lambda x: 2j - x, (torch.tensor([3, -5, 1]),), (torch.tensor([2, 4]),)),
     "Fourier layer": (fourier, (ramp(2, 4, 8), ramp(4, 3, 3, 2)), (ramp(5, 4, 8), ramp(4, 3, 3, 2))),
 }
 
@@ -437,3 +456,17 @@ def test_strides_of_memory_that_the_model_does_not_have(model):
     refusal = r"shape \[3, 2\] and strides \[4, 2\], which leaves out parts .* \.contiguous\(\) .*test_wrong_trans"
     with pytest.raises(exporters.ExportError, match=refusal):
         exporters.export(model(lambda x: x.as_strided((2, 2), (3, 1))), (ramp(3, 4)[:, ::2],), verbose=False)
+
+
+def test_numbers_in_float64_models_are_exact(model):
+    def function(x):
+        return [
+            *(x * 0.1, 0.1 - x, x**0.1, torch.pow(0.1, x), x.clamp(0.1), x.add(x, alpha=0.1), torch.full_like(x, 0.1)),
+            *(torch.where(x > 0.5, 0.1, x), x.sum() * 0.1, x.lerp(x * 2, 0.1), torch.deg2rad(x), x.log2(), x.log10()),
+            *(x.erf(), torch.special.erfc(x), torch.special.ndtr(x), torch.nn.functional.gelu(x)),
+        ]
+
+    x = torch.linspace(0.01, 0.99, 30, dtype=torch.float64)
+    program = exporters.export(model(function), (x,), verbose=False)
+    report = exporters.verify(model(function), (x,), program, tolerances={torch.float64: (1e-14, 1e-15)})
+    assert report.ok, report
