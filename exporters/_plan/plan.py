@@ -170,13 +170,27 @@ class Plan(Lowering):
         return self.backends.torch and not refusal(call, target)
 
     def _stopping(self, error: Exception) -> dict[OpOverload, str]:
-        """Return the operator at whose call torch's decomposition stops, if it can be kept whole."""
+        """Return the operator at whose call torch's decomposition stops, if it can be kept whole.
+
+        Raises
+        ------
+        NoTranslationError
+            It cannot.
+        """
         texts = "\n".join(str(cause) for cause in causes(error))
         for place in re.findall(r"While executing %(\w+) :", texts):
             call = next((call for name, call in self.calls.items() if name.endswith(f"/{place}")), None)
             target = functional_operator(target_of(call)) if call is not None else None
-            if call is not None and target is not None and target not in self._whole:
-                return {target: "torch's exporter stops at it"} if self._can_be_whole(call, target) else {}
+            if call is None or target is None or target in self._whole:
+                continue
+            if self._can_be_whole(call, target):
+                return {target: "torch's exporter stops at it"}
+            beginning = str(error).partition("\n")[0]
+            fix = "" if self.backends.torch else "; exporters.export(..., fallback=True) lets torch compute it"
+            raise NoTranslationError(
+                f"torch's exporter stops at {qualified_name(target)} ({source_line(call)}): "
+                f"{type(error).__name__}: {beginning}{fix}"
+            ) from error
         return {}
 
     def _lacking(self, part: Node, whole: OpOverload) -> str:
