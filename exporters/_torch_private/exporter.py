@@ -345,4 +345,4 @@ def _recorder_class() -> Any:
 
 
 def _recorder(opset_version: int) -> Any:
-    return _recorder_class()(Opset("", opset_version), {})  # type: ignore[abstract] # as torch makes it
+    return _recorder_class()(Opset("", opset_version), {})

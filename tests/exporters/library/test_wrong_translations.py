@@ -240,7 +240,12 @@ COMPLEX_CASES = {
         (ramp(3, 4, 2),),
         (ramp(5, 4, 2),),
     ),
-    "integers from numbers": (lambda x: 2j - x, (torch.tensor([3, -5, 1]),), (torch.tensor([2, 4]),)),
+    "times a number": (
+        lambda x: (-1 + 2j) * torch.view_as_complex(x).to(torch.complex128),
+        (ramp(3, 2),),
+        (ramp(4, 2),),
+    ),
+    "complex numbers and integers": (lambda x: 2j - x, (torch.tensor([3, -5, 1]),), (torch.tensor([2, 4]),)),
     "Fourier layer": (fourier, (ramp(2, 4, 8), ramp(4, 3, 3, 2)), (ramp(5, 4, 8), ramp(4, 3, 3, 2))),
 }
 
