@@ -73,6 +73,9 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `x[:, mask] = y` and similar, with a mask of uint8 | The mask's indices, from `NonZero`. |
 | `scatter`, `scatter_add`, `scatter_reduce` with an index smaller than the source | A `Slice` of the source. |
 | `expand` to sizes computed from data | -1 is replaced by 1, which means the same in ONNX. |
+| `as_strided` of a part of a tensor, or of columns | `Gather` from the elements in the order of torch's memory. |
+| `1.5 - x` and similar, and `stack`, with integers among the tensors | `Cast` to the type that torch computes in. |
+| numbers in float64 models, as in `x * 0.1` | The nearest float64, not the nearest float32. |
 | `LSTM(proj_size=...)` | A `Scan` over the time steps; ONNX's `LSTM` has no projection. |
 | `zeros`, `full` and similar, if complex | Constant pairs of reals. |
 | `copy`, `select`, `slice_scatter`, `select_scatter` of complex tensors | The same nodes on pairs of reals. |
@@ -90,7 +93,45 @@ converted to a wider type, in which NaN becomes a number above infinity. float64
 `TopK`. On one core, sorting takes up to a fifth longer, and finding the first 50 of 50,000 numbers three times as long
 (0.18 ms).
 
-For `argmax` and `argmin`, torch's exporter is used: for tensors with NaN, the result is what ONNX Runtime returns.
+## Where a maximum may be NaN
+
+ONNX does not define the maximum of numbers with NaN among them, and ONNX Runtime may return NaN or the largest of the
+others, by where the NaN is; torch returns NaN. An export leaves `ReduceMax`, `ReduceMin`, `ArgMax`, `ArgMin`,
+`MaxPool`, and `ScatterElements` by maximum and minimum, as torch's exporter emits them: few models have NaN there, and
+looking for it takes longer than the reduction. This concerns `max`, `min`, `amax`, `amin`, `aminmax`, `argmax`,
+`argmin`, norms of order infinity, `max_pool1d` to `max_pool3d`, and `scatter_reduce` by `"amax"` or `"amin"`.
+`maximum`, `minimum`, `clamp`, `relu`, `softmax` and `logsumexp` propagate NaN as in torch.
+
+Two ops of this library compute as torch does. Register them for the calls whose NaN matters:
+
+```python
+import torch
+import exporters
+import pyops
+from pyops.kernels.reductions import amax, amin
+
+for name, op in (("amax", amax), ("max", amax), ("amin", amin), ("min", amin)):
+    exporters.register_translation(f"aten::{{name}}", op)
+
+
+class Range(torch.nn.Module):
+    def forward(self, x):
+        return x.amax(1), x.min()
+
+
+x = torch.tensor([[1.0, float("nan"), 3.0], [5.0, 4.0, 6.0]])
+program = exporters.export(Range().eval(), (x,), verbose=False)
+print(pyops.InferenceSession(program).run(None, {{"x": x.numpy()}}))
+```
+
+<!-- output -->
+```
+[array([nan,  6.], dtype=float32), array(nan, dtype=float32)]
+```
+
+For the place too, write `x.topk(1, dim)` in the model instead of `x.max(dim)` or `x.argmax(dim)`. And with
+[`fallback="verify"`](fallback.md), an export compares every call on the example: where NaN in the example is lost, the
+call goes to torch.
 """
 
 

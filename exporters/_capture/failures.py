@@ -16,11 +16,17 @@ _REGISTER = (
     "register the class as a tree: torch.export.register_dataclass(cls), or "
     "torch.utils._pytree.register_pytree_node(cls, flatten, unflatten)"
 )
+_SIZES = (
+    "the model fixes that size: leave the dimension out of dynamic_shapes, or write torch.export.Dim.AUTO for it, "
+    "which is dynamic where the model allows it"
+)
 # What to type, by what is in the message or in the file of a line that the exception went through.
 _HINTS = {
     "torch/distributions/": "a distribution validates by a condition on values: pass validate_args=False",
     "nsupported input type": _REGISTER,
     "nsupported output type": _REGISTER,
+    "user-specified": _SIZES,
+    "Constraints violated": _SIZES,
 }
 
 
@@ -51,7 +57,8 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
     passed = [frame.filename for item in errors for frame in frames(item)]
     hints = [hint for mark, hint in _HINTS.items() if mark in str(root) or any(mark in name for name in passed)]
     stopped = frames(root)
-    if capture == "export" and _REGISTER not in hints and (explained or (stopped and in_torch(stopped[-1].filename))):
+    stopped_by_values = not {_REGISTER, _SIZES} & set(hints)
+    if capture == "export" and stopped_by_values and (explained or (stopped and in_torch(stopped[-1].filename))):
         hints.append(_AUTO)
     what = "torch.export cannot capture the model" if capture == "export" else "the model cannot be traced"
     cause = explained or f"{type(root).__name__}: {_beginning(str(root))}"
@@ -91,6 +98,7 @@ def _place(errors: list[BaseException]) -> Place:
 
 
 def _beginning(message: str) -> str:
-    """Return the first line of a message, without the graphs and stacks that torch adds."""
-    line = next(iter(message.strip().splitlines()), "").strip()
+    """Return the first line of a message that says something, without the graphs and stacks that torch adds."""
+    first, *others = message.strip().splitlines() or [""]
+    line = " ".join([first.strip(), *(item.strip() for item in others[:1] if first.endswith(":"))])
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."

@@ -17,7 +17,7 @@ from .decisions import CaptureDecision, Kind, decision
 from .failures import asks_for_gradients, capture_failure, in_trace, is_capture_failure
 from .known_state import known_state
 from .preparation import prepared, separated, unchanged_attributes
-from .sizes import fixed_sizes, model_place
+from .sizes import check_dynamic_shapes, fixed_sizes, model_place
 from .sources import expression_sources
 from .trace import trace
 
@@ -77,6 +77,8 @@ def captured(
         Whatever else `run` raises.
     """
     kwargs = arguments.get("kwargs") or {}
+    if isinstance(model, torch.nn.Module):
+        check_dynamic_shapes(model, args, kwargs, arguments.get("dynamic_shapes"))
     for gradients in (False, True):
         with prepared(model, args, kwargs), torch.set_grad_enabled(gradients):
             args, kwargs = separated(model, (args, kwargs))

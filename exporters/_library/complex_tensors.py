@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir
+import torch
 
 from .._lowering.translations import functional_overloads
 from .._torch.operators import as_exported, find_overload
 from .._torch_private.operators import qualified_name, schema_arguments
 from .complex_numbers import parts, truth
 from .table import lower_complex, rows
-from .values import Pairs, by_torch, cast, constant, dtype_of, join, kernels, like, named_dtype, onnx_ops, split
+from .values import (
+    Pairs,
+    by_torch,
+    cast,
+    constant,
+    dtype_of,
+    join,
+    join_zeros,
+    kernels,
+    like,
+    named_dtype,
+    onnx_ops,
+    split,
+)
 
 # Arguments that hold complex numbers, by torch's names; others are masks, indices and dimensions.
 _NUMBERS = {"self", "input", "other", "src", "source", "values", "value", "fill_value"}
@@ -116,6 +131,35 @@ def _names(operator: str) -> list[str]:
 
 for _name in itertools.chain(*map(_names, MOVING)):
     lower_complex(_name)(_by_parts(_name))
+
+
+@lower_complex("aten::stack", replaces=True)
+def _stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+    values = [item.value if isinstance(item, Pairs) else item for item in tensors]
+    dtype = functools.reduce(torch.promote_types, map(dtype_of, values))
+    axis = dim - 1 if dim < 0 else dim
+    numbers = [cast(value, dtype) for value in values]
+    pairs = [x if isinstance(item, Pairs) else join_zeros(x) for item, x in zip(tensors, numbers, strict=True)]
+    return onnx_ops.Concat(*(onnx_ops.Unsqueeze(item, constant([axis])) for item in pairs), axis=axis)
+
+
+# Which dimensions are added, by how many there are to be and how many there are.
+_ADDED = {1: {0: [0]}, 2: {0: [0, 1], 1: [0]}, 3: {0: [0, 1, 2], 1: [0, 2], 2: [2]}}
+
+
+def _at_least(rank: int) -> Callable[..., Any]:
+    def translation(self: Any = None, tensors: Any = None) -> Any:
+        if tensors is not None:
+            return [translation(item) for item in tensors]
+        value, shape = (self.value, _shape(self)) if isinstance(self, Pairs) else (self, self.shape)
+        added = _ADDED[rank].get(len(shape))
+        return onnx_ops.Unsqueeze(value, constant(added)) if added else onnx_ops.Identity(value)
+
+    return translation
+
+
+for _rank in _ADDED:
+    lower_complex(f"aten::atleast_{_rank}d")(_at_least(_rank))
 
 
 def _cut(self: Pairs, sizes: Sequence[Any], dim: int) -> Any:

@@ -53,6 +53,11 @@ for _name, _number in {"zeros": 0, "ones": 1, "full": 0}.items():
     lower(f"aten::{_name}_like", replaces=True, takes_complex=True)(_filled(_number))
 
 
+@lower("aten::scalar_tensor", replaces=True)
+def _scalar_tensor(s: Any, *, dtype: Any = None, **_: Any) -> Any:
+    return NotImplemented if isinstance(s, onnx_ir.Value) else _filled(0)(size=(), fill_value=s, dtype=dtype)
+
+
 @lower("aten::rand.default", replaces=True)
 def _rand(size: Any, *, dtype: Any = None, **_: Any) -> Any:
     if dtype != onnx_ir.DataType.FLOAT16:

@@ -15,7 +15,7 @@ from pyops.kernels import pointwise, special
 
 from .._lowering.nodes import emit
 from .table import lower
-from .values import by_torch, cast, dtype_of, join, kernels, like, onnx_ops, promote, promoted, typed_constant
+from .values import by_torch, cast, dtype_of, join_zeros, kernels, like, onnx_ops, promote, promoted, typed_constant
 
 
 @lower("aten::divide.Tensor", replaces=True)
@@ -98,14 +98,50 @@ OF_FLOATS: dict[str, AnyOp] = {
     "copysign.Tensor": pointwise.copysign,
     "copysign.Scalar": pointwise.copysign,
 }
+_OTHERWISE = (special.erf, special.erfc, special.erfcx, special.log_ndtr, special.polygamma)
 # The other special functions have only names with this prefix in torch.
 OF_FLOATS |= {
     f"special_{name}": op
     for name, op in vars(special).items()
-    if isinstance(op, Op) and op not in (special.erfcx, special.log_ndtr, special.polygamma, *OF_FLOATS.values())
+    if isinstance(op, Op) and op not in (*_OTHERWISE, *OF_FLOATS.values())
 }
 for _name, _op in OF_FLOATS.items():
     lower(f"aten::{_name}")(_promoted(_op, floating=True))
+
+
+def _of_doubles(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a translation of float64, for which ONNX Runtime has no Erf."""
+    return lambda self: kernel(self) if dtype_of(self) == torch.float64 else NotImplemented
+
+
+for _prefix in ("", "special_"):
+    lower(f"aten::{_prefix}erf", replaces=True)(_of_doubles(kernels.Erf))
+    lower(f"aten::{_prefix}erfc", replaces=True)(_of_doubles(kernels.Erfc))
+
+
+def _logarithm(base: int) -> Callable[..., Any]:
+    """Return a translation of float64, for which torch's exporter takes the base's logarithm in float32."""
+
+    def translation(self: Any) -> Any:
+        if dtype_of(self) != torch.float64:
+            return NotImplemented
+        return onnx_ops.Div(onnx_ops.Log(self), typed_constant(math.log(base), torch.float64))
+
+    return translation
+
+
+for _base in (2, 10):
+    lower(f"aten::log{_base}", replaces=True)(_logarithm(_base))
+
+
+@lower("aten::gelu", replaces=True)
+def _gelu(self: Any, *, approximate: str = "none") -> Any:
+    if approximate != "none" or dtype_of(self) != torch.float64:
+        return NotImplemented
+    erf = kernels.Erf(onnx_ops.Mul(self, typed_constant(math.sqrt(0.5), torch.float64)))
+    half = onnx_ops.Mul(self, typed_constant(0.5, torch.float64))
+    return onnx_ops.Mul(half, onnx_ops.Add(erf, typed_constant(1, torch.float64)))
+
 
 # The errors of torch's own translations of these exceed rounding.
 lower("aten::special_erfcx", replaces=True)(_promoted(special.erfcx, floating=True))
@@ -140,8 +176,7 @@ def _to_copy(self: Any, dtype: Any = None, **_: Any) -> Any:
     # torch's exporter supports the other complex types, but has no ONNX type for complex32.
     if dtype != onnx_ir.DataType.UNDEFINED:
         return NotImplemented
-    real = onnx_ops.Cast(self, to=onnx_ir.DataType.FLOAT16)
-    return join(real, onnx_ops.Expand(like(0.0, real), onnx_ops.Shape(real)))
+    return join_zeros(onnx_ops.Cast(self, to=onnx_ir.DataType.FLOAT16))
 
 
 @lower("aten::atan2", replaces=True)

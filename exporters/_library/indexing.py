@@ -130,6 +130,14 @@ def _places(index: Any) -> list[Any]:
     return places
 
 
+@lower("aten::stack", replaces=True)
+def _stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+    # torch's exporter converts the elements of cat to one type, and not those of stack.
+    if len({dtype_of(item) for item in tensors}) == 1:
+        return NotImplemented
+    return by_torch("aten::stack", promote(*tensors), dim)
+
+
 @lower("aten::searchsorted.Tensor")
 @lower("aten::searchsorted.Scalar")
 def _searchsorted(

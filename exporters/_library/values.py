@@ -166,3 +166,8 @@ def split(pairs: Pairs) -> tuple[Any, Any]:
 def join(real: Any, imaginary: Any) -> Any:
     """Return the pairs of real and imaginary parts."""
     return onnx_ops.Concat(*(onnx_ops.Unsqueeze(part, constant([-1])) for part in (real, imaginary)), axis=-1)
+
+
+def join_zeros(real: Any) -> Any:
+    """Return the pairs of real numbers."""
+    return join(real, onnx_ops.Expand(like(0.0, real), onnx_ops.Shape(real)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnx_ir
@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from .._capture.interception import target_of
-from .._library.values import Pairs
+from .._library.values import Pairs, dtype_of, typed_constant
 from .._lowering.nodes import opset
 from .._torch.tensors import as_onnx_array
 from .._torch_private.exporter import set_type
@@ -33,6 +33,18 @@ def emit_placeholder(node: Node) -> Any:
     for output in outputs if tensor_obstacle(value) else ():
         output.dtype = onnx_ir.DataType.UNDEFINED  # or torch's exporter looks for one
     return called if value is None else results(value, iter(outputs))
+
+
+def of_number(translation: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a translation that takes a number for its first tensor, of the element type of the next one."""
+
+    def translated(number: float, *args: Any, **kwargs: Any) -> Any:
+        other = next(item for item in (*args, *kwargs.values()) if isinstance(item, onnx_ir.Value))
+        first = typed_constant(number, dtype_of(other))
+        first.dtype, first.shape = other.dtype, onnx_ir.Shape([])  # torch's translations read them
+        return translation(first, *args, **kwargs)
+
+    return translated
 
 
 def with_pairs(written: Any, values: Any) -> Any:
@@ -63,6 +75,8 @@ def results(value: Any, outputs: Iterator[Any], depth: int = 0) -> Any:
     if isinstance(value, (list, tuple)):
         return _Results([results(item, outputs, depth + 1) for item in value])
     output = next(outputs)
+    if isinstance(value, torch.Tensor) and value.is_complex():
+        output.dtype = None  # or torch's exporter leaves the pairs' dimension out of the shape
     if depth > 1:  # of the others, torch's exporter sets the types
         set_type(output, value)
     return output

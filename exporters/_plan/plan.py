@@ -38,9 +38,10 @@ from .._torch_private.operators import (
     schema_arguments,
 )
 from .._torch_private.trees import present_leaves
-from .emission import emit_constant, emit_placeholder, results, with_pairs
+from .emission import emit_constant, emit_placeholder, of_number, results, with_pairs
 from .functional import functional_graph, return_tensors
 from .obstacles import functional_operator, has_complex_input, is_constant, obstacle, refusal, tensor_obstacle
+from .strides import take_strides_of_values
 
 LACKING = "torch's exporter has no translation"
 
@@ -119,6 +120,7 @@ class Plan(Lowering):
                     raise
             if not missing:
                 return_tensors(program)
+                take_strides_of_values(program)
                 self._count = sum(isinstance(node.target, OpOverload) for node in _called(program))
                 return program
             self._whole |= missing
@@ -168,13 +170,27 @@ class Plan(Lowering):
         return self.backends.torch and not refusal(call, target)
 
     def _stopping(self, error: Exception) -> dict[OpOverload, str]:
-        """Return the operator at whose call torch's decomposition stops, if it can be kept whole."""
+        """Return the operator at whose call torch's decomposition stops, if it can be kept whole.
+
+        Raises
+        ------
+        NoTranslationError
+            It cannot.
+        """
         texts = "\n".join(str(cause) for cause in causes(error))
         for place in re.findall(r"While executing %(\w+) :", texts):
             call = next((call for name, call in self.calls.items() if name.endswith(f"/{place}")), None)
             target = functional_operator(target_of(call)) if call is not None else None
-            if call is not None and target is not None and target not in self._whole:
-                return {target: "torch's exporter stops at it"} if self._can_be_whole(call, target) else {}
+            if call is None or target is None or target in self._whole:
+                continue
+            if self._can_be_whole(call, target):
+                return {target: "torch's exporter stops at it"}
+            beginning = str(error).partition("\n")[0]
+            fix = "" if self.backends.torch else "; exporters.export(..., fallback=True) lets torch compute it"
+            raise NoTranslationError(
+                f"torch's exporter stops at {qualified_name(target)} ({source_line(call)}): "
+                f"{type(error).__name__}: {beginning}{fix}"
+            ) from error
         return {}
 
     def _lacking(self, part: Node, whole: OpOverload) -> str:
@@ -209,7 +225,7 @@ class Plan(Lowering):
                 yield kernel
             own = exporter.own_translation(node)
             if own is not None:
-                yield _Answer("torch", "", own)
+                yield _Answer("torch", "", of_number(own) if _begins_with_number(node) else own)
             if row is not None and not row.replaces:
                 yield kernel
         elif row is not None and target not in library.translations():
@@ -296,6 +312,12 @@ def _called(program: torch.export.ExportedProgram) -> Iterator[Node]:
     for module in program.graph_module.modules():
         if isinstance(module, GraphModule):
             yield from (node for node in module.graph.nodes if node.op == "call_function")
+
+
+def _begins_with_number(node: Node) -> bool:
+    """Return whether a call passes a number for its first tensor; torch's own translations take one for later ones."""
+    assert isinstance(node.target, OpOverload)
+    return bool(node.args) and isinstance(node.args[0], (int, float)) and schema_arguments(node.target)[0].is_tensor
 
 
 def source_name(source: Any) -> str:

@@ -143,7 +143,8 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
     """Context manager: let torch's exporter, in this thread, ask a `Lowering` how it decomposes and translates.
 
     It also reads its translations from their sources once, not in every export, which saves most of the time of a
-    small export; and complex32 is pairs of float16, like other complex types.
+    small export; complex32 is pairs of float16, like other complex types; and a number may come before the tensor to
+    whose type it does not fit, as in ``1.5 - indices``. Numbers in float64 models are not rounded to float32.
     """
     core, dispatching = _modules()
     asked = lowering or Lowering()
@@ -166,6 +167,20 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
         # ONNX has no complex32, and the exporter does not use it either: complex tensors get the type of their parts.
         return onnx_ir.DataType.UNDEFINED if dtype is torch.complex32 else types[dtype]
 
+    def finding(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpOverload:
+        try:
+            return find(packet, args, kwargs)
+        except RuntimeError:  # it takes no number for a tensor, as the operators do
+            return find(packet, (torch.empty(()), *args[1:]), kwargs)
+
+    def calling(recorder: Any, signature: Any, inputs: dict[str, Any], attributes: dict[str, Any], count: int) -> Any:
+        if isinstance(inputs.get("input"), float) and _casts_to_double(signature.name, inputs, attributes):
+            inputs = {**inputs, "input": onnx_ir.tensor(inputs["input"], onnx_ir.DataType.DOUBLE)}
+        return call(recorder, signature, inputs, attributes, count)
+
+    call = _recorder_class()._call_op
+    promotion = _type_promotion()
+    find: Callable[..., OpOverload] = promotion.find_compatible_op_overload
     types = _element_types()
     _reading()  # cached before it is replaced
     with (
@@ -173,6 +188,8 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
         replaced(core, "_prepare_exported_program_for_export", preparing),
         replaced(dispatching, "dispatch", dispatching_to),
         replaced(core, "torch_dtype_to_onnx_dtype", element_type_of),
+        replaced(_recorder_class(), "_call_op", calling),
+        replaced(promotion, "find_compatible_op_overload", finding),
     ):
         yield
 
@@ -198,6 +215,22 @@ def _modules() -> tuple[Any, Any]:
     assert callable(_core.torch_dtype_to_onnx_dtype)
     assert callable(_dispatching.dispatch)
     return _core, _dispatching
+
+
+def _casts_to_double(operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any]) -> bool:
+    """Return whether a node converts to float64."""
+    to = attributes.get("to")
+    if operator == "CastLike":
+        to = getattr(inputs.get("target_type"), "dtype", None)
+    return operator in ("Cast", "CastLike") and getattr(to, "value", to) == onnx_ir.DataType.DOUBLE
+
+
+@guarded("torch.onnx._internal.fx.passes.type_promotion.find_compatible_op_overload")
+def _type_promotion() -> Any:
+    from torch.onnx._internal.fx.passes import type_promotion
+
+    assert callable(type_promotion.find_compatible_op_overload)
+    return type_promotion
 
 
 @guarded("ShapeEnv.pending_fresh_unbacked_symbols")
@@ -317,8 +350,13 @@ def recording() -> tuple[list[onnx_ir.Node], int]:
     return recorder.nodes, recorder.opset.version
 
 
-@guarded("torch.onnx._internal.exporter._building.OpRecorder")
-def _recorder(opset_version: int) -> Any:
+@guarded("torch.onnx._internal.exporter._building.OpRecorder._call_op")
+def _recorder_class() -> Any:
     from torch.onnx._internal.exporter import _building
 
-    return _building.OpRecorder(Opset("", opset_version), {})  # type: ignore[abstract] # as torch makes it
+    assert callable(_building.OpRecorder._call_op)
+    return _building.OpRecorder
+
+
+def _recorder(opset_version: int) -> Any:
+    return _recorder_class()(Opset("", opset_version), {})

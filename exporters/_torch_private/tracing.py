@@ -135,6 +135,12 @@ def _shapes() -> Any:
     return symbolic_shapes
 
 
+@guarded("torch.fx.experimental.symbolic_shapes.statically_known_true")
+def is_certain(condition: Any) -> bool:
+    """Return whether a condition on sizes holds for all sizes that a captured graph takes."""
+    return bool(_shapes().statically_known_true(condition))
+
+
 @guarded("ExportedProgram._report")
 def draft_failures(program: torch.export.ExportedProgram) -> list[tuple[str, dict[str, Any]]]:
     """Return what ``torch.export.draft_export`` reports: the kind of failure, and what torch knows of it."""

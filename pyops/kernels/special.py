@@ -38,13 +38,25 @@ def digamma(x: Any) -> Any:
     return scipy("special", x).psi(x)
 
 
+@elementwise(Wide, "7.2.1")
+def erf(x: Any) -> Any:
+    """Compute the error function."""
+    return scipy("special", x).erf(x)
+
+
+@elementwise(Wide, "7.2.2")
+def erfc(x: Any) -> Any:
+    """Compute the complementary error function, 1 - erf(x)."""
+    return scipy("special", x).erfc(x)
+
+
 @elementwise(Float, "7.17.1")
 def erfinv(x: Any) -> Any:
     """Compute the inverse of the error function; NaN beyond -1 and 1."""
     return array_namespace(x).copysign(scipy("special", x).erfinv(x), x)  # SciPy loses the sign of -0
 
 
-@elementwise(Wide, "7.2.2")
+@elementwise(Wide, "7.2.3")
 def erfcx(x: Any) -> Any:
     """Compute the scaled complementary error function, exp(x**2) * erfc(x)."""
     return scipy("special", x).erfcx(x)

@@ -340,6 +340,46 @@ def test_a_failure_names_the_line_and_the_fix(name, capfd):
     assert printed.out + printed.err == ""
 
 
+@pytest.mark.parametrize("capture", ["export", "auto"])
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"z": {0: "n"}}, r"has the keys z; the model's arguments are x: give each an entry, None where"),
+        ((None, None), r"has 2 of 1 items; the arguments are x"),
+        (({5: "n"},), r"dimension 5 of x; x has shape \[2, 3\]"),
+        ((("n",),), r"dynamic_shapes of x has 1 of 2 items; x has shape \[2, 3\]"),
+        (("n",), r"'n' for x; x has shape \[2, 3\]: expected a dict as \{0: "),
+        ("n", r"dynamic_shapes is 'n'; expected a dict by the names of the model's arguments, or a tuple"),
+    ],
+)
+def test_dynamic_shapes_of_what_there_is_not(shapes, message, capture, model):
+    with pytest.raises(ExportError, match=message):
+        exporters.export(model(lambda x: x), (X,), dynamic_shapes=shapes, capture=capture, verbose=False)
+
+
+def test_nested_dynamic_shapes_of_what_there_is_not(model):
+    def export(shapes):
+        return exporters.export(
+            model(lambda x: x[0] + x[1]["y"]), ([X, {"y": X}],), dynamic_shapes=(shapes,), verbose=False
+        )
+
+    with pytest.raises(ExportError, match=r"dynamic_shapes of x has 1 of 2 items; it has 2 items"):
+        export([None])
+    with pytest.raises(ExportError, match=r"dynamic_shapes of x\[1\] has the keys z; its keys are y"):
+        export([None, {"z": None}])
+
+
+def test_a_size_that_the_model_fixes(model):
+    with pytest.raises(ExportError, match=r"inferred a static shape of 3 (.|\n)*leave the dimension out") as caught:
+        exporters.export(
+            model(lambda x: x + torch.ones(3)),
+            (X,),
+            dynamic_shapes=({1: torch.export.Dim.DYNAMIC},),
+            verbose=False,
+        )
+    assert 'capture="auto"' not in str(caught.value)
+
+
 def test_a_container_that_is_no_tree():
     class Linked:
         def __init__(self) -> None:

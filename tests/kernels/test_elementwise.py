@@ -72,6 +72,8 @@ def test_all_checks_hold(op):
     ("op", "expected"),
     [
         (special.lgamma, math.lgamma),
+        (special.erf, math.erf),
+        (special.erfc, math.erfc),
         (special.erfcx, lambda x: math.exp(x * x) * math.erfc(x)),
         (special.log_ndtr, lambda x: math.log(math.erfc(-x / math.sqrt(2)) / 2)),
         (special.spherical_bessel_j0, lambda x: math.sin(x) / x),

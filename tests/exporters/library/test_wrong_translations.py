@@ -153,6 +153,29 @@ CASES = {
         ),
         None,
     ),
+    "numbers before integers": (
+        lambda x: (1.5 - x, 2.5 // x, torch.mul(0.5, x), torch.add(0.5, x, alpha=2), 5 // x.float()),
+        (torch.tensor([3, -5, 1]),),
+        (torch.tensor([2, 4]),),
+    ),
+    "stacked numbers of several types": (
+        lambda x: (torch.stack([x.int(), x], -1), torch.stack([x.double(), x.half()])),
+        (ramp(3, 4),),
+        (ramp(5, 4),),
+    ),
+    "strides of columns": (
+        lambda x: (x.t().as_strided((3, 2), (1, 2)), (x * 2).t().reshape(2, -1, 3).as_strided((4,), (3,))),
+        (ramp(3, 4),),
+        (ramp(3, 6),),
+    ),
+    "strides of parts": (
+        lambda x: (
+            *(x[:, 1:].as_strided((2, 2), (2, 1)), x[1:].as_strided((2,), (2,), 1), x[1].as_strided((2,), (1,))),
+            *(x.split(1)[1].expand(3, -1).as_strided((3,), (1,)), x.as_strided((2, 4), (1, 2)).as_strided((3,), (1,))),
+        ),
+        (ramp(3, 4),),
+        (ramp(5, 4),),
+    ),
     "LSTM with a projection": (torch.nn.LSTM(5, 4, proj_size=3), (ramp(4, 2, 5),), (ramp(4, 3, 5),)),
     "LSTM with projections": (
         torch.nn.LSTM(5, 4, 2, bias=False, batch_first=True, bidirectional=True, proj_size=2),
@@ -209,6 +232,20 @@ COMPLEX_CASES = {
         (torch.stack([WIDTHS, HEIGHTS], -1),),
         (torch.stack([WIDTHS, HEIGHTS], -1)[1:],),
     ),
+    "stacks": (
+        lambda x: [
+            flat(stack([torch.view_as_complex(x), x[..., 0].double(), x[..., 0].int()]))
+            for stack in (lambda of: torch.stack(of, -1), torch.stack, torch.vstack, torch.dstack)
+        ],
+        (ramp(3, 4, 2),),
+        (ramp(5, 4, 2),),
+    ),
+    "times a number": (
+        lambda x: (-1 + 2j) * torch.view_as_complex(x).to(torch.complex128),
+        (ramp(3, 2),),
+        (ramp(4, 2),),
+    ),
+    "complex numbers and integers": (lambda x: 2j - x, (torch.tensor([3, -5, 1]),), (torch.tensor([2, 4]),)),
     "Fourier layer": (fourier, (ramp(2, 4, 8), ramp(4, 3, 3, 2)), (ramp(5, 4, 8), ramp(4, 3, 3, 2))),
 }
 
@@ -408,3 +445,33 @@ def test_a_cross_product_whose_dimension_only_a_run_tells(model):
     program = exporters.export(module, (x, x + 1), fallback=True, **arguments)
     assert [item.operator for item in program.fallbacks] == ["aten::cross"]
     assert exporters.verify(module, (x, x + 1), program).ok
+
+
+def test_writes_by_strides_to_columns(model):
+    def function(x, y):
+        z = x.t().clone()
+        z.as_strided((2, 2), (2, 1), 1).fill_(0)
+        return z, torch.as_strided_scatter(x.t(), y, (2, 2), (1, 3))
+
+    program = exporters.export(model(function), (ramp(3, 4), ramp(2, 2)), verbose=False)
+    assert exporters.verify(model(function), (ramp(3, 4) + 1, ramp(2, 2) + 5), program).ok
+
+
+def test_strides_of_memory_that_the_model_does_not_have(model):
+    refusal = r"shape \[3, 2\] and strides \[4, 2\], which leaves out parts .* \.contiguous\(\) .*test_wrong_trans"
+    with pytest.raises(exporters.ExportError, match=refusal):
+        exporters.export(model(lambda x: x.as_strided((2, 2), (3, 1))), (ramp(3, 4)[:, ::2],), verbose=False)
+
+
+def test_numbers_in_float64_models_are_exact(model):
+    def function(x):
+        return [
+            *(x * 0.1, 0.1 - x, x**0.1, torch.pow(0.1, x), x.clamp(0.1), x.add(x, alpha=0.1), torch.full_like(x, 0.1)),
+            *(torch.where(x > 0.5, 0.1, x), x.sum() * 0.1, x.lerp(x * 2, 0.1), torch.deg2rad(x), x.log2(), x.log10()),
+            *(x.erf(), torch.special.erfc(x), torch.special.ndtr(x), torch.nn.functional.gelu(x)),
+        ]
+
+    x = torch.linspace(0.01, 0.99, 30, dtype=torch.float64)
+    program = exporters.export(model(function), (x,), verbose=False)
+    report = exporters.verify(model(function), (x,), program, tolerances={torch.float64: (1e-14, 1e-15)})
+    assert report.ok, report

@@ -1,0 +1,115 @@
+"""Views by strides, which torch takes of memory, and ONNX of values, which may lie in memory in another order."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from .._capture.calls import source_line
+from .._torch_private.operators import OpOverload, aliased_names, is_mutable, qualified_name
+from .._torch_private.tracing import is_certain
+from ..errors import ExportError
+
+_aten = torch.ops.aten
+_PERMUTE = _aten.permute.default
+_WRITING = _aten.as_strided_scatter.default
+# How many arguments each has before the offset.
+_STRIDED = {_aten.as_strided.default: 3, _aten.as_strided_copy.default: 3, _WRITING: 4}
+
+
+def take_strides_of_values(program: torch.export.ExportedProgram) -> None:
+    """Let calls that take strides, in place, take them of a tensor whose values lie in memory one row after another.
+
+    Raises
+    ------
+    ExportError
+        Such a call takes a tensor that leaves out parts of its memory.
+    """
+    for module in program.graph_module.modules():
+        if isinstance(module, GraphModule):
+            for node in [item for item in module.graph.nodes if item.target in _STRIDED]:
+                _rewrite(module.graph, node)
+            module.recompile()
+
+
+def _rewrite(graph: Graph, node: Node) -> None:
+    tensor = node.args[0]
+    assert isinstance(node.target, OpOverload)
+    assert isinstance(tensor, Node)
+    count = _STRIDED[node.target]
+    offset = (*node.args, None)[count]
+    for base in _tensors(tensor) if node.target is not _WRITING else (tensor,):
+        order, start = _order_in_memory(base.meta["val"]), _offset_in(base, tensor, offset)
+        if order is not None and start is not None:
+            break
+    else:
+        shape, strides = (list(of) for of in (tensor.meta["val"].shape, tensor.meta["val"].stride()))
+        raise ExportError(
+            f"{qualified_name(node.target)} takes strides of the memory of a tensor of shape {shape} and strides "
+            f"{strides}, which leaves out parts of that memory, and ONNX has values alone; call .contiguous() on the "
+            f"tensor, and take strides of the result ({source_line(node)})"
+        )
+    with graph.inserting_before(node):
+        first = _permuted(graph, base, order, node)
+        node.args = (first, *node.args[1:count], start)
+        if node.target is _WRITING and first is not base:
+            # The node itself, whose name the signature has, permutes the result back.
+            written = graph.call_function(_WRITING, node.args)
+            written.meta = {**node.meta, "val": first.meta["val"]}
+            node.target, node.args = _PERMUTE, (written, [order.index(dim) for dim in range(len(order))])
+
+
+def _permuted(graph: Graph, node: Node, order: Sequence[int], call: Node) -> Node:
+    if list(order) == sorted(order):
+        return node
+    result = graph.call_function(_PERMUTE, (node, list(order)))
+    result.meta = {**call.meta, "val": node.meta["val"].permute(order)}
+    return result
+
+
+def _tensors(node: Node) -> Iterator[Node]:
+    """Yield a tensor, and those that it is a view of, the nearest first."""
+    yield node
+    made = node.args[0] if node.target is operator.getitem else node
+    assert isinstance(made, Node)
+    if isinstance(made.target, OpOverload) and aliased_names(made.target) and not is_mutable(made.target):
+        viewed = made.args[0]
+        assert isinstance(viewed, Node)
+        yield from _tensors(viewed)
+
+
+def _offset_in(base: Node, tensor: Node, offset: Any) -> Any:
+    """Return the place in `base` of an offset into the memory of a view of it, or None if only a run tells.
+
+    Parameters
+    ----------
+    offset : int, Node or None
+        None for the offset of the view itself.
+    """
+    begin = base.meta["val"].storage_offset()
+    if offset is None:
+        return 0 if base is tensor else _known(tensor.meta["val"].storage_offset() - begin)
+    return _known(offset - begin) if isinstance(offset, int) else offset if begin == 0 else None
+
+
+def _known(offset: Any) -> int | None:
+    return offset if isinstance(offset, int) and offset >= 0 else None
+
+
+def _order_in_memory(tensor: torch.Tensor) -> list[int] | None:
+    """Return the dimensions from the slowest to the fastest, or None if there is memory between the elements."""
+    order: list[int] = []
+    step: Any = 1
+    left = [dim for dim in reversed(range(tensor.dim())) if not is_certain(tensor.shape[dim] == 1)]
+    while left:
+        dim = next((dim for dim in left if is_certain(tensor.stride(dim) == step)), None)
+        if dim is None:
+            return None
+        left.remove(dim)
+        order.insert(0, dim)
+        step = step * tensor.shape[dim]
+    return [*(dim for dim in range(tensor.dim()) if dim not in order), *order]
