@@ -25,7 +25,7 @@ from .._fallback.kernel import emit_fallback
 from .._finishing.program import Decision, Finding
 from .._library import library
 from .._library.table import Row
-from .._lowering.explanations import causes
+from .._lowering.explanations import causes, explain_error
 from .._lowering.op_translation import check_returned
 from .._lowering.translations import NoTranslationError, no_translation_error, registered, registered_source
 from .._report import By
@@ -185,6 +185,8 @@ class Plan(Lowering):
                 continue
             if self._can_be_whole(call, target):
                 return {target: "torch's exporter stops at it"}
+            if explain_error(error) is not None:
+                return {}
             beginning = str(error).partition("\n")[0]
             fix = "" if self.backends.torch else "; exporters.export(..., fallback=True) lets torch compute it"
             raise NoTranslationError(

@@ -232,7 +232,7 @@ _FURTHER = {
         "Clip-trailing-absent",
         "Loop-loop-style-int64",
         "Loop-loop-style-uint8",
-        "Softmax-float32",
+        "Softmax-float64",
     ),
 }
 """Samples of another shape or type than others of their ops, each of which takes a second to compile."""

@@ -22,6 +22,8 @@ from ..._files import whole_file
 
 class _CFunctions:
     def __getattr__(self, name: str) -> Callable[..., int]:
+        if name.startswith("__"):  # a question of inspect's
+            raise AttributeError(name)
         raise NotImplementedError("for compiled code")
 
 

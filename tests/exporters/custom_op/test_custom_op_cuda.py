@@ -221,7 +221,7 @@ def test_a_model_is_verified_where_its_tensors_lie(kind, name, program, monkeypa
     seen = []
     real = pyops.InferenceSession
 
-    def session(program: Any, *, providers: Any) -> Any:
+    def session(program: Any, *, providers: Any, **_: Any) -> Any:
         seen.append(providers)
         return real(program, providers=["CPUExecutionProvider"])
 

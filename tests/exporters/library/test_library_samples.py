@@ -35,6 +35,8 @@ UNREACHED: dict[str, str] = (
         "aten::bincount": "its samples are of integers",
         "aten::bucketize.Scalar": "all samples are of tensors",
         "aten::divide.Tensor": _DECOMPOSED,
+        "aten::special_erf": _DECOMPOSED,
+        "aten::special_erfc": _DECOMPOSED,
         "aten::multiply.Tensor": _DECOMPOSED,
         "aten::subtract.Tensor": _DECOMPOSED,
         "aten::one_hot": "its samples are of integers",
@@ -70,6 +72,7 @@ UNREACHED: dict[str, str] = (
             ),
             *("aten::zeros", "aten::ones", "aten::full", "aten::empty.memory_format"),
             *("aten::scatter_add", "aten::scatter.src", "aten::slice_scatter", "aten::select_scatter"),
+            *("aten::scalar_tensor", "aten::stack"),
             *("aten::argmax", "aten::argmin", "aten::cross", "aten::einsum", "aten::expand", "aten::lstm.input"),
         ),
         "it takes calls alone that are not of floats, or that torch's samples lack: test_wrong_translations.py",
@@ -82,6 +85,11 @@ UNREACHED: dict[str, str] = (
         "it takes calls alone that torch's samples do not come down to: test_library_rows.py",
     )
 )
+
+# Rows that torch's own translations of other types are right for.
+OF_DOUBLES = {
+    *("aten::erf", "aten::erfc", "aten::log2", "aten::log10", "aten::gelu"),
+}
 
 # What is compared where a result is free in a sign, a phase or an order, or is rounded in proportion to another.
 COMPARED: dict[str, Callable[[Call, list[np.ndarray]], list[np.ndarray]]] = {
@@ -131,7 +139,8 @@ def test_it_computes_what_torch_does(row, dtype, most):
     dtypes = [(op, each) for each in (dtype, dtype.to_complex()) for op in ops if tried_in(row, op, each)]
     found = (call for op, each in dtypes for call in calls(op, each) if call.name == row)
     tried = sum(itertools.islice(filter(None, map(compare, found)), most))
-    assert bool(tried) != (row in UNREACHED), f"{tried} calls in samples of {ops}"
+    is_unreached = row in UNREACHED or (row in OF_DOUBLES and dtype is torch.float32)
+    assert bool(tried) != is_unreached, f"{tried} calls in samples of {ops}"
 
 
 def tried_in(row: str, op: str, dtype: torch.dtype) -> bool:

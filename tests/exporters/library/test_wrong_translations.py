@@ -13,6 +13,7 @@ import pyops
 from exporters._torch.tensors import as_onnx_array
 
 pytestmark = [
+    pytest.mark.usefixtures("own_registrations"),
     pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim arg"),
     pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8"),
     # Torch's, of its own LSTM: how it computes projections, and in torch.export.
@@ -360,30 +361,29 @@ def program(*, are_complex, dynamic):
 
 
 EXHAUSTIVE = pytest.mark.exhaustive
-# An export of all of them takes seconds: the quick tests have one of each kind.
-STATIC = pytest.mark.parametrize("are_complex", [pytest.param(False, marks=EXHAUSTIVE), True])
-DYNAMIC = pytest.mark.parametrize("are_complex", [False, pytest.param(True, marks=EXHAUSTIVE)])
+# An export of all of them takes seconds: the quick tests have the complex ones alone, which are fewer.
+BOTH = pytest.mark.parametrize("are_complex", [pytest.param(False, marks=EXHAUSTIVE), True])
 
 
-@STATIC
+@BOTH
 def test_they_compute_what_torch_does(are_complex):
     cases = COMPLEX_CASES if are_complex else CASES
     check(cases, program(are_complex=are_complex, dynamic=False), 1)
 
 
-@DYNAMIC
+@BOTH
 def test_they_do_at_other_sizes(are_complex):
     cases = COMPLEX_CASES if are_complex else CASES
     check(cases, program(are_complex=are_complex, dynamic=True), 1)
     check(cases, program(are_complex=are_complex, dynamic=True), 2)
 
 
-@STATIC
+@BOTH
 def test_their_nodes_are_onnx_s_own(are_complex):
     assert_nodes_are_onnx_s_own(program(are_complex=are_complex, dynamic=False))
 
 
-@DYNAMIC
+@BOTH
 def test_their_nodes_are_onnx_s_own_at_other_sizes(are_complex):
     assert_nodes_are_onnx_s_own(program(are_complex=are_complex, dynamic=True))
 
