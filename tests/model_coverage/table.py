@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyops._tables import text_table
+from tests.helpers.markdown import as_cell, as_table
 from tests.model_coverage.model import Model
 from tests.model_coverage.results import REPRODUCED, Exporter, Result, Results, Status
 from tests.operator_coverage.plan import TOLERANCES
 from tests.operator_coverage.results import versions
-from tests.operator_coverage.table import as_cell, as_table
 
 _INTRODUCTION = """# Which models can be exported
 

@@ -9,8 +9,8 @@ import onnx
 import onnxruntime
 
 from pyops._tables import text_table
+from tests.helpers.markdown import as_cell, as_table
 from tests.node_tests.attempt import Result
-from tests.operator_coverage.table import as_cell, as_table
 
 Results = Mapping[tuple[bool, bool], Sequence[Result]]
 """The results of each run: with bfloat16 in place of float32 or not, with `fill_missing` or not."""

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pyops._tables import text_table
+from tests.helpers.markdown import as_cell, as_table
 from tests.operator_coverage.plan import TOLERANCES, Mode
 from tests.operator_coverage.results import Result, ResultFile, Status
 
@@ -125,16 +126,3 @@ def _left(file: ResultFile) -> list[str]:
 
 def _name(file: ResultFile, result: Result) -> str:
     return f"{result.op}[{result.sample}]" if file.plan.samples > 1 else result.op
-
-
-def as_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows, the first of which is the header, as a table in Markdown."""
-    header, *body = rows
-    lines = [header, ["---"] * len(header), *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def as_cell(text: str) -> str:
-    """Return text as it must be written in a cell of a table in Markdown."""
-    # Python code in a message must not render as a link or as HTML.
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("](", "] (")
