@@ -43,6 +43,7 @@ def onnxruntime_of(pytestconfig: pytest.Config) -> Callable[[str], Path]:
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--clear", folder], check=True)
             numpy = "numpy" if requirement == "onnxruntime" else "numpy<2"
             command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+            command.append("--only-binary=:all:")
             done = subprocess.run([*command, requirement, numpy], capture_output=True, text=True)
             if done.returncode:
                 pytest.skip(f"tests with {requirement} are left out: {(done.stderr.splitlines() or ['?'])[-1]}")
