@@ -85,6 +85,22 @@ def move_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
 
 
 @intrinsic
+def in_register(typingctx: Any, value: Any) -> Any:
+    """Return a floating-point constant, and have a loop that needs it keep it in a register.
+
+    LLVM loads known constants from memory in each iteration. An instruction of assembler that is empty hides that this
+    is one; "x" is a floating-point register on x86-64 and on AArch64.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(args[0].type, [args[0].type])
+        empty = ir.InlineAsm(kind, "", "=x,0", side_effect=False)
+        return builder.call(empty, args, attrs=("nounwind", "readnone"))
+
+    return value(value), codegen
+
+
+@intrinsic
 def call(typingctx: Any, address: Any, arguments: Any) -> Any:
     """Call the C function at `address` with a tuple of words; return its result, a word."""
 
