@@ -59,12 +59,14 @@ docs/models
 docs/node_tests
 docs/benchmarks
 CHANGELOG
+SECURITY
 ```
 
 ```{toctree}
 :caption: Development
 :hidden:
 
+CONTRIBUTING
 docs/development
 docs/architecture
 ```
@@ -80,7 +82,7 @@ html_css_files = ["site.css"]
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
-include_patterns = ["README.md", "CHANGELOG.md", "docs/**.md", "notebooks/*.ipynb"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**.md", "notebooks/*.ipynb"]
 exclude_patterns = [".*", "build", "dist"]
 
 highlight_language = "none"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ._runtime.session import get_library_path as get_library_path
     from ._runtime.session import register_custom_ops as register_custom_ops
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Imported on first use: declarations must work without ONNX Runtime, and pytest, which loads pyops' plug-in wherever it
 # is installed, must not import NumPy for it.

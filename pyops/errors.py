@@ -106,5 +106,9 @@ class CompileWarning(UserWarning):
     """A kernel declared with ``compile=`` runs as plain Python; the message says where and why."""
 
 
+class CacheWarning(UserWarning):
+    """The folder for machine code is not used, as other users could have put code into it."""
+
+
 class FilledNodeWarning(UserWarning):
     """A session computes nodes that ONNX Runtime has no kernel for; the message names them and says who does."""

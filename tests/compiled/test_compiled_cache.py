@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -60,8 +61,8 @@ print(scale(np.ones(1, np.float32), k=2).tolist(), "compiled" if Events.count el
 """
 
 
-def run(kernel: str, expected: str) -> None:
-    run_new_script((COUNT, kernel, RUN), expected)
+def run(kernel: str, expected: str) -> str:
+    return run_new_script((COUNT, kernel, RUN), expected)
 
 
 def results(scale: float, where: str) -> str:
@@ -194,6 +195,24 @@ def test_where_nothing_can_be_kept_it_is_compiled_each_time(folder: Path) -> Non
     shutil.rmtree(folder)
     folder.write_text("no folder")
     run(KERNEL, results(4.0, "compiled"))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of folders are POSIX's")
+def test_code_from_a_folder_that_others_can_write_to_is_not_run(folder: Path) -> None:
+    folder.chmod(0o777)
+    told = run(KERNEL, results(4.0, "compiled"))
+    assert told.count("CacheWarning") == 1
+    assert f"{folder} can be written to by all users (chmod o-w)" in told
+    folder.chmod(0o755)
+    run(KERNEL, results(4.0, "from disk"))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")
+def test_code_from_a_folder_of_another_user_is_not_run(folder: Path) -> None:
+    os.chown(folder, 12345, -1)
+    assert "belongs to another user (12345" in run(KERNEL, results(4.0, "compiled"))
 
 
 @pytest.mark.exhaustive

@@ -14,7 +14,7 @@ from tests.helpers.scripts import run_beside_torch
 from tests.helpers.tiers import first_quick
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")), *sorted(ROOT.glob("docs/**/*.md"))]
 BLOCK = re.compile(r"(?:<!-- (output|not run: [^\n]+) -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
 SEPARATOR = "=== end of a block ==="
 RUN = """
