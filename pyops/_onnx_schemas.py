@@ -138,6 +138,9 @@ def inference_function(op: Op[..., Any]) -> Callable[[InferenceContext], None]:
 
 def _infer(op: Op[..., Any], context: InferenceContext) -> None:
     types = [_tensor_type(context, index) for index in range(context.get_num_inputs())]
+    required = [not (item.optional or item.variadic) for item in op.signature.inputs]
+    if any(item is None and needed for item, needed in zip(types, required, strict=False)):
+        return  # older releases of onnx tell an input of unknown type as absent
     while types and types[-1] is None:
         types.pop()
     dtypes = [None if item is None else _dtype(item) for item in types]

@@ -36,6 +36,25 @@ def _convolution(input: Any, weight: Any, bias: Any, **given: Any) -> Any:
     return padded if bias is None else onnx_ops.Add(padded, onnx_ops.Reshape(bias, constant([-1] + [1] * len(stride))))
 
 
+@lower("aten::conv3d.default", replaces=True)
+def _conv3d(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Any:
+    # Where there is no bias, torch's exporter adds one with two dimensions.
+    if bias is not None:
+        return NotImplemented
+    each = {"stride": stride, "padding": padding, "dilation": dilation}
+    sizes = {name: _spread(numbers, 3) for name, numbers in each.items()}
+    return by_torch(
+        "aten::convolution", input, weight, None, **sizes, transposed=False, output_padding=[0, 0, 0], groups=groups
+    )
+
+
+def _spread(numbers: Sequence[int] | int, rank: int) -> list[int]:
+    """Return one number per dimension; torch accepts a single one for all."""
+    return ([numbers] * rank if isinstance(numbers, int) else list(numbers) * rank)[:rank]
+
+
 @lower("aten::replication_pad1d", replaces=True)
 @lower("aten::replication_pad2d", replaces=True)
 @lower("aten::replication_pad3d", replaces=True)
@@ -55,10 +74,6 @@ def _pad(self: Any, pad: Sequence[Any], mode: str = "constant", **_: Any) -> Any
 
 
 def _avg_pool(rank: int) -> Callable[..., Any]:
-    def spread(numbers: Sequence[int] | int) -> list[int]:
-        """Return one number per dimension; torch accepts a single one for all."""
-        return ([numbers] * rank if isinstance(numbers, int) else list(numbers) * rank)[:rank]
-
     def translation(
         self: Any,
         kernel_size: Sequence[int],
@@ -71,7 +86,9 @@ def _avg_pool(rank: int) -> Callable[..., Any]:
         # ONNX's AveragePool has every argument but divisor_override, which leaves count_include_pad without effect.
         if divisor_override is None:
             return NotImplemented
-        windows = list(zip(spread(kernel_size), spread(stride or kernel_size), spread(padding), strict=True))
+        windows = list(
+            zip(*(_spread(item, rank) for item in (kernel_size, stride or kernel_size, padding)), strict=True)
+        )
         # A window may reach beyond the padding at the end, but not begin there.
         ends = [pad + ceil_mode * (min(step, size - pad) - 1) for size, step, pad in windows]
         others = [0] * (len(self.shape) - rank)

@@ -128,6 +128,8 @@ def test_four_bits_are_dequantized_by_their_values() -> None:
 
 
 def test_bits_are_numpys() -> None:
+    if not onnx.defs.has("BitCast"):
+        pytest.skip("this onnx has no BitCast")
     x = np.array([True, False])
     (y,) = run("main (bool[n] x) => (uint8[n] y) { y = BitCast <to = 2> (x) }", x=x)
     np.testing.assert_array_equal(y, x.view(np.uint8))
@@ -138,6 +140,8 @@ def test_bits_are_numpys() -> None:
 
 @pytest.mark.parametrize(("name", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
 def test_recurrent_layers_take_batches_first_as_they_take_time_first(name: str, gates: int) -> None:
+    if onnx.defs.onnx_opset_version() < 28:
+        pytest.skip("the reference implementation of onnx before 1.23 cannot do it")
     generator, rows = np.random.default_rng(0), 5 * gates
     x, w, r = (generator.standard_normal(shape, np.float32) for shape in ((3, 2, 4), (1, rows, 4), (1, rows, 5)))
     text = (

@@ -106,7 +106,7 @@ def test_an_engine_and_the_plain_call_agree(engine: str, declaration: tuple[str,
             make_session(sample.model(), engine)
         return
     session = make_session(sample.model(), engine)
-    inputs = [item.type for item in session.get_inputs()]
+    inputs = [] if engine == "reference" else [item.type for item in session.get_inputs()]
     if "tensor(string)" in inputs and FOREIGN.intersection([*inputs, *(item.type for item in session.get_outputs())]):
         with pytest.raises(InputError, match="as inputs no strings"):
             session.run(None, sample.feed)

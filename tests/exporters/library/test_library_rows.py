@@ -151,6 +151,10 @@ CALLS = {
         ),
         (torch.arange(8.0).reshape(1, 2, 4), torch.arange(12.0).reshape(2, 2, 3), torch.ones(2)),
     ),
+    "convolution of volumes without a bias": (
+        lambda x, w: (torch.conv3d(x, w), torch.conv3d(x[0], w, stride=2, padding=(1, 0, 1), dilation=[1, 2, 1])),
+        (torch.arange(54.0).reshape(2, 1, 3, 3, 3), torch.arange(24.0).reshape(3, 1, 2, 2, 2)),
+    ),
     "normalization outside training": (
         lambda x, mean, variance: torch.ops.aten._native_batch_norm_legit_functional(
             x, None, mean, mean, variance, False, 0.1, 1e-5

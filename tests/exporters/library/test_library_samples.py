@@ -80,7 +80,7 @@ UNREACHED: dict[str, str] = (
     | dict.fromkeys(
         (
             *("aten::index_put", "aten::_unsafe_index_put", "aten::copy", "aten::_to_copy", "aten::native_dropout"),
-            "aten::convolution",
+            *("aten::convolution", "aten::conv3d"),
         ),
         "it takes calls alone that torch's samples do not come down to: test_library_rows.py",
     )
