@@ -84,9 +84,9 @@ def _index_reduce(self: Any, dim: int, index: Any, source: Any, reduce: str, inc
 def _masked_select(self: Any, mask: Any) -> Any:
     def selected(values: Any) -> Any:
         whole = onnx_ops.And(mask, onnx_ops.Expand(constant(True), onnx_ops.Shape(values)))
-        return onnx_ops.Compress(
-            onnx_ops.Expand(values, onnx_ops.Shape(whole)), onnx_ops.Reshape(whole, constant([-1]))
-        )
+        spread = onnx_ops.Expand(values, onnx_ops.Shape(whole))
+        # Compress takes no scalars.
+        return onnx_ops.Compress(*(onnx_ops.Reshape(item, constant([-1])) for item in (spread, whole)))
 
     return by_parts(selected, self)
 

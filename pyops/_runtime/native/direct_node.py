@@ -117,10 +117,14 @@ class DirectNode(KernelNode):
 
         If `context` is marked as the words of a call that machine code made, finish that call instead.
         """
-        if context & direct_call.HANDED:
-            resume = functools.partial(self._resume, context - direct_call.HANDED)
-            context = c_int64.from_address(context - direct_call.HANDED).value
-        super().compute(context, resume)
+        if not context & direct_call.HANDED:
+            super().compute(context, resume)
+            return
+        at = context - direct_call.HANDED
+        outcome, has_shapes = (c_int64 * 2).from_address(at + 8 * direct_call.OUTCOME)
+        objects: Any = py_object.from_address(at + 8 * direct_call.OBJECTS).value
+        shapes: Any = py_object.from_address(at + 8 * direct_call.SHAPES_GIVEN).value if has_shapes else None
+        self.finish(c_int64.from_address(at).value, objects, outcome, shapes)
 
     def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
         if self._revision != self.op._revision.value:
@@ -160,19 +164,6 @@ class DirectNode(KernelNode):
         super()._report_kept(context, passed)
         if self._keeper is self.op.kernels[self.device_type]:
             self._state[direct_call.BINDING] = 0
-
-    def _resume(self, at: int, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
-        """Take over what machine code passed to the kernel, and do with its result or exception what `_run` does."""
-        outcome, has_shapes = (c_int64 * 2).from_address(at + 8 * direct_call.OUTCOME)
-        objects: Any = py_object.from_address(at + 8 * direct_call.OBJECTS).value
-        shapes: Any = py_object.from_address(at + 8 * direct_call.SHAPES_GIVEN).value if has_shapes else None
-        passed += objects
-        objects.clear()  # it is taken
-        if outcome == direct_call.RAISED:
-            raise passed.pop()
-        result = passed.pop()
-        if outcome == direct_call.RETURNED:
-            self._write(context, workspace, passed, result, shapes)
 
 
 def _code_of(dtype: DType | None) -> int:

@@ -93,7 +93,7 @@ class NativeEngine:
                 raise interrupt
             op = self._hosted[hosted_op]
             node = op.node_type(api, info, op)
-            self.computes[node.address] = node.compute
+            self.computes[node.address] = node.function
             if (created := self._created.get()) is not None:
                 created.append(weakref.ref(node))
             c_void_p.from_address(out).value = node.address

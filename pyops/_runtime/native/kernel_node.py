@@ -23,6 +23,7 @@ from ..calls import exceptions
 from ..calls.timing import NodeClock, TimedOp
 from .borrowed import CallingThread, detach, has_arena, is_borrowed, warn_kept
 from .c_api import Api
+from .direct_call import RAISED, RETURNED
 from .hosted_op import HostedOp
 from .node_info import read_node_info
 from .workspace import Workspace
@@ -109,6 +110,11 @@ class KernelNode:
             node._keeper = node.op.kernels.get(self.device_type)
         return functools.partial(clock.call, node.compute)
 
+    @property
+    def function(self) -> Callable[[int], None]:
+        """Return the method that ONNX Runtime calls to compute the node."""
+        return self.compute
+
     def compute(self, context: int, resume: Resume | None = None) -> None:
         """Run the kernel on the inputs of an ``OrtKernelContext*``, and fill its outputs.
 
@@ -142,6 +148,35 @@ class KernelNode:
             raise
         finally:
             self._workspaces.append(workspace)
+
+    def finish(
+        self,
+        context: int,
+        objects: list[Any],
+        outcome: int,
+        shapes: Sequence[tuple[int | None, ...]] | None = None,
+    ) -> None:
+        """Finish a call whose kernel has run.
+
+        Parameters
+        ----------
+        objects : list
+            What was passed to the kernel, and its result or exception unless that is dealt with. It gets empty.
+        outcome : int
+            ``DELIVERED``, ``RETURNED`` or ``RAISED``, as in `direct_call`.
+        shapes : sequence of tuple, optional
+            The output shapes that the shape function gave.
+        """
+
+        def resume(pointer: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
+            passed += objects
+            objects.clear()
+            if outcome == RAISED:
+                raise passed.pop()
+            if outcome == RETURNED:
+                self._write(pointer, workspace, passed, passed.pop(), shapes)
+
+        KernelNode.compute(self, context, resume)
 
     def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
         op, attributes = self.op, self._attributes

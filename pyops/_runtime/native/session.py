@@ -37,6 +37,7 @@ from .engine import arm as arm
 from .engine import engine
 from .hosted_op import HostedOp, hosted_ops
 from .kernel_node import KernelNode
+from .written_node import WrittenNode
 
 # Domain, op type, and the properties of an op that its structures depend on.
 _Key = tuple[str, str, int, bool, bool, tuple[str, ...]]
@@ -90,7 +91,7 @@ class Registration:
             node_type, compute = CompiledNode, dispatch_address()
         else:
             compute = 0 if direct_code.problem() else direct_code.address_of("compute")
-            node_type = DirectNode if compute else KernelNode
+            node_type = DirectNode if compute else WrittenNode
         items = hosted_ops(host.op, host.name, engine.addresses, "cpu", node_type, compute)
         if "cuda" in host.op.kernels:  # ignored by sessions without CUDA
             items += hosted_ops(host.op, host.name, engine.addresses, "cuda", CudaNode)

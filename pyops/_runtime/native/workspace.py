@@ -103,7 +103,12 @@ class Workspace:
                 data = _bytes_at(self._data, row.packed_size(math.prod(shape)))
                 into.append(unpack(data, shape, row))
             else:
-                into.append(_ndarray(*_readable(cells[DATA], shape, code)))
+                into.append(_ndarray(*readable(cells[DATA], shape, code)))
+
+    @property
+    def cells(self) -> tuple[Any, ...]:
+        """Return the cells of the context and of a value, the addresses of a tensor's cells, and these as integers."""
+        return self.context, self._value, *self._at, self._cells
 
     @property
     def value(self) -> int:
@@ -118,13 +123,13 @@ class Workspace:
     def buffer(self, context: c_void_p, index: int, shape: tuple[int, ...], dtype: DType) -> Any:
         """Return an array as `output` does, shared between calls: write to it at once, and do not keep it."""
         api, cells = self._api, self._cells
-        if status := api.KernelContext_GetOutput(context, index, _dims(shape), len(shape), self._at[_VALUE]):
+        if status := api.KernelContext_GetOutput(context, index, dims(shape), len(shape), self._at[_VALUE]):
             api.check(status)
         if not cells[_VALUE]:
             return None
         if status := api.GetTensorMutableData(self._value, self._at[DATA]):
             api.check(status)
-        return _writeable(cells[DATA], shape, dtype)
+        return writeable(cells[DATA], shape, dtype)
 
     def write(self, context: c_void_p, index: int, array: np.ndarray[Any, Any]) -> None:
         """Copy an array into the output at `index`."""
@@ -143,7 +148,7 @@ class Workspace:
 
     def _allocate(self, context: c_void_p, index: int, shape: tuple[int, ...]) -> bool:
         """Allocate the output's tensor; return whether the model uses that output."""
-        self._api.check(self._api.KernelContext_GetOutput(context, index, _dims(shape), len(shape), self._at[_VALUE]))
+        self._api.check(self._api.KernelContext_GetOutput(context, index, dims(shape), len(shape), self._at[_VALUE]))
         return self.value != 0
 
 
@@ -151,18 +156,21 @@ class Workspace:
 
 
 @functools.lru_cache(1024)
-def _dims(shape: tuple[int, ...]) -> Array[c_int64]:
+def dims(shape: tuple[int, ...]) -> Array[c_int64]:
+    """Return a shape as C reads it."""
     return (c_int64 * len(shape))(*shape)
 
 
 @functools.lru_cache(1024)
-def _readable(address: int, shape: tuple[int, ...], code: int) -> tuple[tuple[int, ...], DType, Any]:
+def readable(address: int, shape: tuple[int, ...], code: int) -> tuple[tuple[int, ...], DType, Any]:
+    """Return what a read-only array on the memory at an address is made of."""
     dtype = dtype_of(code)
     return shape, dtype, _memory(c_void_p(address), shape, dtype, writeable=False)
 
 
 @functools.lru_cache(1024)
-def _writeable(address: int, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+def writeable(address: int, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    """Return a writeable array on the memory at an address, which must not reach a kernel."""
     return np.ndarray(shape, dtype, _memory(c_void_p(address), shape, dtype, writeable=True))
 
 

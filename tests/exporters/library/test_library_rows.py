@@ -100,6 +100,7 @@ CALLS = {
             x.masked_select(mask[:, :1] > 0),
             x[0].masked_select(mask > 3),
             x[0, 0].masked_select(mask < 9),
+            x[0, 0].masked_select(x[0, 1] != 0),
         ),
         (FLOATS[0][:, 1:], INTS[0][:, 1:]),
     ),

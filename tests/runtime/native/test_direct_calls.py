@@ -35,6 +35,7 @@ F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 X = np.arange(6, dtype=np.float32)
 DIRECT, BY_PYTHON = "pyops._runtime.session", "pyops._runtime.native.kernel_node"
+WRITTEN = "pyops._runtime.native.written_node"
 
 pytestmark = pytest.mark.skipif(bool(direct_code.problem()), reason=f"no direct calls: {direct_code.problem()}")
 
@@ -499,7 +500,7 @@ def test_it_says_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setenv("PYOPS_DIRECT_CALLS", "0")
         assert direct_code.problem() == "PYOPS_DIRECT_CALLS is 0"
         run(session_for_path())
-        assert callers == [BY_PYTHON] * 2
+        assert callers == [WRITTEN] * 2
         patch.setenv("PYOPS_DIRECT_CALLS", "no")
         with pytest.raises(EngineError, match=r"PYOPS_DIRECT_CALLS is 'no'; set it to 0 .* or to 1"):
             session_for_path()
@@ -611,7 +612,7 @@ def test_a_kernel_that_runs_its_own_session_is_a_recursion_error() -> None:
     run_script(script, "too deep\ntoo deep")
 
 
-@pytest.mark.parametrize("moment", ["first", "resumed", "taken"])
+@pytest.mark.parametrize("moment", ["first", "before", "after"])
 def test_an_interrupt_while_a_call_is_handed_over_loses_neither_arrays_nor_itself(moment: str) -> None:
     script = f"""
         import ctypes
@@ -627,17 +628,17 @@ def test_an_interrupt_while_a_call_is_handed_over_loses_neither_arrays_nor_itsel
                 return np.zeros(3)  # handed over, with no bytecode before
             return x + np.float32(1)
 
-        def resume(self, *arguments):
+        def finish(self, *arguments):
             if not calls:
                 calls.append(True)
-                if {moment == "taken"}:
+                if {moment == "after"}:
                     original(self, *arguments)
                 raise KeyboardInterrupt
             return original(self, *arguments)
 
-        calls, original = [], DirectNode._resume
+        calls, original = [], DirectNode.finish
         if {moment != "first"}:
-            DirectNode._resume = resume
+            DirectNode.finish = finish
         warnings.simplefilter("ignore")
         session = pyops.InferenceSession(chain("Neg", "hazards::Op"))
         attempt(session.run, None, {{"x": x}})
