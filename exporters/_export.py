@@ -16,6 +16,7 @@ from pyops._progress import progress
 from ._arguments import split_arguments
 from ._capture.decisions import CaptureDecision, record, summarize
 from ._capture.modes import Capture, captured, check_capture
+from ._capture.sizes import assumed_sizes, recorded_conditions
 from ._finishing.program import Model, Program
 from ._guards import guard
 from ._plan import attempts
@@ -165,8 +166,11 @@ def export(
             if given.get("dynamic_axes") and isinstance(model, torch.nn.Module):
                 shapes, called, kwargs = shapes_of_axes(model, args, given["kwargs"], given)
                 given |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
-            program, decisions = captured(run, model, called, given, capture, guard() if guards else None)
-            _tell_decisions(program, decisions)
+            with recorded_conditions() as asked:
+                program, decisions = captured(run, model, called, given, capture, guard() if guards else None)
+            if isinstance(model, torch.nn.Module) and program.exported_program is not None:
+                decisions = (*assumed_sizes(program.exported_program, asked, model), *decisions)
+            _tell_decisions(program, decisions, guards)
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
         args_of_verify = None if brings_arguments else args
@@ -178,15 +182,14 @@ def export(
     return program
 
 
-def _tell_decisions(program: Program, decisions: tuple[CaptureDecision, ...]) -> None:
+def _tell_decisions(program: Program, decisions: tuple[CaptureDecision, ...], guards: bool) -> None:
     """Write what the capture fixed into a program and its model, and warn of it."""
     program.decisions = decisions
     record(program.model, decisions)
     if decisions:
         guarded = sum(item.guarded for item in decisions)
-        runs = (
-            f"; {guarded} guarded: the model needs pyops, and raises an error where one is another" if guarded else ""
-        )
+        runs = f"; {guarded} guarded: the model raises an error where one is another" if guarded else ""
+        runs += ", and needs pyops for it" if guarded and guards else ""
         count = "1 value" if len(decisions) == 1 else f"{len(decisions)} values"
         warnings.warn(
             f"the exported model has {count} of the model's Python code fixed as in the example{runs}\n"

@@ -1,16 +1,78 @@
-"""The sizes that are asked to be dynamic: whether the arguments have them, and those that a trace fixed."""
+"""The sizes that are asked to be dynamic: whether the arguments have them, and what a capture fixed of them."""
 
 from __future__ import annotations
 
 import inspect
+import re
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from .._torch_private.tracing import asked_sizes
 from ..errors import ExportError
-from .calls import NOWHERE, Place
+from .calls import NOWHERE, Place, calling_place, in_torch
 from .decisions import CaptureDecision, decision
+
+_SYMBOL = re.compile(r"\bs\d+\b")  # torch's name of a size that is dynamic
+_EVALUATION = (torch.__file__, "/torch/fx/experimental/", "/exporters/_torch_private/", __file__)
+
+Asked = dict[tuple[str, Place], None]
+"""The conditions on sizes that held in a capture, and where Python code asked for them, in order."""
+
+
+@contextmanager
+def recorded_conditions() -> Iterator[Asked]:
+    """Context manager: record the conditions on sizes that Python code outside torch asks for in a capture."""
+    asked: Asked = {}
+
+    def ask(expression: Any, value: Any) -> None:
+        symbols = {str(symbol) for symbol in expression.free_symbols}
+        if not symbols or not all(map(_SYMBOL.fullmatch, symbols)) or _is_asked_by_torch():
+            return
+        asked[_spell(expression, str(value)), calling_place()] = None
+
+    with asked_sizes(ask):
+        yield asked
+
+
+def _is_asked_by_torch() -> bool:
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(None))
+    return in_torch(next(file for file in files if not any(part in file for part in _EVALUATION)))
+
+
+def _spell(expression: Any, value: str) -> str:
+    if value not in ("True", "False"):
+        return f"{expression} == {value}"
+    holds = expression if value == "True" else ~expression
+    return f"{holds.lhs} {holds.rel_op} {holds.rhs}" if hasattr(holds, "rel_op") else str(holds)
+
+
+def assumed_sizes(program: torch.export.ExportedProgram, asked: Asked, model: torch.nn.Module) -> list[CaptureDecision]:
+    """Return a decision for each condition on the sizes of inputs, and for each size that the captured program fixes.
+
+    ONNX Runtime refuses other sizes than a fixed one.
+    """
+    names: dict[str, str] = {}
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
+            for dim, size in enumerate(node.meta["val"].shape):
+                names.setdefault(str(size), f"{node.name}.shape[{dim}]")
+    fixed = [f"{names[name]} == {value}" for name, value in constant_sizes(program).items() if name in names]
+    found = [decision("size", text, model_place(model), "inputs", guarded=True) for text in fixed]
+    for condition, place in asked:
+        if all(symbol in names for symbol in _SYMBOL.findall(condition)):
+            text = _SYMBOL.sub(lambda symbol: names[symbol[0]], condition)
+            found += [decision("size", text, place, "inputs")] if text not in fixed else []
+    return found
+
+
+def constant_sizes(program: torch.export.ExportedProgram) -> dict[str, int]:
+    """Return the sizes of a captured program that are spelled as dynamic, and have one value."""
+    ranges = program.range_constraints.items()
+    return {str(size): int(found.lower) for size, found in ranges if found.lower == found.upper}
 
 
 def fixed_sizes(

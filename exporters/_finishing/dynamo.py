@@ -6,12 +6,14 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import onnx_ir
 import torch
 from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind
 
 from pyops._progress import step
 
 from .._arguments import Constant, as_json, record_arguments
+from .._capture.sizes import constant_sizes
 from .._torch_private.exporter import Lowering, adapted_exporter
 from ..errors import ExportError
 from .finish import finish
@@ -76,9 +78,19 @@ def lower(model: Model, args: tuple[Any, ...], lowering: Lowering | None, argume
     assert exported.exported_program is not None
     specs = exported.exported_program.graph_signature.input_specs
     record_arguments(exported.model, [_constant(item.arg) for item in specs if item.kind is InputKind.USER_INPUT])
+    _fix_sizes(exported.model, constant_sizes(exported.exported_program))
     program = Program(exported.model, exported.exported_program)
     vars(program).update(vars(exported))
     return program
+
+
+def _fix_sizes(model: onnx_ir.Model, constants: Mapping[str, int]) -> None:
+    """Write the sizes that the program fixes into the model's inputs, so that ONNX Runtime refuses others."""
+    for shape in (value.shape for value in model.graph.inputs if value.shape is not None):
+        for dim, size in enumerate(shape):
+            name = str(getattr(size, "value", size))
+            if name in constants or name.isdigit():
+                shape[dim] = constants.get(name) or int(name)
 
 
 def _constant(argument: ArgumentSpec) -> Constant | None:

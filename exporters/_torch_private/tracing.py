@@ -135,6 +135,37 @@ def _shapes() -> Any:
     return symbolic_shapes
 
 
+@contextmanager
+def asked_sizes(ask: Callable[[Any, Any], None]) -> Iterator[None]:
+    """Context manager: hear of what is evaluated of sizes in a capture and is not the same for all sizes.
+
+    Parameters
+    ----------
+    ask : callable
+        Called with the SymPy expression of a condition or a number, and its value.
+    """
+    nodes = _sym_nodes()
+    evaluate = nodes.SymNode.evaluate
+
+    def evaluating(node: Any, *args: Any, **kwargs: Any) -> Any:
+        certain = node.is_bool() and any(is_certain(torch.SymBool(item)) for item in (node, node.sym_not()))
+        value = evaluate(node, *args, **kwargs)
+        if not certain:
+            ask(node.expr, value)
+        return value
+
+    with replaced(nodes.SymNode, "evaluate", evaluating):
+        yield
+
+
+@guarded("torch.fx.experimental.sym_node.SymNode.evaluate")
+def _sym_nodes() -> Any:
+    from torch.fx.experimental import sym_node
+
+    assert callable(sym_node.SymNode.evaluate)
+    return sym_node
+
+
 @guarded("torch.fx.experimental.symbolic_shapes.statically_known_true")
 def is_certain(condition: Any) -> bool:
     """Return whether a condition on sizes holds for all sizes that a captured graph takes."""

@@ -188,7 +188,9 @@ def test_a_guard_needs_pyops_and_no_torch(tmp_path):
 
 def test_the_warning_says_what_guards_need():
     case = CASES["if on a sum"]
-    with pytest.warns(CaptureWarning, match="1 guarded: the model needs pyops"):
+    with pytest.warns(
+        CaptureWarning, match="1 guarded: the model raises an error where one is another, and needs pyops for it"
+    ):
         exporters.export(case.model, case.args, verbose=False, capture="auto", guards=True)
 
 
@@ -204,6 +206,40 @@ def test_a_trace_names_the_sizes_that_were_to_be_dynamic():
     size, branch = program.decisions
     assert (size.kind, size.value, size.guarded) == ("size", "args[0].shape[0] == 2", True)
     assert branch.kind == "branch"
+
+
+@pytest.mark.parametrize("capture", ["export", "auto"])
+def test_a_condition_on_a_dynamic_size_is_listed(model, capture):
+    def function(x, y):
+        half = x[: x.shape[0] // 2]  # a slice asks for the same in every run
+        if x.shape[0] > 5 and y.shape[0] != 7:
+            half = half * 2
+        return half, torch.nn.functional.pad(y, (1, 1))
+
+    sizes = ({0: torch.export.Dim.DYNAMIC}, {0: torch.export.Dim.AUTO})
+    with pytest.warns(CaptureWarning, match="2 values of the model's Python code fixed as in the example"):
+        program = exporters.export(
+            model(function), (torch.ones(8, 2), torch.ones(4, 2)), dynamic_shapes=sizes, capture=capture
+        )
+    found = [(item.kind, item.value.partition(".")[2], item.line, item.guarded) for item in program.decisions]
+    line = function.__code__.co_firstlineno + 2
+    assert found == [("size", "shape[0] > 5", line, False), ("size", "shape[0] != 7", line, False)]
+
+
+@pytest.mark.parametrize("capture", ["export", "auto"])
+def test_a_loop_over_rows_fixes_how_many_there_are(model, capture):
+    sizes = ({0: torch.export.Dim.AUTO},)
+    with pytest.warns(CaptureWarning, match=r"shape\[0\] == 2, from inputs, guarded"):
+        program = exporters.export(
+            model(lambda x: torch.stack([row * i for i, row in enumerate(x)])),
+            (X,),
+            dynamic_shapes=sizes,
+            capture=capture,
+        )
+    session = pyops.InferenceSession(program)
+    assert session.get_inputs()[0].shape == [2, 3]
+    with pytest.raises(Exception, match="Got: 3 Expected: 2"):
+        session.run(None, {session.get_inputs()[0].name: np.ones((3, 3), np.float32)})
 
 
 @pytest.mark.parametrize("name", [exhaustive("if on a buffer"), "if on a sum", exhaustive("rows")])
