@@ -76,6 +76,10 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `as_strided` of a part of a tensor, or of columns | `Gather` from the elements in the order of torch's memory. |
 | `1.5 - x` and similar, and `stack`, with integers among the tensors | `Cast` to the type that torch computes in. |
 | numbers in float64 models, as in `x * 0.1` | The nearest float64, not the nearest float32. |
+| norms of other orders than 0, 1, 2 and infinity in float64 | `Pow` by float64, not by float32. |
+| `mean` over a size of 0, or one that data tells | NaN where there is nothing to average. |
+| batch normalization in training | By the statistics of the batch, for 16 bits in float32. |
+| `scatter_add`, `scatter_reduce`, `index_add` and `index_put(accumulate=True)` of 16 bits | In float32, cast back. |
 | `LSTM(proj_size=...)` | A `Scan` over the time steps; ONNX's `LSTM` has no projection. |
 | `zeros`, `full` and similar, if complex | Constant pairs of reals. |
 | `copy`, `select`, `slice_scatter`, `select_scatter` of complex tensors | The same nodes on pairs of reals. |
@@ -84,8 +88,13 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | views, slices, indices, sums and `where` of complex tensors | The nodes for real tensors, on both parts. |
 | products of complex matrices and vectors | `MatMul` on real and imaginary parts. |
 | variances and standard deviations of complex tensors | Sums of squares of both parts. |
+| `abs` of complex tensors | Squares that do not overflow or underflow: in float64, or of the scaled smaller part. |
 | `atan2`, and `angle` of complex tensors | `Atan` of the smaller slope; signed zeros, infinities and NaN as in torch. |
 | `scaled_dot_product_attention` with a mask, below opset 23 | Rows that are masked as a whole are 0. |
+| `logsigmoid`, `logaddexp`, `logaddexp2`, `binary_cross_entropy_with_logits` | `Softplus`; finite far from 0 too. |
+| `remainder`, `floor_divide`, `div(rounding_mode="floor")` of floats | `Mod`, which is exact. |
+| `div` of integers with a `rounding_mode` | `Div` of integers, not of float32. |
+| `logit` with `eps` | NaN stays NaN. |
 | `torch._grouped_mm`, and what transformers calls in its place | `Split`, and a `MatMul` for each group. |
 
 ONNX does not define where `TopK` puts a NaN, and ONNX Runtime before 1.32 puts it anywhere. Therefore the values are

@@ -126,6 +126,25 @@ def as_json(value: Any) -> str:
     return ""
 
 
+def check_model(function: str, model: Any) -> None:
+    """Raise ExportError if a function of ours got something else than a model."""
+    if isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
+        return
+    if isinstance(model, type):
+        given, fix = f"the class {model.__name__}", f"write {model.__name__}(...)"
+    else:
+        given, fix = f"a {type(model).__name__}", "write a subclass of torch.nn.Module whose forward calls it"
+    raise ExportError(
+        f"{function} takes an instance of torch.nn.Module or a torch.export.ExportedProgram, not {given}; {fix}"
+    )
+
+
+def check_tuple(function: str, args: Any) -> None:
+    """Raise ExportError if a function of ours got the arguments of a model in something else than a tuple."""
+    if not isinstance(args, tuple):
+        raise ExportError(f"{function} takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
+
+
 def split_arguments(
     model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -134,7 +153,7 @@ def split_arguments(
     As for torch, keyword arguments may be a dict at the end of the positional ones.
     """
     keywords = dict(kwargs or {})
-    trailing = args[-1] if isinstance(args, tuple) and args else None
+    trailing = args[-1] if args else None
     if keywords or not isinstance(trailing, dict) or not isinstance(model, torch.nn.Module):
         return args, keywords
     try:

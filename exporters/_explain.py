@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from pyops._progress import progress
 
-from ._arguments import split_arguments
-from ._capture.calls import source_line
+from ._arguments import check_model, check_tuple, split_arguments
+from ._capture.calls import innermost, source_line, spell_place
 from ._capture.failures import CaptureError
 from ._capture.interception import Interception, target_of
 from ._capture.modes import Capture, captured, check_capture
@@ -24,7 +21,6 @@ from ._plan.plan import Backends, Plan
 from ._report import By, OperatorSupport, SupportReport
 from ._torch_private.operators import qualified_name
 from ._torch_private.patching import one_at_a_time, quiet
-from .errors import ExportError
 
 _RANK: tuple[By, ...] = ("torch", "registration", "kernel", "fallback", "nothing")
 
@@ -67,7 +63,7 @@ def explain(
     Raises
     ------
     ExportError
-        `args` is not a tuple, or `capture` is unknown.
+        `model` is no model, `args` is not a tuple, or `capture` is unknown.
 
     Examples
     --------
@@ -78,8 +74,8 @@ def explain(
     >>> [(item.operator, item.by) for item in exporters.explain(Model().eval(), (torch.ones(2),))]
     [('aten::relu', 'torch'), ('aten::lgamma', 'kernel')]
     """
-    if not isinstance(args, tuple):
-        raise ExportError(f"explain takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
+    check_model("explain", model)
+    check_tuple("explain", args)
     check_capture(capture, model)
     args, keywords = split_arguments(model, args, kwargs)
     table = custom_translation_table or {}
@@ -134,12 +130,7 @@ def _describe_error(error: Exception) -> str:
     if meaning is not None:
         return str(meaning)
     root = list(causes(error))[-1]
-    folders = [Path(torch.__file__).parent, Path(__file__).parent]
-    frames = [
-        frame
-        for cause in causes(error)
-        for frame in traceback.extract_tb(cause.__traceback__)
-        if not any(folder in Path(frame.filename).parents for folder in folders) and not frame.filename.startswith("<")
-    ]
-    where = f" ({frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""
+    frames = (frame for cause in causes(error) for frame in traceback.extract_tb(cause.__traceback__))
+    place = spell_place(innermost([(frame.filename, frame.lineno or 0) for frame in frames][::-1]))
+    where = f" ({place})" if place else ""
     return f"{type(root).__name__}: {next(iter(str(root).splitlines()), '')}{where}"

@@ -13,7 +13,7 @@ import torch
 
 from pyops._progress import progress
 
-from ._arguments import split_arguments
+from ._arguments import check_model, check_tuple, split_arguments
 from ._capture.decisions import CaptureDecision, record, summarize
 from ._capture.modes import Capture, captured, check_capture
 from ._capture.sizes import assumed_sizes, recorded_conditions
@@ -138,6 +138,8 @@ def export(
     torch.Size([5, 2])
     >>> program.save("model.onnx")  # doctest: +SKIP
     """
+    check_model("export", model)
+    check_tuple("export", args)
     checked = arguments.pop("verify", False)
     saving = {
         "include_initializers": arguments.pop("export_params", True),
@@ -169,7 +171,8 @@ def export(
             with recorded_conditions() as asked:
                 program, decisions = captured(run, model, called, given, capture, guard() if guards else None)
             if isinstance(model, torch.nn.Module) and program.exported_program is not None:
-                decisions = (*assumed_sizes(program.exported_program, asked, model), *decisions)
+                called_with = called, given["kwargs"], given.get("dynamic_shapes")
+                decisions = (*assumed_sizes(program.exported_program, asked, model, *called_with), *decisions)
             _tell_decisions(program, decisions, guards)
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args

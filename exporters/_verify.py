@@ -15,7 +15,7 @@ from pyops._progress import progress, step
 from pyops._schema import devices
 from pyops._schema.dtypes import DType
 
-from ._arguments import input_values, to_onnx_outputs
+from ._arguments import check_model, check_tuple, input_values, to_onnx_outputs
 from ._finishing.dynamo import capture
 from ._finishing.program import Model
 from ._library.library import translation_table
@@ -71,7 +71,7 @@ def verify(
     Raises
     ------
     ExportError
-        The arguments are missing, given twice, or do not match the program's inputs in number.
+        `model` is no model; the arguments are missing, given twice, or do not match the program's inputs in number.
     ModelError
         A session cannot load `program`.
     BaseException
@@ -90,6 +90,7 @@ def verify(
     """
     from pyops._runtime.session import InferenceSession  # needs onnxruntime, which exporting does not
 
+    check_model("verify", model)
     calls, keywords = _calls(model, args, samples, kwargs)
     allowed = {_dtype(dtype): pair for dtype, pair in (tolerances or {}).items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
@@ -152,8 +153,7 @@ def _calls(
 
 
 def _checked(call: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not isinstance(call, tuple):
-        raise ExportError(f"verify takes a model's arguments as a tuple, not {type(call).__name__}; write (x,)")
+    check_tuple("verify", call)
     return call
 
 

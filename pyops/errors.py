@@ -107,7 +107,7 @@ class CompileWarning(UserWarning):
 
 
 class CacheWarning(UserWarning):
-    """The folder for machine code is not used, as other users could have put code into it."""
+    """The folder for machine code, or a file there, is not used, as other users could have put code into it."""
 
 
 class FilledNodeWarning(UserWarning):

@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 from torch.fx import GraphModule, Node
 
-from .. import _torch_private
+import pyops
+
 from .._torch_private.operators import OpOverload
 
 _MARK = "pyops_call"
@@ -25,9 +26,12 @@ LINE = "pyops_line"
 """The key in a node's custom metadata for its `calling_line`."""
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
-_TORCH = (f"{Path(torch.__file__).parent}/", "<")  # torch.cond compiles its branches from generated code
-_LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-_OWN = (f"{Path(__file__).parent}/", f"{Path(_torch_private.__file__).parent}/")
+# Other names in angle brackets are the user's: "<stdin>", "<ipython-input-1-...>".
+_GENERATED = ("<eval_with_key>", "<frozen ", "<string>")
+_TORCH = (f"{Path(torch.__file__).parent}/", *_GENERATED)  # torch.cond compiles its branches from generated code
+_PACKAGES = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
+_STANDARD = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
+_OWN = (f"{Path(__file__).parents[1]}/", f"{Path(pyops.__file__).parent}/")
 # Below these frames is the code that asked for the export, which is not the model's.
 TRACE = f"{Path(__file__).parent}/trace.py"
 ENTRIES = (f"{Path(__file__).parents[1]}/_finishing/dynamo.py", TRACE)
@@ -63,7 +67,7 @@ def mark_of(node: Node) -> str:
 def source_line(node: Node) -> str:
     """Return the line that a node comes from, ``"model.py:12: return x.inverse()"``, or ``""`` if torch has none.
 
-    It is the innermost line that is not in a library, or else the innermost that is not in torch.
+    It is the innermost line that is not in a library, or else the innermost in a package that is not torch.
     """
     line: str = (node.meta.get("custom") or {}).get(LINE, "")
     if line:
@@ -100,7 +104,8 @@ def in_torch(file: str) -> bool:
 
 
 def innermost(frames: Iterable[Place]) -> Place:
-    """Return the first of a call's lines, the innermost first, that is not in a library, or else not in torch."""
+    """Return the first of a call's lines, the innermost first, that is not in a library, or else in a package."""
     outside = [(file, line) for file, line in frames if not file.startswith((*_TORCH, *_OWN))]
-    users = [frame for frame in outside if not frame[0].startswith(_LIBRARIES)]
-    return next(iter(users or outside), NOWHERE)
+    packages = [frame for frame in outside if frame[0].startswith(_PACKAGES)]
+    users = [frame for frame in outside if not frame[0].startswith((*_PACKAGES, *_STANDARD))]
+    return next(iter(users or packages), NOWHERE)

@@ -1,4 +1,7 @@
-"""What a capture fixed: branches, numbers, sizes and values that Python code asked for, each with its line."""
+"""What a capture fixed: branches, numbers, sizes and values that Python code asked for, each with its line.
+
+They are found in `trace`, `modes` (a draft's), `known_state` and `sizes`.
+"""
 
 from __future__ import annotations
 

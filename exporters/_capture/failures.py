@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from .._torch_private.tracing import is_capture_error
+import numpy as np
+import torch
+
+from .._torch_private.tracing import is_capture_error, is_fake
+from .._torch_private.trees import flatten
 from ..errors import ExportError
-from .calls import ENTRIES, NOWHERE, TRACE, Place, in_torch, innermost, spell_place
+from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, spell_place
 
 _LONGEST = 300
 
-_AUTO = 'or write capture="auto", which fixes such values as in the example and lists them in program.decisions'
+_AUTO = 'capture="auto" fixes such values as in the example, and lists them in program.decisions'
 _REGISTER = (
     "register the class as a tree: torch.export.register_dataclass(cls), or "
     "torch.utils._pytree.register_pytree_node(cls, flatten, unflatten)"
@@ -28,15 +34,41 @@ _HINTS = {
     "user-specified": _SIZES,
     "Constraints violated": _SIZES,
 }
+# What is in the message where a number or values of a tensor are missing.
+_BY_VALUES = ("depends on data", "SymInt", "SymFloat", "SymBool", "is not supported for tensor subclasses")
 
 
 class CaptureError(ExportError):
     """A model cannot be captured."""
 
 
+class _LostConstantError(CaptureError):
+    """A captured program has constants without values."""
+
+
+def check_arguments(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise CaptureError if a model does not take the example arguments, or no capture does."""
+    if any(isinstance(leaf, np.ndarray) for leaf in flatten((args, dict(kwargs)))):
+        raise CaptureError("the example arguments have a NumPy array; write torch.from_numpy(array)")
+    signature = inspect.signature(model.forward)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise CaptureError(f"the model's forward{signature} does not take the example arguments: {error}") from None
+
+
+def check_constants(program: torch.export.ExportedProgram) -> None:
+    """Raise CaptureError if a captured program has no values for its constants, on which torch would crash."""
+    tensors = [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
+    if any(map(is_fake, tensors)):
+        raise _LostConstantError(
+            'torch.export lost the values of tensors that the model\'s code makes; capture="auto" or "trace" keeps them'
+        )
+
+
 def is_capture_failure(error: BaseException) -> bool:
     """Return whether an export failed because the model could not be captured."""
-    return any(map(is_capture_error, chain(error)))
+    return any(is_capture_error(item) or isinstance(item, _LostConstantError) for item in chain(error))
 
 
 def in_trace(error: BaseException) -> bool:
@@ -56,12 +88,10 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
     place = _place(errors)
     passed = [frame.filename for item in errors for frame in frames(item)]
     hints = [hint for mark, hint in _HINTS.items() if mark in str(root) or any(mark in name for name in passed)]
-    stopped = frames(root)
-    stopped_by_values = not {_REGISTER, _SIZES} & set(hints)
-    if capture == "export" and stopped_by_values and (explained or (stopped and in_torch(stopped[-1].filename))):
-        hints.append(_AUTO)
     what = "torch.export cannot capture the model" if capture == "export" else "the model cannot be traced"
     cause = explained or f"{type(root).__name__}: {_beginning(str(root))}"
+    if capture == "export" and any(mark in cause for mark in _BY_VALUES):
+        hints.append(_AUTO)
     failure = CaptureError("\n  ".join([f"{what}{' at ' if place[0] else ''}{spell_place(place)}", cause, *hints]))
     failure.__cause__ = root
     return failure

@@ -14,10 +14,10 @@ from .._torch_private.tracing import asked_conditions, capturing_by, draft_failu
 from ..errors import ExportError
 from .calls import Place, calling_place
 from .decisions import CaptureDecision, Kind, decision
-from .failures import asks_for_gradients, capture_failure, in_trace, is_capture_failure
+from .failures import asks_for_gradients, capture_failure, check_arguments, in_trace, is_capture_failure
 from .known_state import known_state
 from .preparation import prepared, separated, unchanged_attributes
-from .sizes import check_dynamic_shapes, fixed_sizes, model_place
+from .sizes import check_dynamic_shapes, model_place
 from .sources import expression_sources
 from .trace import trace
 
@@ -78,6 +78,7 @@ def captured(
     """
     kwargs = arguments.get("kwargs") or {}
     if isinstance(model, torch.nn.Module):
+        check_arguments(model, args, kwargs)
         check_dynamic_shapes(model, args, kwargs, arguments.get("dynamic_shapes"))
     for gradients in (False, True):
         with prepared(model, args, kwargs), torch.set_grad_enabled(gradients):
@@ -120,9 +121,8 @@ def _first(
                         raise
     kwargs = arguments.get("kwargs") or {}
     program, decisions = trace(model, args, kwargs, guard)
-    sizes = fixed_sizes(model, args, kwargs, arguments.get("dynamic_shapes"))
     result = run(program, (), **{**arguments, "kwargs": None, "dynamic_shapes": None})
-    return result, (*sizes, *decisions)
+    return result, tuple(decisions)
 
 
 class _UncapturedError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -63,15 +64,23 @@ def unchanged_attributes(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _copies(attributes: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return each attribute with a copy of the items that it has, if it is a dict, a list or a set."""
-    return {
-        name: (value, value.copy() if isinstance(value, (dict, list, set)) else None)
-        for name, value in attributes.items()
-    }
+    """Return each attribute with a copy of what a tensor, a dict, a list or a set has in it."""
+    return {name: (value, _contents(value)) for name, value in attributes.items()}
+
+
+def _contents(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return value.copy() if isinstance(value, (dict, list, set)) else None
 
 
 def _restore(value: Any, items: Any) -> None:
-    if items is not None and not _same(value, items):
+    if isinstance(value, torch.Tensor):
+        # torch does not compare sparse tensors and some rarer ones, which stay as they are.
+        with contextlib.suppress(NotImplementedError):
+            if not torch.equal(value, items):
+                value.data.copy_(items)  # no write of which gradients that were begun before would hear
+    elif items is not None and not _same(value, items):
         value.clear()
         if isinstance(value, list):
             value.extend(items)

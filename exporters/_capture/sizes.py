@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from .._torch_private.tracing import asked_sizes
+from .._torch_private.trees import children, flatten, registering, unflatten
 from ..errors import ExportError
 from .calls import NOWHERE, Place, calling_place, in_torch
 from .decisions import CaptureDecision, decision
@@ -25,22 +27,29 @@ Asked = dict[tuple[str, Place], None]
 
 @contextmanager
 def recorded_conditions() -> Iterator[Asked]:
-    """Context manager: record the conditions on sizes that Python code outside torch asks for in a capture."""
+    """Context manager: record what a capture asks about sizes, and a run of the exported model does not.
+
+    That is the conditions that code outside torch asks for, and all numbers: also those of torch's own code, as of the
+    parts of ``x.split(2)``.
+    """
     asked: Asked = {}
 
     def ask(expression: Any, value: Any) -> None:
         symbols = {str(symbol) for symbol in expression.free_symbols}
-        if not symbols or not all(map(_SYMBOL.fullmatch, symbols)) or _is_asked_by_torch():
+        if not symbols or not all(map(_SYMBOL.fullmatch, symbols)):
             return
-        asked[_spell(expression, str(value)), calling_place()] = None
+        if str(value) not in ("True", "False") or _is_asked_by_code():
+            asked[_spell(expression, str(value)), calling_place()] = None
 
     with asked_sizes(ask):
         yield asked
 
 
-def _is_asked_by_torch() -> bool:
-    files = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(None))
-    return in_torch(next(file for file in files if not any(part in file for part in _EVALUATION)))
+def _is_asked_by_code() -> bool:
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_stack(None)]
+    inner = list(itertools.takewhile(lambda file: any(part in file for part in _EVALUATION), files))
+    # Python code asks by the size's own methods in torch/__init__.py, and C++ code without.
+    return torch.__file__ in inner and not in_torch(files[len(inner)])
 
 
 def _spell(expression: Any, value: str) -> str:
@@ -50,10 +59,24 @@ def _spell(expression: Any, value: str) -> str:
     return f"{holds.lhs} {holds.rel_op} {holds.rhs}" if hasattr(holds, "rel_op") else str(holds)
 
 
-def assumed_sizes(program: torch.export.ExportedProgram, asked: Asked, model: torch.nn.Module) -> list[CaptureDecision]:
+def assumed_sizes(
+    program: torch.export.ExportedProgram,
+    asked: Asked,
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    shapes: Any,
+) -> list[CaptureDecision]:
     """Return a decision for each condition on the sizes of inputs, and for each size that the captured program fixes.
 
     ONNX Runtime refuses other sizes than a fixed one.
+
+    Parameters
+    ----------
+    args, kwargs
+        The example arguments.
+    shapes : any
+        The sizes that were to be dynamic, as ``torch.export.export`` takes them.
     """
     names: dict[str, str] = {}
     for node in program.graph.nodes:
@@ -61,6 +84,7 @@ def assumed_sizes(program: torch.export.ExportedProgram, asked: Asked, model: to
             for dim, size in enumerate(node.meta["val"].shape):
                 names.setdefault(str(size), f"{node.name}.shape[{dim}]")
     fixed = [f"{names[name]} == {value}" for name, value in constant_sizes(program).items() if name in names]
+    fixed += _fixed_sizes(program, model, args, kwargs, shapes)
     found = [decision("size", text, model_place(model), "inputs", guarded=True) for text in fixed]
     for condition, place in asked:
         if all(symbol in names for symbol in _SYMBOL.findall(condition)):
@@ -75,21 +99,23 @@ def constant_sizes(program: torch.export.ExportedProgram) -> dict[str, int]:
     return {str(size): int(found.lower) for size, found in ranges if found.lower == found.upper}
 
 
-def fixed_sizes(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any
-) -> list[CaptureDecision]:
-    """Return a decision for each size in ``dynamic_shapes``; ONNX Runtime refuses other sizes of an input.
-
-    Parameters
-    ----------
-    shapes : any
-        As ``torch.export.export`` takes it: by the names of the arguments, or in their order.
-    """
-    values = inspect.signature(model.forward).bind(*args, **kwargs).arguments
-    if not isinstance(shapes, Mapping):
-        shapes = dict(zip(values, shapes or (), strict=False))
-    found = [item for name, value in values.items() for item in _dynamic(name, value, shapes.get(name))]
-    return [decision("size", text, model_place(model), "inputs", guarded=True) for text in found]
+def _fixed_sizes(
+    program: torch.export.ExportedProgram, model: torch.nn.Module, args: Any, kwargs: Mapping[str, Any], shapes: Any
+) -> list[str]:
+    """Return ``"x.shape[0] == 3"`` for each size that was to be dynamic and is a number in the captured program."""
+    if isinstance(shapes, (torch.export.ShapesCollection, torch.export.AdditionalInputs)):
+        shapes = shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call]
+    if not shapes:
+        return []
+    inputs = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
+    with registering() as register:
+        register((args, dict(kwargs)))
+        count = len(flatten((args, dict(kwargs))))
+        args, kwargs = unflatten((args, dict(kwargs)), inputs[len(inputs) - count :])
+        values = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+        if not isinstance(shapes, Mapping):
+            shapes = dict(zip(values, shapes, strict=False))
+        return [item for name, value in values.items() for item in _dynamic(name, value, shapes.get(name))]
 
 
 def check_dynamic_shapes(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> None:
@@ -157,16 +183,19 @@ def model_place(model: torch.nn.Module) -> Place:
 
 
 def _dynamic(name: str, value: Any, shapes: Any) -> Iterator[str]:
-    """Yield ``"x.shape[0] == 3"`` for each dynamic dimension of the tensors of an argument."""
+    """Yield ``"x.shape[0] == 3"`` for each dynamic dimension of a captured argument that is a number."""
     if not isinstance(shapes, (Mapping, list, tuple)):
         return
     pairs = list(shapes.items() if isinstance(shapes, Mapping) else enumerate(shapes))
     if isinstance(value, torch.Tensor):
         fixed = (None, torch.export.Dim.STATIC)
         for dim, size in pairs:
-            if size not in fixed and not isinstance(size, int):
+            if size not in fixed and not isinstance(size, int) and isinstance(value.shape[dim], int):
                 yield f"{name}.shape[{dim}] == {value.shape[dim]}"
         return
     for key, item in pairs:
-        inner = value[key] if isinstance(value, (Mapping, list, tuple)) else getattr(value, str(key), None)
+        if isinstance(value, (Mapping, list, tuple)):
+            inner = value[key]
+        else:
+            inner = getattr(value, str(key), dict(enumerate(children(value))).get(key))
         yield from _dynamic(f"{name}[{key!r}]", inner, item)

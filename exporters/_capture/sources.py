@@ -17,7 +17,7 @@ _ORDER: tuple[Source, ...] = ("inputs", "random", "state")
 
 
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER)
-_SYMBOL = re.compile(r"\bu\d+\b")  # torch's name of a number that a run tells
+_SYMBOL = re.compile(r"\b(?:u|zuf)\d+\b")  # torch's name of a number that a run tells
 
 
 def sources(graph: Graph, inputs: Sequence[Source | None]) -> dict[Node, Source | None]:

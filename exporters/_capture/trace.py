@@ -21,7 +21,7 @@ from .._torch_private.tracing import trace_graph
 from .._torch_private.trees import clone_tensors, replace_leaves, tensor_leaves
 from .calls import place_of
 from .decisions import CaptureDecision, Kind, decision, spell_value
-from .interception import Interception
+from .interception import Interception, target_of
 from .questions import Answers, Reads, is_question
 from .sources import sources
 from .trace_guards import Guards
@@ -126,16 +126,29 @@ def _simplify(
 _PUBLIC = {"aten::_is_all_true": _aten.all.default, "aten::_is_any_true": _aten.any.default}
 
 
+# Their results have sizes that depend on values, and torch has no tag for it.
+_UNTAGGED = {
+    _aten.nonzero_numpy.default,
+    _aten.repeat_interleave.self_Tensor,
+    _aten.tensor_split.tensor_indices_or_sections,
+    _aten.where.default,
+}
+
+
 def _has_open_size(node: Node) -> bool:
     """Return whether the size of a call's result depends on the values of its arguments."""
-    target = node.target
-    if not isinstance(target, OpOverload) or torch.Tag.dynamic_output_shape not in target.tags:
+    if not isinstance(node.target, OpOverload):
         return False
-    if target.namespace == "aten" and target.overloadpacket in (_aten.index, _aten.index_put, _aten.index_put_):
+    target = target_of(node)
+    if target in _UNTAGGED:
+        return node.kwargs.get("output_size") is None
+    if torch.Tag.dynamic_output_shape not in target.tags:
+        return False
+    if target.overloadpacket in (_aten.index, _aten.index_put, _aten.index_put_):
         written: Any = node.args[1]
         indices = [item.meta["val"] for item in written if isinstance(item, Node)]
         return target.overloadpacket is _aten.index and any(item.dtype in (torch.bool, torch.uint8) for item in indices)
-    return True
+    return node.target is not _aten.one_hot.default  # which is told the number of classes; without it ours is called
 
 
 def _return_tuples(recorded: GraphModule, cond: Node) -> None:
@@ -196,7 +209,8 @@ class _Run(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
-        if _has_open_size(n):
+        # torch decomposes what it is promised of repeat_interleave into an operator that its exporter does not have.
+        if _has_open_size(n) and n.target is not _aten.repeat_interleave.self_Tensor:
             for tensor, traced in zip(tensor_leaves(result), tensor_leaves(n.meta["val"]), strict=True):
                 for size, fixed in zip(tensor.shape, traced.shape, strict=True):
                     promise(size == fixed)

@@ -10,6 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from .._torch_private.operators import OpOverload
+from .._torch_private.trees import tensor_leaves
 from .calls import place_of
 from .decisions import Kind
 
@@ -32,6 +33,9 @@ class Guards:
             For a size the results of the call, otherwise the answer to the question that the call is.
         """
         if self._operator is None or node.op != "call_function":
+            return False
+        outputs: Any = self._graph.output_node().args[0]
+        if any(map(_is_complex, [node] if kind == "size" else [node.args[0], *outputs[:1]])):
             return False
         if kind == "size":
             self._guard_sizes(node)
@@ -71,4 +75,10 @@ class Guards:
         assert self._operator is not None
         file, line = place_of(node)
         attributes: dict[str, Any] = {"kind": kind, "expected": json.dumps(value), "line": f"{Path(file).name}:{line}"}
-        return self._graph.call_function(self._operator, (result, asked), attributes)
+        call = self._graph.call_function(self._operator, (result, asked), attributes)
+        call.meta["val"] = result.meta.get("val")
+        return call
+
+
+def _is_complex(node: Any) -> bool:
+    return any(item.is_complex() for item in tensor_leaves(node.meta.get("val")))

@@ -12,8 +12,8 @@ A model file is untrusted data, so what it can make torch run is decided here an
    arguments; those that public functions of torch leave in a graph are listed. Also excluded are names with
    ``unsafe`` in them, operators on sparse, quantized and nested tensors, which ONNX does not have, gradients, and
    those that trust the indices and sizes that they are given in many ways: single kernels of convolutions, and
-   CTC loss, segment reduction and fractional pooling, which `pyops.kernels` computes. What the other operators trust,
-   `argument_checks` checks.
+   CTC loss, segment reduction and fractional pooling, which `pyops.kernels` computes. What the other operators are
+   known to trust, `argument_checks` checks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _PRIVATE = {
 _NEVER = re.compile(
     r"backward|^batch_norm_(elemt|gather|stats|update)"
     r"|unsafe|sparse|quantize|qscheme|nested|mkldnn|cudnn|miopen|to_mkldnn|^set_|_coo|_csr|_csc|_bsr|_bsc"
-    r"|slow_conv|thnn_conv|pin_memory|^from_|^data$|^lift|^alias_with"
+    r"|^fbgemm|^choose_qparams|^int_repr|^q_per_channel|slow_conv|thnn_conv|pin_memory|^from_|^data$|^lift|^alias_with"
     r"|^ctc_loss|^segment_reduce|^fractional_max_pool"
 )
 # These match a pattern above, but take dense tensors and are safe.

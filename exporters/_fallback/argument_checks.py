@@ -1,4 +1,4 @@
-"""Checks of arguments that torch's own kernels trust: indices beyond a tensor's memory, and endless loops.
+"""Checks of arguments that torch's own kernels trust: indices beyond a tensor's memory, endless loops, divisions.
 
 torch's Python functions make such checks, its operators do not, and a model file names operators. Every check takes
 the arguments of a call by name and raises InputError. Tensors that torch writes to despite the operator's schema are
@@ -27,7 +27,7 @@ def check(name: str, values: Values) -> None:
     Raises
     ------
     InputError
-        The call would read or write beyond one of its tensors, or never return.
+        The call would read or write beyond one of its tensors, end the process, or never return.
     """
     validate = _check_of(name)
     with contextlib.suppress(KeyError):  # torch reports a missing argument
@@ -54,6 +54,21 @@ def _ascending(offsets: torch.Tensor, high: int, what: str) -> None:
     _require(bool((offsets.diff() >= 0).all()), f"{what} in ascending order")
 
 
+def _attention(values: Values) -> None:
+    key, value = values["key"].shape, values["value"].shape
+    _require(key[-2:-1] == value[-2:-1], "a key and a value of the same length")
+    if values.get("enable_gqa"):  # torch divides by their number
+        _require(0 not in key[-3:-2] + value[-3:-2], "heads in key and value")
+
+
+def _average_pool(values: Values) -> None:
+    # The least integer divided by -1 ends the process, and a sum may be the least integer.
+    _require(
+        values["self"].is_floating_point() or values.get("divisor_override") != -1,
+        "floats, or a divisor_override other than -1",
+    )
+
+
 def _batch_norm(values: Values) -> None:
     x = values["input"]
     _require(x.dim() >= 2, f"an input of two dimensions or more, not {x.dim()}")
@@ -71,9 +86,26 @@ def _batch_norm(values: Values) -> None:
             values[name] = values[name].clone()
 
 
+def _binomial(values: Values) -> None:
+    _require(not bool(values["count"].isnan().any()), "a count without NaN")
+
+
 def _covariance(values: Values) -> None:
     # With weights and a single observation, torch subtracts the mean in place.
     values["self"] = values["self"].clone()
+
+
+def _divide(values: Values) -> None:
+    least = _least(values)
+    if least is not None and values.get("rounding_mode") == "trunc":
+        fits = (torch.as_tensor(values["self"]) != least) | (torch.as_tensor(values["other"]) != -1)
+        _require(bool(fits.all()), f"no {least} to be divided by -1")
+
+
+def _least(values: Values) -> int | None:
+    # The integer whose quotient by -1 does not fit, which ends the process; of fewer bits, torch divides in int32.
+    dtype = torch.result_type(values["self"], values["other"])
+    return torch.iinfo(dtype).min if dtype in (torch.int32, torch.int64) else None
 
 
 def _embedding_bag(values: Values) -> None:
@@ -92,11 +124,18 @@ def _grouped_mm(values: Values) -> None:
         _ascending(offsets, size, "offs")
 
 
+def _lcm(values: Values) -> None:
+    # torch divides by a common divisor, which may be -1.
+    least = _least(values)
+    for name in ("self", "other"):
+        _require(least is None or bool((values[name] != least).all()), f"{name} above {least}")
+
+
 def _ldl(values: Values) -> None:
     pivots, size = values["pivots"], values["LD"].shape[-1]
     _require(pivots.dim() >= 1 and pivots.shape[-1] == size, f"{size} pivots")
     _within(pivots.abs(), 1, size, "pivots")
-    for row in pivots.reshape(-1, size).tolist():
+    for row in pivots.reshape(-1, max(size, 1)).tolist():
         while row:
             # A block of two rows is marked by the same negative number twice.
             first = row.pop(0)
@@ -125,12 +164,27 @@ def _pack_padded_sequence(values: Values) -> None:
     _within(values["lengths"], 1, x.shape[1 if values.get("batch_first") else 0], "lengths")
 
 
+def _packed(values: Values) -> None:
+    data, sizes = values["data"], values["batch_sizes"].tolist()
+    _require(
+        data.dim() >= 1 and bool(sizes) and sizes == sorted(sizes, reverse=True) and sizes[-1] > 0,
+        "positive batch_sizes in descending order",
+    )
+    _require(sum(sizes) == data.shape[0], f"batch_sizes with a sum of {data.shape[0]}, the rows of data")
+
+
+def _pdist(values: Values) -> None:
+    _require(values["self"].dim() == 2, "a matrix")
+
+
 def _random(values: Values) -> None:
     # torch searches for the next number, which does not exist, in an endless loop.
     _require(values.get("from") != 2**63 - 1, "a from below 2**63 - 1")
 
 
 def _recurrent(values: Values) -> None:
+    if "batch_sizes" in values:
+        _packed(values)
     layers, weights = values["num_layers"], values["params"]
     directions = 2 if values.get("bidirectional") else 1
     each = 4 if values["has_biases"] else 2
@@ -141,6 +195,12 @@ def _recurrent(values: Values) -> None:
     )
     states = values["hx"] if isinstance(values["hx"], list) else [values["hx"]]
     _require(all(item.dim() in (2, 3) for item in states), "hx of two or three dimensions")
+
+
+def _repeat_interleave(values: Values) -> None:
+    # torch's sum of the repeats is one of int64, and may wrap.
+    repeats = torch.as_tensor(values["repeats"])
+    _require(float(repeats.sum(dtype=torch.float64)) < 2**62, "repeats with a sum below 2**62")
 
 
 def _upsample(values: Values) -> None:
@@ -155,7 +215,10 @@ def _upsample(values: Values) -> None:
 
 
 def _weight_norm(values: Values) -> None:
-    _require(values["v"].numel() > 0 and values["g"].numel() > 0, "tensors that are not empty")
+    v, g, dim = values["v"], values["g"], values.get("dim", 0)
+    _require(v.numel() > 0 and v.dim() > 0 and g.numel() > 0, "tensors that are not empty, and a v with dimensions")
+    if dim in (0, v.dim() - 1):  # else torch broadcasts g
+        _require(g.numel() == v.shape[dim], f"{v.shape[dim]} numbers in g, not {g.numel()}")
 
 
 # By patterns of the operator's whole name in aten.
@@ -168,8 +231,16 @@ _CHECKS: tuple[tuple[str, Callable[[Values], None]], ...] = (
     ("_weight_norm.*", _weight_norm),
     ("_grouped_mm", _grouped_mm),
     ("_pack_padded_sequence", _pack_padded_sequence),
+    ("_pad_packed_sequence", _packed),
+    ("_pdist_forward", _pdist),
+    ("avg_pool[23]d", _average_pool),
+    ("binomial", _binomial),
     ("cov", _covariance),
+    ("div|divide", _divide),
     ("embedding_bag", _embedding_bag),
+    ("lcm", _lcm),
     ("linalg_ldl_solve", _ldl),
     ("random", _random),
+    ("repeat_interleave", _repeat_interleave),
+    ("scaled_dot_product_attention", _attention),
 )

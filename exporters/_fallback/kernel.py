@@ -36,9 +36,9 @@ _DTYPES: tuple[DType, ...] = tuple(dtype for dtype in TORCH_DTYPES if dtype.kind
 def register_fallback(*namespaces: str) -> None:
     """Register the torch operators that fall back in an export with the sessions of this process.
 
-    Every `pyops.InferenceSession` can then run them. A model only names operators; `exporters._fallback.rule` decides
-    which ones it may name: functional operators that take and return tensors.
-    ``exporters.export(..., fallback=True)`` calls this.
+    Every `pyops.InferenceSession` can then run them. A model only names operators;
+    `exporters._fallback.allowed_operators` decides which ones it may name: functional operators that take and return
+    tensors. ``exporters.export(..., fallback=True)`` calls this.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ import torch
 
 from .elementwise import atan2, is_negative
 from .table import lower_complex
-from .values import Pairs, cast, dtype_of, join, like, named_dtype, onnx_ops, split
+from .values import Pairs, cast, constant, dtype_of, join, like, named_dtype, onnx_ops, split
 
 Parts = tuple[Any, Any]
 """The real and the imaginary parts of complex numbers."""
@@ -346,6 +346,14 @@ def _is_finite(x: Any) -> Any:
 
 def _is_infinite(x: Any) -> Any:
     return onnx_ops.Equal(onnx_ops.Abs(x), like(math.inf, x))
+
+
+@lower_complex("aten::abs", replaces=True)
+def absolute(self: Any) -> Any:
+    """Return the absolute values; torch's exporter emits a ReduceL2, in which squares overflow and underflow."""
+    if dtype_of(self.value) == torch.float64:
+        return _modulus(split(self))
+    return onnx_ops.CastLike(onnx_ops.ReduceL2(cast(self.value, torch.float64), constant([-1]), keepdims=0), self.value)
 
 
 # torch's exporter gives -pi to negative numbers without an imaginary part, and 0 to NaN.

@@ -13,7 +13,7 @@ import torch
 from .._lowering.translations import functional_overloads
 from .._torch.operators import as_exported, find_overload
 from .._torch_private.operators import qualified_name, schema_arguments
-from .complex_numbers import parts, truth
+from .complex_numbers import absolute, parts, truth
 from .table import lower_complex, rows
 from .values import (
     Pairs,
@@ -84,6 +84,7 @@ MOVING = [
     "diagonal_copy",
     "expand",
     "expand_copy",
+    "fill",
     "flip",
     "gather",
     "im2col",
@@ -282,7 +283,7 @@ def _shape(self: Pairs) -> onnx_ir.Shape:
 
 def _absolute(self: Pairs) -> Any:
     """Return the absolute values, with the type that translations of real tensors read."""
-    result = onnx_ops.ReduceL2(self.value, constant([-1]), keepdims=0)
+    result = absolute(self)
     result.shape, result.dtype = _shape(self), self.value.dtype
     return result
 

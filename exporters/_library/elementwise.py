@@ -14,8 +14,21 @@ from pyops._ops.op import Op
 from pyops.kernels import pointwise, special
 
 from .._lowering.nodes import emit
+from .._torch.tensors import numpy_dtype
 from .table import lower
-from .values import by_torch, cast, dtype_of, join_zeros, kernels, like, onnx_ops, promote, promoted, typed_constant
+from .values import (
+    by_torch,
+    cast,
+    constant,
+    dtype_of,
+    join_zeros,
+    kernels,
+    like,
+    onnx_ops,
+    promote,
+    promoted,
+    typed_constant,
+)
 
 
 @lower("aten::divide.Tensor", replaces=True)
@@ -221,6 +234,121 @@ def is_negative(x: Any) -> Any:
     return onnx_ops.Or(onnx_ops.Less(x, zero), onnx_ops.Less(onnx_ops.Reciprocal(x), zero))
 
 
+def _in_float32(function: Callable[..., Any], *values: Any, floating: bool = False) -> Any:
+    """Call a function with values of the element type given by `promoted`, in float32 where that has 16 bits."""
+    dtype = promoted(*values, floating=floating)
+    wide = torch.float32 if dtype.itemsize < 4 else dtype
+    graph_values = [
+        typed_constant(value, wide) if isinstance(value, (int, float)) else cast(cast(value, dtype), wide)
+        for value in values
+    ]
+    result = function(*graph_values)
+    result.dtype = onnx_ir.DataType.from_numpy(numpy_dtype(wide))
+    return cast(result, dtype)
+
+
+@lower("aten::log_sigmoid", replaces=True)
+def _log_sigmoid(self: Any) -> Any:
+    # torch's exporter emits the logarithm of a Sigmoid, which is 0 from -18 down.
+    return _in_float32(lambda x: onnx_ops.Neg(_softplus(onnx_ops.Neg(x), dtype_of(x))), self)
+
+
+def _log_add_exp(unit: float) -> Callable[..., Any]:
+    """Return a translation of logarithms of sums of powers, whose base has the logarithm `unit`."""
+
+    def of_floats(x: Any, y: Any) -> Any:
+        # The difference of two equal infinities is NaN.
+        apart = onnx_ops.Where(onnx_ops.Equal(x, y), like(0.0, x), onnx_ops.Abs(onnx_ops.Sub(x, y)))
+        tail = _softplus(onnx_ops.Mul(apart, like(-unit, x)), dtype_of(x))
+        return onnx_ops.Add(onnx_ops.Max(x, y), onnx_ops.Div(tail, like(unit, x)))
+
+    # torch's exporter emits the powers themselves, which overflow.
+    return lambda self, other: _in_float32(of_floats, self, other, floating=True)
+
+
+lower("aten::logaddexp", replaces=True)(_log_add_exp(1.0))
+lower("aten::logaddexp2", replaces=True)(_log_add_exp(math.log(2)))
+
+
+def _softplus(x: Any, dtype: torch.dtype) -> Any:
+    """Return log(1 + exp(x)); ONNX Runtime has a Softplus of float32 alone."""
+    if dtype == torch.float32:
+        return onnx_ops.Softplus(x)
+    zero, one = typed_constant(0, dtype), typed_constant(1, dtype)
+    power = onnx_ops.Exp(onnx_ops.Neg(onnx_ops.Abs(x)))
+    total = onnx_ops.Add(power, one)
+    # What rounding the total adds to the power cancels in the quotient.
+    tail = onnx_ops.Mul(onnx_ops.Log(total), onnx_ops.Div(power, onnx_ops.Sub(total, one)))
+    return onnx_ops.Add(onnx_ops.Max(x, zero), onnx_ops.Where(onnx_ops.Equal(total, one), power, tail))
+
+
+@lower("aten::logit", replaces=True)
+def _logit(self: Any, eps: float | None = None) -> Any:
+    # torch's exporter clamps NaN to 1 - eps.
+    if eps is None:
+        return NotImplemented
+    low, high, one = (like(number, self) for number in (eps, 1 - eps, 1.0))
+    clamped = onnx_ops.Where(onnx_ops.Less(self, low), low, self)
+    clamped = onnx_ops.Where(onnx_ops.Greater(clamped, high), high, clamped)
+    return onnx_ops.Log(onnx_ops.Div(clamped, onnx_ops.Sub(one, clamped)))
+
+
+@lower("aten::remainder", replaces=True)
+def _remainder(self: Any, other: Any) -> Any:
+    # torch's exporter emits x - y * floor(x / y), which has no digits left where the quotient is large.
+    if not promoted(self, other).is_floating_point:
+        return NotImplemented
+    return _in_float32(_float_remainder, self, other)
+
+
+@lower("aten::floor_divide", replaces=True)
+def _floor_divide(self: Any, other: Any) -> Any:
+    # torch's exporter emits floor(x / y), where the quotient may be rounded to the next integer.
+    if not promoted(self, other).is_floating_point:
+        return NotImplemented
+    return _in_float32(_float_quotient, self, other)
+
+
+@lower("aten::div.Tensor_mode", replaces=True)
+@lower("aten::div.Scalar_mode", replaces=True)
+def _divide_in_mode(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
+    dtype = promoted(self, other)
+    if rounding_mode == "floor" and dtype.is_floating_point:
+        return _floor_divide(self, other)
+    # torch's exporter divides integers in float32, which holds those of 16 bits.
+    if rounding_mode is None or dtype.is_floating_point or dtype.itemsize < 4:
+        return NotImplemented
+    x, y = promote(self, other)
+    return onnx_ops.Div(x, y) if rounding_mode == "trunc" else by_torch("aten::floor_divide", x, y)
+
+
+def _float_remainder(x: Any, y: Any) -> Any:
+    rest = onnx_ops.Mod(x, y, fmod=1)
+    return onnx_ops.Where(_are_opposite(rest, y), onnx_ops.Add(rest, y), rest)
+
+
+def _float_quotient(x: Any, y: Any) -> Any:
+    zero, half, one = (like(number, x) for number in (0.0, 0.5, 1.0))
+    rest = onnx_ops.Mod(x, y, fmod=1)
+    # An integer but for rounding.
+    nearly = onnx_ops.Div(onnx_ops.Sub(x, rest), y)
+    nearly = onnx_ops.Where(_are_opposite(rest, y), onnx_ops.Sub(nearly, one), nearly)
+    whole = onnx_ops.Floor(nearly)
+    is_below = onnx_ops.Greater(onnx_ops.Sub(nearly, whole), half)
+    whole = onnx_ops.Where(is_below, onnx_ops.Add(whole, one), whole)
+    quotient = onnx_ops.Div(x, y)
+    # The sign of a zero is the quotient's.
+    whole = onnx_ops.Where(onnx_ops.Equal(nearly, zero), onnx_ops.Mul(quotient, zero), whole)
+    return onnx_ops.Where(onnx_ops.Equal(y, zero), quotient, whole)
+
+
+def _are_opposite(rest: Any, y: Any) -> Any:
+    """Return where a remainder is not zero and has not the sign of the divisor."""
+    zero = like(0.0, rest)
+    signs_differ = onnx_ops.Xor(onnx_ops.Less(rest, zero), onnx_ops.Less(y, zero))
+    return onnx_ops.And(onnx_ops.Not(onnx_ops.Equal(rest, zero)), signs_differ)
+
+
 @lower("aten::rrelu_with_noise_functional")
 def _rrelu(self: Any, noise: Any, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, **_: Any) -> Any:
     dtype = dtype_of(self)
@@ -233,3 +361,9 @@ def _rrelu(self: Any, noise: Any, lower: float = 0.125, upper: float = 1 / 3, tr
         return onnx_ops.Mul(self, noise), noise
     slope = typed_constant((lower + upper) / 2, dtype)
     return onnx_ops.Where(onnx_ops.Greater(self, zero), self, onnx_ops.Mul(self, slope)), noise
+
+
+def floor_of_quotient(size: Any, other: Any) -> Any:
+    """Emit the floor of a quotient of sizes, as ``size // other``."""
+    size, other = (constant(item) if isinstance(item, int) else item for item in (size, other))
+    return onnx_ops.Div(onnx_ops.Sub(size, onnx_ops.Mod(size, other)), other)

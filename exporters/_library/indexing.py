@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,10 +21,12 @@ from .values import (
     cast,
     constant,
     dtype_of,
+    join_zeros,
     kernels,
     like,
     onnx_ops,
     promote,
+    split,
     typed_constant,
     vector,
 )
@@ -44,11 +47,23 @@ def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, i
 
 def _scattered(name: str) -> Callable[..., Any]:
     def translation(self: Any, dim: int, index: Any, src: Any, **given: Any) -> Any:
-        if index.shape == src.shape:
+        if index.shape == src.shape and (name == "aten::scatter.src" or not _is_short(self)):
             return NotImplemented
-        return by_torch(name, self, dim, index, _indexed(src, index), **given)
+        part = src if index.shape == src.shape else _indexed(src, index)
+        return _widened(lambda x, y: by_torch(name, x, dim, index, y, **given), self, part)
 
     return translation
+
+
+def _is_short(x: Any) -> bool:
+    return dtype_of(x) in (torch.float16, torch.bfloat16)
+
+
+def _widened(function: Callable[..., Any], self: Any, values: Any) -> Any:
+    """Call a function with numbers of one type, as float32 if they have 16 bits, which ONNX Runtime does not add."""
+    if not _is_short(self):
+        return function(self, values)
+    return onnx_ops.CastLike(function(*(cast(item, torch.float32) for item in (self, values))), self)
 
 
 for _name in ("aten::scatter_add.default", "aten::scatter.src"):
@@ -94,29 +109,34 @@ def _masked_select(self: Any, mask: Any) -> Any:
 @lower("aten::put", takes_complex=True)
 def _put(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     def written(values: Any, given: Any) -> Any:
-        dtype = dtype_of(values)
-        # ONNX Runtime does not add float16 here.
-        wide = torch.float32 if accumulate and dtype == torch.float16 else dtype
-        flat, elements = (onnx_ops.Reshape(cast(item, wide), constant([-1])) for item in (values, given))
-        places = onnx_ops.Reshape(index, constant([-1]))
+        flat, places, elements = (onnx_ops.Reshape(item, constant([-1])) for item in (values, index, given))
         how = "add" if accumulate else "none"
         result = onnx_ops.ScatterElements(flat, places, elements, axis=0, reduction=how)
-        return onnx_ops.Reshape(onnx_ops.CastLike(result, values), onnx_ops.Shape(values))
+        return onnx_ops.Reshape(result, onnx_ops.Shape(values))
 
-    return by_parts(written, self, source)
+    return by_parts(functools.partial(_widened, written) if accumulate else written, self, source)
 
 
 @lower("aten::index_put.default", replaces=True)
 @lower("aten::_unsafe_index_put.default", replaces=True)
 def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     # torch's exporter passes an int32 index to ScatterND, which takes int64 only, and supports few mixes with masks.
+    # ONNX Runtime does not add numbers of 16 bits.
     dtypes = {dtype_of(index) for index in indices if index is not None}
     masks = [index for index in indices if index is not None and dtype_of(index) in (torch.bool, torch.uint8)]
     apart = len(indices) == 1 or (len(masks) == len(indices) and all(len(mask.shape) == 1 for mask in masks))
-    if dtypes <= {torch.int64} or (dtypes == {torch.bool} and apart):
+    supported, adds_short = (
+        dtypes <= {torch.int64} or (dtypes == {torch.bool} and apart),
+        accumulate and _is_short(self),
+    )
+    if supported and not adds_short:
         return NotImplemented
-    places = [place for index in indices for place in _places(index)]
-    return by_torch("aten::index_put", self, places, values, accumulate)
+    places = indices if supported else [place for index in indices for place in _places(index)]
+
+    def written(x: Any, y: Any) -> Any:
+        return by_torch("aten::index_put", x, places, y, accumulate)
+
+    return _widened(written, self, values) if adds_short else written(self, values)
 
 
 def _places(index: Any) -> list[Any]:
@@ -180,12 +200,14 @@ def _unique_consecutive(
 
 @lower("aten::copy", replaces=True, takes_complex=True)
 def _copy(self: Any, src: Any, **_: Any) -> Any:
-    if isinstance(self, Pairs) and isinstance(src, Pairs):
-        return _expanded(src.value, self.value)
-    # torch's exporter does not broadcast the source.
-    if isinstance(self, Pairs) or isinstance(src, Pairs) or self.shape == src.shape:
-        return NotImplemented
-    return _expanded(src, self)
+    if isinstance(self, Pairs):
+        if isinstance(src, Pairs):
+            return _expanded(src.value, self.value)
+        return onnx_ops.Expand(join_zeros(cast(src, dtype_of(self.value))), onnx_ops.Shape(self.value))
+    # torch drops the imaginary parts. Its exporter does not broadcast the source.
+    if isinstance(src, Pairs):
+        return _expanded(split(src)[0], self)
+    return NotImplemented if self.shape == src.shape else _expanded(src, self)
 
 
 def _expanded(src: Any, self: Any) -> Any:

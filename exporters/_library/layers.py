@@ -144,21 +144,21 @@ def _dropout(input: Any, p: float, train: bool | None) -> Any:
 # In training mode torch's exporter normalizes by the wrong statistics; in evaluation mode it returns batch statistics
 # where torch returns none.
 
-# torch normalizes other types in float32 and returns float32 statistics, which is left to its exporter.
-_WIDE = (onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE)
-
 
 @lower("aten::native_batch_norm", replaces=True)
 @lower("aten::_native_batch_norm_legit.no_stats", replaces=True)
-def _statistics(input: Any, weight: Any, bias: Any, training: bool, eps: float, **_: Any) -> Any:
-    return _trained(input, weight, bias, eps)[:3] if training and input.dtype in _WIDE else NotImplemented
+def _statistics(
+    input: Any, weight: Any, bias: Any, training: bool, eps: float, running_mean: Any = None, **_: Any
+) -> Any:
+    if not training:
+        return NotImplemented
+    normalized, mean, inverse, _variance = _trained(input, weight, bias, eps)
+    return normalized, *_saved(mean, inverse, of=(weight, running_mean, input))
 
 
 @lower("aten::_native_batch_norm_legit_functional", replaces=True)
 def _functional(input: Any, weight: Any, bias: Any, **given: Any) -> Any:
     running_mean, running_var, momentum = given["running_mean"], given["running_var"], given["momentum"]
-    if input.dtype not in _WIDE:
-        return NotImplemented
     if not given["training"]:
         result = by_torch("aten::_native_batch_norm_legit_functional", input, weight, bias, **given)
         if result is NotImplemented:
@@ -167,13 +167,18 @@ def _functional(input: Any, weight: Any, bias: Any, **given: Any) -> Any:
         return result[0], constant(nothing), constant(nothing), *result[3:]
     normalized, mean, inverse, variance = _trained(input, weight, bias, given["eps"])
     count = onnx_ops.Size(input) / onnx_ops.Size(mean)
-    unbiased = variance * onnx_ops.CastLike(count, input) / onnx_ops.CastLike(count - constant(1), input)
+    unbiased = variance * onnx_ops.CastLike(count, variance) / onnx_ops.CastLike(count - constant(1), variance)
     moved = (_moved(running_mean, mean, momentum), _moved(running_var, unbiased, momentum))
-    return normalized, mean, inverse, *moved
+    return normalized, *_saved(mean, inverse, of=(weight, running_mean, input)), *moved
 
 
-def _trained(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
-    """Return the values normalized by batch statistics; and mean, inverse standard deviation, variance per channel."""
+def _trained(input: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
+    """Return the values normalized by batch statistics; and mean, inverse standard deviation, variance per channel.
+
+    The statistics of numbers of 16 bits are float32, in which torch computes with them.
+    """
+    x = _widened(input)
+    weight, bias = (None if item is None else _widened(item) for item in (weight, bias))
     rank = len(x.shape)
     axes = constant([axis for axis in range(rank) if axis != 1])
     mean = onnx_ops.ReduceMean(x, axes)
@@ -186,11 +191,23 @@ def _trained(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any,
     if bias is not None:
         normalized = normalized + onnx_ops.Reshape(bias, channels)
     flat = [onnx_ops.Reshape(item, constant([-1])) for item in (mean, inverse, variance)]
-    return normalized, *flat
+    return normalized if x is input else onnx_ops.CastLike(normalized, input), *flat
+
+
+def _widened(x: Any) -> Any:
+    return cast(x, torch.float32) if dtype_of(x).itemsize < 4 else x
+
+
+def _saved(*statistics: Any, of: Sequence[Any]) -> Any:
+    """Return statistics in the element type of the first of some values that is given."""
+    given = next(item for item in of if item is not None)
+    return statistics if _widened(given) is given else [onnx_ops.CastLike(item, given) for item in statistics]
 
 
 def _moved(running: Any, now: Any, momentum: float) -> Any:
-    return running * like(1 - momentum, running) + onnx_ops.CastLike(now, running) * like(momentum, running)
+    wide = _widened(running)
+    moved = wide * like(1 - momentum, wide) + onnx_ops.CastLike(now, wide) * like(momentum, wide)
+    return moved if wide is running else onnx_ops.CastLike(moved, running)
 
 
 @lower("aten::scaled_dot_product_attention", replaces=True)

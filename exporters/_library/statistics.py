@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from pyops.kernels import order_statistics, reductions
 
 from .table import lower
-from .values import by_torch, cast, constant, dtype_of, kernels, named_dtype, onnx_ops, promote, typed_constant
+from .values import by_torch, cast, constant, dtype_of, kernels, like, named_dtype, onnx_ops, promote, typed_constant
 
 # Sorting puts NaN above everything, as in torch; ONNX does not define where TopK puts a NaN.
 
@@ -102,6 +103,8 @@ lower("aten::mode")(order_statistics.mode)
 lower("aten::cummax")(reductions.cummax)
 lower("aten::cummin")(reductions.cummin)
 lower("aten::hash_tensor")(reductions.hash_tensor)
+# torch's exporter takes the running sum of exponentials relative to the largest element's, which is 0 far below.
+lower("aten::logcumsumexp", replaces=True)(reductions.logcumsumexp)
 
 
 @lower("aten::cumprod.default")
@@ -167,12 +170,39 @@ def _is_any_true(self: Any) -> Any:
     return by_torch("aten::any", self)
 
 
+def _mean(name: str) -> Callable[..., Any]:
+    def translation(self: Any, **given: Any) -> Any:
+        # Where there is nothing to average, torch gives NaN, and ONNX's ReduceMean 0.
+        axes = given.get("dim") or range(len(self.shape))
+        if not len(self.shape) or not any(_may_be_zero(self.shape[axis]) for axis in axes):
+            return NotImplemented
+        result = by_torch(name, self, **given)
+        count = onnx_ops.ReduceProd(onnx_ops.Gather(onnx_ops.Shape(self), constant(list(axes))), keepdims=0)
+        return onnx_ops.Add(result, onnx_ops.Div(like(0.0, result), onnx_ops.CastLike(count, result)))
+
+    return translation
+
+
+def _may_be_zero(size: Any) -> bool:
+    # torch names u0, u1, ... the sizes that data tells; of the other dynamic ones it assumes that they are 2 or more.
+    return size == 0 if isinstance(size, int) else re.search(r"\bu\d+\b", str(size)) is not None
+
+
+for _name in ("aten::mean.default", "aten::mean.dim"):
+    lower(_name, replaces=True)(_mean(_name))
+
+
 @lower("aten::linalg_vector_norm", replaces=True)
-def _vector_norm(self: Any, ord: float = 2, dim: Any = None, dtype: Any = None, **_: Any) -> Any:
-    if len(self.shape) or not dim:
-        return NotImplemented
+def _vector_norm(self: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     x = cast(self, named_dtype(dtype)) if dtype else self
-    return onnx_ops.Abs(x) if ord else onnx_ops.CastLike(onnx_ops.Cast(x, to=onnx_ir.DataType.BOOL), x)
+    if not len(self.shape) and dim:
+        return onnx_ops.Abs(x) if ord else onnx_ops.CastLike(onnx_ops.Cast(x, to=onnx_ir.DataType.BOOL), x)
+    # torch's exporter rounds other orders to float32.
+    if dtype_of(x) != torch.float64 or ord in (0, 1, 2, math.inf, -math.inf):
+        return NotImplemented
+    powers = onnx_ops.Pow(onnx_ops.Abs(x), constant(float(ord)))
+    total = onnx_ops.ReduceSum(powers, constant(list(dim)) if dim else None, keepdims=int(keepdim))
+    return onnx_ops.Pow(total, constant(1 / ord))
 
 
 @lower("aten::histogram.bin_ct")

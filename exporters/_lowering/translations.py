@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from pyops._ops.op import Op
+from pyops._schema.node import add_note
 
 from .._torch.operators import find_overload, overloads
 from .._torch_private.exporter import own_translation
@@ -196,6 +197,7 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
                     return function(*args, **kwargs)
             except Exception as error:  # marked for raised_by_translation
                 setattr(error, _RAISED, True)
+                add_note(error, f"raised by the translation of {qualified_name(target)}")
                 raise
 
     return translation

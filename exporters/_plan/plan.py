@@ -8,6 +8,7 @@ as the user's code calls them.
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,10 +21,12 @@ from pyops._ops.op import Op
 from pyops._progress import step
 
 from .._capture.calls import mark_calls, mark_of, source_line
+from .._capture.failures import check_constants
 from .._capture.interception import Interception, target_of
 from .._fallback.kernel import emit_fallback
 from .._finishing.program import Decision, Finding
 from .._library import library
+from .._library.elementwise import floor_of_quotient
 from .._library.table import Row
 from .._lowering.explanations import causes, explain_error
 from .._lowering.op_translation import check_returned
@@ -106,6 +109,7 @@ class Plan(Lowering):
         """Decompose the captured program down to calls that have an answer."""
         step("decomposing the graph")
         self.interception.capturing = False
+        check_constants(captured)
         self.captured, self.calls, self.decisions = captured, mark_calls(captured), []
         kernels = library.translations() if self.backends.kernels else {}
         overruled = {target for _, target in self.findings}
@@ -128,6 +132,8 @@ class Plan(Lowering):
     def translation(self, node: Node, exporter: Exporter) -> Callable[..., Any] | None:
         """Return a function that tries the answers for a call one after the other, or None if there is none."""
         step("translating calls", len(self.decisions), self._count)
+        if node.target is operator.floordiv:
+            return floor_of_quotient  # torch's own rounds toward zero
         if not isinstance(node.target, OpOverload):
             found = exporter.translation(node)
             return self._unsupported(node, LACKING) if found is None and self._explaining else found

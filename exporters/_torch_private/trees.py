@@ -20,6 +20,12 @@ def flatten(tree: Any) -> list[Any]:
     return _pytree.tree_leaves(tree)
 
 
+@guarded("torch.utils._pytree.tree_leaves")
+def children(tree: Any) -> list[Any]:
+    """Return what a container that torch knows holds itself."""
+    return _pytree.tree_leaves(tree, is_leaf=lambda item: item is not tree)
+
+
 def present_leaves(tree: Any) -> list[Any]:
     """Return the leaves that are not None."""
     return [leaf for leaf in flatten(tree) if leaf is not None]

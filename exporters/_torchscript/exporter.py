@@ -49,7 +49,7 @@ def capture(
     Nothing stays registered with torch afterwards.
     """
     version = default_opset() if opset_version is None else opset_version
-    _check(model, args, version, arguments)
+    _check(model, version, arguments)
     table = {**registered(), **(custom_translation_table or {})}
     arguments |= {"opset_version": version, "input_names": input_names}
     given: Given = as_dicts((args, dict(kwargs or {})))
@@ -86,7 +86,7 @@ def _captured(model: Any, given: Given, table: Mapping[Any, Any], arguments: dic
     return Program(exported, None)
 
 
-def _check(model: Any, args: tuple[Any, ...], opset_version: int, arguments: Mapping[str, Any]) -> None:
+def _check(model: Any, opset_version: int, arguments: Mapping[str, Any]) -> None:
     if isinstance(model, torch.export.ExportedProgram):
         raise ExportError("dynamo=False traces a torch.nn.Module; an ExportedProgram is exported without it")
     given = [name for name in _DYNAMO_ONLY if arguments.get(name)]
@@ -99,8 +99,6 @@ def _check(model: Any, args: tuple[Any, ...], opset_version: int, arguments: Map
             f"the TorchScript exporter knows opset {known[0]} to {known[-1]}, not {opset_version}; leave out "
             "dynamo=False for a newer one"
         )
-    if not isinstance(args, tuple):
-        raise ExportError(f"export takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
 
 
 def _names(model: Any, given: Given, input_names: Sequence[str] | None) -> list[str]:

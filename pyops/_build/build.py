@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,7 @@ def _work(
         given = [example for example in examples if example.op is op]
         try:
             uses = [use for example in given for use in of_example(example)] or list(of_declaration(op, ranks))
+            keys = [(op, use.inputs, describe(op.signature.attributes, use.attributes)) for use in uses]
         except CompileError as error:
             refused[op] = str(error)
             continue
@@ -152,8 +153,8 @@ def _work(
             refused[op] = f"no ranks are given for its {len(op.signature.inputs)} inputs"
         if not given and (lacking := left_out_types(op.signature)):
             warnings.append(f"{name} is not built for {', '.join(lacking)}, which numba lacks")
-        for use in uses:
-            work.setdefault((op, use.inputs, describe(op.signature.attributes, use.attributes)), (op, use))
+        for key, use in zip(keys, uses, strict=True):
+            work.setdefault(key, (op, use))
     return list(work.values()), refused, warnings
 
 

@@ -101,9 +101,10 @@ def _tensor(item: onnx.ValueInfoProto, what: str) -> Tensor:
     row = from_onnx(tensor.elem_type)
     if row is None or dtype_name(row.dtype) not in _TYPES or not tensor.HasField("shape"):
         found = "not a tensor" if row is None else dtype_name(row.dtype)
+        rank = "" if tensor.HasField("shape") else " of unknown rank"
         raise InputError(
-            f"{what} {item.name!r} of the model is {found}{'' if tensor.HasField('shape') else ' of unknown rank'}; the "
-            f"programs of a bundle have tensors of known rank and of {', '.join(_TYPES)}"
+            f"{what} {item.name!r} of the model is {found}{rank}; the programs of a bundle have tensors of known rank "
+            f"and of {', '.join(_TYPES)}"
         )
     sizes = (
         dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{item.name}_{axis}"
@@ -149,9 +150,7 @@ def _header(model: str, library: str, inputs: list[Tensor], outputs: list[Tensor
 def _in_c_sharp(item: Tensor) -> str:
     kind = _TYPES[dtype_name(item.dtype)][1]
     sizes = ", ".join(str(size) if isinstance(size, int) else f"1 /* {size} */" for size in item.sizes)
-    return (
-        f"    NamedOnnxValue.CreateFromTensor({_text(item.name)}, new DenseTensor<{kind}>(new int[] {{ {sizes} }})),"
-    )
+    return f"    NamedOnnxValue.CreateFromTensor({_text(item.name)}, new DenseTensor<{kind}>(new int[] {{ {sizes} }})),"
 
 
 def _triton(name: str, library: str, inputs: list[Tensor], outputs: list[Tensor]) -> str:

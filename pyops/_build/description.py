@@ -21,9 +21,7 @@ def description(target: str, cpu: str, ops: Sequence[BuiltOp], oldest_onnxruntim
     return _MARK.decode() + json.dumps(told)
 
 
-def read_library(
-    path: Path, warnings: Sequence[str] = (), refused: Sequence[str] = ()
-) -> BuildReport:
+def read_library(path: Path, warnings: Sequence[str] = (), refused: Sequence[str] = ()) -> BuildReport:
     """Return what `pyops.build` said of a library that it made.
 
     Parameters
@@ -40,25 +38,27 @@ def read_library(
     begin = data.find(_MARK + b"{")
     if begin < 0:
         raise InputError(f"{path} is not a library that pyops build made")
-    told = json.loads(data[begin + len(_MARK) : data.index(b"\0", begin)])
     try:
+        told = json.loads(data[begin + len(_MARK) : data.index(b"\0", begin)])
+        ops = tuple(
+            BuiltOp(op["name"], op["version"], tuple(op["types"]), tuple(op["ranks"]), op["functions"])
+            for op in told["ops"]
+        )
+        target, cpu, oldest_onnxruntime = told["target"], told["cpu"], told["onnxruntime"]
         symbols = list(elf_symbols(path)) if data.startswith(b"\x7fELF") else []
-    except (struct.error, IndexError, ValueError) as error:
-        raise InputError(f"{path} is a library that pyops build made, but its end is missing") from error
+    except (struct.error, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is a library that pyops build made, but it is damaged; build it again") from error
     versions = {version for _, version, _ in symbols if version.startswith("GLIBC_2")}
     glibc = max((tuple(map(int, version[6:].split("."))) for version in versions), default=())
     return BuildReport(
         str(path),
-        told["target"],
-        told["cpu"],
-        tuple(
-            BuiltOp(op["name"], op["version"], tuple(op["types"]), tuple(op["ranks"]), op["functions"])
-            for op in told["ops"]
-        ),
+        target,
+        cpu,
+        ops,
         len(data),
         tuple(sorted(name for name, _, defined in symbols if not defined and not name.startswith("_"))),
         ".".join(map(str, glibc)),
-        told["onnxruntime"],
+        oldest_onnxruntime,
         tuple(warnings),
         tuple(refused),
     )

@@ -16,7 +16,9 @@ VALUE, REPR = "\1", "\2"
 
 _PICKLED = re.compile(r'^(@"?\.const\.pickledata\.[0-9a-f]+[.\d]*"? = .*?)\[\d+ x i8\] c"(.*?)"(.*)$', re.MULTILINE)
 # numba makes a tuple of an exception's values in a function of its own.
-_UNWRAP = re.compile(r"^(define [^\n]*@__excinfo_unwrap_args\w+\([^\n]*)(\)[^\n]*\{\n)(.*?)^\}", re.MULTILINE | re.DOTALL)
+_UNWRAP = re.compile(
+    r"^(define [^\n]*@__excinfo_unwrap_args\w+\([^\n]*)(\)[^\n]*\{\n)(.*?)^\}", re.MULTILINE | re.DOTALL
+)
 _SAID = {
     "PyBool_FromLong": "bool",
     "PyFloat_FromDouble": "float",

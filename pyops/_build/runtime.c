@@ -103,11 +103,14 @@ void pyops_say_bool(Said *said, int64_t value) {
 }
 void pyops_say_float(Said *said, double value) { /* the shortest text of the same value, as Python's repr */
   char text[40] = "";
-  for (int digits = 1; digits <= 17; digits++) {
-    snprintf(text, sizeof text - 2, "%.*g", digits, value);
+  int digits = 1;
+  for (; digits <= 17; digits++) {
+    snprintf(text, sizeof text, "%.*e", digits - 1, value);
     if (strtod(text, NULL) == value) break;
   }
-  if (!strpbrk(text, ".en")) strcat(text, ".0");
+  const char *e = strchr(text, 'e');
+  int decimals = digits - 1 - (e ? atoi(e + 1) : 0);
+  if (e && atoi(e + 1) >= -4 && atoi(e + 1) < 16) snprintf(text, sizeof text, "%.*f", decimals > 1 ? decimals : 1, value);
   if (begin_saying(said)) put(&said->text, "%s", text), end_saying(said);
 }
 void pyops_say_text(Said *said, int32_t bytes, const void *data, int64_t length) {
@@ -223,6 +226,12 @@ static Status *read_attribute(Node *node, const Attribute *a, Source source, int
   if (!strchr("St", a->kind)) {
     void *data = NULL;
     status = fetch(api, source, a, &data, &size);
+    if (!status && a->kind == 's' && strlen(data) + 1 < size) {
+      Text said = {"", 0};
+      put(&said, "attribute '%s' has a NUL, which this library cannot read", a->name);
+      free(data);
+      return fail(api, node->op, &said);
+    }
     if (!status && a->kind == 's') put(text, "%s=", a->name), put_quoted(text, data), size = 0;
     else if (!status && strchr("IF", a->kind)) put(text, "%s[%d]", a->name, (int)size);
     else if (!status) put(text, "%s", a->name);

@@ -12,7 +12,10 @@ from .._ops.op import AnyOp
 from .._schema.attribute import Attribute, AttributeKind
 from .._schema.dtypes import DType, dtype_name, element_type
 from .._schema.signature import Signature, TypeParameter
+from ..errors import CompileError
 from .machine_code import Code
+
+_MOST_TEXT = 1023  # the size of Text in runtime.c
 
 _LATEST = 2**31 - 1
 _ANY_TYPE = 0
@@ -69,8 +72,21 @@ def _choices(signature: Signature, codes: Sequence[Code]) -> list[tuple[dict[Typ
 
 
 def describe(attributes: Sequence[Attribute], values: Mapping[str, Any]) -> str:
-    """Return what machine code depends on of a node's attributes, as ``read_attribute`` in runtime.c spells it."""
-    return "".join(f"{_describe(attribute, values[attribute.name])}; " for attribute in attributes)
+    """Return what machine code depends on of a node's attributes, as ``read_attribute`` in runtime.c spells it.
+
+    Raises
+    ------
+    CompileError
+        A library cannot read the text: it is too long, or has a NUL.
+    """
+    text = "".join(f"{_describe(attribute, values[attribute.name])}; " for attribute in attributes)
+    if len(text.encode()) > _MOST_TEXT:
+        raise CompileError(
+            f"a library reads up to {_MOST_TEXT:,} bytes of a node's text attributes; shorten {text[:40]}..."
+        )
+    if "\0" in text:
+        raise CompileError(f"a library reads no text with a NUL: {text!r}")
+    return text
 
 
 def _describe(attribute: Attribute, value: Any) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .._compiled.kernel import COMPILABLE, CompiledKernel
-from .._compiled.kernel import spell
+from .._compiled.kernel import COMPILABLE, CompiledKernel, spell
 from .._compiled.specialization import Tensor
 from .._ops.op import AnyOp
 from .._schema.attribute import Attribute, AttributeKind

@@ -18,10 +18,17 @@ def cache_folder() -> Path | None:
     `pyops.errors.CacheWarning`, if another user could have put code into the folder, which this process would run.
     """
     folder = _chosen()
-    if folder and (reason := _open_to_others(folder)):
-        _warn(f"{folder} {reason}, and its files are code that runs: machine code is compiled anew in each process")
-        return None
-    return folder
+    return folder if folder and is_trusted(folder) else None
+
+
+def is_trusted(path: Path) -> bool:
+    """Return whether no other user can have put code into the cache folder or a file there, and warn if one can."""
+    if reason := _open_to_others(path):
+        _warn(
+            f"{path} {reason}, and code from there would run: it is not used, and machine code is compiled anew; "
+            "delete it, or set PYOPS_CACHE_DIR to a folder of your own"
+        )
+    return not reason
 
 
 def _chosen() -> Path | None:
@@ -35,17 +42,17 @@ def _chosen() -> Path | None:
         return None
 
 
-def _open_to_others(folder: Path) -> str:
-    """Return why other users can write to a folder; empty if they cannot. Members of its group are trusted."""
+def _open_to_others(path: Path) -> str:
+    """Return why other users can write to a folder or file; empty if they cannot. Members of its group are trusted."""
     try:
-        status = folder.stat()
+        status = path.stat()
     except OSError:  # it does not exist yet
         return ""
     if os.name != "posix":  # elsewhere, the mode says nothing
         return ""
     if status.st_uid not in (0, os.geteuid()):
-        return f"belongs to another user ({status.st_uid}; set PYOPS_CACHE_DIR to a folder of your own)"
-    return "can be written to by all users (chmod o-w)" if status.st_mode & stat.S_IWOTH else ""
+        return f"belongs to another user ({status.st_uid})"
+    return "can be written to by all users" if status.st_mode & stat.S_IWOTH else ""
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from numba.extending import register_jitable
 
 from ..errors import CompileError, OutputError
 from . import layout
-from .intrinsics import array_at, call, load, move_bytes, overload, store
+from .intrinsics import call, load, move_bytes, overload, store
 
 # Repeated here, because numba takes constants from a function's own globals.
 _GET_INPUT, _GET_OUTPUT = layout.GET_INPUT, layout.GET_OUTPUT
@@ -97,20 +97,28 @@ def fits(value: Any, sizes: int) -> bool:
 
 @register_jitable
 def write(value: Any, out: Any) -> None:
-    """Copy a result to a buffer of the same shape, unless it already is that buffer."""
-    if value.ctypes.data != out.ctypes.data or value.strides != out.strides:
+    """Copy a result to a buffer of the same shape, unless it already is that buffer, or there is none."""
+    if out.ctypes.data != 0 and (value.ctypes.data != out.ctypes.data or value.strides != out.strides):
         copy_array(value, out)
 
 
 @register_jitable
-def copy_output(state: int, context: int, index: int, value: Any, dtype: Any, tensor: int, sizes: int) -> int:
-    """Allocate the output at `index` with the result's shape, and copy the result there."""
+def overlap(value: Any, out: Any) -> bool:
+    """Return whether an array may have elements in the memory of a C-contiguous one."""
+    first = last = value.ctypes.data
+    for i in range(value.ndim):
+        extent = (value.shape[i] - 1) * value.strides[i]
+        first, last = first + min(extent, 0), last + max(extent, 0)
+    return value.size != 0 and first < out.ctypes.data + out.size * out.itemsize and out.ctypes.data <= last
+
+
+@register_jitable
+def allocate_like(state: int, context: int, index: int, value: Any, tensor: int, sizes: int) -> int:
+    """Allocate the output at `index` with a result's shape; its DATA word is 0 if the model does not use the output."""
     for i in range(value.ndim):
         store(sizes, i, value.shape[i])
-    status = allocate(state, context, index, sizes, value.ndim, tensor)
-    if status == 0 and load(tensor, VALUE) != 0:
-        write(value, array_at(load(tensor, DATA), value.shape, dtype, True))
-    return status
+    store(tensor, DATA, 0)
+    return allocate(state, context, index, sizes, value.ndim, tensor)
 
 
 # Parts of a job.

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import llvmlite
 import numba
 import numpy as np
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 from numba.core.codegen import RuntimeLinker
 
 from .._progress import is_watched
-from .cache_folder import cache_folder
+from .cache_folder import cache_folder, is_trusted
 
 
 def use_cache(compiled: Any, name: str, *made_from: str | None) -> None:
@@ -91,8 +91,23 @@ class _Impl(CompileResultCacheImpl):
         return not is_open and all(item.can_cache for item in compiled.lifted)
 
 
+class _Files(IndexDataCacheFile):
+    """Files of which none is read that another user wrote; new ones take their place."""
+
+    def _load_index(self) -> Any:
+        return super()._load_index() if is_trusted(Path(self._index_path)) else {}
+
+    def _load_data(self, name: str) -> Any:
+        return super()._load_data(name) if is_trusted(Path(self._data_path(name))) else None
+
+
 class _Cache(FunctionCache):
     _impl_class = _Impl
+
+    def __init__(self, keyed: _Keyed) -> None:
+        super().__init__(keyed)
+        locator = self._impl.locator
+        self._cache_file = _Files(locator.get_cache_path(), self._impl.filename_base, locator.get_source_stamp())
 
     def _index_key(self, signature: Any, codegen: Any) -> Any:
         return signature, codegen.magic_tuple()

@@ -140,18 +140,32 @@ class Writer:
                 f"    return {layout.MISMATCH}",
             )
         if not self.specialization.buffers:
-            self.add(f"sizes = scratch({self.sizes})")
-        for i, dtype in enumerate(self.specialization.outputs[: self.specialization.used]):
-            if self.specialization.buffers:
-                self.add(f"write(results[{i}], out{i})")
-            else:
-                self.add(
-                    f"status = copy_output(state, context, {i}, results[{i}], np.{dtype}, out_tensor, sizes)",
-                    "if status != 0:",
-                    "    return status",
-                )
+            self.allocate()
+        self.write("write", self.specialization.used)
         self.add("return 0")
         return self.text("body(state, record, context, failures)")
+
+    def allocate(self) -> None:
+        """Write the code that allocates ``out0``, ... with the shapes of the results."""
+        self.add(f"sizes = scratch({self.sizes})")
+        for i, dtype in enumerate(self.specialization.outputs[: self.specialization.used]):
+            self.add(
+                f"status = allocate_like(state, context, {i}, results[{i}], out_tensor, sizes)",
+                "if status != 0:",
+                "    return status",
+                f"out{i} = array_at(load(out_tensor, {DATA}), results[{i}].shape, np.{dtype}, True)",
+            )
+
+    def write(self, function: str, count: int) -> None:
+        """Write the code that copies results to ``out0``, ..., save those that lie there already.
+
+        A result in the memory of an output that is written before it is copied first.
+        """
+        for i in range(count):
+            before = " or ".join(f"overlap(results[{i}], out{j})" for j in range(i))
+            self.add(f"result{i} = " + (f"results[{i}].copy() if {before} else results[{i}]" if i else f"results[{i}]"))
+        for i in range(count):
+            self.add(f"{function}(result{i}, out{i})")
 
     def buffers(self) -> None:
         """Write the code that makes ``out0``, ... from ONNX Runtime's buffers, or new memory for unused outputs."""
@@ -235,8 +249,7 @@ class Writer:
                 f"{name} = array_at(address, {shape}, np.{dtype}, {name.startswith('out')})",
             )
         self.call()
-        for i in range(len(self.specialization.outputs)):
-            self.add(f"write_part(results[{i}], out{i})")
+        self.write("write_part", len(self.specialization.outputs))
         self.add("return 0")
         return self.text("part_body(job, index)")
 

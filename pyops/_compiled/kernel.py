@@ -247,7 +247,7 @@ def compile_kernel(
     Parameters
     ----------
     output_shapes : callable or None
-        `pyops._ops.op.output_shapes` bound to the op; None if the op has no shape function.
+        `pyops._ops.op.output_shapes` bound to the shape function; None if the op has no shape function.
     """
     name = signature.qualified_name
     if not isinstance(kernel, CompiledKernel):

@@ -57,7 +57,7 @@ def exp(x: Any) -> Any:
         p = (in_register(_C6) * r + in_register(_C5)) * r + in_register(_C4)
         p = ((p * r + in_register(_C3)) * r + in_register(_C2)) * r + in_register(_ONE)
         return _float(p * r + in_register(_ONE)) * first * second
-    return math.exp(x)
+    return np.exp(x)
 
 
 def total(a: Any, axis: Any = None, dtype: Any = None) -> Any:

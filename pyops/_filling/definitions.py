@@ -18,6 +18,8 @@ from .._ops.builtin import ONNX_DOMAIN, schemas
 from .._schema.dtypes import dtype_name, from_onnx, from_type_str
 
 Types = tuple[str | None, ...]
+NEWEST = 2**31 - 1
+"""The greatest version that onnx and ONNX Runtime tell from others."""
 
 
 def spell(type: onnx.TypeProto) -> str | None:
@@ -100,7 +102,7 @@ def _repeated(formals: Sequence[tuple[str, str]]) -> Iterable[tuple[str, str]]:
 def definition(domain: str, name: str, opset: int) -> Definition | None:
     """Return the definition that a model gets by importing version `opset` of the domain; None if there is none."""
     try:
-        schema = onnx.defs.get_schema(name, opset, "" if domain == ONNX_DOMAIN else domain)
+        schema = onnx.defs.get_schema(name, min(opset, NEWEST), "" if domain == ONNX_DOMAIN else domain)
     except onnx.defs.SchemaError:
         # ONNX Runtime has old operators of its own among ONNX's.
         if domain == ONNX_DOMAIN:

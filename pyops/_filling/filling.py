@@ -17,7 +17,7 @@ from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp
 from .._schema import validation
 from .._schema.dtypes import element_type, from_onnx, from_type_str
-from ..errors import InputError
+from ..errors import InputError, ModelError
 from .definitions import Types, bare, definition, output_types, spell, type_name, type_proto
 from .kernels import has_kernel, newest_ir_version, newest_opset
 from .reference import DOMAIN, reference_op
@@ -107,11 +107,16 @@ class Filling:
         if lines:
             lines.insert(0, "ONNX Runtime has no kernel for some nodes, which pyops fills:")
         if self.untyped:
-            lines.append(
-                "fill_missing cannot tell whether ONNX Runtime has kernels for nodes with inputs or outputs of unknown "
-                f"types: {_names(self.untyped)}"
-            )
+            lines.append(self.untyped_message)
         return "\n  ".join(lines)
+
+    @property
+    def untyped_message(self) -> str:
+        """Return what to tell the user of the nodes of which nobody can tell."""
+        return (
+            "fill_missing cannot tell whether ONNX Runtime has kernels for nodes with inputs or outputs of unknown "
+            f"types: {_names(self.untyped)}; say the types in the model's value_info"
+        )
 
 
 def _names(names: list[str]) -> str:
@@ -199,7 +204,8 @@ class _Walk:
         self._ops, self._providers, self._writes = ops, providers, writes
         self._functions = {(full_domain(item.domain), item.name): item for item in proto.functions}
         self._typed_functions: dict[tuple[Key, Types], Types] = {}
-        taken = {name for node, _ in Model(b"", proto).nodes() for name in node.output} if writes else set()
+        self._entered: set[Key] = set()
+        taken = _value_names(proto) if writes else set()
         numbered = map("pyops.filled_{}".format, itertools.count())
         self._new_names = (name for name in numbered if name not in taken)
         self._declared: dict[str, onnx.TypeProto] = {}
@@ -237,10 +243,14 @@ class _Walk:
     def _function(self, key: Key, inputs: Types) -> Types:
         """Return the types of the outputs of a call of one of the model's functions."""
         if (key, inputs) not in self._typed_functions:
+            if key in self._entered:
+                raise ModelError(f"the model's function {'::'.join(key)} calls itself, which ONNX does not allow")
             function = self._functions[key]
             types: dict[str, str | None] = dict(zip(function.input, inputs, strict=False))
             declared = {item.name: spell(item.type) for item in function.value_info}
+            self._entered.add(key)
             self._nodes(function.node, types, declared, _opsets(function))
+            self._entered.remove(key)
             self._typed_functions[key, inputs] = tuple(map(types.get, function.output))
         return self._typed_functions[key, inputs]
 
@@ -349,6 +359,13 @@ class _Walk:
 def _cast(given: str, result: str, type: str | None) -> onnx.NodeProto:
     assert type is not None  # as only types that are known differ
     return onnx.helper.make_node("Cast", [given], [result], to=type_proto(type).tensor_type.elem_type)
+
+
+def _value_names(proto: onnx.ModelProto) -> set[str]:
+    nodes = [node for node, _ in Model(b"", proto).nodes()]
+    bodies = [item.g for node in nodes for item in node.attribute if item.type == onnx.AttributeProto.GRAPH]
+    values = [value.name for graph in (proto.graph, *bodies) for value in (*graph.input, *graph.initializer)]
+    return {*values, *(name for node in nodes for name in node.output)}
 
 
 def _body_inputs(op_type: str, inputs: Types) -> Types:

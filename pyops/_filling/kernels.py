@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import onnx
@@ -11,7 +12,7 @@ import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
 
 from .._ops.builtin import ONNX_DOMAIN
-from .definitions import Types, bare, definition, one_node, spell
+from .definitions import NEWEST, Types, bare, definition, one_node, spell
 
 _HALF_CAST: dict[str | None, str] = {"tensor(float16)": "tensor(float)"}
 # Their kernels refuse some attributes, or need locales of the machine.
@@ -115,14 +116,20 @@ def is_accepted(graph: bytes, domain: str, opset: int, ir_version: int = _IR_VER
 @functools.cache
 def newest_opset(wanted: int) -> int:
     """Return the newest version of ONNX's own domain that ONNX Runtime accepts, up to the one that a model imports."""
-    return next((version for version in range(wanted, 0, -1) if is_accepted(_EMPTY, ONNX_DOMAIN, version)), wanted)
+    return _newest(wanted, lambda version: is_accepted(_EMPTY, ONNX_DOMAIN, version))
 
 
 @functools.cache
 def newest_ir_version(wanted: int) -> int:
     """Return the newest IR version that ONNX Runtime accepts, up to a model's."""
-    accepted = (version for version in range(wanted, 0, -1) if is_accepted(_EMPTY, ONNX_DOMAIN, _OLDEST_TRIED, version))
-    return next(accepted, wanted)
+    return _newest(wanted, lambda version: is_accepted(_EMPTY, ONNX_DOMAIN, _OLDEST_TRIED, version))
+
+
+def _newest(wanted: int, accepts: Callable[[int], bool]) -> int:
+    # ONNX Runtime accepts all versions from 1 to some other one.
+    return (
+        bisect.bisect_left(range(1, min(wanted, NEWEST) + 1), True, key=lambda version: not accepts(version)) or wanted
+    )
 
 
 _EMPTY = onnx.parser.parse_graph("empty (float[1] x) => (float[1] y) { y = Identity(x) }").SerializeToString()

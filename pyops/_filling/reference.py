@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +15,7 @@ from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp, Op
 from .._schema.dtypes import STRING, DType, from_type_str
 from .._schema.signature import Input, Output, Signature, TypeParameter
-from .definitions import Types, definition, one_node, type_name
+from .definitions import NEWEST, Types, definition, one_node, type_name
 
 DOMAIN = "pyops.filled"
 """The domain of the ops that compute nodes which ONNX Runtime has no kernel for."""
@@ -27,7 +28,6 @@ _WIDE: dict[DType, DType] = {
 }
 # What these compute depends on the element types themselves.
 _TYPED = {"BitCast", "Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"}
-_NEWEST = 2**31 - 1
 
 _numbers = itertools.count()
 
@@ -52,10 +52,10 @@ def reference_op(
         if type and (row is None or row.ort is None):
             return f"custom operators of ONNX Runtime cannot have an input or output of {type_name(type)}"
     node = onnx.NodeProto.FromString(alone)
-    if problem := _known_problem(node.op_type, inputs):
+    if problem := _known_problem(node, inputs):
         return f"onnx's reference implementation {problem}"
     opset = dict(opsets).get(domain, 1)
-    now, newest = (definition(domain, node.op_type, version) for version in (opset, _NEWEST))
+    now, newest = (definition(domain, node.op_type, version) for version in (opset, NEWEST))
     if now is None or newest is None or now.text != newest.text:
         return f"onnx's reference implementation is of another definition than that of opset {opset}"
     imports = [onnx.helper.make_opsetid("" if name == ONNX_DOMAIN else name, version) for name, version in opsets]
@@ -99,12 +99,29 @@ def _as(value: Any, dtype: DType) -> Any:
     return array.astype(dtype) if is_same_kind and dtype is not STRING else array
 
 
-def _known_problem(op_type: str, inputs: Types) -> str:
+def _known_problem(node: onnx.NodeProto, inputs: Types) -> str:
     """Return what is wrong with the reference implementation where ONNX Runtime has no kernel; empty if nothing is."""
+    op_type = node.op_type
+    attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
     if op_type == "MaxUnpool" and len(inputs) == 3:
         return "and ONNX Runtime disagree on what its output_shape means"
     if op_type == "MeanVarianceNormalization":
         return "has it in float32 alone"
     if op_type == "GridSample" and "int" in str(inputs[0]):
         return "interpolates between integers in integers"
+    if op_type == "LRN":
+        return "normalizes as many channels as the batch has items"
+    is_padded = attributes.get("auto_pad", b"NOTSET") in {b"SAME_UPPER", b"SAME_LOWER"}
+    if op_type == "ConvTranspose":
+        if attributes.get("group", 1) != 1:
+            return "is wrong for groups"
+        if "output_shape" in attributes and not is_padded:
+            return "pads nothing for output_shape"
+    if op_type in {"AveragePool", "LpPool"}:
+        if attributes.get("ceil_mode"):
+            return "is wrong for ceil_mode"
+        is_dilated = any(dilation != 1 for dilation in attributes.get("dilations", ()))
+        skips = any(map(operator.gt, attributes.get("strides", ()), attributes["kernel_shape"]))
+        if (is_dilated and attributes.get("auto_pad", b"NOTSET") != b"NOTSET") or (skips and is_padded):
+            return "is wrong for auto_pad with dilations, or with strides longer than the kernel"
     return ""

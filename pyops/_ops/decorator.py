@@ -123,14 +123,18 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         )
 
     override = kwargs.pop("override", False)
-    unknown = set(kwargs) - (
+    known = (
         {"version", "may_inplace", "device_types", "host_inputs", *_COMPILING}
         if args
         else {"op_type", "inputs", "outputs", "attrs", "version"}
     )
-    if unknown:
+    for name in sorted(set(kwargs) - known):
+        import difflib  # a declaration goes without
+
         form = '"domain::Name", version=1' if args else "op_type=..., inputs=..., outputs=..., attrs=..."
-        raise DeclarationError(f"onnx_op got an unknown argument {min(unknown)!r}; its form is @onnx_op({form})")
+        near = difflib.get_close_matches(name, sorted(known | {"override"}), 1)
+        meant = f" (did you mean {near[0]!r}?)" if near else ""
+        raise DeclarationError(f"onnx_op got an unknown argument {name!r}{meant}; its form is @onnx_op({form})")
 
     def declare(function: Callable[P, R]) -> Op[P, R]:
         kernel_function: Callable[..., Any] = function

@@ -326,7 +326,8 @@ class Op(Generic[P, R]):
         InputError
             The examples do not match the declaration.
         """
-        shapes = None if self.shape_function is None else functools.partial(output_shapes, self)
+        function = self.shape_function
+        shapes = None if function is None else functools.partial(output_shapes, self.signature, function)
         importlib.import_module(COMPILER).compile_kernel(
             self.signature, self.kernels["cpu"], shapes, inputs, attributes
         )
@@ -353,12 +354,13 @@ class Op(Generic[P, R]):
         InputError
             The specs or attributes do not match the declaration.
         """
-        if self.shape_function is None:
+        function = self.shape_function  # another thread may replace it
+        if function is None:
             raise ShapeInferenceError(
                 f"{self.signature.qualified_name} has no shape function; register one with "
                 f"@{self.__name__}.register_shape_inference"
             )
-        return infer(self.signature, self.shape_function, specs, attributes)
+        return infer(self.signature, function, specs, attributes)
 
     @property
     def device_types(self) -> tuple[str, ...]:
@@ -435,8 +437,10 @@ def compute(
         check_given(op.signature, arrays, op.host_inputs)
         function = returning_cupy(op.signature, function)
     outputs = validation.call(op.signature, function, arrays, attributes)
-    if op.shape_function is not None:
-        validation.check_shapes(op.signature, output_shapes(op, arrays, attributes), outputs, arrays)
+    shape_function = op.shape_function
+    if shape_function is not None:
+        shapes = output_shapes(op.signature, shape_function, arrays, attributes)
+        validation.check_shapes(op.signature, shapes, outputs, arrays)
     return outputs
 
 
@@ -461,9 +465,9 @@ def kernel_of(op: AnyOp, device_type: str) -> Callable[..., Any]:
 
 
 def output_shapes(
-    op: AnyOp, arrays: Sequence[Any], attributes: Mapping[str, Any]
+    signature: Signature, function: Callable[..., Any], arrays: Sequence[Any], attributes: Mapping[str, Any]
 ) -> tuple[tuple[int | None, ...], ...]:
-    """Return the output shapes that an op's shape function returns for the shapes of these arrays.
+    """Return the output shapes that a shape function returns for the shapes of these arrays.
 
     Parameters
     ----------
@@ -481,5 +485,5 @@ def output_shapes(
         As for `Op.infer_shapes`.
     """
     specs = [None if array is None else TensorSpec(array.shape, array.dtype) for array in arrays]
-    outputs = op.infer_shapes(*specs, **attributes)
+    outputs = infer(signature, function, specs, attributes)
     return tuple(tuple(dim if isinstance(dim, int) else None for dim in spec.shape) for spec in outputs)

@@ -84,7 +84,7 @@ class States:
 
 def _key(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes() if value.dtype != object else repr(value.tolist())
+        return str(value.dtype), value.shape, value.tobytes() if value.dtype != object else repr(value.tolist())
     return repr(value)
 
 

@@ -93,10 +93,14 @@ def session_options(given: Any) -> Any:
     Raises
     ------
     InputError
-        The function returned something else.
+        They, or what the function returned, are something else.
     """
-    if given is None or not callable(given):
+    if given is None or isinstance(given, onnxruntime.SessionOptions):
         return given
+    if not callable(given):
+        raise InputError(
+            f"sess_options is {given!r}; it is an onnxruntime.SessionOptions, or a function that returns one"
+        )
     options = given()
     if not isinstance(options, onnxruntime.SessionOptions):
         raise InputError(

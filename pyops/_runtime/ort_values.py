@@ -8,16 +8,35 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import onnxruntime
 
 from .._schema.dtypes import ELEMENT_TYPES, element_type, from_onnx
+from ..errors import InputError
 from .native.workspace import pack, unpack
 
 # ONNX Runtime's names of the element types whose dtypes come from ml_dtypes.
 FOREIGN_TYPES = {row.type_str for row in ELEMENT_TYPES if row.dtype.type.__module__ != "numpy"}
+
+
+def check_byte_order(feed: Any) -> None:
+    """Check that no array of a feed is in another byte order than this machine's; ONNX Runtime would misread it.
+
+    Raises
+    ------
+    InputError
+        One is.
+    """
+    for name, value in feed.items() if isinstance(feed, Mapping) else ():
+        for array in value if isinstance(value, list) else (value,):  # a list may be a sequence of tensors
+            if isinstance(array, np.ndarray) and not array.dtype.isnative:
+                raise InputError(
+                    f"input {name!r} is an array of {array.dtype.str}, in another byte order than this machine's; "
+                    f'{name}.astype({name}.dtype.newbyteorder("=")) changes it'
+                )
 
 
 def from_array(array: Any) -> Any:

@@ -11,9 +11,10 @@ from typing import Any
 from .._models import model, resolution
 from .._models.model import Model
 from .._ops import adoption, registry
-from .session import InferenceSession, register_custom_ops
+from .session import KEYWORDS, InferenceSession, register_custom_ops
 
 import onnxruntime  # isort: skip  # after session, which says what to install where it is absent
+from .libraries import library_ops  # isort: skip  # imports onnxruntime
 
 
 def patch_onnxruntime() -> Installation:
@@ -77,11 +78,12 @@ def _replace_init() -> None:
         if not _installations or isinstance(self, InferenceSession):
             return original(self, *args, **kwargs)
         given = inspect.signature(original).bind(self, *args, **kwargs).arguments
-        source = _model_with_ops(given.get("path_or_bytes"))
+        source = _model_with_ops(given.get("path_or_bytes"), given.get("sess_options"))
         if source is None:
             return original(self, *args, **kwargs)
         arguments = {name: given[name] for name in given if name not in ("self", "path_or_bytes", "kwargs")}
-        arguments |= given.get("kwargs", {})
+        # ONNX Runtime ignores what it does not know.
+        arguments |= {name: value for name, value in given.get("kwargs", {}).items() if name in KEYWORDS}
         if type(self) is onnxruntime.InferenceSession:
             self.__class__ = InferenceSession
             self.__init__(source, **arguments)
@@ -99,13 +101,14 @@ def _restore() -> None:
         onnxruntime.InferenceSession.__init__ = original
 
 
-def _model_with_ops(source: Any) -> Model | None:
+def _model_with_ops(source: Any, options: Any) -> Model | None:
     """Return the model if it has, or may have, nodes of declared ops; otherwise None."""
     try:
         loaded = model.load(source)
     except Exception:  # ONNX Runtime reports what is wrong with it
         return None
-    resolution.import_plugins(loaded)
+    domains = registry.domains() | {domain for domain, _ in loaded.imports()}
+    resolution.import_plugins(loaded, library_ops(options, domains))
     adopted = adoption.adopted_ops()
     if loaded.proto is None:
         return loaded if registry.latest() else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from .._models.model import Model
+from .._filling.filling import Filling
+from .._models.model import Key, Model
 from .._models.resolution import Resolution, describe_missing
 from .._ops.builtin import is_builtin
 from .._schema.dtypes import describe, dtype_name, from_type_str, spell_scalar
@@ -88,9 +89,14 @@ _LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a register
 
 
 def explained(
-    error: Exception, source: Model, resolution: Resolution, engine: str, unfilled: Sequence[str]
+    error: Exception,
+    source: Model,
+    resolution: Resolution,
+    engine: str,
+    filling: Filling,
+    in_libraries: Collection[Key] = (),
 ) -> BaseException:
-    """Return the error to raise when ONNX Runtime rejects a model; `unfilled` says of which nodes it has no kernel.
+    """Return the error to raise when ONNX Runtime rejects a model.
 
     It is an `EngineError` or `ModelError` with `error` as its cause where the operators at fault can be named, and
     `error` itself otherwise.
@@ -104,7 +110,9 @@ def explained(
         )
         twice.__cause__ = error
         return twice
-    lines = [*unfilled] if is_twice else [*unfilled, *_unknown_operators(source, resolution)]
+    lines = [node.problem for node in filling.nodes if node.problem]
+    if not is_twice:
+        lines += _unknown_operators(source, resolution, in_libraries)
     if not lines:
         lines += explanations(str(error))
     is_supported, hosted_by = hosted_op.is_supported, None
@@ -116,6 +124,8 @@ def explained(
         if (hosted_by or op.name) in str(error) and (missing or not lines):
             lacking = f"; the {engine} engine does not support {missing}" if missing else ""
             lines.append(f"{op.signature} is declared{lacking}")
+    if filling.untyped:
+        lines.append(filling.untyped_message)
     if not lines:
         return error
     explained = ModelError(listing(f"ONNX Runtime rejects the model ({error})", lines))
@@ -134,9 +144,9 @@ def _readable(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
-def _unknown_operators(model: Model, resolution: Resolution) -> list[str]:
-    """Return one line per operator that neither the model, ONNX Runtime nor a declared op provides."""
-    known = model.functions() | resolution.ops.keys()
+def _unknown_operators(model: Model, resolution: Resolution, in_libraries: Collection[Key]) -> list[str]:
+    """Return one line per operator that neither the model, ONNX Runtime, a library nor a declared op provides."""
+    known = model.functions() | resolution.ops.keys() | set(in_libraries)
     keys = {key: opset for key, opset in model.uses if key not in known and not is_builtin(*key)}
     return [describe_missing(*key, opset) for key, opset in keys.items()]
 
@@ -146,10 +156,16 @@ def note_mistyped(error: Exception, inputs: Sequence[Any], feed: Any) -> None:
     if not isinstance(feed, Mapping):
         return
     for item in inputs:
-        row, value = from_type_str(item.type), feed.get(item.name)
-        if row is None or row.dtype.kind == "O" or getattr(value, "dtype", row.dtype) == row.dtype:
+        row, value = from_type_str(item.type), feed.get(item.name, error)
+        if row is None or value is error:
             continue
+        if value is None:
+            error.add_note(f"input {item.name!r} is None; the model needs an array of {dtype_name(row.dtype)}")
+            continue
+        if row.dtype.kind == "O" or getattr(value, "dtype", row.dtype) == row.dtype:
+            continue
+        given = f"{item.name}.detach()" if getattr(value, "requires_grad", False) else item.name
         error.add_note(
             f"input {item.name!r} is {describe(value)}; the model needs {dtype_name(row.dtype)}: "
-            f"np.asarray({item.name}, {spell_scalar(row.dtype)})"
+            f"np.asarray({given}, {spell_scalar(row.dtype)})"
         )

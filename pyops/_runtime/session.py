@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import warnings
 import weakref
@@ -59,6 +60,14 @@ _READ = {
 }
 _IS_READ = _READ.issuperset(_ORT_RUN.__code__.co_names)
 
+# What `onnxruntime.InferenceSession` reads of its **kwargs.
+_OF_ONNXRUNTIME = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
+KEYWORDS = (
+    *("sess_options", "providers", "provider_options", "engine", "worker_threads", "fill_missing"),
+    *_OF_ONNXRUNTIME,
+)
+"""The keyword arguments of an `InferenceSession` besides the model."""
+
 R = TypeVar("R")
 Options = TypeVar("Options")
 
@@ -78,7 +87,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         that `pyops.build` made are the library's. A function is called again in each process that the session is
         pickled to.
     providers, provider_options, **kwargs
-        As for ``onnxruntime.InferenceSession``.
+        As for ``onnxruntime.InferenceSession``, which knows the keywords `disabled_optimizers`, `enable_fallback` and
+        `read_config_from_model`.
     engine : {"auto", "native", "extensions"}, optional
         How ONNX Runtime calls the ops: through its C API, or through onnxruntime-extensions, whose library
         is then registered in `sess_options`. ``"auto"`` is native wherever that works.
@@ -92,6 +102,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
 
     Raises
     ------
+    InputError
+        A keyword is unknown, or an argument has an invalid value.
     FileNotFoundError
         The model file does not exist.
     ModelError
@@ -135,6 +147,12 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         **kwargs: Any,
     ) -> None:
         """Load a model and create its session; see the class for the parameters."""
+        for name in kwargs.keys() - set(_OF_ONNXRUNTIME):
+            near = difflib.get_close_matches(name, KEYWORDS, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise InputError(f"InferenceSession got an unknown keyword {name!r}{meant}; it takes {', '.join(KEYWORDS)}")
+        if not isinstance(fill_missing, bool):
+            raise InputError(f"fill_missing is {fill_missing!r}; it is True or False")
         source = model.load(path_or_bytes)
         given = kwargs | {"fill_missing": True} if fill_missing else kwargs
         origin = origin_of(source, sess_options, providers, provider_options, engine, worker_threads, given)
@@ -160,13 +178,14 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         self._extensions: extensions.SessionHost | None = None
         self._host: native.SessionHost | extensions.SessionHost
         kwargs |= cuda_provider.without_fallback(providers)
-        lists_nodes, filling, refusals = source.proto is not None, Filling(source), list[Exception]()
+        lists_nodes, filling, is_refused = source.proto is not None, Filling(source), False
         del source  # which may be large
 
         def refusal(error: Exception) -> BaseException:
-            refusals.append(error)
-            problems = [node.problem for node in filling.nodes if node.problem]
-            return explained(error, model.load(path_or_bytes), resolved, engine, problems)
+            # Not the error itself: its traceback refers to this function, and to the session that was refused.
+            nonlocal is_refused
+            is_refused = True
+            return explained(error, model.load(path_or_bytes), resolved, engine, filling, in_libraries)
 
         for is_first in (True, False):
             options = onnxruntime.SessionOptions() if sess_options is None else sess_options
@@ -189,11 +208,11 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
                 break
             except Exception:
                 # What ONNX Runtime accepts lacks nothing, so that only models that it refuses are looked at.
-                if not (is_first and fill_missing and refusals):
+                if not (is_first and fill_missing and is_refused):
                     raise
                 found = model.load(path_or_bytes)
                 filling = fill(found, resolved.ops, providers)
-                if filling.model is found:
+                if filling.model is found and not filling.untyped:
                     raise
         if message := filling.message:
             warnings.warn(message, FilledNodeWarning, stacklevel=2)
@@ -309,8 +328,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         Raises
         ------
         InputError
-            An input or requested output is not a tensor, in a model with inputs or outputs of bfloat16, float8 or
-            4-bit types.
+            An input is an array in another byte order than this machine's; or an input or requested output is not a
+            tensor, in a model with inputs or outputs of bfloat16, float8 or 4-bit types.
         BaseException
             Any exception that a kernel raises, unchanged.
         """
@@ -321,7 +340,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             and onnxruntime.InferenceSession.run is _ORT_RUN
         ):
             for value in input_feed.values():
-                if type(value) is not np.ndarray:
+                if type(value) is not np.ndarray or not value.dtype.isnative:
                     break
             else:
                 native.arm()
@@ -343,6 +362,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
                     raise failure
                 finally:
                     del failure
+        ort_values.check_byte_order(input_feed)
         if self._extensions is not None:
             self._extensions.check_feed(input_feed)
         run = self._run_foreign if self._has_foreign_types else super().run

@@ -67,6 +67,11 @@ def read_name(op_type: Any, version: Any) -> tuple[str, str]:
             f'onnx_op got {op_type!r} as the operator\'s name; write @onnx_op("domain::Name"), for example '
             '@onnx_op("mylibrary::AddRound")'
         )
+    if matched["name"].startswith("pyops_"):
+        raise DeclarationError(
+            f"{op_type}: names that begin with pyops_ are those under which sessions host ops that are called like one "
+            "of ONNX; choose another name"
+        )
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= _HIGHEST_VERSION:
         raise DeclarationError(
             f"{op_type}: version is {version!r}; an opset version is an int from 1 on, up to {_HIGHEST_VERSION}"

@@ -82,7 +82,7 @@ def guard(
     GuardError
         The value is another one.
     """
-    found: Any = list(asked.shape) if kind == "size" else asked.tolist()
+    found: Any = list(asked.shape) if kind == "size" else asked.tolist() if kind == "values" else asked.item()
     found = bool(found) if kind == "branch" else found
     fixed = json.loads(expected)
     if not np.array_equal(found, fixed, equal_nan=kind != "branch" and asked.dtype.kind == "f"):

@@ -17,7 +17,7 @@ from pyops._schema.specs import TensorSpec
 from pyops.errors import ShapeInferenceError
 
 from ._arrays import axes_of, axis_of, reduced_ranges, reduced_shape
-from ._declarations import Float, Index, Real, RealOrBool, first_spec, variant
+from ._declarations import Float, Index, Real, RealOrBool, first_spec, in_float32, variant
 
 UFUNCS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 """What reduces elements, by torch's names."""
@@ -188,7 +188,33 @@ def cumprod(input: NDArray[Real], *, dim: int) -> NDArray[Real]:
         return product.astype(input.dtype).reshape(input.shape)
 
 
+@onnx_op("pyops::Logcumsumexp")
+def logcumsumexp(input: NDArray[Float], *, dim: int) -> NDArray[Float]:
+    """Compute the logarithm of the sum of the exponentials of all elements so far along a dimension.
+
+    As ``torch.logcumsumexp(input, dim)``: finite where the exponentials overflow or are zero.
+
+    Parameters
+    ----------
+    input : array of float16, bfloat16, float32 or float64
+        Any shape; a scalar counts as one element.
+    dim : int
+        The dimension to go along, -1 the last.
+
+    Returns
+    -------
+    array of the dtype of `input`
+        Shaped like `input`.
+    """
+
+    def accumulated(whole: Any) -> Any:
+        return np.logaddexp.accumulate(whole, axis_of(dim, input.ndim))
+
+    return in_float32(accumulated, input.reshape(input.shape or (1,))).reshape(input.shape)
+
+
 cumprod.register_shape_inference(first_spec)
+logcumsumexp.register_shape_inference(first_spec)
 
 
 @onnx_op("pyops::SegmentReduce")

@@ -192,10 +192,11 @@ class Case:
 
     def validate_shapes(self, variation: Variation) -> None:
         """Raise an OutputError or ShapeInferenceError unless the shape function, if any, gives the right shapes."""
-        if self.op.shape_function is None or variation.outputs is None:
+        function = self.op.shape_function
+        if function is None or variation.outputs is None:
             return
         try:
-            shapes = output_shapes(self.op, variation.arrays, self.attributes)
+            shapes = output_shapes(self.signature, function, variation.arrays, self.attributes)
         except ShapeInferenceError:
             raise
         except Exception as error:  # raised by the user's code

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
+from .._onnx_schemas import attribute_proto
 from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp
 from .._schema import validation
-from .._schema.attribute import Attribute, AttributeKind
+from .._schema.attribute import AttributeKind
 from .._schema.dtypes import describe, element_type
 from .._schema.signature import Signature
 from .._schema.specs import TensorSpec
 from .._tolerances import Outputs
 from ..errors import InputError
-
-if TYPE_CHECKING:
-    import onnx
-
 
 # The opset of ONNX's own domain and its IR version; older ones lack element types.
 _OPSET = 23
@@ -40,7 +37,7 @@ def sample_model(
     for name, value in attributes.items():
         declared = signature.attribute(name)
         if declared is not None and value is not None:
-            node.attribute.append(_attribute(declared, value))
+            node.attribute.append(attribute_proto(declared, declared.convert(value)))
     graph = helper.make_graph(
         [node],
         signature.name,
@@ -50,15 +47,6 @@ def sample_model(
     imports = {"": _OPSET} | ({domain: signature.version} if domain else {})
     opsets = [helper.make_opsetid(*item) for item in imports.items()]
     return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
-
-
-def _attribute(declared: Attribute, value: Any) -> onnx.AttributeProto:
-    value = declared.convert(value)
-    if declared.kind is AttributeKind.TENSOR:
-        value = numpy_helper.from_array(value)
-    elif declared.boolean:
-        value = int(value)
-    return helper.make_attribute(declared.name, value, attr_type=declared.kind.value)
 
 
 def _value_info(name: str, array: Any, shape: Sequence[int] | None) -> onnx.ValueInfoProto:

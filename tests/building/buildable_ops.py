@@ -34,7 +34,7 @@ def rows(x: F32, *, limit: int = 100) -> tuple[F32, F32]:
     flat, sums = x.reshape(-1, x.shape[-1]), total.reshape(-1)
     for i in range(len(flat)):
         if flat[i, 0] > limit:
-            raise ValueError("too large", i, "row")
+            raise ValueError("too large", i, "row", 1e5, 1e-5)
         sums[i] = np.sum(flat[i])
         result.reshape(-1, x.shape[-1])[i] = flat[i] / sums[i]
     return result, total
@@ -67,7 +67,7 @@ PAIRS = Sample(pair_sums, values(4, 5).astype(np.float64), scale=3).with_id("pai
 RAISING = [
     (
         Sample(rows, values(2, 4) + np.float32(200)),
-        "built::Rows: ValueError: ('too large', 0, 'row') (buildable_ops.py:37, in rows)",
+        "built::Rows: ValueError: ('too large', 0, 'row', 100000.0, 1e-05) (buildable_ops.py:37, in rows)",
     ),
     (
         Sample(pair_sums, values(3, 2).astype(np.float64)),
@@ -107,6 +107,16 @@ def texts(x: F32, *, mode: str) -> F32:
     return x if mode == "a" else -x
 
 
+@onnx_op("built::LongText", compile=True)
+def long_text(x: F32, *, mode: str = "a" * 1100) -> F32:
+    return x if len(mode) else -x
+
+
+@onnx_op("built::Nul", compile=True)
+def nul(x: F32, *, mode: str = "a\0b") -> F32:
+    return x if len(mode) else -x
+
+
 @onnx_op("built::Plain")
 def plain(x: F32) -> F32:
     return x
@@ -123,6 +133,8 @@ REFUSED = {
     random: "random numbers",
     half: "numba lacks float16",
     texts: "attribute 'mode' is str, and each text needs code of its own; give a model that has the op (--for)",
+    long_text: "a library reads up to 1,023 bytes of a node's text attributes; shorten mode='aaa",
+    nul: "a library reads no text with a NUL: \"mode='a\\x00b'; \"",
     plain: "it has no compiled kernel; declare it with compile=True",
     unknown: "partition_by_magic",
 }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
+from pyops._build.description import read_library
 from tests.building.buildable_ops import PAIRS, pair_sums
 from tests.building.conftest import Library
 from tests.cli.commands import command, parsed
@@ -113,11 +114,23 @@ def test_inspect_and_doctor_tell_what_is_in_a_library(built: Library, tmp_path: 
     data = path.read_bytes()
     (tmp_path / "half.so").write_bytes(data[: data.index(b"\0", data.index(b"pyops library: ")) + 1])
     told = command("inspect", str(tmp_path / "half.so"), code=2).stderr.replace("│", " ")
-    assert "but its end is missing" in " ".join(told.split())
+    assert "but it is damaged" in " ".join(told.split())
     onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "model.onnx")
     nodes = parsed("inspect", str(tmp_path / "model.onnx"), "--library", str(path), code=1)["nodes"]
     assert [node["library"] for node in nodes[:2]] == [str(path), None]
     assert "in a library" in command("inspect", str(tmp_path / "model.onnx"), "--library", str(path), code=1).stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'{"target": "x"', b"{no JSON}\0", b"{}\0", b'{"\xff": 1}\0', b'{"ops": [1]}\0', b'{"a":' * 100_000 + b"\0"],
+    ids=["no end", "no JSON", "no keys", "no UTF-8", "no ops", "deep"],
+)
+def test_a_damaged_description_is_said(text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.so"
+    path.write_bytes(b"pyops library: " + text)
+    with pytest.raises(pyops.errors.InputError, match=r"damaged\.so is a library.* but it is damaged; build it again"):
+        read_library(path)
 
 
 def test_doctor_tries_libraries(built: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

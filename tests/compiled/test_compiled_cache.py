@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyops._compiled.cache_folder import is_trusted
+from pyops.errors import CacheWarning
 from tests.helpers.scripts import run_new_script
 
 COUNT = """
@@ -203,16 +205,36 @@ def test_code_from_a_folder_that_others_can_write_to_is_not_run(folder: Path) ->
     folder.chmod(0o777)
     told = run(KERNEL, results(4.0, "compiled"))
     assert told.count("CacheWarning") == 1
-    assert f"{folder} can be written to by all users (chmod o-w)" in told
+    assert f"{folder} can be written to by all users" in told
     folder.chmod(0o755)
     run(KERNEL, results(4.0, "from disk"))
+    for file in folder.iterdir():
+        file.chmod(0o666)
+    told = run(KERNEL, results(4.0, "compiled"))
+    assert ".nbi can be written to by all users" in told
+    assert ".o can be written to by all users" in told
+    assert "CacheWarning" not in run(KERNEL, results(4.0, "from disk"))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")
 def test_code_from_a_folder_of_another_user_is_not_run(folder: Path) -> None:
     os.chown(folder, 12345, -1)
-    assert "belongs to another user (12345" in run(KERNEL, results(4.0, "compiled"))
+    assert "belongs to another user (12345)" in run(KERNEL, results(4.0, "compiled"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of files are POSIX's")
+def test_a_file_that_another_user_can_have_written_is_not_trusted(tmp_path: Path) -> None:
+    file = tmp_path / "code"
+    assert is_trusted(file)
+    file.touch(0o600)
+    assert is_trusted(file)
+    if os.geteuid() == 0:
+        os.chown(file, 12345, -1)
+    else:
+        file.chmod(0o602)
+    with pytest.warns(CacheWarning, match=rf"{file} (belongs to another user|can be written to by all).*delete it"):
+        assert not is_trusted(file)
 
 
 @pytest.mark.exhaustive

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -21,6 +21,7 @@ from tests.compiled.compiled_db import F32, NOT_KEPT, PARAMETERS, QUICK, T, X, a
 from tests.helpers.engines import make_session, sample_cases
 from tests.helpers.models import assert_same, chain
 from tests.helpers.scripts import run_script
+from tests.helpers.tiers import exhaustive
 
 
 @pytest.fixture
@@ -173,6 +174,39 @@ def test_an_op_that_may_work_in_place_gets_the_memory_of_its_input() -> None:
     session = session_for("a = Neg(x)  b = compiled.Grow(a)  y = Neg(b)")
     assert session.run(None, {"x": X[0]})[0].tolist() == (X[0] - 10).tolist()
     assert session.run(None, {"x": X[0]})[0].tolist() == (X[0] - 10).tolist()
+
+
+class Two(NamedTuple):
+    a: F32
+    b: F32
+
+
+def grown(x: F32) -> Two:
+    return Two(x + np.float32(1), x)
+
+
+def swapped(x: F32, *, out: tuple[F32, F32] | None = None) -> Two:
+    if out is None:
+        return Two(x + np.float32(1), x.copy())
+    a, b = out
+    np.add(x, np.float32(0), a)
+    np.add(x, np.float32(1), b)
+    return Two(b, a)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [
+        (swapped, {}),
+        (grown, {"may_inplace": {"a": "x"}}),
+        exhaustive(grown, {"may_inplace": {"a": "x"}, "parallel": "()->(),()"}),
+    ],
+)
+def test_results_in_the_memory_of_other_outputs(kernel: Any, options: dict[str, Any]) -> None:
+    onnx_op("compiled::Two", compile=True, **options)(kernel).register_shape_inference(lambda x: Two(x, x))
+    session = session_for("z = Neg(x)  a, b = compiled.Two(z)  y = Sub(a, b)")
+    for _ in range(2):  # the first call is made by Python
+        assert session.run(None, {"x": X[0]})[0].tolist() == [1] * X[0].size
 
 
 def test_a_plain_call_takes_arrays_of_any_strides() -> None:

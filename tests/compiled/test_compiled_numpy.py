@@ -105,6 +105,15 @@ def test_of_nothing() -> None:
         max_of_nothing(x)
 
 
+def test_exp_of_complex_numbers() -> None:
+    @onnx_op("compiled::Wave", compile=True)
+    def wave(x: F32) -> F32:
+        return np.exp(x * 1j).real.astype(np.float32)
+
+    x = np.linspace(-3, 3, 7, dtype=np.float32)
+    np.testing.assert_allclose(wave(x), np.cos(x), rtol=1e-5, atol=1e-6)
+
+
 def test_sums_along_an_axis_in_another_precision() -> None:
     @onnx_op("compiled::WideSum", compile=True)
     def wide_sum(x: F32) -> NDArray[np.float64]:

@@ -93,3 +93,23 @@ def if_on_a_number(model, x):
     if torch.tensor(3) > 2:
         return x + 1
     return x
+
+
+def one_element(model, x):
+    middle = x[1:, 1]
+    if middle > 0 and middle.item() < 1:
+        return x * 2
+    return x
+
+
+def counts_without_a_tag(model, x, counts):
+    rows = len(torch.where(x > 0.5)[0]) + len(x.nonzero(as_tuple=True)[0]) + len(x.repeat_interleave(counts, 0))
+    return x * (rows + nn.functional.one_hot(counts).shape[1] + len(torch.tensor_split(x, counts)[0]))
+
+
+def told_counts(model, x, counts):
+    return nn.functional.one_hot(counts, 5)
+
+
+def rows_by_where(model, x):
+    return x[torch.where(x > 0.5)]

@@ -1,5 +1,7 @@
 """Which arguments of a model are inputs of the exported one, and what becomes of the others."""
 
+import functools
+
 import pytest
 import torch
 
@@ -171,3 +173,27 @@ def test_a_trailing_dict_that_is_an_argument(export):
 
     program = export(Nested().eval(), (X, {"key": 2 * X}), verify=True)
     assert torch.equal(program(X, {"key": X})[0], 2 * X)
+
+
+FUNCTIONS = [exporters.export, exporters.explain, exporters.verify]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("args", [X, X[:1], [X]], ids=["tensor", "one number", "list"])
+def test_arguments_are_a_tuple(function, args):
+    message = rf"^{function.__name__} takes a model's arguments as a tuple, not \w+; write \(x,\)$"
+    with pytest.raises(exporters.ExportError, match=message):
+        function(torch.nn.ReLU().eval(), args)
+
+
+@pytest.mark.parametrize("function", [*FUNCTIONS, functools.partial(exporters.export, dynamo=False)])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (torch.nn.ReLU, r"not the class ReLU; write ReLU\(\.\.\.\)$"),
+        (torch.relu, "not a builtin_function_or_method; write a subclass of torch.nn.Module whose forward calls it$"),
+    ],
+)
+def test_what_is_no_model(function, given, message):
+    with pytest.raises(exporters.ExportError, match=f"takes an instance of torch.nn.Module or .*, {message}"):
+        function(given, (X,))

@@ -58,6 +58,30 @@ CASES = {
     "written": Case(Affine(models.if_on_what_was_written), (X,), [("branch", "True", "inputs")], (-X,)),
     "chance": Case(Affine(models.if_on_chance), (X,), [("branch", "True", "random")]),
     "number": Case(Affine(models.if_on_a_number), (X,), []),
+    "one element": Case(
+        Affine(models.one_element), (X,), [("branch", "True", "inputs"), ("number", "0.5", "inputs")], (-X,)
+    ),
+    "counts without a tag": Case(
+        Affine(models.counts_without_a_tag),
+        (X, torch.tensor([1, 2])),
+        [
+            ("size", "int64[2] and int64[2]", "inputs"),
+            ("size", "int64[6] and int64[6]", "inputs"),
+            ("size", "float32[3, 3]", "inputs"),
+            ("size", "int64[2, 3]", "inputs"),
+            ("size", "float32[1, 3] and float32[1, 3] and float32[0, 3]", "inputs"),
+        ],
+        (X, torch.tensor([1, 3])),
+    ),
+    "told counts": Case(Affine(models.told_counts), (X, torch.tensor([1, 2])), []),
+    "rows by where": Case(
+        Affine(models.rows_by_where),
+        (X,),
+        [
+            ("size", "int64[2] and int64[2]", "inputs"),
+        ],
+        (X + 1,),
+    ),
 }
 
 
@@ -91,6 +115,7 @@ AUTO = [
     exhaustive("numpy", []),
     exhaustive("number", []),
     exhaustive("checked distribution", [("branch", "True", "inputs")] * 3),
+    ("one element", [("branch", "True", "inputs")] * 2),
 ]
 
 
@@ -184,6 +209,19 @@ def test_a_guard_needs_pyops_and_no_torch(tmp_path):
     session.run(None, {session.get_inputs()[0].name: X.numpy()})
     with pytest.raises(GuardError, match="this run has False"):
         session.run(None, {session.get_inputs()[0].name: -X.numpy()})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda model, x: x.real * abs(x[0, 0].item()),
+        lambda model, x: x if x.real.sum() > 0 else -x,
+        exhaustive(lambda model, x: x[x.real > 0.5].real),
+    ],
+)
+def test_what_is_complex_is_listed_without_a_guard(function):
+    program = export(Case(Affine(function), (X * (1 + 1j),), []), capture="trace", guards=True)
+    assert [item.guarded for item in program.decisions] == [False]
 
 
 def test_the_warning_says_what_guards_need():
@@ -335,6 +373,14 @@ def test_what_a_capture_changes_is_restored():
     assert torch.is_grad_enabled()
 
 
+def test_a_tensor_that_a_failed_capture_wrote_to_is_restored():
+    model = Affine(lambda model, x: model.plain.add_(x.sum()))
+    model.plain = torch.zeros(3)
+    with pytest.raises(Exception, match="is mutated in the forward method"):
+        export(Case(model, (X,), []), capture="trace")
+    assert model.plain.tolist() == [0, 0, 0]
+
+
 @pytest.mark.parametrize("capture", ["export", exhaustive("auto"), "trace"])
 def test_a_model_that_computes_gradients(capture):
     def function(model, x):
@@ -355,7 +401,7 @@ def test_a_tensor_that_is_passed_twice_is_two_inputs(capture):
 
 
 HINTS = {
-    "if on a sum": 'or write capture="auto"',
+    "if on a sum": 'capture="auto" fixes such values',
     "loop over item()": "pass sizes as arguments",
     "checked distribution": "pass validate_args=False",
 }
@@ -414,6 +460,65 @@ def test_a_size_that_the_model_fixes(model):
             verbose=False,
         )
     assert 'capture="auto"' not in str(caught.value)
+
+
+class Held:
+    def __init__(self, x: torch.Tensor) -> None:
+        self.items = [x]
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "shapes", "fixed"),
+    [
+        (lambda x, y: x + y, (X, X), ({0: "n"}, None), ["x.shape[0] == 2"]),
+        (lambda x, y: x + y, (X, X), ({0: "n"}, {0: "n"}), []),
+        (lambda x: x["a"][0].reshape(2, 3), ({"a": [X]},), {"x": {"a": [{0: "n"}]}}, ["x['a'][0]"]),
+        (lambda x, held: held.items[0].reshape(2, 3), (X, Held(X)), (None, [[{0: "n"}]]), ["held[0][0]"]),
+        (lambda x: x, (X,), torch.export.ShapesCollection(), []),
+    ],
+    ids=["static beside it", "none", "nested", "container", "collection"],
+)
+def test_a_named_size_that_the_model_fixes_is_listed(model, function, args, shapes, fixed):
+    named = torch.utils._pytree.tree_map(lambda item: torch.export.Dim("n") if item == "n" else item, shapes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CaptureWarning)
+        program = exporters.export(model(function), args, dynamic_shapes=named, verbose=False)
+    assert [(item.kind, item.guarded) for item in program.decisions] == [("size", True)] * len(fixed)
+    assert [item.value[: len(text)] for item, text in zip(program.decisions, fixed, strict=True)] == fixed
+
+
+@pytest.mark.parametrize("capture", ["export", "auto"])
+@pytest.mark.parametrize(
+    ("function", "args", "message"),
+    [
+        (lambda x: x.narrow("a", 0, 1), (X,), r"\n  TypeError: narrow\(\) received an invalid .*$"),
+        (lambda x: torch.ops.aten.relu(x, 2), (X,), r"\n  RuntimeError: .* expected at most 1 argument"),
+        (lambda x: torch.mm(x, x), (X,), r"\n  RuntimeError: .*"),
+        (lambda x: x + torch.ones(3, device="meta"), (X,), r"\n  .*device meta.*|\n  .*cpu and meta.*"),
+        (lambda x, y: x, (X,), r"^the model's forward\(x, y\) does not take .* example arguments: missing .* 'y'$"),
+        (lambda x: x, (X, X), r"^the model's forward\(x\) does not take the example arguments: too many .*$"),
+        (lambda x: x + 1, (X.numpy(),), r"^the example arguments have a NumPy array; write torch.from_numpy\(array\)$"),
+    ],
+    ids=["kind", "count of a call", "shape", "device", "too few", "too many", "array"],
+)
+def test_an_error_that_no_capture_avoids(model, function, args, message, capture):
+    with pytest.raises(ExportError, match=message) as caught:
+        exporters.export(model(function), args, capture=capture, verbose=False)
+    assert "capture=" not in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["<stdin>", "<ipython-input-1-abc>", "<python-input-0>"])
+def test_a_failure_names_the_line_in_a_shell(file, model):
+    source = "def function(x):\n    if x.sum() > 0:\n        return x\n    return -x"
+    names = {}
+    exec(compile(source, file, "exec"), names)
+    with pytest.raises(ExportError, match=f"cannot capture the model at {file}:2: "):
+        exporters.export(model(names["function"]), (X,), verbose=False)
+
+
+def test_no_line_of_a_library_is_named_for_the_model():
+    with pytest.raises(ExportError, match=r"^torch.export cannot capture the model\n"):
+        exporters.export(torch.nn.Linear(4, 3).eval(), (X,), verbose=False)
 
 
 def test_a_container_that_is_no_tree():

@@ -209,6 +209,7 @@ def test_what_a_translation_raises_comes_out_as_itself(model, arguments):
     with pytest.raises(KeyError) as caught:
         export(model(lambda x: torch.lgamma(x)), **arguments)
     assert caught.value is mine
+    assert mine.__notes__ == ["raised by the translation of aten::lgamma"]
 
 
 def test_a_question_about_data_is_explained(model):

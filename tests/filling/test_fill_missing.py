@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+import weakref
 from typing import Any
 
 import ml_dtypes
@@ -15,6 +16,8 @@ import pyops
 from pyops import errors, onnx_op
 from pyops._display.inspection import inspect
 from pyops._filling import filling
+from pyops._filling.kernels import newest_ir_version, newest_opset
+from pyops._runtime import session as session_module
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 HEADER = '<ir_version: 10, opset_import: ["": 22, "fill": 1]>'
@@ -119,6 +122,54 @@ def test_what_nobody_computes_is_refused_with_the_reason() -> None:
         pyops.InferenceSession(model, fill_missing=True)
 
 
+@pytest.mark.parametrize(
+    ("node", "problem"),
+    [
+        ("LRN <size = 3> (x)", "normalizes as many channels as the batch has items"),
+        ("ConvTranspose <group = 2> (x, w)", "is wrong for groups"),
+        ("ConvTranspose <output_shape = [5, 5]> (x, w)", "pads nothing for output_shape"),
+        ("LpPool <kernel_shape = [2, 2], ceil_mode = 1> (x)", "is wrong for ceil_mode"),
+        ("AveragePool <kernel_shape = [3, 3], strides = [3, 3], ceil_mode = 1> (x)", "is wrong for ceil_mode"),
+        ('AveragePool <kernel_shape = [2, 2], auto_pad = "VALID", dilations = [2, 2]> (x)', "is wrong for auto_pad"),
+        ('LpPool <kernel_shape = [1, 1], auto_pad = "SAME_UPPER", strides = [1, 2]> (x)', "is wrong for auto_pad"),
+    ],
+)
+def test_what_the_reference_implementation_gets_wrong_is_refused(node: str, problem: str) -> None:
+    model = parsed(f"main (double[a, b, c, d] x, double[e, f, g, h] w) => (double[i, j, k, l] y) {{ y = {node} }}")
+    with pytest.raises(errors.ModelError, match=f"nobody computes.*onnx's reference implementation {problem}"):
+        pyops.InferenceSession(model, fill_missing=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "main (bfloat16[n, n] x, bfloat16[n, n] t) => (bfloat16[n, n] y) { z = MatMul(x, x) y = Add(z, t) }",
+        "main (bfloat16[n, n] x) => (bfloat16[n, n] y) <bfloat16[1] t = {0}> { z = MatMul(x, x) y = Add(z, t) }",
+    ],
+    ids=["input", "initializer"],
+)
+def test_new_values_get_names_that_the_model_has_not(text: str, x: NDArray[Any]) -> None:
+    model = parsed(text)
+    for item in (*model.graph.input, *model.graph.initializer):
+        item.name = {"t": "pyops.filled_0"}.get(item.name, item.name)
+    model.graph.node[1].input[1] = "pyops.filled_0"
+    session, _ = filled(model)
+    feeds = {"x": x, "pyops.filled_0": np.zeros_like(x)}
+    (y,) = session.run(None, {item.name: feeds[item.name] for item in session.get_inputs()})
+    np.testing.assert_array_equal(y, product(x))
+
+
+def test_a_function_that_calls_itself_is_named() -> None:
+    functions = "".join(
+        f'<domain: "fill", opset_import: ["": 22, "fill": 1]> {name} (u) => (v) {{ v = fill.{other} (u) }}'
+        for name, other in ("FG", "GF")
+    )
+    model = parsed("main (double[n] x) => (double[n] y) { y = fill.F (x) }" + functions)
+    for use in (inspect, lambda model: pyops.InferenceSession(model, fill_missing=True)):
+        with pytest.raises(errors.ModelError, match="function fill::F calls itself"):
+            use(model)
+
+
 def test_a_model_in_ort_format_is_refused(tmp_path: Any) -> None:
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "model.ort")
@@ -136,6 +187,19 @@ def test_nodes_of_unknown_types_are_named() -> None:
     found = filling.fill(pyops._models.model.load(model), {})
     assert found.untyped == ["after"]
     assert "unknown types: 'after'" in found.message
+
+
+def test_the_session_that_was_refused_is_destroyed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals: list[weakref.ref[Exception]] = []  # their tracebacks refer to the session
+    explained = session_module.explained
+
+    def remember(error: Exception, *rest: Any) -> BaseException:
+        refusals.append(weakref.ref(error))
+        return explained(error, *rest)
+
+    monkeypatch.setattr(session_module, "explained", remember)
+    filled(parsed(DETERMINANT))
+    assert [error() for error in refusals] == [None]
 
 
 def test_a_session_that_fills_is_pickled(x: NDArray[Any]) -> None:
@@ -158,6 +222,15 @@ def test_inspect_says_who_computes_what_is_missing() -> None:
 
 
 NEWEST = '<ir_version: 10, opset_import: ["": 28]>'
+
+
+def test_versions_that_nobody_has_are_not_tried_one_by_one() -> None:
+    model = parsed(DETERMINANT)
+    model.ir_version, model.opset_import[0].version = 2**31 - 1, 2**40
+    found = filling.fill(pyops._models.model.load(model), {})
+    assert [node.by for node in found.nodes] == [filling.BY_REFERENCE]
+    assert found.model.proto.ir_version == newest_ir_version(100)
+    assert found.model.proto.opset_import[0].version == newest_opset(100)
 
 
 @pytest.mark.skipif(onnx.defs.onnx_opset_version() < 28, reason="needs an onnx that knows opset 28")

@@ -14,7 +14,7 @@ from pyops.kernels.histograms import (
     histogramdd_from_bin_tensors,
 )
 from pyops.kernels.pairwise import corrcoef, cov
-from pyops.kernels.reductions import amax, amin, cummax, cummin, cumprod, hash_tensor
+from pyops.kernels.reductions import amax, amin, cummax, cummin, cumprod, hash_tensor, logcumsumexp
 
 NAN, INF = np.nan, np.inf
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
@@ -53,6 +53,16 @@ def test_running_results_of_scalars_and_nothing():
         assert [item.tolist() for item in op(np.array(True), dim=-1)] == [True, 0]
         assert op(np.zeros((2, 0)), dim=1).indices.shape == (2, 0)
     assert cumprod(np.array(3.0), dim=0) == 3
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_running_logarithms_of_sums_neither_overflow_nor_vanish(dtype):
+    x = np.array([[-INF, -200, 0, 1, 100], [-INF, -INF, INF, -INF, NAN]], dtype)
+    expected = [[-INF, -200, 0, np.log(1 + np.e), 100], [-INF, -INF, INF, INF, NAN]]
+    np.testing.assert_allclose(logcumsumexp(x, dim=-1).astype(np.float64), expected, rtol=1e-2, atol=1e-9)
+    assert logcumsumexp(x, dim=-1).dtype == dtype
+    assert logcumsumexp(np.zeros((2, 0), dtype), dim=1).shape == (2, 0)
+    assert logcumsumexp(np.array(3, dtype), dim=0) == 3
 
 
 def test_products_wrap_around_and_are_exact_in_between():

@@ -39,6 +39,14 @@ def test_an_op_called_like_one_of_onnx_is_itself(name: str) -> None:
         pyops.register_custom_ops(onnxruntime.SessionOptions())
 
 
+def test_no_op_is_called_as_if_it_were_hosted() -> None:
+    def op(x: F32) -> F32:
+        return x
+
+    with pytest.raises(DeclarationError, match="hosting::pyops_Add: names that begin with pyops_"):
+        onnx_op("hosting::pyops_Add")(op)
+
+
 @pytest.mark.parametrize("name", ["Relu", "Transpose"])
 def test_a_saved_model_with_an_op_called_like_one_of_onnx_runs_in_every_session(name: str, tmp_path: Path) -> None:
     @onnx_op(f"hosting::{name}")

@@ -115,6 +115,8 @@ def test_a_version_that_is_no_opset_version_is_refused(version):
         (("a::X", 2), {}, "takes the operator's name alone"),
         (("a::X",), {"domain": "b"}, "unknown argument 'domain'; its form is @onnx_op(\"domain::Name\", version=1)"),
         (("a::X",), {"inputs": []}, "unknown argument 'inputs'"),
+        (("a::X",), {"may_inpalce": {}}, "unknown argument 'may_inpalce' (did you mean 'may_inplace'?); its form is"),
+        (("a::X",), {"overide": True}, "did you mean 'override'?"),
         ((), {"domain": "b"}, "unknown argument 'domain'; its form is @onnx_op(op_type=..., inputs=..."),
     ],
 )

@@ -4,6 +4,7 @@ import gc
 import weakref
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -12,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 import pyops
 from pyops import onnx_op
+from pyops._ops.state import States
 from pyops.errors import DeclarationError, EngineError, InputError
 from pyops.testing import CheckError, check, isolated_declarations
 
@@ -180,6 +182,17 @@ def test_an_op_without_setup_says_what_to_register():
 
     with pytest.raises(DeclarationError, match=r"state::Unset takes `state`.*@unset.register_setup"):
         unset(np.ones(1, np.float32))
+
+
+def test_tables_of_equal_bytes_and_other_types_have_states_of_their_own():
+    @onnx_op("state::Table")
+    def table(x: NDArray[np.float32], *, of: np.ndarray, state: Any = None) -> NDArray[np.float32]:
+        return x + state
+
+    table.register_setup(lambda *, of: of.astype(np.float32))
+    states, numbers = States(), np.array([0x40, 0x48], np.uint8)
+    tables = [numbers.view(dtype) for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz)]
+    assert [states(table, {"of": of}).tolist() for of in tables] == [[2, 4], [1, 2]]
 
 
 def test_state_is_no_argument_of_a_call():

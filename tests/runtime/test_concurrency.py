@@ -1,5 +1,6 @@
 """Kernels that run at the same time, and inside one another."""
 
+import itertools
 import json
 import queue
 import threading
@@ -258,3 +259,20 @@ def test_the_error_of_a_session_of_onnxruntime_inside_a_kernel_is_raised_as_itse
         session.run(None, {"x": np.ones(1, np.float32)})
     assert caught.value is raised[0]
     assert "tests::Outer" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("given", [1, 2, 3])
+def test_a_shape_function_that_another_thread_replaces_meanwhile_is_not_missed(
+    given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @onnx_op("tests::Replaced")
+    def replaced(x: F32) -> F32:
+        return x + 1
+
+    session = pyops.InferenceSession(chain("tests::Replaced"))
+    # What each lookup finds, while another thread declares the op again and again.
+    functions = itertools.cycle([lambda x: x] * given + [None])
+    monkeypatch.setattr(pyops.Op, "shape_function", property(lambda op: next(functions)), raising=False)
+    for size in range(8):
+        x = np.zeros(size, np.float32)
+        assert session.run(None, {"x": x})[0].tolist() == replaced(x).tolist() == [1] * size

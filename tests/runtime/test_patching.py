@@ -8,6 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 import pyops
+from pyops._ops import plugins
+from pyops._runtime.libraries import LIBRARY_ENTRY
 from tests.helpers.models import chain
 
 F32 = NDArray[np.float32]
@@ -139,6 +141,24 @@ def test_options_providers_and_other_arguments_arrive(model, tmp_path):
         )
     assert session.get_session_options().intra_op_num_threads == 1
     assert session.run(None, {"x": x})[0].tolist() == np.sqrt(x).tolist()
+
+
+def test_keywords_that_onnxruntime_ignores_are_ignored(model):
+    with pyops.patch_onnxruntime():
+        session = onnxruntime.InferenceSession(model, device_id=0, fill_missing=True)
+    assert session.run(None, {"x": x})[0].tolist() == np.sqrt(x).tolist()
+
+
+@pytest.mark.parametrize("has_library", [False, True])
+def test_a_library_s_ops_need_no_plugin(has_library, monkeypatch):
+    asked = set()
+    monkeypatch.setattr(plugins, "import_for", asked.update)
+    options = onnxruntime.SessionOptions()
+    if has_library:
+        options.add_session_config_entry(f"{LIBRARY_ENTRY}plugged", "Op")
+    with pyops.patch_onnxruntime(), pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail):
+        onnxruntime.InferenceSession(chain("plugged::Op").SerializeToString(), options)
+    assert asked == (set() if has_library else {"plugged"})
 
 
 def test_torch_runs_a_program_of_its_own_with_the_ops():

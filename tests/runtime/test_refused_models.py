@@ -8,7 +8,10 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-from pyops._runtime.refusals import explanations
+from pyops._filling.filling import fill
+from pyops._models.model import load
+from pyops._models.resolution import Resolution
+from pyops._runtime.refusals import explained, explanations
 from pyops.errors import ModelError
 from tests.helpers.models import chain
 from tests.helpers.scripts import WITHOUT_TORCH, run_script
@@ -63,6 +66,15 @@ def test_a_value_whose_type_only_a_function_of_the_model_tells():
     exec(text.rpartition("add it to the model: ")[2].rpartition(", for")[0], {"model": model, "onnx": onnx})
     result = pyops.InferenceSession(model).run(None, {"x": np.ones(2, np.float32)})
     assert result[0].tolist() == [4, 4]
+
+
+def test_an_op_of_a_library_is_not_blamed_for_another_node_of_unknown_type():
+    error = RuntimeError("Could not find an implementation for Sinh(9) node with name 'node1'")
+    source = load(chain("refused::Thing", "Sinh"))
+    text = str(explained(error, source, Resolution(), "native", fill(source, {}), {("refused", "Thing")}))
+    assert "this ONNX Runtime has no kernel of Sinh" in text
+    assert "unknown types: 'node1'; say the types in the model's value_info" in text
+    assert "refused::Thing" not in text
 
 
 def test_an_op_declared_twice_with_onnxruntime_extensions():

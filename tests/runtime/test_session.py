@@ -1,5 +1,7 @@
 """What an InferenceSession takes as a model, and what goes in and out of `run`."""
 
+import inspect
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -201,6 +203,30 @@ def test_options_that_are_none_are_an_error_that_says_what_is_expected() -> None
         pyops.register_custom_ops({})
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"fill_mising": True},
+            r"unknown keyword 'fill_mising' \(did you mean 'fill_missing'\?\); it takes sess_options, ",
+        ),
+        ({"guard": 1}, "unknown keyword 'guard'; it takes"),
+        ({"fill_missing": "yes"}, "fill_missing is 'yes'; it is True or False"),
+        ({"sess_options": {"a": 1}}, r"sess_options is {'a': 1}; it is an onnxruntime\.SessionOptions, or a function"),
+    ],
+)
+def test_arguments_that_a_session_does_not_take_are_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(pyops.errors.InputError, match=message):
+        pyops.InferenceSession(chain("tests::Plus"), **arguments)
+
+
+def test_the_keywords_of_onnxruntime_are_taken() -> None:
+    read = re.findall(r"kwargs(?:\.get\(|\[)\"(\w+)", inspect.getsource(onnxruntime.InferenceSession.__init__))
+    keywords = {"disabled_optimizers": ["x"], "enable_fallback": 0, "read_config_from_model": 0}
+    assert keywords.keys() == set(read)
+    pyops.InferenceSession(chain("tests::Plus"), **keywords)
+
+
 def foreign_model(dtype: Any) -> onnx.ModelProto:
     @onnx_op("tests::Swap")
     def swap(x: NDArray[dtype], y: F32) -> tuple[F32, NDArray[dtype]]:
@@ -284,6 +310,37 @@ def test_a_feed_of_another_type_is_refused_with_a_note_that_names_the_input(valu
     with pytest.raises((onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, RuntimeError)) as caught:
         session.run(None, {"x": value})
     assert caught.value.__notes__ == [f"input 'x' is {given}; the model needs float32: np.asarray(x, np.float32)"]
+
+
+def test_a_refused_none_or_tensor_with_a_gradient_has_a_note_with_what_to_give() -> None:
+    session = pyops.InferenceSession(chain("Neg"))
+    tensor = type("Tensor", (), {"__module__": "torch", "dtype": "torch.float32", "requires_grad": True})()
+    for value, note in (
+        (None, "input 'x' is None; the model needs an array of float32"),
+        (tensor, "input 'x' is torch.Tensor; the model needs float32: np.asarray(x.detach(), np.float32)"),
+    ):
+        with pytest.raises((RuntimeError, onnxruntime.capi.onnxruntime_pybind11_state.Fail)) as caught:
+            session.run(None, {"x": value})
+        assert caught.value.__notes__ == [note]
+
+
+SWAPPED = X.astype(X.dtype.newbyteorder())
+
+
+@pytest.mark.parametrize(
+    "feed",
+    [{"x": SWAPPED}, MappingProxyType({"x": SWAPPED}), {"x": SWAPPED.view(np.recarray)}, {"x": [SWAPPED]}],
+    ids=["array", "another mapping", "a subclass", "a list"],
+)
+def test_an_array_in_another_byte_order_is_refused_with_the_conversion(feed: Any) -> None:
+    session = pyops.InferenceSession(chain("tests::Plus"))
+    with pytest.raises(pyops.errors.InputError, match=r"'x' is an array of [<>]f4, in another byte order") as caught:
+        session.run(None, feed)
+    x = eval(str(caught.value).split("; ")[1].removesuffix(" changes it"), {"x": SWAPPED})
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], X + 1)
+    foreign = pyops.InferenceSession(foreign_model(ml_dtypes.bfloat16))
+    with pytest.raises(pyops.errors.InputError, match="'y' is an array of"):
+        foreign.run(None, {"x": np.zeros(1, ml_dtypes.bfloat16), "y": SWAPPED})
 
 
 def test_another_refusal_of_a_feed_has_no_note() -> None:

@@ -94,7 +94,8 @@ class CompiledNode(KernelNode):
             records = self._records
         if not isinstance(kernel, CompiledKernel) or kernel.lacking(inputs, self._attributes, self._node.output_dtypes):
             return
-        shapes = None if self.op.shape_function is None else self._shapes_for(inputs)
+        shape_function = self.op.shape_function
+        shapes = None if shape_function is None else self._shapes_for(inputs, shape_function)
         outputs, used = self._node.output_dtypes, self._node.output_count
         specialization, attributes = specialize(
             self._signature, kernel.cores, inputs, self._attributes, outputs, used, shapes

@@ -148,9 +148,11 @@ class DirectNode(KernelNode):
             del self._bindings[:-1]
             self._revision = revision
 
-    def _shapes_for(self, inputs: list[Any]) -> Sequence[tuple[int | None, ...]]:
+    def _shapes_for(self, inputs: list[Any], function: Callable[..., Any]) -> Sequence[tuple[int | None, ...]]:
         binding = self._bindings[-1]
-        shapes = super()._shapes_for(inputs)
+        shapes = super()._shapes_for(inputs, function)
+        if function is not self.op.shape_function:  # replaced meanwhile, so that the binding may be for another
+            return shapes
         sizes = [size for shape in shapes for size in shape if size is not None or self._takes_buffers]
         is_possible = all(size is not None and 0 <= size < 2**62 for size in sizes)
         if self._state[direct_call.BINDING] and is_possible and len(shapes) == len(self._node.output_dtypes):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import c_void_p
 from sys import getrefcount
@@ -186,8 +185,10 @@ class KernelNode:
         lends = self._lender.lends and self._keeper is not function
         if not lends:
             passed[:] = map(self._copy, passed)
-        if op.shape_function is not None:
-            self._run_shaped(context, workspace, passed, function, attributes, lends)
+        shape_function = op.shape_function
+        if shape_function is not None:
+            shapes = self._shapes_for(passed, shape_function)
+            self._run_shaped(context, workspace, passed, function, attributes, shapes, lends)
             return
         result = function(*passed, **attributes)
         if type(result) is np.ndarray and result.dtype is self._only_dtype:
@@ -204,10 +205,11 @@ class KernelNode:
         passed: list[Any],
         function: Callable[..., Any],
         attributes: Mapping[str, Any],
+        shapes: Sequence[tuple[int | None, ...]],
         lends: bool,
     ) -> None:
         """Run the kernel where a shape function gives the output shapes beforehand."""
-        shapes, inputs = self._shapes_for(passed), len(passed)
+        inputs = len(passed)
         buffers: list[Any] = []
         if self._takes_buffers and lends and None not in itertools.chain(*shapes):
             buffers = self._buffers(context, workspace, shapes)
@@ -242,7 +244,7 @@ class KernelNode:
         An output that shares memory with a buffer to be written to (of another output, or of an input that an output
         may reuse) is copied first.
         """
-        if buffers and all(map(operator.is_, outputs, buffers)):
+        if buffers and all(map(self._is_written, outputs, buffers)):
             return ()
         unwritten = enumerate(outputs[: self._node.output_count])
         if not buffers and not self._in_place:
@@ -251,8 +253,12 @@ class KernelNode:
         return [
             (index, self._copy(output) if self._is_in_any(changing, output) else output)
             for index, output in unwritten
-            if not buffers or output is not buffers[index]
+            if not buffers or not self._is_written(output, buffers[index])
         ]
+
+    @staticmethod
+    def _is_written(output: Any, buffer: Any) -> bool:
+        return output is buffer and buffer.flags.c_contiguous  # a kernel may change the strides
 
     _copy = staticmethod(read_only_copy)
 
@@ -269,14 +275,14 @@ class KernelNode:
             raise validation.output_count_error(self._signature, outputs, self._node.output_count)
         return outputs
 
-    def _shapes_for(self, inputs: list[Any]) -> Sequence[tuple[int | None, ...]]:
-        """Return the output shapes that the shape function gives for these inputs, from a cache."""
-        key = (self.op.shape_function, *[None if array is None else array.shape for array in inputs])
+    def _shapes_for(self, inputs: list[Any], function: Callable[..., Any]) -> Sequence[tuple[int | None, ...]]:
+        """Return the output shapes that a shape function gives for these inputs, from a cache."""
+        key = (function, *[None if array is None else array.shape for array in inputs])
         shapes = self._shapes.get(key)
         if shapes is None:
             if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
-            shapes = self._shapes[key] = output_shapes(self.op, inputs, self._node.attributes)
+            shapes = self._shapes[key] = output_shapes(self.op.signature, function, inputs, self._node.attributes)
         return shapes
 
     def _buffers(self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..._compiled.cache_folder import cache_folder
+from ..._compiled.cache_folder import cache_folder, is_trusted
 from ..._files import whole_file
 
 
@@ -257,7 +257,7 @@ def compile_module(module: ModuleType, c_function: Callable[[str], int]) -> Call
     key = hashlib.sha256(f"{llvmlite.__version__} {machine.triple} {text}".encode()).hexdigest()
     folder = cache_folder()
     path = folder and folder / f"{module.__name__}-{key}.o"
-    code = _read(path) if path else None
+    code = _read(path) if path and is_trusted(path) else None
     if code is None:
         parsed = llvm.parse_assembly(text)
         passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))

@@ -62,9 +62,8 @@ s%d = (words[at],) if rank == 1 else tuple(words[at : at + rank])
 x%d = ndarray(*readable(address, s%d, code))
 """
 _FIND = """
-try:
-    shape, sizes, rank = shapes[{key}]
-except KeyError:
+shape, sizes, rank = shapes.get({key}, UNKNOWN)
+if shape is None:
     shape, sizes, rank = node._find(shapes, {key}, [{passed}])
 """
 _ALLOCATE = f"""
@@ -78,7 +77,7 @@ if sizes is None:
 {_ALLOCATE}
 out = ndarray(shape, dtype, buffer.base)
 result = kernel({{arguments}})
-usual = result is out and out.shape == shape and out.dtype is dtype
+usual = result is out and out.shape == shape and out.dtype is dtype and out.flags.c_contiguous
 """
 _RETURN = f"""
 result = kernel({{arguments}})
@@ -118,6 +117,7 @@ def _writer(present: tuple[bool, ...], has_attributes: bool, is_shaped: bool, gi
 
 
 _SHARED = {
+    "UNKNOWN": (None, None, None),
     "DELIVERED": DELIVERED,
     "RAISED": RAISED,
     "RETURNED": RETURNED,
@@ -143,7 +143,8 @@ class WrittenNode(KernelNode):
         super().__init__(api, info, hosted)
         # The revision of the op that the written function is for, its kernel, and the output's shape by the inputs'.
         self._bound: tuple[int, Any, Any] = _UNBOUND
-        self._is_shaped = self.op.shape_function is not None
+        self._shape_function: Any = self.op.shape_function
+        self._is_shaped = self._shape_function is not None
         self._gives_out = self._is_shaped and self._takes_buffers
         self._bind()
 
@@ -171,8 +172,9 @@ class WrittenNode(KernelNode):
     def _bind(self) -> None:
         """Let the written function make the calls if it does for the op as it is now."""
         op, revision = self.op, self.op._revision.value
-        kernel = op.kernels[self.device_type]
-        if kernel is not self._keeper and (op.shape_function is not None) is self._is_shaped:
+        kernel, shape_function = op.kernels[self.device_type], op.shape_function
+        if kernel is not self._keeper and (shape_function is not None) is self._is_shaped:
+            self._shape_function = shape_function
             self._bound = revision, kernel, {}
 
     def _rebind(self, context: int) -> None:
@@ -182,7 +184,7 @@ class WrittenNode(KernelNode):
     def _find(self, shapes: dict[Any, Any], key: Any, inputs: list[Any]) -> Any:
         if len(shapes) >= MAX_SHAPES:
             shapes.clear()
-        shape = tuple(self._shapes_for(inputs)[0])
+        shape = tuple(self._shapes_for(inputs, self._shape_function)[0])
         shapes[key] = found = shape, None if None in shape else workspace.dims(shape), len(shape)
         return found
 

@@ -81,6 +81,10 @@ def test_what_a_model_may_name(name):
         ("_ctc_loss", "private to torch"),
         ("to_sparse", "sparse"),
         ("quantize_per_tensor", "quantized"),
+        ("choose_qparams_optimized", "quantized"),
+        ("fbgemm_pack_gemm_matrix_fp16", "quantized"),
+        ("int_repr", "quantized"),
+        ("q_per_channel_scales", "quantized"),
     ],
 )
 def test_what_a_model_may_not_name(name, why):
@@ -235,17 +239,41 @@ attempt("aten::lu_unpack", LU_data=F(50, 5), LU_pivots=I([[1, 2, 3]], dtype=torc
 attempt("aten::lu_unpack", LU_data=F(50, 5), LU_pivots=I([1, 2, 3, 4, BIG], dtype=torch.int32))
 for pivots in ([BIG, 1], [1, -1]):
     attempt("aten::linalg_ldl_solve", LD=F(2, 2), pivots=I(pivots, dtype=torch.int32), B=F(2, 2))
+attempt("aten::linalg_ldl_solve", LD=F(0, 0), pivots=I([], dtype=torch.int32), B=F(0, 2))
 attempt("aten::_weight_norm_interface", v=torch.zeros(0), g=F(1))
+for operator in ("aten::_weight_norm_interface", "aten::_weight_norm"):
+    attempt(operator, v=F(1000, 1000), g=F(1))
+attempt("aten::_weight_norm_interface", v=F(100, 2), g=F(1, 2), dim=1)
+attempt("aten::_weight_norm", v=F(3, 4, 5), g=F(1), dim=1)
 attempt("aten::_grouped_mm", self=F(8, 8), mat2=F(2, 8, 8), offs=I([4, BIG], dtype=torch.int32))
 attempt("aten::_pack_padded_sequence", input=F(5, 2, 3), lengths=I([BIG, 2]), batch_first=False)
+packed = dict(batch_first=True, padding_value=0.0, total_length=3)
+for sizes in ([2, 1, 2], [], [4, 1, 0], [2, 2], [2, 2, 1]):
+    attempt("aten::_pad_packed_sequence", data=F(5, 3), batch_sizes=I(sizes, dtype=torch.int64), **packed)
 recurrent = dict(has_biases=False, num_layers=BIG, dropout=0.0, train=False, bidirectional=False, batch_first=False)
 attempt("aten::lstm.input", input=F(3, 2, 4), hx=[F(1, 2, 5), F(1, 2, 5)], params=[F(20, 4), F(20, 5)], **recurrent)
 attempt("aten::lstm.input", input=F(3, 2, 4), hx=[F(1, 1, 2, 5), F(1, 2, 5)], params=[F(20, 4), F(20, 5)],
         **recurrent | dict(num_layers=1))
+del recurrent["batch_first"]
+attempt("aten::gru.data", data=F(5, 3), batch_sizes=torch.zeros(0, dtype=torch.int64), hx=F(1, 2, 4),
+        params=[F(12, 3), F(12, 4)], **recurrent | dict(num_layers=1))
 attempt("aten::batch_norm", input=F(5, 5))
 for operator in ("aten::linalg_matrix_power", "aten::matrix_power"):
     attempt(operator, self=F(2, 2), n=-(2**63))
 attempt("aten::random.from", self=F(2), **{"from": 2**63 - 1, "to": None})
+attempt("aten::binomial", count=I([1.0, torch.nan]), prob=F(2))
+attempt("aten::_pdist_forward", self=F(200, 10**7, 0))
+attempt("aten::repeat_interleave.Tensor", repeats=I([2**62] * 4 + [5]))
+attempt("aten::repeat_interleave.self_int", self=F(2), repeats=2)
+attempt("aten::scaled_dot_product_attention", query=F(1, 1, 1, 8), key=F(1, 1, 3, 8), value=F(1, 1, BIG // 10**3, 8))
+attempt("aten::scaled_dot_product_attention", query=F(1, 2, 3, 8), key=F(1, 0, 3, 8), value=F(1, 2, 3, 8),
+        enable_gqa=True)
+attempt("aten::avg_pool2d", self=I([[[-(2**63)]]]), kernel_size=[1, 1], divisor_override=-1)
+for dtype, least in ((torch.int64, -(2**63)), (torch.int32, -(2**31))):
+    lowest = torch.full((2,), least, dtype=dtype)
+    for other in (I([1, -1], dtype=dtype), I([1, -2], dtype=dtype), -1):
+        attempt("aten::div.Tensor_mode", self=lowest, other=other, rounding_mode="trunc")
+    attempt("aten::lcm", self=I([6, 7], dtype=dtype), other=lowest)
 small, image = dict(output_size=[5, 5], scales_h=1e-6, scales_w=1e-30), F(2, 3, 4, 4)
 attempt("aten::_upsample_bilinear2d_aa", self=image, align_corners=False, **small)
 attempt("aten::_upsample_bicubic2d_aa", self=image, align_corners=False, **small)
@@ -276,17 +304,43 @@ InputError aten::lu_unpack: expected pivots of shape (5,)
 InputError aten::lu_unpack: expected pivots in 1..50
 InputError aten::linalg_ldl_solve: expected pivots in 1..2
 InputError aten::linalg_ldl_solve: expected negative pivots in pairs
-InputError aten::_weight_norm_interface: expected tensors that are not empty
+ran
+InputError aten::_weight_norm_interface: expected tensors that are not empty, and a v with dimensions
+InputError aten::_weight_norm_interface: expected 1000 numbers in g, not 1
+InputError aten::_weight_norm: expected 1000 numbers in g, not 1
+ran
+ran
 InputError aten::_grouped_mm: expected offs in 0..8
 InputError aten::_pack_padded_sequence: expected lengths in 1..5
+InputError aten::_pad_packed_sequence: expected positive batch_sizes in descending order
+InputError aten::_pad_packed_sequence: expected positive batch_sizes in descending order
+InputError aten::_pad_packed_sequence: expected positive batch_sizes in descending order
+InputError aten::_pad_packed_sequence: expected batch_sizes with a sum of 5, the rows of data
+ran
 InputError aten::lstm: expected 2000000000 params for 1000000000 layers, not 2
 InputError aten::lstm: expected hx of two or three dimensions
+InputError aten::gru: expected positive batch_sizes in descending order
 RuntimeError aten::batch_norm() is missing value for argument 'weight'. Declaration: aten::batch_norm(Tensor input, \
 Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
 bool cudnn_enabled) -> Tensor
 InputError aten::linalg_matrix_power: expected an n above -2**63
 InputError aten::matrix_power: expected an n above -2**63
 InputError aten::random: expected a from below 2**63 - 1
+InputError aten::binomial: expected a count without NaN
+InputError aten::_pdist_forward: expected a matrix
+InputError aten::repeat_interleave: expected repeats with a sum below 2**62
+ran
+InputError aten::scaled_dot_product_attention: expected a key and a value of the same length
+InputError aten::scaled_dot_product_attention: expected heads in key and value
+InputError aten::avg_pool2d: expected floats, or a divisor_override other than -1
+InputError aten::div: expected no -9223372036854775808 to be divided by -1
+ran
+InputError aten::div: expected no -9223372036854775808 to be divided by -1
+InputError aten::lcm: expected other above -9223372036854775808
+InputError aten::div: expected no -2147483648 to be divided by -1
+ran
+InputError aten::div: expected no -2147483648 to be divided by -1
+InputError aten::lcm: expected other above -2147483648
 InputError aten::_upsample_bilinear2d_aa: expected scales_h of 5/4 or more, or none
 InputError aten::_upsample_bicubic2d_aa: expected scales_h of 5/4 or more, or none
 InputError aten::upsample_nearest2d: expected scales_h of 5/4 or more, or none

@@ -25,11 +25,21 @@ def numbers(*shape, dtype=torch.complex64):
 Z, SQUARE, BATCH = numbers(3, 4), numbers(4, 4), numbers(2, 3, 4)
 REAL, PLACES = Z.real, torch.tensor([2, 0])
 
+
+def written(x, y):
+    z, real = x.clone(), y.clone()
+    z[1] = y[0]
+    z[:, 1:3] = 1.5j
+    real.copy_(x[0])
+    return z, x.clone().copy_(y[1]), real
+
+
 QUICK = {
     "scattered": (lambda x, i: x.index_put((i,), x[0]).scatter(1, i[:, None], 0), Z, PLACES),
     "layer": (lambda x, y: torch.nn.functional.linear(x, y, y[0]).sigmoid() * 2j, Z, SQUARE),
     "recurrence": (lambda x: (x.exp() * x.unsqueeze(1)).sum(-1).cumsum(0), Z),
     "pieces": (lambda x: (*x.split([1, 3], -1), *x.unbind(0), *x.chunk(2, -1)), Z),
+    "real numbers written": (written, Z, REAL),
     "system": (lambda x, y: torch.linalg.solve(x, y) + torch.linalg.inv(x), SQUARE, SQUARE),
     "chosen": (lambda x: torch.where(x.real > 0, x, 0).masked_fill(x.imag > 0, 1j).repeat(2, 1), Z),
 }
@@ -131,6 +141,8 @@ def test_double_precision(name):
 def test_large_and_small_numbers():
     values = torch.tensor([0, 1e30 + 1e30j, 1e-30 - 1e-30j, -4, 2j], dtype=torch.complex64)
     check(lambda x: (x.sqrt(), (x + 1e-30).log().real, x.log1p().imag), values)
+    tiny = torch.tensor([1e-30 - 1e-30j, 3e-200 + 4e-200j, 1e200 + 1e200j], dtype=torch.complex128)
+    check(lambda x: (x.abs() * 1e200, x.abs() * 1e-200, x.to(torch.complex64).abs() * 1e30), tiny)
     check(lambda x: (x.tanh(), x.sigmoid()), torch.tensor([50 + 3j, -50 - 3j], dtype=torch.complex64))
 
 

@@ -147,10 +147,6 @@ def test_it_computes_what_torch_does(operator, args, dtype):
             "aten::_native_batch_norm_legit_no_training",
             (tensor(2, 3).half(), None, None, *(tensor(3),) * 2, 1, 1),
         ),
-        (
-            "aten::_native_batch_norm_legit_functional",
-            (tensor(2, 3).half(), None, None, *(tensor(3),) * 2, True, 1, 1),
-        ),
         ("aten::bincount", (classes(3, 4),)),
         ("aten::rand", ([2, 3],)),
         ("aten::diagonal_scatter", (tensor(3, 3).cfloat(), tensor(3))),

@@ -37,6 +37,7 @@ CALLS = {
     "cumprod as another type": (lambda x: torch.cumprod(x, 0, dtype=torch.float64), INTS),
     "cumprod as a shorter type": (lambda x: torch.cumprod(x, 1, dtype=torch.int8), INTS),
     "cumprod of booleans": (lambda x: torch.cumprod(x > 0, 1), INTS),
+    "running logarithms of sums": (lambda x: torch.logcumsumexp(x, 0), tensors([-200.0, 0.0, 1.0, 300.0])),
     "largest of all": (torch.amax, INTS),
     "largest of all with NaN": (lambda x: torch.amax(x, keepdim=True), FLOATS),
     "extremes of all": (torch.aminmax, INTS),
@@ -171,6 +172,38 @@ CALLS = {
         ),
         (torch.tensor([[0.7, 0.1, 0.2]]), *tensors([[0.3, 0.3, 0.4]], [1.0, 2.0, 0.5], dtype=torch.float64)),
     ),
+    "normalization of float16 in training": (
+        lambda x, mean, variance: (
+            *torch.native_batch_norm(x, mean, None, None, None, True, 0.1, 1e-5),
+            *torch.ops.aten._native_batch_norm_legit_functional(x, mean, None, mean, variance, True, 0.5, 1e-5),
+        ),
+        tensors([[0.0, 1.0, 2.0], [1.0, 1.5, -2.0]], [1.0, 2.0, 3.0], [0.5, 1.0, 2.0], dtype=torch.float16),
+    ),
+    "means of nothing": (
+        lambda x: (x[x > 9].mean(), x[x[:, 0] > 9].mean(0), x[:0].mean(0, keepdim=True), x[x < 3].mean()),
+        tensors([[1.0, 5.0], [2.0, 3.0]]),
+    ),
+    "norms in float64": (
+        lambda x: (
+            *(torch.linalg.vector_norm(x, order, dim=0, keepdim=True) for order in (3, 0.1, -2.7)),
+            torch.linalg.vector_norm(x.float(), 3, dtype=torch.float64),
+        ),
+        tensors([0.3, -0.7, 2.0], dtype=torch.float64),
+    ),
+    **{
+        f"added at places in {dtype}": (
+            lambda x, i: (
+                x.index_add(0, i, x[:2]),
+                x.index_put((i,), x[:2], accumulate=True),
+                x.index_put((x[:, 0] > 0,), x[0], accumulate=True),
+                x.scatter_add(0, i[None], x),
+                *(x.scatter_reduce(0, i[None], x, reduce) for reduce in ("sum", "prod", "amax")),
+                x.scatter_reduce(0, i[None], x, "sum", include_self=False),
+            ),
+            (torch.tensor([[1.0, 2.0], [-3.0, 0.5]], dtype=dtype), torch.tensor([0, 0])),
+        )
+        for dtype in (torch.float16, torch.bfloat16)
+    },
     "segments that begin with": (
         lambda x, n: torch.segment_reduce(x, "prod", lengths=n, initial=0.1),
         (torch.tensor([2.0, 3.0], dtype=torch.float64), torch.tensor([2, 0])),

@@ -11,6 +11,7 @@ import torch
 import exporters
 import pyops
 from exporters._torch.tensors import as_onnx_array
+from tests.helpers.tiers import first_quick
 
 pytestmark = [
     pytest.mark.usefixtures("own_registrations"),
@@ -136,6 +137,11 @@ CASES = {
         (ramp(1, 4), torch.tensor([3, -1])),
         (ramp(1, 4), torch.tensor([5, 4])),
     ),
+    "long integers divided": (
+        lambda x, y: [torch.div(x, item, rounding_mode=mode) for item in (y, 10) for mode in ("floor", "trunc")],
+        (torch.tensor([123456789, -123456789, 2**62 + 1]), torch.tensor([10, 10, -3], dtype=torch.int32)),
+        (torch.tensor([-(2**24) - 1]), torch.tensor([2], dtype=torch.int32)),
+    ),
     "angles of points": (torch.atan2, (HEIGHTS, WIDTHS), (HEIGHTS[1:], WIDTHS[1:])),
     "precise angles": (torch.atan2, (HEIGHTS.double() / 3, WIDTHS.double()), None),
     "angles of integers": (torch.atan2, (torch.tensor([0, 3]), torch.tensor([-2, 0])), None),
@@ -257,6 +263,11 @@ KEPT = {
     "shifted integers": (
         lambda x: (x >> 1, x << 1, torch.bitwise_right_shift(x, x)),
         (torch.tensor([3, -5, 1]),),
+        None,
+    ),
+    "divided": (
+        lambda x, n: (n % 2, n // 2, x.div(2, rounding_mode="trunc"), x.logit()),
+        (ramp(3), torch.tensor([3, -5, 1])),
         None,
     ),
     "sorted integers": (lambda x: (*x.sort(1), x.topk(2)[0]), (ramp(3, 4).int(),), (ramp(5, 4).int(),)),
@@ -431,6 +442,29 @@ def test_verification_leaves_them_alone():
     found = exported(cases, fallback="verify")
     assert not found.fallbacks
     check(cases, found, 1)
+
+
+FAR = [0.0, -0.0, 1.0, -3.0, 0.1, 7.0, 20.0, -18.0, -104.0, 100.0, 90.0, -2000.0, 50000.0, 1e8, 1e10, INF, -INF, NAN]
+
+
+@pytest.mark.parametrize("dtype", first_quick([torch.float32, torch.float16, torch.float64]))
+def test_numbers_far_from_each_other(model, dtype):
+    def function(x, y):
+        return [
+            *(torch.nn.functional.logsigmoid(x), torch.logaddexp(x, y), torch.logaddexp2(x, y), torch.logit(x, 1e-3)),
+            torch.nn.functional.binary_cross_entropy_with_logits(x, torch.ones_like(x), reduction="none"),
+            *(x % y, x % 0.75, torch.div(x, y, rounding_mode="floor"), x // 0.75),
+        ]
+
+    # 16 bits have no 1e8.
+    x, y = torch.meshgrid(*[torch.tensor(FAR, dtype=torch.float64).to(dtype)] * 2, indexing="ij")
+    program = exporters.export(model(function), (x, y), verbose=False)
+    assert_nodes_are_onnx_s_own(program)
+    rtol = {torch.float16: 1e-3, torch.float32: 1e-5, torch.float64: 1e-13}[dtype]
+    for actual, expected in zip(
+        pyops.InferenceSession(program).run(None, {"x": x.numpy(), "y": y.numpy()}), function(x, y), strict=True
+    ):
+        np.testing.assert_allclose(actual, expected.numpy(), rtol=rtol, atol=torch.finfo(dtype).tiny)
 
 
 def test_a_cross_product_whose_dimension_only_a_run_tells(model):

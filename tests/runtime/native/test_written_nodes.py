@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -148,3 +149,22 @@ def test_an_exception_has_its_note() -> None:
         session.run(None, {"x": X})
     assert "written::Fail" in caught.value.__notes__[0]
     assert callers == [WRITTEN]
+
+
+@pytest.mark.parametrize("machine_code", ["0", "1"])
+def test_strides_that_a_kernel_changes_change_no_values(machine_code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYOPS_DIRECT_CALLS", machine_code)
+
+    @onnx_op("written::Turned")
+    def turned(x: F32, *, out: F32 | None = None) -> F32:
+        if out is None:
+            return x + 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy deprecates it
+            out.strides = out.strides[::-1]
+        return np.add(x, 1, out=out)
+
+    turned.register_shape_inference(lambda x: x)
+    session = session_for("y = written.Turned(x)", "float[n, n] x", "float[m, m] y")
+    x = np.arange(9, dtype=np.float32).reshape(3, 3)
+    assert_same(session.run(None, {"x": x}), [x + 1])
