@@ -15,7 +15,7 @@ import torch
 from .._torch_private.tracing import asked_sizes
 from .._torch_private.trees import children, flatten, registering, unflatten
 from ..errors import ExportError
-from .calls import NOWHERE, Place, calling_place, in_torch
+from .calls import NOWHERE, Place, calling_place, in_torch, place_of
 from .decisions import CaptureDecision, decision
 
 _SYMBOL = re.compile(r"\bs\d+\b")  # torch's name of a size that is dynamic
@@ -27,18 +27,12 @@ Asked = dict[tuple[str, Place], None]
 
 @contextmanager
 def recorded_conditions() -> Iterator[Asked]:
-    """Context manager: record what a capture asks about sizes, and a run of the exported model does not.
-
-    That is the conditions that code outside torch asks for, and all numbers: also those of torch's own code, as of the
-    parts of ``x.split(2)``.
-    """
+    """Context manager: record what Python code outside torch asks about sizes in a capture."""
     asked: Asked = {}
 
     def ask(expression: Any, value: Any) -> None:
         symbols = {str(symbol) for symbol in expression.free_symbols}
-        if not symbols or not all(map(_SYMBOL.fullmatch, symbols)):
-            return
-        if str(value) not in ("True", "False") or _is_asked_by_code():
+        if symbols and all(map(_SYMBOL.fullmatch, symbols)) and _is_asked_by_code():
             asked[_spell(expression, str(value)), calling_place()] = None
 
     with asked_sizes(ask):
@@ -86,11 +80,21 @@ def assumed_sizes(
     fixed = [f"{names[name]} == {value}" for name, value in constant_sizes(program).items() if name in names]
     fixed += _fixed_sizes(program, model, args, kwargs, shapes)
     found = [decision("size", text, model_place(model), "inputs", guarded=True) for text in fixed]
-    for condition, place in asked:
+    for condition, place in (*asked, *_counts(program)):
         if all(symbol in names for symbol in _SYMBOL.findall(condition)):
             text = _SYMBOL.sub(lambda symbol: names[symbol[0]], condition)
             found += [decision("size", text, place, "inputs")] if text not in fixed else []
     return found
+
+
+def _counts(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Place]]:
+    """Yield the condition on a size that a fixed number of parts, as of ``x.split(2)``, is."""
+    for node in program.graph.nodes:
+        if node.target is torch.ops.aten.split.Tensor:
+            tensor, size, dim = (*node.args, 0)[:3]
+            whole = tensor.meta["val"].shape[dim]
+            if isinstance(whole, torch.SymInt):
+                yield f"({whole} + {size - 1})//{size} == {len(node.meta['val'])}", place_of(node)
 
 
 def constant_sizes(program: torch.export.ExportedProgram) -> dict[str, int]:

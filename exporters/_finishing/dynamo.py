@@ -86,11 +86,14 @@ def lower(model: Model, args: tuple[Any, ...], lowering: Lowering | None, argume
 
 def _fix_sizes(model: onnx_ir.Model, constants: Mapping[str, int]) -> None:
     """Write the sizes that the program fixes into the model's inputs, so that ONNX Runtime refuses others."""
-    for shape in (value.shape for value in model.graph.inputs if value.shape is not None):
-        for dim, size in enumerate(shape):
-            name = str(getattr(size, "value", size))
-            if name in constants or name.isdigit():
-                shape[dim] = constants.get(name) or int(name)
+    for value in model.graph.inputs:
+        if value.shape is not None:
+            value.shape = onnx_ir.Shape([_number(size, constants) for size in value.shape])
+
+
+def _number(size: Any, constants: Mapping[str, int]) -> Any:
+    name = str(getattr(size, "value", size))
+    return constants.get(name) or (int(name) if name.isdigit() else size)
 
 
 def _constant(argument: ArgumentSpec) -> Constant | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .._filling.filling import Filling
 from .._models.model import Key, Model
 from .._models.resolution import Resolution, describe_missing
 from .._ops.builtin import is_builtin
@@ -15,6 +14,9 @@ from .._tables import printable
 from ..errors import EngineError, ModelError
 from .extensions import registry
 from .native import hosted_op
+
+if TYPE_CHECKING:
+    from .._filling.filling import Filling  # it imports onnxruntime
 
 
 def explanations(message: str) -> list[str]:

@@ -264,6 +264,18 @@ def test_a_condition_on_a_dynamic_size_is_listed(model, capture):
     assert found == [("size", "shape[0] > 5", line, False), ("size", "shape[0] != 7", line, False)]
 
 
+def test_a_number_of_parts_is_listed(model):
+    module, sizes = model(lambda x: torch.cat(x.split(2))), ({0: torch.export.Dim.DYNAMIC},)
+    with pytest.warns(CaptureWarning, match=r"size \(x.shape\[0\] \+ 1\)//2 == 4, from inputs"):
+        exporters.export(module, (torch.ones(7),), dynamic_shapes=sizes)
+
+
+def test_a_floor_of_a_size_is_the_greatest_number_that_is_not_larger(model):
+    module, sizes = model(lambda x: torch.ones(-(-x.shape[0] // 2))), ({0: torch.export.Dim.DYNAMIC},)
+    program = exporters.export(module, (torch.ones(7),), dynamic_shapes=sizes)
+    assert [len(program(torch.ones(count))[0]) for count in (7, 8, 11)] == [4, 4, 6]
+
+
 @pytest.mark.parametrize("capture", ["export", "auto"])
 def test_a_loop_over_rows_fixes_how_many_there_are(model, capture):
     sizes = ({0: torch.export.Dim.AUTO},)

@@ -54,6 +54,7 @@ def custom_nodes(program: exporters.Program, domain: str = "aten") -> list[onnx.
     return [node for node in program.model_proto.graph.node if node.domain == domain]
 
 
+@pytest.mark.filterwarnings("ignore::exporters.CaptureWarning")  # some functions fix a size
 @pytest.mark.parametrize("row", PARAMETERS)
 def test_it_computes_what_torch_does(row, model):
     module = model(row.function)

@@ -82,7 +82,7 @@ UNREACHED: dict[str, str] = (
     | dict.fromkeys(
         (
             *("aten::index_put", "aten::_unsafe_index_put", "aten::copy", "aten::_to_copy", "aten::native_dropout"),
-            *("aten::convolution", "aten::conv3d"),
+            *("aten::convolution", "aten::conv3d", "aten::mean", "aten::mean.dim"),
         ),
         "it takes calls alone that torch's samples do not come down to: test_library_rows.py",
     )

@@ -467,6 +467,7 @@ def test_numbers_far_from_each_other(model, dtype):
         np.testing.assert_allclose(actual, expected.numpy(), rtol=rtol, atol=torch.finfo(dtype).tiny)
 
 
+@pytest.mark.filterwarnings("ignore::exporters.CaptureWarning")  # of the dimension of size 3
 def test_a_cross_product_whose_dimension_only_a_run_tells(model):
     module, x, shape = (
         model(lambda x, y: torch.cross(x, y)),
