@@ -108,7 +108,7 @@ ROWS = [
         (rand(2, 4), torch.tensor(-3)),
         (),
     ),
-    Row("a hash", lambda x: torch.hash_tensor(x, 1), (rand(4, 3),), ("aten::hash_tensor",), (rand(2, 5),)),
+    Row("a hash", lambda x: torch.hash_tensor(x, 1), (rand(4, 3),), ("aten::hash_tensor",)),
     Row("a histogram", lambda x: torch.histogram(x, 4), (rand(4, 3),), ("aten::histogram.bin_ct",), (rand(2, 5),)),
     Row("a histogram by name", lambda x: torch.histogram(input=x, bins=4), (rand(9),), ("aten::histogram.bin_ct",)),
     Row("its edges", torch.histogram, (rand(9), torch.arange(4.0)), ("aten::histogram.bins_tensor",)),

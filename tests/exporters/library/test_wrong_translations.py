@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.usefixtures("own_registrations"),
     pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim arg"),
     pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8"),
+    pytest.mark.filterwarnings("ignore::exporters.CaptureWarning"),  # some calls fix a size
     # Torch's, of its own LSTM: how it computes projections, and in torch.export.
     pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
     pytest.mark.filterwarnings("ignore:_check_is_size will be removed:FutureWarning"),
@@ -467,7 +468,6 @@ def test_numbers_far_from_each_other(model, dtype):
         np.testing.assert_allclose(actual, expected.numpy(), rtol=rtol, atol=torch.finfo(dtype).tiny)
 
 
-@pytest.mark.filterwarnings("ignore::exporters.CaptureWarning")  # of the dimension of size 3
 def test_a_cross_product_whose_dimension_only_a_run_tells(model):
     module, x, shape = (
         model(lambda x, y: torch.cross(x, y)),
