@@ -122,7 +122,7 @@ class Guard:
                                         error, earlier, failed = None, None, 0
                                     call = yield answer
                                     answer = None
-                                    if used > len(spares) // 2:
+                                    if used and used > len(spares) // 2:
                                         with contextlib.suppress(RecursionError):
                                             spares, used = reporter.spares(), 0
                                     if nested is None:
