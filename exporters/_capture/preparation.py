@@ -50,15 +50,18 @@ def separated(model: Any, arguments: Any) -> Any:
 
 @contextmanager
 def unchanged_attributes(model: torch.nn.Module) -> Iterator[None]:
-    """Context manager: restore the attributes of all modules, which a capture may set to tensors of its own."""
+    """Context manager: restore the attributes and buffers of all modules, which a run of the model may change."""
     before = [(vars(module), _copies(vars(module))) for module in model.modules()]
+    buffers = [(buffer, _contents(buffer)) for buffer in model.buffers()]
     try:
         yield
     finally:
-        for attributes, kept in before:
-            for name in attributes.keys() - kept.keys():
+        for buffer, kept in buffers:
+            _restore(buffer, kept)
+        for attributes, copies in before:
+            for name in attributes.keys() - copies.keys():
                 del attributes[name]
-            for name, (value, items) in kept.items():
+            for name, (value, items) in copies.items():
                 attributes[name] = value
                 _restore(value, items)
 

@@ -197,6 +197,22 @@ def test_the_model_and_its_arguments_are_left_as_they_were():
     assert torch.equal(x, torch.ones(3, 2))
 
 
+def test_each_sample_meets_the_state_that_was_exported():
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x):
+            self.count += 1
+            return x + self.count, self.count
+
+    net, x = Counts().eval(), torch.ones(2)
+    report = exporters.verify(net, samples=[(x,), (2 * x,)])
+    assert report.ok, report
+    assert net.count.tolist() == [0, 0]
+
+
 def test_a_kernels_exception_is_itself(model):
     @onnx_op("verify::Broken")
     def broken(x: NDArray[np.float32]) -> NDArray[np.float32]:
