@@ -59,4 +59,4 @@ class Reads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-_READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
+_READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__}

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -65,6 +66,10 @@ def chosen_rows(model, x):
 
 def values_in_numpy(model, x):
     return x + torch.from_numpy(x.numpy() * 2)
+
+
+def values_by_dlpack(model, x):
+    return x + torch.from_numpy(np.from_dlpack(x) * 2)
 
 
 def checked_distribution(model, x):

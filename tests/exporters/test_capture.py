@@ -51,6 +51,7 @@ CASES = {
     ),
     "rows": Case(Affine(models.chosen_rows), (X,), [("size", "float32[1, 3]", "inputs")], (X + 1,)),
     "numpy": Case(Affine(models.values_in_numpy), (X,), [("values", "float32[2, 3]", "inputs")], (X + 1,)),
+    "dlpack": Case(Affine(models.values_by_dlpack), (X,), [("values", "float32[2, 3]", "inputs")], (X + 1,)),
     "checked distribution": Case(
         Affine(models.checked_distribution), (X,), [("branch", "True", "inputs")] * 3, (X * np.nan,)
     ),
