@@ -194,7 +194,8 @@ def _dynamic(name: str, value: Any, shapes: Any) -> Iterator[str]:
     if isinstance(value, torch.Tensor):
         fixed = (None, torch.export.Dim.STATIC)
         for dim, size in pairs:
-            if size not in fixed and not isinstance(size, int) and isinstance(value.shape[dim], int):
+            # A draft leaves sizes that it fixes symbolic.
+            if size not in fixed and not isinstance(size, int) and str(value.shape[dim]).isdigit():
                 yield f"{name}.shape[{dim}] == {value.shape[dim]}"
         return
     for key, item in pairs:

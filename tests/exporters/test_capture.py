@@ -265,6 +265,17 @@ def test_a_condition_on_a_dynamic_size_is_listed(model, capture):
     assert found == [("size", "shape[0] > 5", line, False), ("size", "shape[0] != 7", line, False)]
 
 
+def test_a_size_that_a_draft_fixes_is_listed(model):
+    def function(x):
+        found = [torch.nonzero(row > 0.3) for row in x]
+        return torch.zeros(max(len(item) for item in found)) + len(found)
+
+    sizes = ({0: torch.export.Dim.DYNAMIC},)
+    with pytest.warns(CaptureWarning, match=r"shape\[0\] == 2, from inputs, guarded"):
+        program = exporters.export(model(function), (X,), dynamic_shapes=sizes, capture="auto")
+    assert pyops.InferenceSession(program).get_inputs()[0].shape == [2, 3]
+
+
 def test_a_number_of_parts_is_listed(model):
     module, sizes = model(lambda x: torch.cat(x.split(2))), ({0: torch.export.Dim.DYNAMIC},)
     with pytest.warns(CaptureWarning, match=r"size \(x.shape\[0\] \+ 1\)//2 == 4, from inputs"):
