@@ -109,8 +109,8 @@ void pyops_say_float(Said *said, double value) { /* the shortest text of the sam
     if (strtod(text, NULL) == value) break;
   }
   const char *e = strchr(text, 'e');
-  int decimals = digits - 1 - (e ? atoi(e + 1) : 0);
-  if (e && atoi(e + 1) >= -4 && atoi(e + 1) < 16) snprintf(text, sizeof text, "%.*f", decimals > 1 ? decimals : 1, value);
+  int exponent = e ? (int)strtod(e + 1, NULL) : 16, decimals = digits - 1 - exponent;
+  if (exponent >= -4 && exponent < 16) snprintf(text, sizeof text, "%.*f", decimals > 1 ? decimals : 1, value);
   if (begin_saying(said)) put(&said->text, "%s", text), end_saying(said);
 }
 void pyops_say_text(Said *said, int32_t bytes, const void *data, int64_t length) {
