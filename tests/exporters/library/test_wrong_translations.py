@@ -182,7 +182,7 @@ CASES = {
             *(x.split(1)[1].expand(3, -1).as_strided((3,), (1,)), x.as_strided((2, 4), (1, 2)).as_strided((3,), (1,))),
         ),
         (ramp(3, 4),),
-        (ramp(3, 6),),
+        (ramp(3, 4) + 1,),
     ),
     "LSTM with a projection": (torch.nn.LSTM(5, 4, proj_size=3), (ramp(4, 2, 5),), (ramp(4, 3, 5),)),
     "LSTM with projections": (
