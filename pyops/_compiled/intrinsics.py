@@ -12,6 +12,10 @@ from typing import Any
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.lowering import Lower
+from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
 
 INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -22,6 +26,36 @@ overload = functools.partial(extending.overload, strict=False)
 
 _WORD = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
+
+
+class _NarrowLower(Lower):  # type: ignore[misc]  # numba has no types
+    def setup_function(self, fndesc: Any) -> None:
+        super().setup_function(fndesc)
+        # llvmlite's own `add` knows attributes without a value only.
+        set.add(self.function.attributes, '"prefer-vector-width"="256"')
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _NarrowLowering(NativeLowering):  # type: ignore[misc]  # numba has no types
+    _name = "pyops_narrow_lowering"
+    lowering_class = _NarrowLower
+
+
+class NarrowVectors(CompilerBase):  # type: ignore[misc]  # numba has no types
+    """A numba ``pipeline_class`` for loops over vectors of at most 256 bits.
+
+    Where LLVM prefers 512 bits (AMD's Zen 4 and 5), each access to an array that does not begin at a multiple of
+    64 bytes, as NumPy's do not, touches two cache lines.
+    """
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Return numba's pipeline, with another last pass."""
+        pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        pipeline.passes = [
+            (_NarrowLowering if made is NativeLowering else made, name) for made, name in pipeline.passes
+        ]
+        pipeline.finalize()
+        return [pipeline]
 
 
 @intrinsic

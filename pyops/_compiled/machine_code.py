@@ -20,7 +20,7 @@ from .._schema.signature import Signature
 from . import entry
 from .callbacks import as_tuple, conform, conform_all
 from .disk_cache import fingerprint, global_names, use_cache
-from .intrinsics import INNER
+from .intrinsics import INNER, NarrowVectors
 from .specialization import Specialization
 from .vector_math import vectorised
 
@@ -139,8 +139,10 @@ def make_dispatcher(function: FunctionType, options: dict[str, Any], known: dict
     cells = tuple(CellType() for _ in function.__closure__ or ())
     made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
     made.__qualname__ = function.__qualname__
+    # Vectors of 512 bits pay for loops of many operations, such as those of exp.
+    width = {} if "exp" in function.__code__.co_names else {"pipeline_class": NarrowVectors}
     # Recorded before its names are resolved, as the function may be recursive.
-    known[function] = dispatcher = numba.njit(**options)(made)
+    known[function] = dispatcher = numba.njit(**options, **width)(made)
     for name in ("__builtins__", *global_names(function.__code__)):
         if name in function.__globals__:
             names[name] = _compilable(function.__globals__[name], options, known)
