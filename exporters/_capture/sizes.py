@@ -15,7 +15,7 @@ import torch
 from .._torch_private.tracing import asked_sizes
 from .._torch_private.trees import children, flatten, registering, unflatten
 from ..errors import ExportError
-from .calls import NOWHERE, Place, calling_place, in_torch, place_of
+from .calls import NOWHERE, Place, calling_place, in_torch
 from .decisions import CaptureDecision, decision
 
 _SYMBOL = re.compile(r"\bs\d+\b")  # torch's name of a size that is dynamic
@@ -27,12 +27,19 @@ Asked = dict[tuple[str, Place], None]
 
 @contextmanager
 def recorded_conditions() -> Iterator[Asked]:
-    """Context manager: record what Python code outside torch asks about sizes in a capture."""
+    """Context manager: record what is asked about sizes in a capture: by Python code outside torch, or of which number.
+
+    Other questions of torch's own mostly hold for all sizes that it accepts; but it also compares remainders.
+    """
     asked: Asked = {}
 
     def ask(expression: Any, value: Any) -> None:
         symbols = {str(symbol) for symbol in expression.free_symbols}
-        if symbols and all(map(_SYMBOL.fullmatch, symbols)) and _is_asked_by_code():
+        if not symbols or not all(map(_SYMBOL.fullmatch, symbols)):
+            return
+        is_number = str(value) not in ("True", "False")
+        compares_remainder = getattr(expression, "rel_op", "==") not in ("==", "!=") and "Mod(" in str(expression)
+        if is_number or compares_remainder or _is_asked_by_code():
             asked[_spell(expression, str(value)), calling_place()] = None
 
     with asked_sizes(ask):
@@ -80,21 +87,11 @@ def assumed_sizes(
     fixed = [f"{names[name]} == {value}" for name, value in constant_sizes(program).items() if name in names]
     fixed += _fixed_sizes(program, model, args, kwargs, shapes)
     found = [decision("size", text, model_place(model), "inputs", guarded=True) for text in fixed]
-    for condition, place in (*asked, *_counts(program)):
+    for condition, place in asked:
         if all(symbol in names for symbol in _SYMBOL.findall(condition)):
             text = _SYMBOL.sub(lambda symbol: names[symbol[0]], condition)
             found += [decision("size", text, place, "inputs")] if text not in fixed else []
     return found
-
-
-def _counts(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Place]]:
-    """Yield the condition on a size that a fixed number of parts, as of ``x.split(2)``, is."""
-    for node in program.graph.nodes:
-        if node.target is torch.ops.aten.split.Tensor:
-            tensor, size, dim = (*node.args, 0)[:3]
-            whole = tensor.meta["val"].shape[dim]
-            if isinstance(whole, torch.SymInt) and str(whole) not in constant_sizes(program):
-                yield f"({whole} + {size - 1})//{size} == {len(node.meta['val'])}", place_of(node)
 
 
 def constant_sizes(program: torch.export.ExportedProgram) -> dict[str, int]:
@@ -162,6 +159,11 @@ def _check_shape(path: str, value: Any, shapes: Any) -> None:
         _check_keys(f"dynamic_shapes of {path}", "its keys", value, shapes)
         for key, item in value.items():
             _check_shape(f"{path}[{key!r}]", item, shapes[key])
+    elif isinstance(value, (tuple, list, Mapping)) and shapes is not None:
+        raise ExportError(
+            f"dynamic_shapes has {shapes!r} for {path}, a {type(value).__name__} of {len(value)} items; expected a "
+            f"{type(value).__name__} with an entry for each, None where nothing is dynamic"
+        )
 
 
 def _check_keys(what: str, whose: str, expected: Iterable[Any], given: Iterable[Any]) -> None:

@@ -49,7 +49,7 @@ _FOLDED = {
     *("And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "IsInf"),
     *("IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"),
     *("Abs", "Add", "Ceil", "Clip", "CumSum", "Div", "Floor", "Max", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal"),
-    *("Round", "Sqrt", "Sub"),
+    *("ReduceMax", "Round", "Sqrt", "Sub"),
     *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Erf", "Exp", "Log", "Sin", "Sinh", "Tan"),
 }
 

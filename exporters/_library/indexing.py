@@ -34,6 +34,17 @@ from .values import (
 lower("aten::nonzero_static")(searching.nonzero_static)
 lower("aten::one_hot")(searching.one_hot)
 
+
+@lower("aten::split.Tensor", replaces=True)
+def _split(self: Any, split_size: Any, dim: int = 0) -> Any:
+    # Of a size that is known when the model runs, onnxscript's optimizer fails on SplitToSequence.
+    if isinstance(split_size, int):
+        return NotImplemented
+    size = onnx_ops.Gather(onnx_ops.Shape(self), constant(dim), axis=0)
+    starts = onnx_ops.Range(constant(0), size, split_size)
+    return onnx_ops.SplitToSequence(self, onnx_ops.Min(split_size, onnx_ops.Sub(size, starts)), axis=dim)
+
+
 _REDUCTIONS = {"add": "sum", "multiply": "prod"}
 
 

@@ -111,7 +111,48 @@ def _window_sums(x: Any, axis: int, size: int, step: int) -> Any:
     return functools.reduce(onnx_ops.Add, parts)
 
 
-lower("aten::_adaptive_avg_pool3d")(pooling.adaptive_avg_pool)
+def _adaptive_avg_pool(self: Any, output_size: Sequence[Any]) -> Any:
+    # torch's own nodes are for the example's size alone.
+    sizes = list(self.shape)[-len(output_size) :]
+    lengths = [size // count for size, count in zip(sizes, output_size, strict=True) if _divides(count, size)]
+    if len(lengths) == len(sizes) == len(self.shape) - 2 and dtype_of(self) != torch.bfloat16:
+        return onnx_ops.AveragePool(self, kernel_shape=lengths, strides=lengths)
+    x = cast(self, torch.float32) if dtype_of(self) in (torch.float16, torch.bfloat16) else self
+    for axis, count in enumerate(output_size, len(self.shape) - len(sizes)):
+        x = _adaptive_means(x, axis, len(self.shape), count)
+    return onnx_ops.CastLike(x, self)
+
+
+def _divides(count: Any, size: Any) -> bool:
+    return isinstance(count, int) and isinstance(size, int) and count > 0 == size % count
+
+
+def _adaptive_means(x: Any, axis: int, rank: int, count: Any) -> Any:
+    """Return the means of the windows along an axis.
+
+    Window i of m along n positions begins at floor(i n / m) and ends before ceil((i + 1) n / m).
+    """
+    zero, one, m = constant(0), constant(1), constant(count) if isinstance(count, int) else count
+    n, i = onnx_ops.Gather(onnx_ops.Shape(x), constant(axis), axis=0), onnx_ops.Range(zero, m, one)
+    starts = onnx_ops.Div(onnx_ops.Mul(i, n), m)
+    ends = onnx_ops.Div(onnx_ops.Add(onnx_ops.Mul(onnx_ops.Add(i, one), n), onnx_ops.Sub(m, one)), m)
+    lengths = onnx_ops.Unsqueeze(onnx_ops.Sub(ends, starts), one)
+    longest = onnx_ops.ReduceMax(onnx_ops.Concat(constant([[0]]), lengths, axis=0), keepdims=0)
+    positions = onnx_ops.Range(zero, longest, one)
+    places = onnx_ops.Min(onnx_ops.Add(onnx_ops.Unsqueeze(starts, one), positions), onnx_ops.Sub(n, one))
+    # The windows' lengths, and which positions are inside, broadcast over the axes that follow.
+    following = constant(np.arange(2, rank - axis + 1))
+    inside = onnx_ops.Unsqueeze(onnx_ops.Less(positions, lengths), following)
+    values = onnx_ops.Where(inside, onnx_ops.Gather(x, places, axis=axis), like(0, x))
+    means = onnx_ops.Div(
+        onnx_ops.ReduceSum(values, constant([axis + 1])), onnx_ops.CastLike(onnx_ops.Unsqueeze(lengths, following), x)
+    )
+    return onnx_ops.Squeeze(means, constant([axis + 1]))
+
+
+lower("aten::adaptive_avg_pool1d", replaces=True)(_adaptive_avg_pool)
+for _rank in (2, 3):
+    lower(f"aten::_adaptive_avg_pool{_rank}d", replaces=True)(_adaptive_avg_pool)
 for _rank in (2, 3):
     lower(f"aten::avg_pool{_rank}d", replaces=True)(_avg_pool(_rank))
     lower(f"aten::adaptive_max_pool{_rank}d")(pooling.adaptive_max_pool)

@@ -68,6 +68,11 @@ class _Results(list[Any]):
         """Return None: no node computes it."""
 
 
+def is_sequence(result: Any, value: Any) -> bool:
+    """Return whether one graph value, an ONNX sequence, stands for all tensors of a call's result."""
+    return isinstance(result, onnx_ir.Value) and isinstance(value, (list, tuple))
+
+
 def results(value: Any, outputs: Iterator[Any], depth: int = 0) -> Any:
     """Return the outputs of nodes in the structure of a call's results, with empty lists for absent ones."""
     if value is None:

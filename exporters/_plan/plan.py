@@ -41,7 +41,7 @@ from .._torch_private.operators import (
     schema_arguments,
 )
 from .._torch_private.trees import present_leaves
-from .emission import emit_constant, emit_placeholder, of_number, results, with_pairs
+from .emission import emit_constant, emit_placeholder, is_sequence, of_number, results, with_pairs
 from .functional import functional_graph, return_tensors
 from .obstacles import functional_operator, has_complex_input, is_constant, obstacle, refusal, tensor_obstacle
 from .strides import take_strides_of_values
@@ -301,7 +301,9 @@ class Plan(Lowering):
             names = [item.name for item in schema_arguments(target)]
             pairs = with_pairs((node.args, dict(node.kwargs)), (args, kwargs))
             result = library.emit(target, {**dict(zip(names, pairs[0], strict=False)), **pairs[1]})
-            return result if result is NotImplemented else results(node.meta["val"], iter(present_leaves(result)))
+            if result is NotImplemented or is_sequence(result, node.meta["val"]):
+                return result
+            return results(node.meta["val"], iter(present_leaves(result)))
 
         return emitted
 

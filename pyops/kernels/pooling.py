@@ -1,4 +1,4 @@
-"""The means, or the largest values and their places, of the windows of an image or a volume.
+"""The largest values, and their places, of the windows of an image or a volume.
 
 A window is the product of one range of positions per dimension, so that it is reduced along one dimension after the
 other.
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec
 
-from ._arrays import reduced_ranges, widened
 from ._declarations import Float
 
 # Per dimension, the positions in each window: shape (planes or 1, windows, positions). Windows of fewer positions
@@ -24,14 +23,14 @@ from ._declarations import Float
 Positions = NDArray[np.intp]
 
 
-@onnx_op("pyops::AdaptiveAvgPool")
-def adaptive_avg_pool(x: NDArray[Float], *, output_size: list[int]) -> NDArray[Float]:
-    """Average each of a number of windows of about equal size that cover the whole image.
+@onnx_op("pyops::AdaptiveMaxPool")
+def adaptive_max_pool(x: NDArray[Float], *, output_size: list[int]) -> tuple[NDArray[Float], NDArray[np.int64]]:
+    """Return the largest value, and its place, of each of a number of windows that cover the whole image.
 
     Window i of m along a dimension of size n holds the positions from floor(i n / m) up to, without it,
     ceil((i + 1) n / m).
 
-    As ``torch.nn.functional.adaptive_avg_pool1d``, ``adaptive_avg_pool2d`` and ``adaptive_avg_pool3d``.
+    As ``torch.nn.functional.adaptive_max_pool1d``, ``adaptive_max_pool2d`` and ``adaptive_max_pool3d``.
 
     Parameters
     ----------
@@ -40,44 +39,6 @@ def adaptive_avg_pool(x: NDArray[Float], *, output_size: list[int]) -> NDArray[F
         batch, before them.
     output_size : list of int
         The number of windows along each spatial dimension.
-
-    Returns
-    -------
-    array of the dtype of `x`
-        (..., *output_size).
-
-    Raises
-    ------
-    ValueError
-        A spatial dimension is empty, or there are too few.
-    """
-    _check_spatial(x, output_size, "output_size")
-    total, counts = widened(x), []
-    for axis, windows in enumerate(output_size, x.ndim - len(output_size)):
-        starts, ends = _adaptive_bounds(x.shape[axis], windows)
-        counts.append(ends - starts)
-        total = reduced_ranges(np.add, total, axis, starts, ends, identity=0)
-    divisor = np.asarray(math.prod(np.ix_(*counts)), total.dtype)
-    return np.asarray(total / divisor, x.dtype)
-
-
-@adaptive_avg_pool.register_shape_inference
-def _(x: TensorSpec, *, output_size: list[int]) -> TensorSpec:
-    return x.like(shape=(*x.shape[: x.ndim - len(output_size)], *output_size))
-
-
-@onnx_op("pyops::AdaptiveMaxPool")
-def adaptive_max_pool(x: NDArray[Float], *, output_size: list[int]) -> tuple[NDArray[Float], NDArray[np.int64]]:
-    """Return the largest value of each window of `adaptive_avg_pool`, and its place.
-
-    As ``torch.nn.functional.adaptive_max_pool1d``, ``adaptive_max_pool2d`` and ``adaptive_max_pool3d``.
-
-    Parameters
-    ----------
-    x : array of float16, bfloat16, float32 or float64
-        (..., *spatial): as for `adaptive_avg_pool`.
-    output_size : list of int
-        As for `adaptive_avg_pool`.
 
     Returns
     -------

@@ -276,10 +276,26 @@ def test_a_size_that_a_draft_fixes_is_listed(model):
     assert pyops.InferenceSession(program).get_inputs()[0].shape == [2, 3]
 
 
-def test_a_number_of_parts_is_listed(model):
-    module, sizes = model(lambda x: torch.cat(x.split(2))), ({0: torch.export.Dim.DYNAMIC},)
-    with pytest.warns(CaptureWarning, match=r"size \(x.shape\[0\] \+ 1\)//2 == 4, from inputs"):
+@pytest.mark.parametrize(
+    ("function", "condition"),
+    [
+        (lambda x: torch.cat(x.split(2)), r"\(\(x.shape\[0\] \+ 1\)//2\) == 4"),
+        (lambda x: torch.cat(x.chunk(2)), r".*== 2"),
+        (lambda x: x.tensor_split(2)[0], r"Mod\(x.shape\[0\], 2\) > 0"),
+        (lambda x: torch.nn.functional.adaptive_avg_pool1d(x[None], (x.shape[0] // 3,)), r"\(x.shape\[0\]//3\) == 2"),
+    ],
+)
+def test_what_torch_makes_a_number_of_a_size_is_listed(model, function, condition):
+    module, sizes = model(function), ({0: torch.export.Dim.DYNAMIC},)
+    with pytest.warns(CaptureWarning, match=rf"size {condition}, from inputs"):
         exporters.export(module, (torch.ones(7),), dynamic_shapes=sizes)
+
+
+def test_parts_of_a_dynamic_size(model):
+    module = model(lambda x: torch.cat([part * i for i, part in enumerate(x.chunk(3))]))
+    with pytest.warns(CaptureWarning, match="== 3, from inputs"):
+        program = exporters.export(module, (torch.ones(7),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    assert exporters.verify(module, program=program, samples=[(torch.rand(size),) for size in (7, 8, 9, 12)]).ok
 
 
 def test_a_floor_of_a_size_is_the_greatest_number_that_is_not_larger(model):
@@ -473,6 +489,8 @@ def test_nested_dynamic_shapes_of_what_there_is_not(model):
         export([None])
     with pytest.raises(ExportError, match=r"dynamic_shapes of x\[1\] has the keys z; its keys are y"):
         export([None, {"z": None}])
+    with pytest.raises(ExportError, match=r"has \{0: 'n'\} for x, a list of 2 items; expected a list with an entry"):
+        export({0: "n"})
 
 
 def test_a_size_that_the_model_fixes(model):

@@ -1,11 +1,10 @@
 """What torch's samples of distances and poolings do not show: NaN, ties, precision, many values."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from pyops.kernels.pairwise import cdist, pdist
-from pyops.kernels.pooling import adaptive_avg_pool, adaptive_max_pool
+from pyops.kernels.pooling import adaptive_max_pool
 
 rng = np.random.default_rng(0)
 IMAGE = rng.standard_normal((2, 3, 6, 5))
@@ -16,12 +15,6 @@ def test_the_largest_of_equal_values_is_the_first_and_of_several_nan_the_last():
     values, indices = adaptive_max_pool(x, output_size=[2])
     np.testing.assert_array_equal(values, [[[2, np.nan]]])
     np.testing.assert_array_equal(indices, [[[0, 5]]])
-
-
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
-def test_half_precision_is_summed_with_more_digits(dtype):
-    x = np.full((1, 64, 64), 1.0, dtype)
-    assert adaptive_avg_pool(x, output_size=[1, 1]).item() == 1
 
 
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, np.inf])
@@ -46,4 +39,4 @@ def test_points_without_coordinates_are_one(p):
 
 
 def test_pooled_to_nothing():
-    assert adaptive_avg_pool(IMAGE, output_size=[0, 2]).shape == (2, 3, 0, 2)
+    assert [x.shape for x in adaptive_max_pool(IMAGE, output_size=[0, 2])] == [(2, 3, 0, 2)] * 2

@@ -38,7 +38,6 @@ REFUSED = [
     ("CtcLoss", (f(5, 2, 3), i(1, 2), i(5, 5), i(-1, 2)), {}, "target_lengths is [-1, 2]"),
     ("CtcLoss", (f(5, 2, 3), i(1, 2), i(5, 5), i(2**40, 2)), {}, "targets has 2 classes"),
     ("CtcLoss", (f(5, 4, 3), i(), i(5, 5, 5, 5), i(*[BIG] * 4)), {}, f"sums to {4 * BIG}"),
-    ("AdaptiveAvgPool", (PLANES,), {"output_size": [-1]}, "output_size is [-1]"),
     ("AdaptiveMaxPool", (PLANES,), {"output_size": [-1, 2]}, "output_size is [-1, 2]"),
     ("FractionalMaxPool", (PLANES, f(1, 1, 2) / 2), {"kernel_size": [0, 0], "output_size": [2, 2]}, "2 windows of 0"),
     (

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F  # noqa: N812
 
 import exporters
 import pyops
@@ -247,6 +248,25 @@ def test_a_type_that_an_op_lacks_is_left_to_torch_if_that_is_wanted():
         exporters.export(Quantile().eval(), (x,), verbose=False)
     program = exporters.export(Quantile().eval(), (x,), fallback=True, verbose=False)
     assert [node.op_type for node in program.model.graph] == ["special_ndtri"]
+
+
+@pytest.mark.parametrize(("rank", "counts"), [(1, (3,)), (2, (4, 3)), (3, (3, 2, 1)), (2, (None, 5))])
+@pytest.mark.parametrize("size", [6, 7])
+def test_means_of_adaptive_windows_at_other_sizes(model, rank, counts, size):
+    pool = getattr(F, f"adaptive_avg_pool{rank}d")
+    module = model(lambda x: pool(x, counts))
+    samples = [(torch.rand(2, 3, number, *(5, 4)[: rank - 1]),) for number in (size, 5, 8, 12, 13)]
+    program = exporters.export(module, samples[0], dynamic_shapes=({2: torch.export.Dim.DYNAMIC},), verbose=False)
+    assert exporters.verify(module, program=program, samples=samples).ok
+    assert {node.domain for node in program.model.graph} == {""}
+
+
+@pytest.mark.parametrize(
+    "x", [torch.full((1, 6, 7), math.inf).index_fill(2, torch.tensor([0, 1]), 1.0), torch.ones(2, 64, 48).half()]
+)
+def test_means_of_adaptive_windows(model, x):
+    module = model(lambda x: [F.adaptive_avg_pool2d(x, counts) for counts in ((4, 3), (3, 1), (0, 2))])
+    assert exporters.verify(module, args=(x,)).ok
 
 
 def test_random_numbers_of_float16_are_torchs(model):
