@@ -77,7 +77,7 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `1.5 - x` and similar, and `stack`, with integers among the tensors | `Cast` to the type that torch computes in. |
 | numbers in float64 models, as in `x * 0.1` | The nearest float64, not the nearest float32. |
 | norms of other orders than 0, 1, 2 and infinity in float64 | `Pow` by float64, not by float32. |
-| `mean` over a size of 0, or one that data tells | NaN where there is nothing to average. |
+| `mean` over a size of 0, or one that depends on values | NaN if there is nothing to average. |
 | batch normalization in training | By the statistics of the batch, for 16 bits in float32. |
 | `scatter_add`, `scatter_reduce`, `index_add` and `index_put(accumulate=True)` of 16 bits | In float32, cast back. |
 | `LSTM(proj_size=...)` | A `Scan` over the time steps; ONNX's `LSTM` has no projection. |
@@ -104,8 +104,8 @@ converted to a wider type, in which NaN becomes a number above infinity. float64
 
 ## Where a maximum may be NaN
 
-ONNX does not define the maximum of numbers with NaN among them, and ONNX Runtime may return NaN or the largest of the
-others, by where the NaN is; torch returns NaN. An export leaves `ReduceMax`, `ReduceMin`, `ArgMax`, `ArgMin`,
+ONNX does not define the maximum of numbers with NaN among them. ONNX Runtime returns NaN or the largest of the others,
+depending on where the NaN is; torch returns NaN. An export leaves `ReduceMax`, `ReduceMin`, `ArgMax`, `ArgMin`,
 `MaxPool`, and `ScatterElements` by maximum and minimum, as torch's exporter emits them: few models have NaN there, and
 looking for it takes longer than the reduction. This concerns `max`, `min`, `amax`, `amin`, `aminmax`, `argmax`,
 `argmin`, norms of order infinity, `max_pool1d` to `max_pool3d`, and `scatter_reduce` by `"amax"` or `"amin"`.

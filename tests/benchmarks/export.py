@@ -2,7 +2,7 @@
 
 A transformer of four layers is exported as it is, with calls of operators that only the kernel library supports, and
 with calls that fall back. Each figure is the median over rounds in which all contestants take turns, in seconds of
-processor time, which other work on the machine changes less than the time on the clock. It is divided by that of
+processor time, which other work on the machine changes less than the elapsed time. It is divided by that of
 ``torch.onnx.export`` of the plain model.
 """
 
@@ -116,7 +116,7 @@ def main() -> None:
     packages = ", ".join(f"{p} {version(p)}" for p in ("torch", "onnxscript", "onnx-ir"))
     base = medians["torch"]
     print(f"Python {platform.python_version()}, {packages}, {platform.machine()}; torch.onnx.export: {base[0]:.2f} s\n")
-    print("| model | export | on the clock | explain, to its export | on the clock |\n|---|---|---|---|---|")
+    print("| model | export | elapsed time | explain, to its export | elapsed time |\n|---|---|---|---|---|")
     for name in MODELS:
         export, explain = medians[f"export, {name}"], medians[f"explain, {name}"]
         pairs = [*zip(export, base, strict=True), *zip(explain, export, strict=True)]

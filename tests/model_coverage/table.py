@@ -21,7 +21,7 @@ exported it, ran it in ONNX Runtime, compared it with torch, and wrote this page
 - **yes**: every output has torch's dtype and shape, and its values are within a relative and an absolute tolerance of
   {rtol:g} and {atol:g} (float32). This holds for the example and for another size, of which the exporter was told no
   more than which dimensions are dynamic: another batch; for text, caches and waveforms another length too; for a graph
-  network another graph. **fixed size**: it holds for the example's size alone. **no**: neither holds, and the reason is
+  network another graph. **fixed size**: it holds only for the example's size. **no**: neither holds, and the reason is
   below. Empty: not measured yet.
 - **difference**: the largest one between torch and the model of `exporters.export`.
 - **decisions**: how many values of the model's Python code are
@@ -58,7 +58,7 @@ def as_markdown(known: Mapping[str, Model], results: Results) -> str:
     if missing:
         parts += [
             "## Not measured\n",
-            "The package does not install beside a torch without CUDA, or torch itself does not run the model.\n",
+            "The package cannot be installed with a torch without CUDA, or torch itself does not run the model.\n",
             as_table([["model", "package", "reason"], *missing]),
         ]
     return "\n".join(parts)
