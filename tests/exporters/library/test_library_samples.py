@@ -40,6 +40,8 @@ UNREACHED: dict[str, str] = (
         "aten::multiply.Tensor": _DECOMPOSED,
         "aten::subtract.Tensor": _DECOMPOSED,
         "aten::one_hot": "its samples are of integers",
+        "aten::adaptive_avg_pool1d": "its samples come down to _adaptive_avg_pool2d: test_library_rows.py",
+        "aten::split.Tensor": "it takes sizes alone that depend on another: test_capture.py",
         "aten::resize": "it comes from Tensor.resize_ in an export alone",
         "aten::_lu_with_info": "samples of torch.lu come down to linalg_lu_factor_ex",
         "aten::linalg_tensorinv": "its samples come down to linalg_inv_ex",
@@ -143,7 +145,7 @@ def test_it_computes_what_torch_does(row, dtype, most):
     found = (call for op, each in dtypes for call in calls(op, each) if call.name == row)
     tried = sum(itertools.islice(filter(None, map(compare, found)), most))
     is_unreached = row in UNREACHED or (row in OF_DOUBLES and dtype is torch.float32)
-    assert bool(tried) != is_unreached, f"{tried} calls in samples of {ops}"
+    assert bool(tried) != is_unreached, f"{tried} calls in samples of {ops}: add it to UNREACHED or take it out"
 
 
 def tried_in(row: str, op: str, dtype: torch.dtype) -> bool:
