@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .._torch_private.exporter import own_translation
-from .._torch_private.operators import Argument, OpOverload, can_decompose, operator_names
+from .._torch_private.operators import Argument, OpOverload, OpOverloadPacket, can_decompose, operator_names
 from ..errors import ExportError
 
 
@@ -29,7 +29,8 @@ def find_overload(name: str) -> OpOverload | None:
     """Return the overload named ``"ns::name"`` (the default one) or ``"ns::name.overload"``, or None."""
     namespace, _, rest = name.partition("::")
     name, _, overload = rest.partition(".")
-    return getattr(_packet(namespace, name), overload or "default", None)
+    found = getattr(_packet(namespace, name), overload or "default", None)
+    return found if isinstance(found, OpOverload) else None
 
 
 def overloads(name: Any) -> list[OpOverload]:
@@ -98,8 +99,9 @@ def _decompositions() -> frozenset[object]:
     return frozenset(torch.export.default_decompositions())
 
 
-def _packet(namespace: str, name: str) -> Any:
-    return getattr(getattr(torch.ops, namespace), name, None)
+def _packet(namespace: str, name: str) -> OpOverloadPacket | None:
+    found = getattr(getattr(torch.ops, namespace), name, None)
+    return found if isinstance(found, OpOverloadPacket) else None  # a namespace has other attributes, too
 
 
 def _suggestion(namespace: str, name: str) -> str:

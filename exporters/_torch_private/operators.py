@@ -14,7 +14,7 @@ from .guard import USE, guarded
 try:
     from torch._ops import HigherOrderOperator as HigherOrderOperator
     from torch._ops import OpOverload as OpOverload
-    from torch._ops import OpOverloadPacket
+    from torch._ops import OpOverloadPacket as OpOverloadPacket
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 except ImportError as error:
     raise ImportError(f"torch {torch.__version__} lacks a private interface ({error}); {USE}") from error

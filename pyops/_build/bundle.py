@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
@@ -98,6 +99,12 @@ def write_bundle(folder: Path, report: BuildReport, model: Path) -> None:
 
 def _tensor(item: onnx.ValueInfoProto, what: str) -> Tensor:
     tensor = item.type.tensor_type
+    names = (item.name, *(dim.dim_param for dim in tensor.shape.dim))
+    unprintable = [name for name in names if not name.isprintable()]
+    if unprintable:
+        raise InputError(
+            f"{what} {item.name!r} of the model: {unprintable[0]!r} cannot be written in a program's source"
+        )
     row = from_onnx(tensor.elem_type)
     if row is None or dtype_name(row.dtype) not in _TYPES or not tensor.HasField("shape"):
         found = "not a tensor" if row is None else dtype_name(row.dtype)
@@ -114,7 +121,9 @@ def _tensor(item: onnx.ValueInfoProto, what: str) -> Tensor:
 
 
 def _macro(size: str) -> str:
-    return "SIZE_" + re.sub(r"\W", "_", size)
+    spelled = re.sub(r"\W", "_", size, flags=re.ASCII)
+    # Another size may be spelled the same.
+    return f"SIZE_{spelled}" if spelled == size else f"SIZE_{spelled}_{zlib.crc32(size.encode())}"
 
 
 def _text(text: str) -> str:
@@ -149,7 +158,7 @@ def _header(model: str, library: str, inputs: list[Tensor], outputs: list[Tensor
 
 def _in_c_sharp(item: Tensor) -> str:
     kind = _TYPES[dtype_name(item.dtype)][1]
-    sizes = ", ".join(str(size) if isinstance(size, int) else f"1 /* {size} */" for size in item.sizes)
+    sizes = ", ".join(str(size) if isinstance(size, int) else f"1 /* {_macro(size)} */" for size in item.sizes)
     return f"    NamedOnnxValue.CreateFromTensor({_text(item.name)}, new DenseTensor<{kind}>(new int[] {{ {sizes} }})),"
 
 

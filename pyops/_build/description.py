@@ -7,12 +7,14 @@ import json
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ..errors import InputError
 from .report import BuildReport, BuiltOp
 from .symbols import elf_symbols
 
 _MARK = b"pyops library: "
+T = TypeVar("T")
 
 
 def description(target: str, cpu: str, ops: Sequence[BuiltOp], oldest_onnxruntime: str) -> str:
@@ -40,16 +42,13 @@ def read_library(path: Path, warnings: Sequence[str] = (), refused: Sequence[str
         raise InputError(f"{path} is not a library that pyops build made")
     try:
         told = json.loads(data[begin + len(_MARK) : data.index(b"\0", begin)])
-        ops = tuple(
-            BuiltOp(op["name"], op["version"], tuple(op["types"]), tuple(op["ranks"]), op["functions"])
-            for op in told["ops"]
-        )
-        target, cpu, oldest_onnxruntime = told["target"], told["cpu"], told["onnxruntime"]
+        ops = tuple(map(_built_op, _checked(list, told["ops"])))
+        target, cpu, oldest_onnxruntime = (_text(told[name]) for name in ("target", "cpu", "onnxruntime"))
         symbols = list(elf_symbols(path)) if data.startswith(b"\x7fELF") else []
+        versions = {version for _, version, _ in symbols if version.startswith("GLIBC_2")}
+        glibc = max((tuple(map(int, version[6:].split("."))) for version in versions), default=())
     except (struct.error, LookupError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"{path} is a library that pyops build made, but it is damaged; build it again") from error
-    versions = {version for _, version, _ in symbols if version.startswith("GLIBC_2")}
-    glibc = max((tuple(map(int, version[6:].split("."))) for version in versions), default=())
     return BuildReport(
         str(path),
         target,
@@ -62,3 +61,20 @@ def read_library(path: Path, warnings: Sequence[str] = (), refused: Sequence[str
         tuple(warnings),
         tuple(refused),
     )
+
+
+def _built_op(told: Any) -> BuiltOp:
+    types, ranks = (tuple(map(_text, _checked(list, told[name]))) for name in ("types", "ranks"))
+    return BuiltOp(_text(told["name"]), _checked(int, told["version"]), types, ranks, _checked(int, told["functions"]))
+
+
+def _text(value: Any) -> str:
+    if not _checked(str, value).isprintable():
+        raise ValueError(f"{value!r} has characters that cannot be shown")
+    return str(value)
+
+
+def _checked(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

@@ -50,7 +50,7 @@ def elf_symbols(path: Path) -> Iterator[tuple[str, str, bool]]:
     indexes: list[int] = []
     for _, kind, _, _, at, size, link, info, _, _ in sections:
         if kind == 0x6FFFFFFE:  # SHT_GNU_verneed: files, and the versions that are needed of each
-            for _ in range(info):
+            for _ in range(min(info, size // 16)):
                 _, needed, _, aux, following = struct.unpack_from("<HHIII", data, at)
                 entry = at + aux
                 for _ in range(needed):

@@ -112,6 +112,20 @@ def definition(domain: str, name: str, opset: int) -> Definition | None:
     return _define(schema, schema)
 
 
+def allowing(domain: str, name: str, opset: int, inputs: Types, outputs: Types) -> Definition | None:
+    """Return the definition at version `opset`, or the first newer one that differs in types alone and allows these."""
+    now = definition(domain, name, opset)
+    if now is None or domain != ONNX_DOMAIN:
+        return now
+    for version in range(opset, onnx.defs.onnx_opset_version() + 1):
+        later = definition(domain, name, version)
+        if later is None or later.text != now.text:
+            break
+        if later.allows(inputs, outputs):
+            return later
+    return now
+
+
 @functools.cache
 def _known() -> dict[tuple[str, str], list[Any]]:
     found: dict[tuple[str, str], list[Any]] = {}

@@ -18,7 +18,7 @@ from .._ops.op import AnyOp
 from .._schema import validation
 from .._schema.dtypes import element_type, from_onnx, from_type_str
 from ..errors import InputError, ModelError
-from .definitions import Types, bare, definition, output_types, spell, type_name, type_proto
+from .definitions import Types, allowing, bare, definition, output_types, spell, type_name, type_proto
 from .kernels import has_kernel, newest_ir_version, newest_opset
 from .reference import DOMAIN, reference_op
 
@@ -150,7 +150,7 @@ def fill(
     proto = onnx.ModelProto()
     proto.CopyFrom(source.proto)
     if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto)
+        proto = _inlined(proto)
         found = walk(proto, accepted[0])
     # ONNX Runtime may have kernels for an older definition alone that differs from this one in nothing but types.
     while redefined := [node.version for node in found.missing if found.is_renewed(node)]:
@@ -172,6 +172,20 @@ def fill(
     model = replace(source, proto=proto)
     model.source = model.serialized()
     return Filling(model, written.filled, written.missing, written.untyped)
+
+
+def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model without functions; the calls of the one that is given get the defaults of attributes."""
+    functions = {(full_domain(item.domain), item.name, item.overload): item for item in proto.functions}
+    for node, _ in Model(b"", proto).nodes():
+        function = functions.get((*key_of(node), node.overload))
+        if function is not None:  # onnx's inliner passes over defaults
+            given = {item.name for item in node.attribute}
+            node.attribute.extend(item for item in function.attribute_proto if item.name not in given)
+    try:
+        return onnx.inliner.inline_local_functions(proto)
+    except RuntimeError as error:
+        raise ModelError(f"the model's functions cannot be inlined: {error}") from error
 
 
 class _Walk:
@@ -283,7 +297,7 @@ class _Walk:
         if node.op_type in _WITH_BODIES:
             bodies = [item.g for item in node.attribute if item.type == onnx.AttributeProto.GRAPH]
             given = _body_inputs(node.op_type, inputs)
-            found = [self._graph(body, types, opsets, given) for body in bodies]
+            found = [self._graph(body, types, opsets, given) for body in bodies] or [()]
             return found[0][1:] if node.op_type == "Loop" else found[0]
         return output_types(key[0], node, opsets.get(key[0], 1), inputs)
 
@@ -293,7 +307,7 @@ class _Walk:
         """Return the nodes to write in place of one, or the node itself."""
         domain, op_type = key = key_of(node)
         opset = opsets.get(domain, 1)
-        now = definition(domain, op_type, opset)
+        now = allowing(domain, op_type, opset, inputs, outputs)
         # ONNX Runtime makes initializers of constants, and has the operators with bodies for nearly every type.
         if now is None or op_type in {"Constant", *_WITH_BODIES} or key in self._functions or key in self._ops:
             return [node]
@@ -364,7 +378,9 @@ def _cast(given: str, result: str, type: str | None) -> onnx.NodeProto:
 def _value_names(proto: onnx.ModelProto) -> set[str]:
     nodes = [node for node, _ in Model(b"", proto).nodes()]
     bodies = [item.g for node in nodes for item in node.attribute if item.type == onnx.AttributeProto.GRAPH]
-    values = [value.name for graph in (proto.graph, *bodies) for value in (*graph.input, *graph.initializer)]
+    graphs = (proto.graph, *bodies)
+    values = [value.name for graph in graphs for value in (*graph.input, *graph.initializer)]
+    values += [value.values.name for graph in graphs for value in graph.sparse_initializer]
     return {*values, *(name for node in nodes for name in node.output)}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -19,9 +20,12 @@ from .origin import installed_plugins, module_of, package
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from .op import AnyOp
+
 VARIABLE = "PYOPS_PLUGINS"
 
 _imported: set[EntryPoint] = set()
+_lock = threading.RLock()
 
 
 def import_for(domains: Iterable[str]) -> None:
@@ -61,7 +65,7 @@ def import_all() -> None:
 
 def not_imported() -> list[EntryPoint]:
     """Return the installed plug-ins that have not been imported yet, sorted by package."""
-    return sorted(set(installed_plugins()) - _imported, key=lambda plugin: (package(plugin), plugin.name))
+    return sorted(set(installed_plugins()) - _imported, key=lambda plugin: (package(plugin).lower(), plugin.name))
 
 
 def disabled_package(domain: str) -> str | None:
@@ -85,20 +89,30 @@ def is_enabled() -> bool:
 
 
 def _import(plugin: EntryPoint) -> None:
+    with _lock:
+        if plugin not in _imported:  # by another thread, meanwhile
+            _import_alone(plugin)
+            _imported.add(plugin)
+
+
+def _import_alone(plugin: EntryPoint) -> None:
     provides = f"the installed package {package(plugin)} provides the ops of domain {plugin.name!r}"
     fix = f"fix or uninstall it, or set {VARIABLE}=0 to go without plug-ins"
     try:
-        _load(plugin)
+        ops = _load(plugin)
     except (Exception, SystemExit) as error:
         raise PluginError(
             f"{provides} and cannot be imported ({plugin.value}: {type(error).__name__}: {error}); {fix}"
         ) from error
-    if plugin.name not in registry.domains() | {domain for domain, _ in adoption.adopted_ops()}:
+    adopted = {domain for domain, _ in adoption.adopted_ops()}
+    if plugin.name not in registry.domains() | adopted | {op.domain for op in ops}:
         raise PluginError(f"{provides}, and {plugin.value} declares none of that domain; {fix}")
-    _imported.add(plugin)
+    # A user who develops an installed op has declared their own version of it already.
+    registry.declare_new(ops)
 
 
-def _load(plugin: EntryPoint) -> None:
+def _load(plugin: EntryPoint) -> list[AnyOp]:
+    """Import the module of a plug-in; return the ops that it declares, not registered yet."""
     modules = set(sys.modules)
     with registry.collecting() as ops:
         try:
@@ -108,5 +122,4 @@ def _load(plugin: EntryPoint) -> None:
             for name in {module_of(op.kernels["cpu"]) for op in ops} - modules:
                 sys.modules.pop(name, None)
             raise
-    # A user who develops an installed op has declared their own version of it already.
-    registry.declare_new(ops)
+    return ops

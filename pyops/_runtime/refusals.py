@@ -43,8 +43,8 @@ _OPSET_TOO_OLD = re.compile(r"No Op registered for (?P<name>\w+) with domain_ver
 _EXPLANATIONS = (
     (
         r"Domain already set in registry",
-        "a library registered in the session options has operators in a domain of ops declared with pyops; "
-        'declare these in another domain, or use engine="extensions", which hosts them elsewhere',
+        "operators of one domain come from two libraries in the session options, or from a library and from pyops; "
+        'give one of them another domain, or, for ops of pyops, use engine="extensions", which hosts them elsewhere',
     ),
     (
         r"Conflicting with a registered kernel",
