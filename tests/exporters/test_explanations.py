@@ -82,7 +82,7 @@ def test_an_operator_without_a_fake(model):
         return x.clone()
 
     error = refusal(model, lambda x: no_fake(x))
-    assert "explained::no_fake, since it has no fake that gives the shape" in str(error)
+    assert "explained::no_fake, since it has no fake implementation that gives the shape" in str(error)
     assert "exporters.custom_op(op, 'explained::no_fake')" in str(error)
     assert "There was no fake impl registered for" in str(error.__cause__)
 
@@ -134,7 +134,7 @@ def test_a_schema_that_onnx_lacks(model, dynamo):
     exporters.register_translation("aten::lgamma", lambda x: onnx.defs.get_schema("Twice", 1, "explained"))
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=dynamo)
     assert (
-        "onnx has no schema of Twice; import the module that declares the op, and call pyops.register_schemas()"
+        "onnx has no schema for Twice; import the module that declares the op, and call pyops.register_schemas()"
         in str(error)
     )
     assert "No schema registered" in str(list(causes(error))[-1])

@@ -61,9 +61,9 @@ def test_what_a_model_may_name(name):
         ("relu_", "writes to its arguments"),
         ("add.out", "writes to its arguments"),
         ("set_.source_Storage", "writes to its arguments"),
-        ("item", "not tensors alone"),
-        ("equal", "not tensors alone"),
-        ("_local_scalar_dense", "not tensors alone"),
+        ("item", "not only tensors"),
+        ("equal", "not only tensors"),
+        ("_local_scalar_dense", "not only tensors"),
         ("rand", "takes no tensor"),
         ("_unsafe_view", "private to torch"),
         ("_pin_memory", "private to torch"),
@@ -96,7 +96,7 @@ def test_a_string_that_names_something():
     with torch.library._scoped_library("aten", "FRAGMENT") as library:
         library.define("pyops_read(Tensor self, str path) -> Tensor")
         why = allowed_operators.refusal(overload("pyops_read"), {"aten"})
-        assert why == "its argument 'path' is a str argument that is not listed as safe"
+        assert why == "its str argument 'path' is not listed as safe"
 
 
 def test_only_namespaces_that_were_asked_for():
@@ -147,12 +147,12 @@ def test_every_operator_of_aten_that_may_be_named_takes_and_gives_plain_data():
         ("linalg_inv", '{"A": NaN}', "are JSON"),
         ("linalg_inv", "9" * 10_000, "are JSON"),
         ("linalg_inv", "[]", "are a JSON object"),
-        ("linalg_inv", '{"A": {"__reduce__": 0}}', "which no call has"),
-        ("linalg_inv", '{"A": {"tensor": -1}}', "which no call has"),
-        ("linalg_inv", '{"A": {"tensor": true}}', "which no call has"),
-        ("linalg_inv", '{"A": {"tensor": 0, "size": 0}}', "which no call has"),
-        ("linalg_inv", '{"A": {"torch": "os"}}', "which no call has"),
-        ("linalg_inv", '{"A": {"torch": "cuda"}}', "which no call has"),
+        ("linalg_inv", '{"A": {"__reduce__": 0}}', "which is not valid"),
+        ("linalg_inv", '{"A": {"tensor": -1}}', "which is not valid"),
+        ("linalg_inv", '{"A": {"tensor": true}}', "which is not valid"),
+        ("linalg_inv", '{"A": {"tensor": 0, "size": 0}}', "which is not valid"),
+        ("linalg_inv", '{"A": {"torch": "os"}}', "which is not valid"),
+        ("linalg_inv", '{"A": {"torch": "cuda"}}', "which is not valid"),
         ("linalg_inv", '{"A": 99999999999999999999}', "does not fit int64"),
         ("linalg_inv", '{"A": [[[[[[[0]]]]]]]}', "nested deeper"),
         ("linalg_inv", json.dumps({"A": "x" * (1 << 20)}), "at most 1048576 characters"),
@@ -166,7 +166,7 @@ def test_a_hostile_model_is_refused_when_it_is_loaded(name, arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ('{"A": {"tensor": 7}}', InputError, "the arguments name input 7, and the node has 1"),
+        ('{"A": {"tensor": 7}}', InputError, "the arguments refer to input 7, but the node has 1 inputs"),
         ('{"A": {"complex": 0}}', RuntimeError, "must be batches of square matrices|at least 2 dimensions"),
         ('{"A": {"size": 0}}', InputError, "a size is one integer"),
         ('{"A": "/etc/passwd"}', RuntimeError, "Expected a value of type 'Tensor'"),
@@ -297,7 +297,7 @@ InputError aten::batch_norm: expected weight of shape (5000,), one number for ea
 InputError aten::native_batch_norm: expected weight of shape (5000,), one number for each channel
 InputError aten::_native_batch_norm_legit_functional: expected weight of shape (5000,), one number for each channel
 InputError aten::instance_norm: expected weight of shape (5000,), one number for each channel
-InputError aten::_native_batch_norm_legit: expected running_mean, outside training
+InputError aten::_native_batch_norm_legit: expected running_mean, which is required outside training
 InputError aten::embedding_bag: expected offsets in 0..2
 InputError aten::embedding_bag: expected indices in 0..9
 InputError aten::lu_unpack: expected pivots of shape (5,)
@@ -305,7 +305,7 @@ InputError aten::lu_unpack: expected pivots in 1..50
 InputError aten::linalg_ldl_solve: expected pivots in 1..2
 InputError aten::linalg_ldl_solve: expected negative pivots in pairs
 ran
-InputError aten::_weight_norm_interface: expected tensors that are not empty, and a v with dimensions
+InputError aten::_weight_norm_interface: expected tensors that are not empty, and v with dimensions
 InputError aten::_weight_norm_interface: expected 1000 numbers in g, not 1
 InputError aten::_weight_norm: expected 1000 numbers in g, not 1
 ran
@@ -331,15 +331,15 @@ InputError aten::_pdist_forward: expected a matrix
 InputError aten::repeat_interleave: expected repeats with a sum below 2**62
 ran
 InputError aten::scaled_dot_product_attention: expected a key and a value of the same length
-InputError aten::scaled_dot_product_attention: expected heads in key and value
+InputError aten::scaled_dot_product_attention: expected at least one head in key and value
 InputError aten::avg_pool2d: expected floats, or a divisor_override other than -1
-InputError aten::div: expected no -9223372036854775808 to be divided by -1
+InputError aten::div: expected no division of -9223372036854775808 by -1
 ran
-InputError aten::div: expected no -9223372036854775808 to be divided by -1
+InputError aten::div: expected no division of -9223372036854775808 by -1
 InputError aten::lcm: expected other above -9223372036854775808
-InputError aten::div: expected no -2147483648 to be divided by -1
+InputError aten::div: expected no division of -2147483648 by -1
 ran
-InputError aten::div: expected no -2147483648 to be divided by -1
+InputError aten::div: expected no division of -2147483648 by -1
 InputError aten::lcm: expected other above -2147483648
 InputError aten::_upsample_bilinear2d_aa: expected scales_h of 5/4 or more, or none
 InputError aten::_upsample_bicubic2d_aa: expected scales_h of 5/4 or more, or none

@@ -422,7 +422,7 @@ def test_shared_weights_and_modes(double):
     [
         ({"dynamic_shapes": ({0: "batch"},)}, "does not take dynamic_shapes; pass dynamic_axes, with input_names"),
         ({"report": True, "profile": True}, "does not take report, profile"),
-        ({"opset_version": 21}, r"knows opset 7 to 20, not 21; leave out dynamo=False"),
+        ({"opset_version": 21}, r"supports opset 7 to 20, not 21; leave out dynamo=False"),
     ],
 )
 def test_what_it_does_not_take(model, arguments, message):
