@@ -143,7 +143,7 @@ def check_model(function: str, model: Any) -> None:
 def check_tuple(function: str, args: Any) -> None:
     """Raise ExportError if the arguments of a model that a public function got are not a tuple."""
     if not isinstance(args, tuple):
-        raise ExportError(f"{function} takes a model's arguments as a tuple, not as {type(args).__name__}; write (x,)")
+        raise ExportError(f"{function} takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
 
 
 def split_arguments(

@@ -28,7 +28,7 @@ _SIZES = (
 )
 # The fix, by a part of the message, or of the path of a file that the exception passed through.
 _HINTS = {
-    "torch/distributions/": "a distribution validates by conditions on values: pass it validate_args=False",
+    "torch/distributions/": "a distribution validates its arguments by their values: pass validate_args=False",
     "nsupported input type": _REGISTER,
     "nsupported output type": _REGISTER,
     "user-specified": _SIZES,

@@ -100,7 +100,9 @@ def test_a_number_that_the_export_did_not_have(export):
             return x * n
 
     program = export(Default().eval(), (X,))
-    with pytest.raises(exporters.ExportError, match=r"have 1 tensors and the values 5, but the model has 1 inputs \(x\); pass"):
+    with pytest.raises(
+        exporters.ExportError, match=r"have 1 tensors and the values 5, but the model has 1 inputs \(x\); pass"
+    ):
         program(X, 5)
 
 
@@ -109,7 +111,7 @@ def test_dynamic_and_constant_numbers_beside_each_other():
     dynamic = {"x": None, "n": torch.export.Dim.DYNAMIC, "flag": None}
     program = exporters.export(net, (X, 4, True), dynamic_shapes=dynamic, verbose=False)
     assert torch.equal(program(X, 7, True)[0], net(X, 7))
-    with pytest.raises(exporters.ExportError, match="exported with flag=True, a constant"):
+    with pytest.raises(exporters.ExportError, match="exported with flag=True, which is a constant"):
         program(X, 7, False)
 
 

@@ -72,7 +72,7 @@ def test_nested_keywords_go_to_the_inputs_that_are_named_after_them(export, mode
 def test_other_arguments_than_the_models(export, nested):
     args, kwargs = arguments()
     program = export(nested, args, kwargs=kwargs)
-    with pytest.raises(exporters.ExportError, match=r"have 2 tensors and the program [34] inputs \(x.*, bias\)"):
+    with pytest.raises(exporters.ExportError, match=r"have 2 tensors, but the model has [34] inputs \(x.*, bias\)"):
         exporters.to_onnx_inputs(program, args[0], bias=kwargs["bias"])
 
 

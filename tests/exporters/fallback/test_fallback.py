@@ -316,7 +316,9 @@ def test_an_op_of_the_operators_name_is_in_the_way(model, own_registrations):
     def lgamma(x: NDArray[np.float32]) -> NDArray[np.float32]:
         return x
 
-    with pytest.raises(ExportError, match="aten::lgamma cannot fall back: another op is declared with its domain and name"):
+    with pytest.raises(
+        ExportError, match="aten::lgamma cannot fall back: another op is declared with its domain and name"
+    ):
         exporters.export(model(torch.lgamma), (rand(3),), fallback=True, **QUIET)
 
 

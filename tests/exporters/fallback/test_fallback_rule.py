@@ -70,13 +70,13 @@ def test_what_a_model_may_name(name):
         ("_unsafe_index.Tensor", "private to torch"),
         ("unsafe_chunk", "unsafe"),
         ("embedding_dense_backward", "gradients"),
-        ("slow_conv_transpose3d", "kernels of convolutions"),
-        ("thnn_conv2d", "kernels of convolutions"),
+        ("slow_conv_transpose3d", "convolution kernels"),
+        ("thnn_conv2d", "convolution kernels"),
         ("ctc_loss.IntList", "that only pyops.kernels computes"),
         ("segment_reduce", "that only pyops.kernels computes"),
         ("fractional_max_pool2d", "that only pyops.kernels computes"),
         ("cpu", "dispatcher does not have it"),
-        ("to.prim_dtype", "for TorchScript only"),
+        ("to.prim_dtype", "only for TorchScript"),
         ("_fft_c2c", "private to torch"),
         ("_ctc_loss", "private to torch"),
         ("to_sparse", "sparse"),
@@ -142,11 +142,11 @@ def test_every_operator_of_aten_that_may_be_named_takes_and_gives_plain_data():
     [
         ("from_file", GOOD, "aten::from_file is not declared: "),
         ("nonsense", GOOD, r"torch \S+ has no operator aten::nonsense"),
-        ("linalg_inv", "[" * 100_000, "are JSON"),
-        ("linalg_inv", "{", "are JSON"),
-        ("linalg_inv", '{"A": NaN}', "are JSON"),
-        ("linalg_inv", "9" * 10_000, "are JSON"),
-        ("linalg_inv", "[]", "are a JSON object"),
+        ("linalg_inv", "[" * 100_000, "must be JSON"),
+        ("linalg_inv", "{", "must be JSON"),
+        ("linalg_inv", '{"A": NaN}', "must be JSON"),
+        ("linalg_inv", "9" * 10_000, "must be JSON"),
+        ("linalg_inv", "[]", "must be a JSON object"),
         ("linalg_inv", '{"A": {"__reduce__": 0}}', "which is not valid"),
         ("linalg_inv", '{"A": {"tensor": -1}}', "which is not valid"),
         ("linalg_inv", '{"A": {"tensor": true}}', "which is not valid"),
@@ -155,7 +155,7 @@ def test_every_operator_of_aten_that_may_be_named_takes_and_gives_plain_data():
         ("linalg_inv", '{"A": {"torch": "cuda"}}', "which is not valid"),
         ("linalg_inv", '{"A": 99999999999999999999}', "does not fit int64"),
         ("linalg_inv", '{"A": [[[[[[[0]]]]]]]}', "nested deeper"),
-        ("linalg_inv", json.dumps({"A": "x" * (1 << 20)}), "at most 1048576 characters"),
+        ("linalg_inv", json.dumps({"A": "x" * (1 << 20)}), "at most 1048576 are allowed"),
     ],
 )
 def test_a_hostile_model_is_refused_when_it_is_loaded(name, arguments, message):
@@ -182,7 +182,7 @@ def test_arguments_that_do_not_fit_are_an_error_when_it_runs(arguments, error, m
 def test_a_complex_input_is_pairs():
     model = make_model("linalg_inv", '{"A": {"complex": 0}}')
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
-    with pytest.raises(InputError, match=r"pairs of floats along its last dimension; got float32\(2, 3\)"):
+    with pytest.raises(InputError, match=r"pairs of floats along its last dimension; got float32 of shape \(2, 3\)"):
         pyops.InferenceSession(model).run(None, {"x": np.ones((2, 3), np.float32)})
 
 
@@ -323,9 +323,9 @@ InputError aten::gru: expected positive batch_sizes in descending order
 RuntimeError aten::batch_norm() is missing value for argument 'weight'. Declaration: aten::batch_norm(Tensor input, \
 Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
 bool cudnn_enabled) -> Tensor
-InputError aten::linalg_matrix_power: expected an n above -2**63
-InputError aten::matrix_power: expected an n above -2**63
-InputError aten::random: expected a from below 2**63 - 1
+InputError aten::linalg_matrix_power: expected n above -2**63
+InputError aten::matrix_power: expected n above -2**63
+InputError aten::random: expected an argument from below 2**63 - 1
 InputError aten::binomial: expected a count without NaN
 InputError aten::_pdist_forward: expected a matrix
 InputError aten::repeat_interleave: expected repeats with a sum below 2**62
@@ -341,12 +341,12 @@ InputError aten::div: expected no division of -2147483648 by -1
 ran
 InputError aten::div: expected no division of -2147483648 by -1
 InputError aten::lcm: expected other above -2147483648
-InputError aten::_upsample_bilinear2d_aa: expected scales_h of 5/4 or more, or none
-InputError aten::_upsample_bicubic2d_aa: expected scales_h of 5/4 or more, or none
-InputError aten::upsample_nearest2d: expected scales_h of 5/4 or more, or none
+InputError aten::_upsample_bilinear2d_aa: expected scales_h of at least 5/4, or None
+InputError aten::_upsample_bicubic2d_aa: expected scales_h of at least 5/4, or None
+InputError aten::upsample_nearest2d: expected scales_h of at least 5/4, or None
 ran
-InputError aten::upsample_nearest2d: expected scales_w of 6/4 or more, or none
-InputError aten::upsample_nearest1d: expected scales of 4/4 or more, or none
+InputError aten::upsample_nearest2d: expected scales_w of at least 6/4, or None
+InputError aten::upsample_nearest1d: expected scales of at least 4/4, or None
 InputError aten::upsample_nearest2d: expected an output_size of 2 numbers
 ran
 [0.0, 0.0, 0.0] [1.0, 1.0, 1.0]

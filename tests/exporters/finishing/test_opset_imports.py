@@ -141,7 +141,9 @@ def test_a_version_that_onnx_runtime_does_not_know(export, model):
 )
 def test_nodes_of_an_older_opset_in_which_the_operator_is_another(export, model, emit):
     exporters.register_translation("aten::lgamma", emit)
-    message = r"the translation of aten::lgamma uses (Softmax|ReduceMax) of opset 1\d, which differs from that of the model's opset 19"
+    message = (
+        r"the translation of aten::lgamma uses (Softmax|ReduceMax) of opset 1\d, which differs from that of .* opset 19"
+    )
     with pytest.raises(exporters.ExportError, match=message):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2, 2, 2),), opset_version=19)
 

@@ -475,7 +475,9 @@ def test_a_cross_product_whose_dimension_only_a_run_tells(model):
         dict.fromkeys(range(3), torch.export.Dim.AUTO),
     )
     arguments = {"dynamic_shapes": (shape, shape), "verbose": False}
-    with pytest.raises(exporters.ExportError, match=r"the first dimension of size 3, and no fixed size is 3; pass dim="):
+    with pytest.raises(
+        exporters.ExportError, match=r"the first dimension of size 3, and no fixed size is 3; pass dim="
+    ):
         exporters.export(module, (x, x + 1), **arguments)
     program = exporters.export(module, (x, x + 1), fallback=True, **arguments)
     assert [item.operator for item in program.fallbacks] == ["aten::cross"]
