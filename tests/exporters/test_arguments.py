@@ -1,4 +1,4 @@
-"""Which arguments of a model are inputs of the exported one, and what becomes of the others."""
+"""Which arguments of a model become inputs of the exported one, and what happens to the others."""
 
 import functools
 

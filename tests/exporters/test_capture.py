@@ -1,4 +1,4 @@
-"""Capture of models whose Python code depends on values: what is fixed is listed, recorded, told and guarded."""
+"""Capture of models whose Python code depends on values: what is fixed is listed, recorded, warned of and guarded."""
 
 import warnings
 from typing import Any, NamedTuple

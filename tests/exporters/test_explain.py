@@ -1,4 +1,4 @@
-"""What an export would need, said before it."""
+"""`exporters.explain`: what an export would need."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What torch refuses comes out with what it means, what to type, and the original as its cause."""
+"""Errors of torch come out as an explanation with the fix, and the original as its cause."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""Models with operators of ours, exported and run."""
+"""Models with declared ops, exported and run."""
 
 from typing import NamedTuple, TypeVar
 
@@ -339,7 +339,7 @@ def test_verify_while_exporting(export, torch_add_round, model):
 
     calls: list[int] = []
     torch_drifting = register(drifting, "export::Drifting")
-    with pytest.raises(exporters.ExportError, match=r"does not compute what the model does\n.*differ in 1 of 1"):
+    with pytest.raises(exporters.ExportError, match=r"does not compute what the torch model does\n.*differ in 1 of 1"):
         export(model(lambda x: torch_drifting(x)), (x,), verify=True)
 
 

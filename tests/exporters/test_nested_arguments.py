@@ -1,4 +1,4 @@
-"""Torch's arguments and results as ONNX models have them."""
+"""Nested arguments and results of torch models as the flat inputs and outputs of ONNX models."""
 
 import ml_dtypes
 import numpy as np

@@ -293,7 +293,7 @@ def test_what_a_run_has_found_outlives_a_full_disk_and_a_kill(tmp_path):
     whole = path.read_bytes()
     with full_disk(len(whole) - 100), pytest.raises(OSError, match=r"run\.jsonl"):
         ResultFile.resume(path, plan, 50)
-    with full_disk(len(whole) + 40), pytest.raises(ExportError, match=r"run\.jsonl cannot be added to.*has 8 results"):
+    with full_disk(len(whole) + 40), pytest.raises(ExportError, match=r"cannot write to .*run\.jsonl .*has 8 results"):
         file.add(Result("op8", 0, Status.REPRODUCED, reason="é" * 100))
     assert path.read_bytes().startswith(whole)
     assert len(ResultFile.resume(path, plan, 50)) == 8

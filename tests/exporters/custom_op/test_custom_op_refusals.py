@@ -1,4 +1,4 @@
-"""An Op as a torch operator: the registrations and calls that are refused."""
+"""An Op as a torch operator: the registrations and calls that raise errors."""
 
 import sys
 from typing import Literal, TypeVar

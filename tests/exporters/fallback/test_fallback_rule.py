@@ -1,4 +1,4 @@
-"""A model file is no way in: which torch operators it may name, and what it may pass them."""
+"""A model file cannot run arbitrary code: which torch operators it may name, and which arguments it may pass."""
 
 import json
 import re

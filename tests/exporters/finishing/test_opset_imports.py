@@ -1,4 +1,4 @@
-"""Which version of each domain an exported model imports, and what it means."""
+"""Which version of each domain an exported model imports, and what it means for its nodes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The private interfaces of torch that the exporters use; where one of these fails, torch changed it."""
+"""The private interfaces of torch that the exporters use; if one of these tests fails, torch has changed it."""
 
 import pydoc
 import re

@@ -1,4 +1,4 @@
-"""Torch against ONNX Runtime, and the report about it."""
+"""`exporters.verify`: the comparison of torch with ONNX Runtime, and its report."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
