@@ -1,4 +1,4 @@
-"""Linear algebra that fails: singular matrices, numbers that are not finite or overflow, and which matrices of a batch are not affected."""
+"""Linear algebra that fails: singular matrices, numbers that are not finite or overflow, and what is unaffected."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""exporters.export(fallback="verify"): calls that are translated wrongly, or that ONNX Runtime rejects, fall back too."""
+"""exporters.export(fallback="verify"): calls with wrong translations, or that ONNX Runtime rejects, fall back too."""
 
 import functools
 
