@@ -365,7 +365,7 @@ def test_the_program_takes_the_models_arguments(export, torch_add_round, model):
     x, args = torch.randn(2), (torch.randn(2), 3, (None, torch.randn(2)))
     program = export(net, args, kwargs={"y": x})
     assert torch.equal(program(*args, y=x)[0], net(*args, y=x))
-    message = r"have 1 tensors and the program [34] inputs \(x, (n, )?pair_1.*, y\)"
+    message = r"have 1 tensors, but the model has [34] inputs \(x, (n, )?pair_1.*, y\)"
     with pytest.raises(exporters.ExportError, match=message):
         program(args[0])
 

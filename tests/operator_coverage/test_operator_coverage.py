@@ -215,7 +215,7 @@ def test_no_database(where):
 
 
 def test_no_operator_of_that_name(tmp_path):
-    with pytest.raises(ExportError, match=r"no operator has a name like 'nothing' and samples of int64; --ops 'linalg"):
+    with pytest.raises(ExportError, match=r"no operator has a name like 'nothing' and samples of int64; choose some, as by --ops 'linalg"):
         command.coverage(database=PLANTED, ops="nothing", dtype="int64", results=tmp_path)
 
 
