@@ -215,7 +215,8 @@ def test_no_database(where):
 
 
 def test_no_operator_of_that_name(tmp_path):
-    with pytest.raises(ExportError, match=r"no operator has a name like 'nothing' and samples of int64; choose some, as by --ops 'linalg"):
+    message = r"no operator has a name like 'nothing' and samples of int64; choose some, as by --ops 'linalg"
+    with pytest.raises(ExportError, match=message):
         command.coverage(database=PLANTED, ops="nothing", dtype="int64", results=tmp_path)
 
 
