@@ -1,4 +1,4 @@
-"""Arguments and results of a torch model as those of the exported one, which records what became a constant of it."""
+"""Conversion of arguments and results of a torch model to those of the exported one, which records its constants."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def to_onnx_inputs(model: Any, *args: Any, **kwargs: Any) -> dict[str, np.ndarra
     ExportError
         The number of tensors is not that of the inputs, or a constant of the model has another value.
     InputError
-        NumPy or ONNX has no such dtype as a tensor's.
+        NumPy or ONNX does not have the dtype of a tensor.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def to_onnx_outputs(result: Any) -> list[np.ndarray[Any, Any]]:
     Raises
     ------
     InputError
-        NumPy or ONNX has no such dtype as a tensor's.
+        NumPy or ONNX does not have the dtype of a tensor.
 
     Examples
     --------
@@ -106,8 +106,9 @@ class Constant:
         """Raise ExportError if a call passes another value."""
         if self.value and as_json(value) != self.value:
             raise ExportError(
-                f"the model was exported with {self.name}={json.loads(self.value)!r}, a constant of the program, and "
-                f"is called with {self.name}={value!r}; export it with that value too, or make it a tensor"
+                f"the model was exported with {self.name}={json.loads(self.value)!r}, which is a constant in it, but "
+                f"is called with {self.name}={value!r}; export another model with that value, or export it with "
+                f"{self.name} as a tensor"
             )
 
 
@@ -127,7 +128,7 @@ def as_json(value: Any) -> str:
 
 
 def check_model(function: str, model: Any) -> None:
-    """Raise ExportError if a function of ours got something else than a model."""
+    """Raise ExportError if the model that a public function got is not one."""
     if isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
         return
     if isinstance(model, type):
@@ -140,7 +141,7 @@ def check_model(function: str, model: Any) -> None:
 
 
 def check_tuple(function: str, args: Any) -> None:
-    """Raise ExportError if a function of ours got the arguments of a model in something else than a tuple."""
+    """Raise ExportError if the arguments of a model that a public function got are not a tuple."""
     if not isinstance(args, tuple):
         raise ExportError(f"{function} takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
 
@@ -150,7 +151,7 @@ def split_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and keyword arguments.
 
-    As for torch, keyword arguments may be a dict at the end of the positional ones.
+    As in torch, keyword arguments may be a dict at the end of the positional ones.
     """
     keywords = dict(kwargs or {})
     trailing = args[-1] if args else None
@@ -231,14 +232,14 @@ def _mismatch(places: list[Constant | Input], names: list[str], values: list[Any
     known = [item for item in places if isinstance(item, Constant) and item.value and not item.is_none]
     constants = [f"{item.name}={json.loads(item.value)!r}" for item in known]
     return (
-        f"the arguments have {tensors} tensors{_beside(others)} and the program {len(names)} inputs "
-        f"({', '.join(names)}){_beside(constants)}; pass the arguments that the model was exported with, or others "
-        "like them"
+        f"the arguments have {tensors} tensors{_and('the values', others)}, but the model has {len(names)} inputs "
+        f"({', '.join(names)}){_and('the constants', constants)}; pass arguments with the structure of those that the "
+        "model was exported with"
     )
 
 
-def _beside(values: list[str]) -> str:
-    return f" beside {', '.join(values)}" if values else ""
+def _and(what: str, values: list[str]) -> str:
+    return f" and {what} {', '.join(values)}" if values else ""
 
 
 def _interface(model: Any) -> tuple[list[str], Mapping[str, str]]:
@@ -249,7 +250,7 @@ def _interface(model: Any) -> tuple[list[str], Mapping[str, str]]:
         return [item.name or "" for item in model.model.graph.inputs], model.model.metadata_props
     proto = models.load(model).proto
     if proto is None:
-        raise ExportError("the names of the inputs of a model in ORT format are not readable; pass its session")
+        raise ExportError("cannot read the names of the inputs of a model in ORT format; pass a session of the model")
     initializers = {item.name for item in proto.graph.initializer}
     names = [item.name for item in proto.graph.input if item.name not in initializers]
     return names, {item.key: item.value for item in proto.metadata_props}

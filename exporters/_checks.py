@@ -1,4 +1,4 @@
-"""Checks of an op as a PyTorch operator, which `pyops.testing.check` finds by their entry points."""
+"""Checks of an op as a PyTorch operator; `pyops.testing.check` finds them by their entry points."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .errors import ExportError
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Context manager: keep torch's log out of the test's log, of which pytest shows all where the test fails."""
+    """Context manager: keep torch's log out of the test's log, all of which pytest shows if the test fails."""
     before, trace = logging.root.manager.disable, logging.getLogger("torch.__trace")  # which ignores logging.disable
     logging.disable(max(before, logging.WARNING))
     trace.disabled = True
@@ -52,12 +52,12 @@ def torch_opcheck(case: Case) -> None:
     call = _TorchCall(case)
     small = [str(tensor.dtype) for tensor in call.tensors if tensor.itemsize == 1 and tensor.is_floating_point()]
     if small:
-        raise NotRun(f"opcheck computes with the inputs, which torch cannot do in {small[0].removeprefix('torch.')}")
+        raise NotRun(f"opcheck computes with the inputs, and torch cannot in {small[0].removeprefix('torch.')}")
     # To opcheck, NaN differs from NaN.
     tensors = [tensor.masked_fill(tensor.isnan(), 0) if _has_nan(tensor) else tensor for tensor in call.tensors]
     with quiet():
         if any(map(_has_nan, call(*tensors))):
-            raise NotRun("there is NaN among the outputs, which opcheck takes for different from NaN")
+            raise NotRun("an output has NaN, and to opcheck NaN differs from NaN")
         results = torch.library.opcheck(call.operator, call.arguments(tensors), call.attributes, raise_exception=False)
     for name, result in results.items():
         if isinstance(result, Exception):
@@ -74,7 +74,7 @@ def torch_gradients(case: Case) -> str:
     accepted = [item.type.dtypes for item, array in pairs if array.dtype.kind not in "iub"]
     dtype = next((dtype for dtype in map(np.dtype, ("f8", "f4")) if all(dtype in dtypes for dtypes in accepted)), None)
     if dtype is None:
-        raise NotRun("it takes neither float64 nor float32 tensors, of which torch takes differences")
+        raise NotRun("it takes neither float64 nor float32 tensors, which numerical gradients need")
     tensors = [
         tensor.detach().to(torch_dtype(dtype), copy=True).requires_grad_() if tensor.is_floating_point() else tensor
         for tensor in call.tensors
@@ -105,7 +105,7 @@ def torch_export(case: Case) -> str:
     """Check that an exported model of the op returns in ONNX Runtime what it returns in torch."""
     call = _TorchCall(case)
     if not call.tensors:
-        raise NotRun("it has no tensors among its inputs, without which a model is a constant")
+        raise NotRun("it has no tensor among its inputs, so an exported model would be a constant")
 
     class Model(torch.nn.Module):
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -28,7 +28,7 @@ from ._torch_private.operators import call_instead, explain_refusals, forget_sch
 from .errors import ExportError
 
 _registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
-# Those whose Op has been declared again with another signature, which they do not follow.
+# Names of operators whose Op has since been declared again with another signature, which they do not follow.
 _outdated: set[str] = set()
 _states: weakref.WeakKeyDictionary[Op[..., Any], States] = weakref.WeakKeyDictionary()
 
@@ -95,7 +95,7 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     try:
         registered = torch.library.custom_op(name, _called_with_tensors(op, _run), mutates_args=(), schema=schema)
     except (RuntimeError, ValueError, AttributeError, NotImplementedError) as error:
-        raise ExportError(f"torch refuses {name!r} with the schema {schema}: {error}; choose another name") from error
+        raise ExportError(f"torch rejects {name!r} with the schema {schema}: {error}; choose another name") from error
     forget_schema(name)
     # A kernel may have side effects; without this, torch removes a call whose result is unused.
     torch.fx.node.has_side_effect(overloads(name)[0])
@@ -110,7 +110,7 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
 
 
 def _tell_outdated(declared: Op[..., Any]) -> None:
-    """Let operators of an earlier declaration of an Op say so where torch refuses a call of them."""
+    """Make the operators of earlier declarations of an Op explain why torch rejects a call of them."""
     for name, (op, _) in tuple(_registered.items()):
         same = (op.domain, op.name, op.version) == (declared.domain, declared.name, declared.version)
         overload = find_overload(name)
@@ -126,7 +126,7 @@ def _refusal(signature: Signature, name: str) -> InputError:
     now = registry.versions(signature.domain, signature.name).get(signature.version)
     return InputError(
         f"{name} is registered for {signature}, which has been declared again as "
-        f'{now.signature if now else "another"}; call exporters.custom_op(op, "{name}") again'
+        f'{now.signature if now else "another op"}; call exporters.custom_op(op, "{name}") again'
     )
 
 
@@ -229,7 +229,7 @@ def call_cuda_kernel(
 def _cuda_buffers(
     op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
 ) -> list[torch.Tensor]:
-    """Return tensors for the kernel to write to, or [] if only the kernel tells their number or a shape."""
+    """Return tensors for the kernel to write to, or [] if their number or a shape is known only after it has run."""
     specs = op.infer_shapes(*map(_spec, tensors), **attributes)
     unknown = any(isinstance(dim, RuntimeDim) for spec in specs for dim in spec.shape)
     if unknown or op.signature.outputs[-1].variadic:

@@ -1,8 +1,8 @@
 """Demo on real data: declare an operator, train with it, export the model, run it and compare.
 
 ``python -m pyops demo`` runs it. The data are the 1,797 handwritten digits that scikit-learn
-ships, with salt-and-pepper noise added. The operator is a median pooling that removes the noise, which
-neither ``torch.onnx`` nor ONNX Runtime has.
+ships, with salt-and-pepper noise added. The operator is a median pooling that removes the noise; neither
+``torch.onnx`` nor ONNX Runtime has it.
 """
 
 from __future__ import annotations
@@ -90,9 +90,10 @@ def run(out: Path | None = None) -> None:
         report = verify(model, (torch.from_numpy(x_test),), program)
         console.print(str(report), end="\n\n")
         scores = pyops.InferenceSession(path).run(None, {"x": x_test})[0]
-        console.print(f"{np.mean(scores.argmax(1) == y_test):.1%} of {len(x_test)} test images are read rightly")
+        right = np.mean(scores.argmax(1) == y_test)
+        console.print(f"{right:.1%} of {len(x_test)} test images are classified correctly")
         if out is not None:
-            console.print(f"the model is {path}")
+            console.print(f"the model is saved as {path}")
     if not report.ok:
         raise SystemExit("torch and ONNX Runtime disagree")
 

@@ -40,9 +40,9 @@ def explain(
 ) -> SupportReport:
     """Report what exports each torch operator of a model: torch, a registration, a kernel, a fallback or nothing.
 
-    The model is captured and translated as by ``export(..., fallback=True)``, and not finished; so an operator is
-    reported as torch's if torch's translation takes this call. Whether it gives the right values,
-    ``export(..., fallback="verify")`` finds out.
+    The model is captured and its calls are translated as by ``export(..., fallback=True)``; the result is discarded. An
+    operator is reported as torch's if torch's translation accepts the calls; ``export(..., fallback="verify")`` also
+    checks that their values are right.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def explain(
     Raises
     ------
     ExportError
-        `model` is no model, `args` is not a tuple, or `capture` is unknown.
+        `model` is not a model, `args` is not a tuple, or `capture` is unknown.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def explain(
 
 
 def _supports(plan: Plan) -> list[OperatorSupport]:
-    """Return the answers of a plan by operator, in the order in which the model's code calls them."""
+    """Return the decisions of a plan by operator, in the order in which the model's code calls the operators."""
     parts: dict[str, list[Decision]] = {}
     for item in plan.decisions:
         parts.setdefault(item.call, []).append(item)
@@ -114,13 +114,13 @@ def _supports(plan: Plan) -> list[OperatorSupport]:
 
 
 def _summary(operator: str, parts: list[Decision]) -> tuple[By, str]:
-    """Return what exports a call, by the answers for the parts into which torch decomposes it."""
+    """Return what exports a call, by the decisions for the parts into which torch decomposes it, and why."""
     if not parts:
         return "torch", ""
     hardest = max(parts, key=lambda item: _RANK.index(item.by))
     if hardest.operator == operator or hardest.by in ("torch", "fallback"):
         return hardest.by, hardest.reason
-    made = f"torch makes {hardest.operator} of it"
+    made = f"torch decomposes it into {hardest.operator}"
     return hardest.by, f"{made}; {hardest.reason}" if hardest.by == "nothing" else made
 
 

@@ -73,8 +73,9 @@ def export(
 ) -> Program:
     """Export a model as ``torch.onnx.export`` does, with every registration applied.
 
-    Registrations are those of `custom_op` and `register_translation`. What takes longer than two seconds shows its
-    progress in a terminal or a notebook, if rich is installed; nothing else is printed, unless ``verbose`` is True.
+    Registrations are those of `custom_op` and `register_translation`. An export that takes longer than two seconds
+    shows its progress in a terminal or a notebook, if rich is installed; nothing else is printed unless ``verbose`` is
+    True.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def export(
     f : path, optional
         Where to save the model as well.
     dynamo : bool
-        False is the TorchScript exporter, with the same registrations. It takes ``dynamic_axes``
+        False selects the TorchScript exporter, with the same registrations. It takes ``dynamic_axes``
         instead of ``dynamic_shapes``.
     keep_functions : bool
         Keep the onnxscript functions of `register_translation` as functions of the model; otherwise they are
@@ -99,17 +100,18 @@ def export(
         example arguments, and lets those that fail or give wrong values fall back. ``program.fallbacks`` lists
         what fell back.
     capture : str
-        What to do with Python code that depends on values, of which ``torch.export`` has no graph. ``"export"``: raise
+        What to do with Python code that depends on values, which ``torch.export`` cannot capture. ``"export"``: raise
         an error that names the line. ``"trace"``: record what the model does for the example arguments; branches,
-        loop counts and sizes are those of the examples. ``"auto"``: fix as little as possible, first nothing, then what
-        follows from parameters and buffers, then conditions by ``torch.export.draft_export``, last by a trace.
-        ``program.decisions`` lists what was fixed, and a warning names it.
+        loop counts and sizes are fixed to those of the example. ``"auto"``: fix as little as possible. The first of
+        these that succeeds is used: ``torch.export``, the same with values that follow from parameters and buffers
+        fixed, ``torch.export.draft_export`` (not with `guards`), a trace. ``program.decisions`` lists what was
+        fixed, and a warning names it.
     guards : bool
-        Let the exported model raise `pyops.errors.GuardError` where a value that was fixed would be another one. It
-        needs pyops to run then.
+        Make the exported model raise `pyops.errors.GuardError` if a fixed value that depends on the inputs would
+        differ; ``program.decisions`` tells which ones are guarded. The model then needs pyops to run.
     fill_missing : bool
-        The model will run with ``pyops.InferenceSession(model, fill_missing=True)``: ``fallback="verify"`` and
-        ``verify=True`` run it so, too. Operators of which ONNX Runtime lacks a kernel then need not fall back.
+        Whether the model will run with ``pyops.InferenceSession(model, fill_missing=True)``: ``fallback="verify"`` and
+        ``verify=True`` then run it in this way. Operators for which ONNX Runtime has no kernel need not fall back.
     **arguments
         As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
         ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
@@ -150,11 +152,11 @@ def export(
     if fallback not in (False, True, "verify"):
         raise ExportError(f'fallback is {fallback!r}; expected False, True or "verify"')
     if fallback and not dynamo:
-        raise ExportError("fallback= works on the graphs of torch.export; leave out dynamo=False")
+        raise ExportError("fallback= needs the exporter that is built on torch.export; leave out dynamo=False")
     check_capture(capture, model, dynamo, guards)
     given: dict[str, Any] = {**arguments, "keep_functions": keep_functions}
     with ExitStack() as stack:
-        if not arguments.get("verbose"):  # torch's own messages take the place of ours
+        if not arguments.get("verbose"):  # torch prints its own messages instead
             stack.enter_context(quiet())
             stack.enter_context(progress("exporting the model"))
         if not dynamo:
@@ -179,7 +181,7 @@ def export(
         args_of_verify = None if brings_arguments else args
         report = verify(model, args_of_verify, program, kwargs=arguments.get("kwargs"), fill_missing=fill_missing)
         if not report.ok:
-            raise ExportError(f"the exported program does not compute what the model does\n{report}")
+            raise ExportError(f"the exported model does not compute what the torch model does\n{report}")
     if f is not None:
         program.save(f, **saving)
     return program
@@ -191,11 +193,11 @@ def _tell_decisions(program: Program, decisions: tuple[CaptureDecision, ...], gu
     record(program.model, decisions)
     if decisions:
         guarded = sum(item.guarded for item in decisions)
-        runs = f"; {guarded} guarded: the model raises an error where one is another" if guarded else ""
-        runs += ", and needs pyops for it" if guarded and guards else ""
+        runs = f"; {guarded} guarded: a run in which one of these would differ is an error" if guarded else ""
+        runs += ", and the exported model needs pyops" if guarded and guards else ""
         count = "1 value" if len(decisions) == 1 else f"{len(decisions)} values"
         warnings.warn(
-            f"the exported model has {count} of the model's Python code fixed as in the example{runs}\n"
+            f"the export fixed {count} of the model's Python code as in a run with the example arguments{runs}\n"
             f"{summarize(decisions)}",
             CaptureWarning,
             stacklevel=4,

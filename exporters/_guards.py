@@ -1,4 +1,4 @@
-"""The guard of an exported model as an operator of torch."""
+"""The op ``pyops::Guard`` as a torch operator, for guards in captured graphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._torch_private.operators import OpOverload, called_overload
 
 
 def guard() -> OpOverload:
-    """Register the operator by which a captured graph calls the op ``pyops::Guard``, and return it."""
+    """Register the torch operator by which a captured graph calls the op ``pyops::Guard``, and return it."""
     custom_op(guard_op, "pyops_guard::guard")
     found = called_overload(torch.ops.pyops_guard.guard)
     assert found is not None

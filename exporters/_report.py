@@ -1,4 +1,4 @@
-"""What `verify` and `explain` return: reports that are tables, and the comparison that fills the former."""
+"""The reports that `verify` and `explain` return, which display as tables, and the comparison of outputs."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class OperatorSupport:
         What exports it: ``"torch"`` (its exporter), ``"registration"`` (`custom_op` or `register_translation`),
         ``"kernel"`` (an op of `pyops.kernels`), ``"fallback"`` (only ``fallback=True``) or ``"nothing"``.
     reason : str
-        The registered op or function, why it falls back, or why it cannot.
+        The registered op or function, why the calls fall back, or why they cannot.
     sources : tuple of str
         Lines of the model's code that call it: ``"model.py:12: return x.inverse()"``.
 
@@ -237,12 +237,12 @@ class SupportReport(Shown, tuple[OperatorSupport, ...]):
 
     @property
     def verdict(self) -> str:
-        """Return one line that says what to call for the model to export."""
+        """Return one line that says which call exports the model, or why none does."""
         if self.problem:
             return self.problem
         missing, impossible = self.by("fallback"), self.by("nothing")
         if impossible:
-            return f"no export has {', '.join(impossible)}"
+            return f"nothing can export {', '.join(impossible)}"
         if missing:
             return f"export(..., fallback=True) lets torch run {', '.join(missing)}"
         return "every operator has a translation"

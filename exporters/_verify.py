@@ -1,4 +1,4 @@
-"""Comparison of torch with ONNX Runtime on a model's outputs."""
+"""Comparison of the outputs of a model in torch and in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def verify(
         ``(rtol, atol)`` by dtype (NumPy's or torch's). Other dtypes use the tolerances of
         ``torch.testing.assert_close``; integers must be equal.
     fill_missing : bool
-        Compute nodes that ONNX Runtime has no kernel for, as the argument of `pyops.InferenceSession` does.
+        Compute nodes for which ONNX Runtime has no kernel, as the argument of `pyops.InferenceSession` does.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def verify(
     Raises
     ------
     ExportError
-        `model` is no model; the arguments are missing, given twice, or do not match the program's inputs in number.
+        `model` is not a model; the arguments are missing, given twice, or do not match the program's inputs in number.
     ModelError
         A session cannot load `program`.
     BaseException

@@ -6,7 +6,7 @@ from pyops.errors import PyopsError
 
 
 class ExportError(PyopsError, ValueError):
-    """A registration or a model cannot be exported; the message says what to change.
+    """A registration is not possible, or a model cannot be exported; the message says what to change.
 
     Examples
     --------
@@ -20,7 +20,7 @@ class ExportError(PyopsError, ValueError):
 
 
 class CaptureWarning(UserWarning):
-    """An exported model computes what the torch model does as long as what its capture fixed stays the same.
+    """An exported model agrees with the torch model only while the values that the capture fixed stay the same.
 
     Examples
     --------

@@ -23,7 +23,7 @@ def declarations_of_a_module_do_not_leak() -> Iterator[None]:
 
 @pytest.fixture(params=["native", exhaustive("extensions")])
 def engine_of_scripts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each engine in turn: the sessions of scripts host ops by it."""
+    """Each engine in turn, by which the sessions of scripts host ops."""
     if request.param == "extensions":
         pytest.importorskip("onnxruntime_extensions")
     monkeypatch.setattr(scripts, "ENGINE", request.param)
@@ -32,7 +32,7 @@ def engine_of_scripts(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory with a module of ops, on a terminal of 80 columns that is none."""
+    """A working directory with a module of ops, and an output of 80 columns that is not a terminal."""
     from tests.cli.commands import OPS  # which imports typer
 
     monkeypatch.chdir(tmp_path)

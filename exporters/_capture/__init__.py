@@ -1,4 +1,4 @@
-"""The graph of a model as torch.export captures it: a name and a line of the user's code for every call.
+"""Capture of a model as a graph in which every call has a name and a line of the user's code.
 
 It may import `exporters._torch` and what that may.
 """

@@ -1,6 +1,6 @@
 """The calls of a captured graph, each with a name and with the line of the user's code that it comes from.
 
-torch keeps a node's custom metadata in what it decomposes the node into, so each call stores both there.
+When torch decomposes a node, the parts keep its custom metadata, so each call stores both there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TORCH = (f"{Path(torch.__file__).parent}/", *_GENERATED)  # torch.cond compiles
 _PACKAGES = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
 _STANDARD = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 _OWN = (f"{Path(__file__).parents[1]}/", f"{Path(pyops.__file__).parent}/")
-# Below these frames is the code that asked for the export, which is not the model's.
+# The frames outside these belong to the code that called the export, not to the model.
 TRACE = f"{Path(__file__).parent}/trace.py"
 ENTRIES = (f"{Path(__file__).parents[1]}/_finishing/dynamo.py", TRACE)
 

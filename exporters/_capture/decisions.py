@@ -1,6 +1,6 @@
-"""What a capture fixed: branches, numbers, sizes and values that Python code asked for, each with its line.
+"""What a capture fixed: branches, numbers, sizes and values that Python code read, each with its line.
 
-They are found in `trace`, `modes` (a draft's), `known_state` and `sizes`.
+They are found in `trace`, `modes` (those of a draft export), `known_state` and `sizes`.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ _SMALL = 8
 
 @dataclass(frozen=True, repr=False)
 class CaptureDecision:
-    """A value that Python code of the model asked for, and that is the same in every run of the exported model.
+    """A value that the model's Python code read, and that is the same in every run of the exported model.
 
     Attributes
     ----------
     kind : str
-        ``"branch"``: a condition. ``"number"``: a number of a tensor, such as the count of a loop. ``"size"``: a size.
-        ``"values"``: a whole tensor that left torch, as by ``x.numpy()``.
+        ``"branch"``: a condition. ``"number"``: a number from a tensor, such as a loop count. ``"size"``: a size, or a
+        condition on sizes. ``"values"``: all values of a tensor that left torch, as by ``x.numpy()``.
     value : str
-        The value with the example arguments: ``"True"``, ``"3"``, ``"float32[2, 3]"``.
+        The value for the example arguments: ``"True"``, ``"3"``, ``"float32[2, 3]"``.
     file : str
-        ``""`` if torch knows no line.
+        Path of the file with the line; ``""`` if torch knows no line.
     line : int
+        Number of the line.
     code : str
-        The line's text.
+        Text of the line.
     depends_on : str
-        ``"inputs"``: it may be another with other arguments. ``"state"``: it follows from parameters and buffers.
-        ``"random"``: it was drawn.
+        ``"inputs"``: it may differ for other arguments. ``"state"``: it follows from parameters and buffers.
+        ``"random"``: it was drawn at random.
     guarded : bool
-        Whether the exported model raises an error where it would be another.
+        Whether a run of the exported model in which the value would differ raises an error.
 
     Examples
     --------
@@ -79,12 +80,12 @@ class CaptureDecision:
 def decision(
     kind: Kind, value: str, place: tuple[str, int], depends_on: Source, guarded: bool = False
 ) -> CaptureDecision:
-    """Return a decision of a line of code."""
+    """Return the decision at a line of code."""
     return CaptureDecision(kind, value, *place, linecache.getline(*place).strip(), depends_on, guarded)
 
 
 def summarize(decisions: Sequence[CaptureDecision]) -> str:
-    """Return the decisions in a line each, equal ones once and most of many left out."""
+    """Return one line per decision, equal ones only once, and only the first few of many."""
     counts = Counter(map(repr, decisions))
     lines = [f"  {text}" + (f" ({count} times)" if count > 1 else "") for text, count in counts.items()]
     rest = len(lines) - _SHOWN

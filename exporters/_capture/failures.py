@@ -1,4 +1,4 @@
-"""What stopped a capture: the line of the model's code, the cause, and what to type."""
+"""What stopped a capture: the line of the model's code, the cause, and the fix."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, spell_place
 
 _LONGEST = 300
 
-_AUTO = 'capture="auto" fixes such values as in the example, and lists them in program.decisions'
+_AUTO = 'capture="auto" fixes such values as with the example arguments, and lists them in program.decisions'
 _REGISTER = (
-    "register the class as a tree: torch.export.register_dataclass(cls), or "
+    "register the class as a pytree: torch.export.register_dataclass(cls), or "
     "torch.utils._pytree.register_pytree_node(cls, flatten, unflatten)"
 )
 _SIZES = (
-    "the model fixes that size: leave the dimension out of dynamic_shapes, or write torch.export.Dim.AUTO for it, "
-    "which is dynamic where the model allows it"
+    "the model's code fixes that size: leave the dimension out of dynamic_shapes, or write torch.export.Dim.AUTO for "
+    "it, which is dynamic where the model allows it"
 )
-# What to type, by what is in the message or in the file of a line that the exception went through.
+# The fix, by a part of the message, or of the path of a file that the exception passed through.
 _HINTS = {
-    "torch/distributions/": "a distribution validates by a condition on values: pass validate_args=False",
+    "torch/distributions/": "a distribution validates its arguments by their values: pass validate_args=False",
     "nsupported input type": _REGISTER,
     "nsupported output type": _REGISTER,
     "user-specified": _SIZES,
     "Constraints violated": _SIZES,
 }
-# What is in the message where a number or values of a tensor are missing.
+# Parts of messages about a number or values of a tensor that the capture does not know.
 _BY_VALUES = ("depends on data", "SymInt", "SymFloat", "SymBool", "is not supported for tensor subclasses")
 
 
@@ -47,9 +47,9 @@ class _LostConstantError(CaptureError):
 
 
 def check_arguments(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Raise CaptureError if a model does not take the example arguments, or no capture does."""
+    """Raise CaptureError if a model does not take the example arguments, or no capture supports them."""
     if any(isinstance(leaf, np.ndarray) for leaf in flatten((args, dict(kwargs)))):
-        raise CaptureError("the example arguments have a NumPy array; write torch.from_numpy(array)")
+        raise CaptureError("the example arguments contain a NumPy array; pass torch.from_numpy(array)")
     signature = inspect.signature(model.forward)
     try:
         signature.bind(*args, **kwargs)
@@ -62,7 +62,8 @@ def check_constants(program: torch.export.ExportedProgram) -> None:
     tensors = [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
     if any(map(is_fake, tensors)):
         raise _LostConstantError(
-            'torch.export lost the values of tensors that the model\'s code makes; capture="auto" or "trace" keeps them'
+            'torch.export lost the values of tensors that the model\'s code creates; pass capture="auto" or '
+            'capture="trace", which keep them'
         )
 
 
@@ -77,9 +78,9 @@ def in_trace(error: BaseException) -> bool:
 
 
 def capture_failure(error: BaseException, capture: str) -> CaptureError:
-    """Return an error of a few lines that says where a capture stopped, why, and what to type.
+    """Return an error of a few lines that says where a capture stopped, why, and how to fix it.
 
-    Its cause is the exception that stopped it, without torch's own, which show the graphs of the capture.
+    Its cause is the exception that stopped the capture, without torch's wrappers, which print whole graphs.
     """
     errors = list(chain(error))
     own = [item for item in errors if item.__traceback__ and not is_capture_error(item)]
@@ -98,7 +99,7 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
 
 
 def asks_for_gradients(error: BaseException) -> bool:
-    """Return whether a model failed because it computes gradients itself, which it cannot do without them."""
+    """Return whether a model failed because it computes gradients itself, and was captured without them."""
     return any("does not require grad" in str(item) for item in chain(error))
 
 
@@ -128,7 +129,7 @@ def _place(errors: list[BaseException]) -> Place:
 
 
 def _beginning(message: str) -> str:
-    """Return the first line of a message that says something, without the graphs and stacks that torch adds."""
+    """Return the first line of a message with content, without the graphs and stacks that torch adds."""
     first, *others = message.strip().splitlines() or [""]
     line = " ".join([first.strip(), *(item.strip() for item in others[:1] if first.endswith(":"))])
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."

@@ -1,7 +1,7 @@
 """Replacement of calls on which ``torch.export`` fails or fixes sizes as constants.
 
-It fails if a result or its shape depends on the data, and if torch has no fake of an operator. Such a call becomes
-equivalent ones, or a call of an operator of ours that stands for torch's: it has torch's schema, and a fake of ours.
+It fails on a call whose result, or its shape, depends on the data, and on an operator without a fake. Such a call is
+replaced by equivalent calls, or by a call of a stand-in: an operator with the schema of torch's, and a fake from here.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Interception(TorchFunctionMode):
     replacing : bool
         Replace calls on which ``torch.export`` fails.
     tracing : bool
-        What is captured is a run on real tensors, of which torch does not know that it is for an export.
+        The capture is a run on real tensors, which torch does not recognize as part of an export.
     """
 
     def __init__(self, replacing: bool, tracing: bool = False) -> None:
         super().__init__()
         self._replacing, self._tracing = replacing, tracing
         self.capturing = True
-        """Whether calls are annotated and replaced; not when what was captured is decomposed."""
+        """Whether calls are annotated and replaced; False while the captured graph is decomposed."""
         self.replaced = False
         """Whether a call was replaced."""
 
@@ -64,14 +64,14 @@ _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 @functools.cache
 def _standing_for(operator: str) -> OpOverload:
-    """Return an operator with the schema and the results of one of aten's, and a fake of ours."""
+    """Return the stand-in for an operator of aten: it has the same schema and results, and a fake from `_FAKES`."""
     target = find_overload(operator)
     assert target is not None
     name = operator.partition("::")[2]
 
     def compute(*args: Any, **kwargs: Any) -> Any:
         results = target(*args, **kwargs)
-        # Dense and in memory of their own, as torch demands of an operator.
+        # torch requires that the results of an operator are dense and share no memory with its arguments.
         copies = [item.clone(memory_format=torch.contiguous_format) for item in tensor_leaves(results)]
         return replace_leaves(results, copies)
 
@@ -88,7 +88,7 @@ def _standing_for(operator: str) -> OpOverload:
 
 
 def original(target: OpOverload) -> OpOverload:
-    """Return the operator of torch that an operator stands for, or the operator itself."""
+    """Return the operator of torch that a stand-in stands for, or any other operator itself."""
     namespace, _, name = qualified_name(target).partition("::")
     found = find_overload(f"aten::{name}") if namespace == _NAMESPACE else target
     assert found is not None
@@ -96,7 +96,7 @@ def original(target: OpOverload) -> OpOverload:
 
 
 def target_of(call: Node) -> OpOverload:
-    """Return the operator that a node calls; for one that stands for another, that one."""
+    """Return the operator that a node calls; for a stand-in, the operator of torch."""
     assert isinstance(call.target, OpOverload)
     return original(call.target)
 
@@ -166,7 +166,7 @@ def _histogram(input: torch.Tensor, bins: Any, *args: Any, **kwargs: Any) -> Any
 
 
 def _kept(operator: str, wrap: Callable[[Any], Any] = lambda results: results) -> Callable[..., Any]:
-    """Return a function that calls the operator of ours that stands for one of torch's.
+    """Return a function that calls the stand-in for an operator of torch.
 
     Parameters
     ----------
@@ -208,8 +208,8 @@ for _name, _replacement in {
     _REPLACEMENTS |= {getattr(place, _name): _replacement for place in (torch, torch.Tensor) if hasattr(place, _name)}
 
 
-# torch's fakes of these read the data, or torch has none. Each function is called with the operator's arguments by
-# name, and returns empty tensors of the shapes and dtypes of its results.
+# torch's fakes of these operators read the data, or torch has none. Each function gets the operator's arguments by
+# name, and returns empty tensors of the shapes and dtypes of the results.
 
 
 def _fake_covariance(values: Mapping[str, Any]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What code asks of parameters and buffers while ``torch.export`` captures it, answered and listed."""
+"""Values of parameters and buffers that a model's code reads while ``torch.export`` captures it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .questions import is_question
 
 @contextmanager
 def known_state(model: torch.nn.Module) -> Iterator[list[CaptureDecision]]:
-    """Context manager: let code that is captured read what follows from the model's state alone.
+    """Context manager: let the captured code read values that follow from the model's state only.
 
     Yields
     ------
     list of CaptureDecision
-        What was asked in the last capture.
+        The values that the code read in the last capture.
     """
     state = [*model.parameters(), *model.buffers()]
     with known_values(state) as copies, _Known(copies) as known, capturing_by("export", known.decisions.clear):
@@ -31,14 +31,14 @@ def known_state(model: torch.nn.Module) -> Iterator[list[CaptureDecision]]:
 
 
 class _Known(TorchDispatchMode):
-    """A mode that follows the copies of the state through what torch computes of them."""
+    """A mode that follows what torch computes from the copies of the state, and records what code reads of it."""
 
     supports_higher_order_operators = True
 
     def __init__(self, copies: list[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's own
         self._copies = copies
-        self._results: dict[int, torch.Tensor] = {}  # by their ids, which no other tensor gets meanwhile
+        self._results: dict[int, torch.Tensor] = {}  # by id; kept here so that no other tensor gets the id
         self.decisions: list[CaptureDecision] = []
 
     def __torch_dispatch__(

@@ -34,17 +34,21 @@ def check_capture(capture: Any, model: Model, dynamo: bool = True, guards: bool 
         raise ExportError(f'capture is {capture!r}; expected "export", "trace" or "auto"')
     if guards and capture == "export":
         raise ExportError(
-            'guards=True guards what a trace fixes, and capture="export" fixes nothing; write capture="auto" or "trace"'
+            'guards=True guards values that a trace fixes, and capture="export" makes no trace; pass capture="auto" or '
+            'capture="trace"'
         )
     if capture == "export":
         return
     if not dynamo:
         raise ExportError(
-            f'capture="{capture}" is for the exporter that is built on torch.export; leave out dynamo=False, which '
-            "traces in its own way"
+            f'capture="{capture}" needs the exporter that is built on torch.export; leave out dynamo=False, which '
+            "always traces in its own way"
         )
     if isinstance(model, torch.export.ExportedProgram):
-        raise ExportError(f'capture="{capture}" captures a torch.nn.Module; this model is an ExportedProgram already')
+        raise ExportError(
+            f'capture="{capture}" captures a torch.nn.Module, and this model is an ExportedProgram already; pass the '
+            "module, or leave out capture="
+        )
 
 
 def captured(
@@ -106,10 +110,10 @@ def _first(
     capture: Capture,
     guard: OpOverload | None,
 ) -> tuple[T, tuple[CaptureDecision, ...]]:
-    """Return what the first way of capturing gives, of those that may fix something."""
+    """Return what `run` returns with the first way of capturing that succeeds, and what that way fixed."""
     if capture == "auto":
         attempts: list[Callable[..., tuple[T, tuple[CaptureDecision, ...]]]] = [_exported, _with_known_state]
-        # A draft's conditions are about sizes and numbers that no operator returns, so none could be guarded.
+        # The conditions that a draft export fixes are on sizes and numbers, not on tensors that a guard could read.
         attempts += [] if guard else [_drafted]
         for attempt in attempts:
             with quiet(), unchanged_attributes(model), warnings.catch_warnings():
@@ -146,7 +150,7 @@ def _with_known_state(
 def _drafted(
     run: Callable[..., T], model: torch.nn.Module, args: tuple[Any, ...], arguments: Mapping[str, Any]
 ) -> tuple[T, tuple[CaptureDecision, ...]]:
-    """Export by ``torch.export.draft_export``, which decides conditions that it cannot prove as in the example."""
+    """Export by ``torch.export.draft_export``, which decides conditions that it cannot prove by the example."""
     asked: list[tuple[str, str, Place]] = []
 
     def ask(expression: str, value: str) -> None:

@@ -1,4 +1,4 @@
-"""What every capture does so that it reaches further, and that changes no value: each is undone after it."""
+"""Preparation of every capture, with which more models can be captured: it changes no value, and is undone after it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .._torch_private.trees import registering, replace_leaves, tensor_leaves
 def prepared(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
     """Context manager: capture without checks of distributions, and with containers as trees.
 
-    A distribution validates its parameters by a condition on their values, which no graph has. Containers that torch
-    does not know are those among the arguments and, when the model has run, among its results.
+    A distribution validates its parameters by conditions on their values, which a graph cannot have. The containers are
+    those that torch does not know, among the arguments and, when the model has run, among its results.
     """
     with unvalidated_distributions(), registering() as register:
         register((args, dict(kwargs)))
@@ -34,9 +34,9 @@ def prepared(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> It
 
 
 def separated(model: Any, arguments: Any) -> Any:
-    """Return arguments of which none is the same tensor as another one, or as one of the model's.
+    """Return the arguments with a copy of each tensor that is also another argument, or a parameter or buffer.
 
-    torch takes such tensors for one: of ``model(x, x)`` it exports a model that ignores its first input.
+    torch treats such tensors as one: for ``model(x, x)`` it exports a model that ignores its first input.
     """
     taken = (
         {id(item) for item in (*model.parameters(), *model.buffers())} if isinstance(model, torch.nn.Module) else set()
@@ -67,7 +67,7 @@ def unchanged_attributes(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _copies(attributes: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return each attribute with a copy of what a tensor, a dict, a list or a set has in it."""
+    """Return each attribute with a copy of the contents of a tensor, a dict, a list or a set."""
     return {name: (value, _contents(value)) for name, value in attributes.items()}
 
 
@@ -79,10 +79,10 @@ def _contents(value: Any) -> Any:
 
 def _restore(value: Any, items: Any) -> None:
     if isinstance(value, torch.Tensor):
-        # torch does not compare sparse tensors and some rarer ones, which stay as they are.
+        # torch cannot compare sparse tensors and some rarer ones; these stay as they are.
         with contextlib.suppress(NotImplementedError):
             if not torch.equal(value, items):
-                value.data.copy_(items)  # no write of which gradients that were begun before would hear
+                value.data.copy_(items)  # by .data, because autograd would reject gradients that were begun before
     elif items is not None and not _same(value, items):
         value.clear()
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What Python code asks of tensors while it is recorded: conditions, numbers and whole arrays."""
+"""Questions that Python code asks of tensors while it is recorded: for conditions, numbers and whole arrays."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Answers(TorchDispatchMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         node = last_node(self._graph)
-        # The values of tensors that code made of numbers are known: torch records no node for such a question.
+        # torch knows the values of tensors that code made from numbers, and records no node for such a question.
         if is_question(func) and is_question(node.target) and node not in self._answers:
             self._answers[node] = result
         return result
 
 
 def is_question(target: Any) -> bool:
-    """Return whether an operator returns a Python value of a tensor's values."""
+    """Return whether an operator returns a Python value that depends on the values of a tensor."""
     return isinstance(target, OpOverload) and torch.Tag.data_dependent_output in target.tags
 
 
 class Reads(TorchFunctionMode):
-    """A mode that records tensors whose values leave torch in other ways than by an operator."""
+    """A mode that records tensors whose values leave torch by other ways than operators, such as ``x.numpy()``."""
 
     def __init__(self, graph: Graph, answers: dict[Node, Any]) -> None:
         super().__init__()

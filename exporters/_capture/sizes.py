@@ -1,4 +1,4 @@
-"""The sizes that are asked to be dynamic: whether the arguments have them, and what a capture fixed of them."""
+"""The sizes that an export asks to be dynamic: whether the arguments have them, and which ones a capture fixed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..errors import ExportError
 from .calls import NOWHERE, Place, calling_place, in_torch
 from .decisions import CaptureDecision, decision
 
-_SYMBOL = re.compile(r"\bs\d+\b")  # torch's name of a size that is dynamic
+_SYMBOL = re.compile(r"\bs\d+\b")  # torch's names of dynamic sizes: s0, s1, ...
 _EVALUATION = (torch.__file__, "/torch/fx/experimental/", "/exporters/_torch_private/", __file__)
 
 Asked = dict[tuple[str, Place], None]
@@ -49,7 +49,7 @@ def recorded_conditions() -> Iterator[Asked]:
 def _is_asked_by_code() -> bool:
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_stack(None)]
     inner = list(itertools.takewhile(lambda file: any(part in file for part in _EVALUATION), files))
-    # Python code asks by the size's own methods in torch/__init__.py, and C++ code without.
+    # Python code asks by the methods of torch.SymInt in torch/__init__.py, and C++ code does not.
     return torch.__file__ in inner and not in_torch(files[len(inner)])
 
 
@@ -70,7 +70,7 @@ def assumed_sizes(
 ) -> list[CaptureDecision]:
     """Return a decision for each condition on the sizes of inputs, and for each size that the captured program fixes.
 
-    ONNX Runtime refuses other sizes than a fixed one.
+    ONNX Runtime rejects other sizes than a fixed one.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def assumed_sizes(
 
 
 def constant_sizes(program: torch.export.ExportedProgram) -> dict[str, int]:
-    """Return the sizes of a captured program that are spelled as dynamic, and have one value."""
+    """Return the sizes of a captured program that have a symbol, as dynamic ones do, but only one value."""
     ranges = program.range_constraints.items()
     return {str(size): int(found.lower) for size, found in ranges if found.lower == found.upper}
 
@@ -120,7 +120,7 @@ def _fixed_sizes(
 
 
 def check_dynamic_shapes(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> None:
-    """Raise ExportError if ``dynamic_shapes`` has entries for arguments or dimensions that there are not."""
+    """Raise ExportError if the structure of ``dynamic_shapes`` does not match the arguments and their dimensions."""
     if not shapes or isinstance(shapes, (torch.export.ShapesCollection, torch.export.AdditionalInputs)):
         return
     values = inspect.signature(model.forward).bind(*args, **kwargs).arguments
@@ -145,12 +145,14 @@ def _check_shape(path: str, value: Any, shapes: Any) -> None:
             for dim in shapes:
                 if dim not in range(value.dim()):
                     raise ExportError(
-                        f"dynamic_shapes has dimension {dim!r} of {path}; {size}, whose dimensions count from 0"
+                        f"dynamic_shapes has dimension {dim!r} of {path}, but {size}; dimensions are numbered from 0"
                     )
         elif isinstance(shapes, (tuple, list)):
             _check_count(f"dynamic_shapes of {path}", size, value.dim(), len(shapes))
         else:
-            raise ExportError(f'dynamic_shapes has {shapes!r} for {path}; {size}: expected a dict as {{0: "batch"}}')
+            raise ExportError(
+                f'dynamic_shapes has {shapes!r} for {path}; expected a dict such as {{0: "batch"}}, or None ({size})'
+            )
     elif isinstance(value, (tuple, list)) and isinstance(shapes, (tuple, list)):
         _check_count(f"dynamic_shapes of {path}", f"it has {len(value)} items", len(value), len(shapes))
         for index, both in enumerate(zip(value, shapes, strict=True)):
@@ -170,15 +172,15 @@ def _check_keys(what: str, whose: str, expected: Iterable[Any], given: Iterable[
     expected, given = list(expected), list(given)
     if set(expected) != set(given):
         raise ExportError(
-            f"{what} has the keys {', '.join(map(str, given))}; {whose} are {', '.join(map(str, expected))}: give each "
-            "an entry, None where no size is dynamic"
+            f"{what} has the keys {', '.join(map(str, given))}, but {whose} are {', '.join(map(str, expected))}; give "
+            "each of them an entry, None where no size is dynamic"
         )
 
 
 def _check_count(what: str, whose: str, expected: int, given: int) -> None:
     if expected != given:
         raise ExportError(
-            f"{what} has {given} of {expected} items; {whose}: give each one, None where nothing is dynamic"
+            f"{what} has {given} items; expected {expected}, because {whose}: one each, None where nothing is dynamic"
         )
 
 
@@ -196,7 +198,7 @@ def _dynamic(name: str, value: Any, shapes: Any) -> Iterator[str]:
     if isinstance(value, torch.Tensor):
         fixed = (None, torch.export.Dim.STATIC)
         for dim, size in pairs:
-            # A draft leaves sizes that it fixes symbolic.
+            # A draft export leaves the sizes that it fixes symbolic.
             if size not in fixed and not isinstance(size, int) and str(value.shape[dim]).isdigit():
                 yield f"{name}.shape[{dim}] == {value.shape[dim]}"
         return

@@ -17,13 +17,13 @@ _ORDER: tuple[Source, ...] = ("inputs", "random", "state")
 
 
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER)
-_SYMBOL = re.compile(r"\b(?:u|zuf)\d+\b")  # torch's name of a number that a run tells
+_SYMBOL = re.compile(r"\b(?:u|zuf)\d+\b")  # torch's names of numbers known only at run time: u0, zuf0, ...
 
 
 def sources(graph: Graph, inputs: Sequence[Source | None]) -> dict[Node, Source | None]:
-    """Return the strongest source of each node; None for what is the same in every run.
+    """Return the strongest source of each node; None for a value that is the same in every run.
 
-    What is written to a tensor counts for every tensor on the same memory, earlier ones included.
+    A write to a tensor adds its sources to every tensor on the same memory, earlier ones included.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def sources(graph: Graph, inputs: Sequence[Source | None]) -> dict[Node, Source 
 def expression_sources(program: torch.export.ExportedProgram, expressions: Iterable[str]) -> list[Source | None]:
     """Return the strongest source of the symbols in each expression of a captured program.
 
-    They are known by the assertions about them that torch adds to the graph.
+    The source of a symbol is that of the assertions about it that torch adds to the graph.
     """
     kinds = [item.kind for item in program.graph_signature.input_specs]
     inputs: list[Source | None] = [
@@ -75,7 +75,7 @@ def _strongest(found: Iterable[Source | None]) -> Source | None:
 def _aliased(node: Node) -> list[Node]:
     """Return the arguments of a call with whose memory it returns a tensor, or to which it writes."""
     if not isinstance(node.target, OpOverload):
-        return node.all_input_nodes[:1] if node.op == "call_function" else []  # an item of several results
+        return node.all_input_nodes[:1] if node.op == "call_function" else []  # a getitem of several results
     arguments = dict(zip((item.name for item in schema_arguments(node.target)), node.args, strict=False))
     values = [(arguments | node.kwargs).get(name) for name in aliased_names(node.target)]
     flat = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])]

@@ -1,7 +1,7 @@
-"""A capture of what a model computes for its example arguments: their branches, loops and sizes.
+"""A capture of what a model computes for its example arguments, with the branches, loop counts and sizes of these.
 
-The model runs on real tensors while torch records the operators. What Python code asked for on the way is recorded too,
-and becomes a decision. The graph, without the questions, is then captured by ``torch.export``.
+The model runs on real tensors while torch records the operators. The questions that Python code asks of tensors
+(`questions`) are recorded too, and become decisions. The graph without them is then captured by ``torch.export``.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def trace(
     Parameters
     ----------
     guard : OpOverload, optional
-        The operator of `exporters._guards`: it is put where a decision that depends on the arguments has an effect.
+        The operator of `exporters._guards`, called for decisions that depend on the arguments.
 
     Returns
     -------
     tuple
-        The program, whose sizes are those of the arguments, and what is the same in every run of it.
+        The program, whose sizes are those of the arguments, and what the trace fixed.
 
     Raises
     ------
@@ -60,10 +60,9 @@ def trace(
         results.append(result)
         return tensor_leaves(result)
 
-    # The model may write to its tensors, which are the user's; and a tensor that is not older than the trace came of
-    # a calculation that torch did not see.
+    # A constant of the graph that is not older than the trace was computed by code that torch did not record.
     older = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
-    copies = [clone_tensors(item) for item in state.values()]
+    copies = [clone_tensors(item) for item in state.values()]  # the model may write to them
     recorded = trace_graph(run, copies, clone_tensors(tensor_leaves((args, dict(kwargs)))))
     decisions = _simplify(recorded, len(state), answers, {id(item) for item in older}, guard)
     traced = _Traced(recorded, state, results[0], inspect.signature(model.forward))
@@ -109,10 +108,10 @@ def _simplify(
                 found[node] = "inputs"
                 decide(node, "values", constant)
         elif node.op == "call_function" and not isinstance(node.target, OpOverload) and not node.users:
-            graph.erase_node(node)  # it sets whether there are gradients
+            graph.erase_node(node)  # it switches gradients on or off
         if node.target is torch.ops.higher_order.cond:
             _return_tuples(recorded, node)
-            torch.compiler.reset()  # torch.cond keeps what it compiled for the trace, with which plain calls fail
+            torch.compiler.reset()  # plain calls fail with what torch.cond compiled for the trace
     guards.finish()
     for node in reversed(list(graph.nodes)):
         if (node in answers or is_question(node.target)) and not node.users:
@@ -122,11 +121,11 @@ def _simplify(
     return decisions
 
 
-# torch's exporter has no translation of these, which Python functions of torch call.
+# Python functions of torch call these, and torch's exporter has no translation for them.
 _PUBLIC = {"aten::_is_all_true": _aten.all.default, "aten::_is_any_true": _aten.any.default}
 
 
-# Their results have sizes that depend on values, and torch has no tag for it.
+# Their results have sizes that depend on values, but torch does not tag them with dynamic_output_shape.
 _UNTAGGED = {
     _aten.nonzero_numpy.default,
     _aten.repeat_interleave.self_Tensor,
@@ -148,11 +147,11 @@ def _has_open_size(node: Node) -> bool:
         written: Any = node.args[1]
         indices = [item.meta["val"] for item in written if isinstance(item, Node)]
         return target.overloadpacket is _aten.index and any(item.dtype in (torch.bool, torch.uint8) for item in indices)
-    return node.target is not _aten.one_hot.default  # which is told the number of classes; without it ours is called
+    return node.target is not _aten.one_hot.default  # called with a number of classes; without it, the stand-in is
 
 
 def _return_tuples(recorded: GraphModule, cond: Node) -> None:
-    """Let the branches of a condition return tuples, as torch's exporter expects, and its users take the first item."""
+    """Let the branches of a ``torch.cond`` return tuples, as torch's exporter expects, and its users take the item."""
     for branch in (getattr(recorded, str(item.target)) for item in cond.args[1:3] if isinstance(item, Node)):
         output = branch.graph.output_node()
         if not isinstance(output.args[0], Node):
@@ -165,7 +164,7 @@ def _return_tuples(recorded: GraphModule, cond: Node) -> None:
 
 
 def _is_literal(node: Node) -> bool:
-    """Return whether a constant is one that the code made of numbers."""
+    """Return whether a constant is one that the code made from numbers."""
     return all(user.target is _aten.lift_fresh_copy.default for user in node.users)
 
 
@@ -205,11 +204,11 @@ def _assign(root: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
 
 
 class _Run(Interpreter):
-    """A run of a recorded graph in which every size is that of the recording."""
+    """A run of a recorded graph in which every size that depends on data is that of the recording."""
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
-        # torch decomposes what it is promised of repeat_interleave into an operator that its exporter does not have.
+        # With a promise about repeat_interleave, torch decomposes it into an operator that its exporter does not have.
         if _has_open_size(n) and n.target is not _aten.repeat_interleave.self_Tensor:
             for tensor, traced in zip(tensor_leaves(result), tensor_leaves(n.meta["val"]), strict=True):
                 for size, fixed in zip(tensor.shape, traced.shape, strict=True):

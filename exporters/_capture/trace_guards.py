@@ -1,4 +1,4 @@
-"""Guards in a recorded graph: calls that raise an error where a decision would be another one."""
+"""Guards in a recorded graph: calls that raise an error if a decision would differ."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _MOST_VALUES = 4096
 
 
 class Guards:
-    """The guards of a recorded graph; there are none without an operator for them."""
+    """The guards of a recorded graph; without an operator, nothing is guarded."""
 
     def __init__(self, recorded: GraphModule, operator: OpOverload | None) -> None:
         self._graph, self._operator = recorded.graph, operator
         self._waiting: list[tuple[Node, Node, Kind, Any]] = []
 
     def add(self, node: Node, kind: Kind, value: Any) -> bool:
-        """Guard what a call decided; return whether that is possible.
+        """Guard the decision of a call; return whether that is possible.
 
         Parameters
         ----------
         value : any
-            For a size the results of the call, otherwise the answer to the question that the call is.
+            For a size, the results of the call; otherwise the value that Python code got.
         """
         if self._operator is None or node.op != "call_function":
             return False

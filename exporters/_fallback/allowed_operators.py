@@ -1,6 +1,6 @@
-"""The rule which torch operators a model may name.
+"""The rule that decides which torch operators a model may name.
 
-A model file is untrusted data, so what it can make torch run is decided here and not by it:
+A model file is untrusted data, so this rule, and not the file, decides what torch runs:
 
 1. The operator is aten's, or of a namespace that this process passed to `register_fallback`.
 2. It is functional: it writes to none of its arguments, and returns only tensors or lists of tensors.
@@ -8,12 +8,12 @@ A model file is untrusted data, so what it can make torch run is decided here an
    class, no stream. A random generator can only be omitted.
 4. A str selects what the operator does (``mode``, ``reduction``, an einsum's ``equation``). It never
    names a file or the like: the allowed str arguments of aten are listed.
-5. A name of aten that begins with an underscore is private to torch, and such operators validate little of their
-   arguments; those that public functions of torch leave in a graph are listed. Also excluded are names with
-   ``unsafe`` in them, operators on sparse, quantized and nested tensors, which ONNX does not have, gradients, and
-   those that trust the indices and sizes that they are given in many ways: single kernels of convolutions, and
-   CTC loss, segment reduction and fractional pooling, which `pyops.kernels` computes. What the other operators are
-   known to trust, `argument_checks` checks.
+5. An operator of aten whose name begins with an underscore is private to torch, and validates few of its arguments;
+   only those that public functions of torch leave in a graph are allowed. Also excluded are gradients, names with
+   ``unsafe`` in them, operators on sparse, quantized and nested tensors, which ONNX does not have, and operators that
+   use indices and sizes without validating them: single kernels of convolutions, and CTC loss, segment reduction and
+   fractional pooling, which `pyops.kernels` computes. What other operators are known not to validate,
+   `argument_checks` does.
 """
 
 from __future__ import annotations
@@ -79,18 +79,18 @@ def refusal(overload: OpOverload, namespaces: set[str]) -> str:
     if not _is_known(f"{namespace}::{name}"):
         return "torch's dispatcher does not have it"
     if namespace == "aten" and kind.startswith("prim_"):
-        return "it is for TorchScript only, and does not validate numbers given for dtypes"
+        return "it is only for TorchScript, and does not validate numbers given for dtypes"
     if is_mutable(overload):
         return "it writes to its arguments"
     returns = schema_returns(overload)
     if not returns or any(item not in _RETURNS for item in returns):
-        return f"it returns {', '.join(returns) or 'nothing'} and not tensors alone"
+        return f"it returns {', '.join(returns) or 'nothing'}, not only tensors"
     if namespace == "aten" and name.startswith("_") and name not in _PRIVATE:
         return "it is private to torch"
     if namespace == "aten" and _NEVER.search(name) and name not in _DENSE:
         return (
-            "models may not use operators of its kind (gradients, kernels of convolutions, unsafe, sparse, quantized, "
-            "nested, of the process, or that only pyops.kernels computes)"
+            "models may not use operators of its kind (gradients, convolution kernels, operators on sparse, quantized "
+            "or nested tensors, unsafe ones, and those that only pyops.kernels computes)"
         )
     arguments = schema_arguments(overload)
     if not any(item.type in TENSORS for item in arguments):
@@ -100,18 +100,18 @@ def refusal(overload: OpOverload, namespaces: set[str]) -> str:
         if item.type not in TENSORS and element not in _SCALARS:
             return f"its argument {item.name!r} is {item.type}, which is not plain data"
         if element == "str" and namespace == "aten" and item.name not in _CHOOSING:
-            return f"its argument {item.name!r} is a str argument that is not listed as safe"
+            return f"its str argument {item.name!r} is not listed as safe"
     return ""
 
 
 def _is_known(name: str) -> bool:
-    """Return whether torch's dispatcher has an operator; some exist in TorchScript only."""
+    """Return whether torch's dispatcher has an operator; some exist only in TorchScript."""
     return name in _known_names() or name in operator_names()
 
 
 @functools.cache
 def _known_names() -> set[str]:
-    # Cached because listing them is slow; the caller lists them again for a name that is not here.
+    # Cached because listing is slow; for a name that is not here, the caller lists them again.
     return operator_names()
 
 

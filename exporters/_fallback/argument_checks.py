@@ -2,8 +2,8 @@
 
 torch's Python functions make such checks, its operators do not, and a model file names operators. Every check takes
 the arguments of a call by name and raises InputError. Tensors that torch writes to despite the operator's schema are
-copied, because they may be the model's own memory or the caller's. Operators that trust more than a short check can
-tell, and that `pyops.kernels` computes, no model may name (`allowed_operators`).
+copied, because they may be the model's own memory or the caller's. Operators that need more than a short check, and
+that `pyops.kernels` computes, are not allowed in a model (`allowed_operators`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _attention(values: Values) -> None:
     key, value = values["key"].shape, values["value"].shape
     _require(key[-2:-1] == value[-2:-1], "a key and a value of the same length")
     if values.get("enable_gqa"):  # torch divides by their number
-        _require(0 not in key[-3:-2] + value[-3:-2], "heads in key and value")
+        _require(0 not in key[-3:-2] + value[-3:-2], "at least one head in key and value")
 
 
 def _average_pool(values: Values) -> None:
@@ -80,7 +80,7 @@ def _batch_norm(values: Values) -> None:
         )
     learns = values.get("training", values.get("use_input_stats", True))
     for name in ("running_mean", "running_var"):
-        _require(bool(learns) or values.get(name) is not None, f"{name}, outside training")
+        _require(bool(learns) or values.get(name) is not None, f"{name}, which is required outside training")
         if values.get(name) is not None:
             # torch writes to them in training.
             values[name] = values[name].clone()
@@ -99,11 +99,11 @@ def _divide(values: Values) -> None:
     least = _least(values)
     if least is not None and values.get("rounding_mode") == "trunc":
         fits = (torch.as_tensor(values["self"]) != least) | (torch.as_tensor(values["other"]) != -1)
-        _require(bool(fits.all()), f"no {least} to be divided by -1")
+        _require(bool(fits.all()), f"no division of {least} by -1")
 
 
 def _least(values: Values) -> int | None:
-    # The integer whose quotient by -1 does not fit, which ends the process; of fewer bits, torch divides in int32.
+    # The integer whose quotient by -1 does not fit, which ends the process; with fewer bits, torch divides in int32.
     dtype = torch.result_type(values["self"], values["other"])
     return torch.iinfo(dtype).min if dtype in (torch.int32, torch.int64) else None
 
@@ -155,7 +155,7 @@ def _lu(values: Values) -> None:
 
 def _matrix_power(values: Values) -> None:
     # torch negates n until it is positive, which it never is for the smallest int64.
-    _require(values["n"] != -(2**63), "an n above -2**63")
+    _require(values["n"] != -(2**63), "n above -2**63")
 
 
 def _pack_padded_sequence(values: Values) -> None:
@@ -178,8 +178,8 @@ def _pdist(values: Values) -> None:
 
 
 def _random(values: Values) -> None:
-    # torch searches for the next number, which does not exist, in an endless loop.
-    _require(values.get("from") != 2**63 - 1, "a from below 2**63 - 1")
+    # torch searches for the next larger number in an endless loop, and here there is none.
+    _require(values.get("from") != 2**63 - 1, "an argument from below 2**63 - 1")
 
 
 def _recurrent(values: Values) -> None:
@@ -198,7 +198,7 @@ def _recurrent(values: Values) -> None:
 
 
 def _repeat_interleave(values: Values) -> None:
-    # torch's sum of the repeats is one of int64, and may wrap.
+    # torch adds the repeats in int64, where the sum may wrap.
     repeats = torch.as_tensor(values["repeats"])
     _require(float(repeats.sum(dtype=torch.float64)) < 2**62, "repeats with a sum below 2**62")
 
@@ -211,12 +211,12 @@ def _upsample(values: Values) -> None:
     for size, given, name in zip(sizes, x.shape[2:], names, strict=True):
         scale = values.get(name)
         # torch divides by the scale to find the position in the input, which must be inside it.
-        _require(scale is None or size <= given * scale, f"{name} of {size}/{given} or more, or none")
+        _require(scale is None or size <= given * scale, f"{name} of at least {size}/{given}, or None")
 
 
 def _weight_norm(values: Values) -> None:
     v, g, dim = values["v"], values["g"], values.get("dim", 0)
-    _require(v.numel() > 0 and v.dim() > 0 and g.numel() > 0, "tensors that are not empty, and a v with dimensions")
+    _require(v.numel() > 0 and v.dim() > 0 and g.numel() > 0, "tensors that are not empty, and v with dimensions")
     if dim in (0, v.dim() - 1):  # else torch broadcasts g
         _require(g.numel() == v.shape[dim], f"{v.shape[dim]} numbers in g, not {g.numel()}")
 

@@ -1,7 +1,7 @@
 """Encoding of a torch operator's call as plain data: JSON beside the tensors.
 
 Attributes of ONNX would not do: they have no double precision, no dtypes, and no place for a size that is known only at
-run time. Arguments are stored by name. A value that JSON has is stored as itself, and any other as an object with a
+run time. Arguments are stored by name. A value that JSON has is stored as itself, any other as an object with a
 single key: ``{"tensor": 0}`` and ``{"complex": 0}`` mean the first input (pairs along a last dimension for a complex
 one), ``{"size": 1}`` an integer in the second input, and ``{"torch": "float32"}``, ``{"float": "inf"}`` and
 ``{"number": [re, im]}`` are constants.
@@ -95,16 +95,16 @@ def parse(text: str) -> dict[str, Any]:
     Raises
     ------
     InputError
-        The text is not a JSON object, is too long or too deep, or has a value that no call has.
+        The text is not a JSON object, is too long or too deeply nested, or has an invalid value.
     """
     if len(text) > _LONGEST:
-        raise InputError(f"the arguments of a call are at most {_LONGEST} characters of JSON; these are {len(text)}")
+        raise InputError(f"the arguments of a call have {len(text)} characters of JSON; at most {_LONGEST} are allowed")
     try:
         arguments = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the arguments of a call are JSON; {text[:80]!r} is not ({error})") from None
+        raise InputError(f"the arguments of a call must be JSON; {text[:80]!r} is not ({error})") from None
     if not isinstance(arguments, dict):
-        raise InputError(f"the arguments of a call are a JSON object; {text[:80]!r} is none")
+        raise InputError(f"the arguments of a call must be a JSON object; {text[:80]!r} is not one")
     return {name: _parsed(name, value, _DEEPEST) for name, value in arguments.items()}
 
 
@@ -132,7 +132,7 @@ def _parsed(name: str, value: Any, depth: int) -> Any:
         parts = [_parsed(name, part, depth - 1) for part in item]
         if len(parts) == 2 and all(isinstance(part, (int, float)) for part in parts):
             return complex(*parts)
-    raise InputError(f"the argument {name!r} has {json.dumps(value)[:80]}, which no call has")
+    raise InputError(f"the argument {name!r} has {json.dumps(value)[:80]}, which is not valid")
 
 
 def decode(text: str, inputs: Sequence[Any], **read: Callable[[Any], Any]) -> dict[str, Any]:
@@ -161,5 +161,5 @@ def _decoded(value: Any, inputs: Sequence[Any], read: Mapping[str, Callable[[Any
     if not isinstance(value, _Input):
         return value
     if value.index >= len(inputs):
-        raise InputError(f"the arguments name input {value.index}, and the node has {len(inputs)}")
+        raise InputError(f"the arguments refer to input {value.index}, but the node has {len(inputs)} inputs")
     return read[value.tag](inputs[value.index])

@@ -34,11 +34,11 @@ _DTYPES: tuple[DType, ...] = tuple(dtype for dtype in TORCH_DTYPES if dtype.kind
 
 
 def register_fallback(*namespaces: str) -> None:
-    """Register the torch operators that fall back in an export with the sessions of this process.
+    """Let the sessions of this process run the torch operators that fell back in an export.
 
     Every `pyops.InferenceSession` can then run them. A model only names operators;
     `exporters._fallback.allowed_operators` decides which ones it may name: functional operators that take and return
-    tensors. ``exporters.export(..., fallback=True)`` calls this.
+    tensors. ``exporters.export(..., fallback=True)`` calls this function.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ def register_fallback(*namespaces: str) -> None:
     for namespace in ("aten", *namespaces):
         if namespace not in known:
             raise ExportError(
-                f"torch has no operators of a namespace {namespace!r}; import the module that registers them first"
+                f"torch has no operators in the namespace {namespace!r}; import the module that registers them first"
             )
         registry.providers.setdefault(domain(namespace), _NamespaceProvider(namespace))
 
 
 def domain(namespace: str) -> str:
-    """Return the ONNX domain of a torch namespace; other than aten's it has a prefix, to avoid users' own domains."""
+    """Return the ONNX domain of a torch namespace; all but aten get a prefix, to avoid users' own domains."""
     return namespace if namespace == "aten" else f"torch.{namespace}"
 
 
@@ -82,7 +82,7 @@ def op_of(overload: OpOverload) -> Op[..., Any]:
     namespace, _, rest = name.partition("::")
     op = registry.find(domain(namespace), rest.partition(".")[0], 1)
     if op is None or not isinstance(op.signature.attribute("arguments"), _Arguments):
-        raise ExportError(f"{name} cannot fall back: an op of this domain and name is declared; rename that op")
+        raise ExportError(f"{name} cannot fall back: another op is declared with its domain and name; rename that op")
     return op
 
 
@@ -155,7 +155,7 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
     Raises
     ------
     InputError
-        The arguments do not fit the inputs, or refer to memory beyond them.
+        The arguments do not match the inputs, or refer to memory beyond them.
     OutputError
         The operator returned a tensor that is not dense.
     Exception
@@ -187,7 +187,7 @@ def _call(target: OpOverload, values: dict[str, Any]) -> Any:
 def _complex(array: np.ndarray[Any, Any]) -> torch.Tensor:
     if array.dtype not in (np.float16, np.float32, np.float64) or array.shape[-1:] != (2,):
         raise InputError(
-            f"a complex input has pairs of floats along its last dimension; got {array.dtype}{array.shape}"
+            f"a complex input has pairs of floats along its last dimension; got {array.dtype} of shape {array.shape}"
         )
     return torch.view_as_complex(sharing_tensor(array))
 

@@ -1,4 +1,4 @@
-"""torch's exporter that is built on ``torch.export``, run with a plan of ours, and its model finished."""
+"""Export by torch's exporter that is built on ``torch.export``, with a `Lowering`, and the finishing of its model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lower(model: Model, args: tuple[Any, ...], lowering: Lowering | None, argume
     with adapted_exporter(lowering), warnings.catch_warnings():
         # Raised by torch's own copy of its exported program, which the user cannot change.
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
-        # It is what the TorchScript exporter takes, and works.
+        # It works, and is what the TorchScript exporter takes.
         warnings.filterwarnings("ignore", r"(# )?'dynamic_axes' is not recommended", UserWarning)
         warnings.filterwarnings("ignore", ".*is deprecated", DeprecationWarning, r"torch\.onnx")
         # Inputs that share a dimension share its name on purpose.
@@ -85,7 +85,7 @@ def lower(model: Model, args: tuple[Any, ...], lowering: Lowering | None, argume
 
 
 def _fix_sizes(model: onnx_ir.Model, constants: Mapping[str, int]) -> None:
-    """Write the sizes that the program fixes into the model's inputs, so that ONNX Runtime refuses others."""
+    """Write the sizes that the program fixes into the model's inputs, so that ONNX Runtime rejects others."""
     for value in model.graph.inputs:
         if value.shape is not None:
             value.shape = onnx_ir.Shape([_number(size, constants) for size in value.shape])

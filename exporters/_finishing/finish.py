@@ -26,7 +26,7 @@ def finish(
     ExportError
         The model cannot be exported, or its nodes do not match the declared ops, the opset versions or each other.
     Exception
-        Any exception of a translation or a shape function of ours, unwrapping_errors from torch's.
+        Any exception of a translation or a shape function, not wrapped in torch's.
     """
     custom_opsets = custom_opsets or {}
     opset_imports.check_custom_opsets(custom_opsets)

@@ -71,7 +71,7 @@ def set_opset_imports(
     if unused:
         used = ", ".join(sorted({domain for domain, _ in present} - {""})) or "none but ONNX's"
         raise ExportError(
-            f"custom_opsets has {', '.join(sorted(unused))}, of which the model has no node; it has {used}"
+            f"custom_opsets has {', '.join(sorted(unused))}, but the model has no node of that domain; it has {used}"
         )
     # torch imports the version of the first node of a domain, which may be lower than another node's.
     versions: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The exported program, which runs in a pyops session, and what it says of the calls that fell back."""
+"""The exported program, which runs in a pyops session, and its records of the calls that fell back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Fallback:
     sources : tuple of str
         Lines of the model's code that call it: ``"model.py:12: return x.inverse()"``.
     reason : str
-        Why it fell back: torch's exporter has no translation, or what is wrong with the translation.
+        Why it fell back: torch's exporter has no translation, or its translation is wrong.
     replacement : str
         What to write so that it no longer falls back.
     differences : tuple of OutputComparison
@@ -83,18 +83,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer for one call of the graph that is lowered.
+    """What exports one call of the lowered graph, and why.
 
     Attributes
     ----------
     call : str
-        The name of the captured call that it is, or is decomposed from.
+        The name of the captured call that it is, or that it is decomposed from.
     operator : str
         The operator of the lowered call.
     source : str
         The line of the model's code that calls it.
     finding : Finding, optional
-        What was wrong with an earlier answer.
+        What was wrong with an earlier translation of the call.
     """
 
     call: str
@@ -135,7 +135,8 @@ class Program(torch.onnx.ONNXProgram):
     fallbacks : tuple of Fallback
         One entry per torch operator that falls back; empty without ``fallback=``.
     decisions : tuple of CaptureDecision
-        What the capture fixed: conditions, numbers and sizes; empty with ``capture="export"``.
+        What the capture fixed: conditions, numbers, sizes and values. With ``capture="export"``, only sizes that
+        should be dynamic, and conditions on them.
 
     Examples
     --------

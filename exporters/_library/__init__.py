@@ -1,4 +1,4 @@
-"""Lowering of torch calls to ops of `pyops.kernels`: a row for each operator, and the whole translation table.
+"""Lowering of torch calls to ops of `pyops.kernels`: a table with a row for each operator.
 
 It may import `exporters._lowering` and what that may.
 """

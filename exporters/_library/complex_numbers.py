@@ -18,7 +18,7 @@ Parts = tuple[Any, Any]
 
 
 def _typed(emit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that emits a node and sets its type, that of the last typed input, which others read."""
+    """Return a function that emits a node and gives its output the element type of the last input that has one."""
 
     def emitted(*inputs: Any) -> Any:
         result = emit(*inputs)
@@ -90,7 +90,7 @@ def _log1p(x: Parts) -> Parts:
     near = _add(_mul(a, _add(a, like(2.0, a))), _mul(b, b))  # |1 + x|**2 - 1, exact near 0
     moved = _add(a, like(1.0, a)), b
     is_near = onnx_ops.Less(onnx_ops.Abs(near), like(0.5, a))
-    # log1p of small numbers, by its value at 1 + u for the u that rounding made of them.
+    # log1p(near), from the logarithm of 1 + near as rounded, scaled by near / (that sum - 1).
     above = _add(like(1.0, a), near)
     made = _sub(above, like(1.0, a))
     is_none = onnx_ops.Equal(made, like(0.0, a))
@@ -110,7 +110,7 @@ def _sqrt(x: Parts) -> Parts:
 
 
 def _positive(x: Any) -> Any:
-    """Return numbers with ones in place of zeros, to divide by."""
+    """Return numbers with ones in place of zeros, as divisors."""
     return _where(onnx_ops.Equal(x, like(0.0, x)), like(1.0, x), x)
 
 
@@ -122,7 +122,7 @@ def _hyperbolic(x: Any) -> Parts:
     """Return the hyperbolic sine and cosine of real numbers."""
     if dtype_of(x) == torch.float32:
         return onnx_ops.Sinh(x), onnx_ops.Cosh(x)
-    # ONNX Runtime has them of float32 alone.
+    # ONNX Runtime has them only for float32.
     up, down, half = onnx_ops.Exp(x), onnx_ops.Exp(_neg(x)), like(0.5, x)
     return _mul(half, _sub(up, down)), _mul(half, _add(up, down))
 
@@ -147,7 +147,7 @@ def _tanh(x: Parts) -> Parts:
 
 
 def _turned(function: Callable[[Parts], Parts]) -> Callable[[Parts], Parts]:
-    """Return x -> f(i x) / i: the sine of the hyperbolic sine, the tangent of the hyperbolic tangent."""
+    """Return x -> f(i x) / i: the sine for the hyperbolic sine, the tangent for the hyperbolic tangent."""
 
     def turned(x: Parts) -> Parts:
         real, imaginary = function((_neg(x[1]), x[0]))
@@ -199,7 +199,7 @@ def _atanh(x: Parts) -> Parts:
 def _asinh_of_real(x: Any) -> Any:
     if dtype_of(x) == torch.float32:
         return _typed(onnx_ops.Asinh)(x)
-    # ONNX Runtime has it of float32 alone.
+    # ONNX Runtime has it only for float32.
     size = _typed(onnx_ops.Abs)(x)
     inverse = _typed(onnx_ops.Reciprocal)(size)
     root = _typed(onnx_ops.Sqrt)(_add(_mul(inverse, inverse), like(1.0, x)))
@@ -211,7 +211,7 @@ def _signed(size: Any, x: Any) -> Any:
 
 
 def _log1p_of_real(x: Any) -> Any:
-    """Return log(1 + x) of numbers that are not negative, by its value at the 1 + x that rounding gives."""
+    """Return log(1 + x) of numbers that are not negative, corrected for the rounding of 1 + x."""
     above = _add(x, like(1.0, x))
     made, found = _sub(above, like(1.0, x)), onnx_ops.Log(above)
     scaled = _mul(found, _div(x, _positive(made)))
@@ -246,7 +246,7 @@ def _expm1(x: Parts) -> Parts:
 
 
 def _scaled(number: float) -> Callable[[Parts], Parts]:
-    """Return a logarithm of another base, by the factor of the natural one."""
+    """Return a logarithm of another base: the natural one times a factor."""
     return lambda x: tuple(_mul(part, like(number, part)) for part in _log(x))
 
 
@@ -428,7 +428,7 @@ def _converted(x: Pairs, dtype: Any) -> Any:
     if dtype == onnx_ir.DataType.UNDEFINED:
         return NotImplemented
     wanted = named_dtype(dtype)
-    # Torch drops the imaginary parts.
+    # torch drops the imaginary parts.
     return cast(x.value, wanted.to_real()) if wanted.is_complex else cast(split(x)[0], wanted)
 
 

@@ -12,7 +12,7 @@ from .values import Pairs, constant, join, onnx_ops, split, transposed
 
 
 def _product(x: Any, y: Any, product: Callable[[Any, Any], Any] = onnx_ops.MatMul) -> Parts:
-    """Return the matrix product of two tensors, or another one, of which one may be real."""
+    """Return the matrix product, or another product, of two tensors; one of them may be real."""
     beside = (x if isinstance(x, Pairs) else y).value
     if not isinstance(y, Pairs):
         return tuple(product(part, onnx_ops.CastLike(y, beside)) for part in split(x))

@@ -1,4 +1,4 @@
-"""Lowering of what moves, selects and sums complex numbers: real and imaginary parts go the same way."""
+"""Lowering of operators that move, select or sum complex numbers: real and imaginary parts are treated alike."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NUMBERS = {"self", "input", "other", "src", "source", "values", "value", "fill_
 
 
 def as_real(name: str, **given: Any) -> Any:
-    """Return what the library, or else torch, emits for a call of real tensors; NotImplemented if neither does."""
+    """Return what the library, or otherwise torch, emits for a call on real tensors, or NotImplemented."""
     target, row = find_overload(name), rows.get(name.removesuffix(".default"))
     assert target is not None
     declared = schema_arguments(target)
@@ -61,7 +61,7 @@ def _by_parts(name: str) -> Callable[..., Any]:
 
 
 def _differs(dtype: Any, beside: onnx_ir.Value) -> bool:
-    """Return whether a dtype argument asks for another type than that of a complex tensor."""
+    """Return whether a dtype argument differs from the type of a complex tensor."""
     return dtype is not None and named_dtype(dtype) != dtype_of(beside).to_complex()
 
 
@@ -125,7 +125,7 @@ MOVING = [
 
 
 def _names(operator: str) -> list[str]:
-    """Return the names of an operator's overloads, each of which means that one alone."""
+    """Return the full names of an operator's overloads, ``"aten::name.default"`` for the default one."""
     names = map(qualified_name, functional_overloads(f"aten::{operator}"))
     return [name if "." in name else f"{name}.default" for name in names]
 
@@ -144,7 +144,7 @@ def _stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     return onnx_ops.Concat(*(onnx_ops.Unsqueeze(item, constant([axis])) for item in pairs), axis=axis)
 
 
-# Which dimensions are added, by how many there are to be and how many there are.
+# The dimensions that are added, by the wanted and the present number of dimensions.
 _ADDED = {1: {0: [0]}, 2: {0: [0, 1], 1: [0]}, 3: {0: [0, 1, 2], 1: [0, 2], 2: [2]}}
 
 
@@ -254,7 +254,7 @@ def _prod_along(self: Any, dim: int, keepdim: bool = False, *, dtype: Any = None
 
 
 def _prod(self: Pairs, dim: int, keepdim: bool, rank: int) -> Any:
-    """Return the last of the products so far along a dimension, of which the first is 1."""
+    """Return the product along a dimension: the last cumulative product, with a 1 in front for an empty one."""
     before = constant([int(axis == dim % rank) for axis in range(rank)] + [0] * rank)
     halves = zip(split(self), (1.0, 0.0), strict=True)
     products = kernels.Cumprod(

@@ -62,7 +62,7 @@ def _scalar_tensor(s: Any, *, dtype: Any = None, **_: Any) -> Any:
 def _rand(size: Any, *, dtype: Any = None, **_: Any) -> Any:
     if dtype != onnx_ir.DataType.FLOAT16:
         return NotImplemented
-    # ONNX Runtime does not draw float16, and rounding a float32 could give 1. torch draws from these steps as well.
+    # ONNX Runtime draws no float16 numbers, and rounding a float32 could give 1. torch also draws multiples of 2**-11.
     steps = onnx_ops.Floor(onnx_ops.Mul(_drawn(onnx_ops.RandomUniformLike, size), constant(np.float32(2**11))))
     return onnx_ops.Cast(onnx_ops.Div(steps, constant(np.float32(2**11))), to=dtype)
 

@@ -49,7 +49,7 @@ def _subtract(self: Any, other: Any, *, alpha: Any = None) -> Any:
 
 
 def _shifted(direction: str) -> Callable[..., Any]:
-    """Return a translation of shifts of uint8, which torch's exporter shifts as int8."""
+    """Return a translation of shifts; torch's exporter shifts uint8 as int8."""
 
     def translation(self: Any, other: Any) -> Any:
         if promoted(self, other) != torch.uint8:
@@ -123,7 +123,7 @@ for _name, _op in OF_FLOATS.items():
 
 
 def _of_doubles(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a translation of float64, for which ONNX Runtime has no Erf."""
+    """Return a translation for float64, for which ONNX Runtime has no Erf."""
     return lambda self: kernel(self) if dtype_of(self) == torch.float64 else NotImplemented
 
 
@@ -133,7 +133,7 @@ for _prefix in ("", "special_"):
 
 
 def _logarithm(base: int) -> Callable[..., Any]:
-    """Return a translation of float64, for which torch's exporter takes the base's logarithm in float32."""
+    """Return a translation for float64, for which torch's exporter rounds the logarithm of the base to float32."""
 
     def translation(self: Any) -> Any:
         if dtype_of(self) != torch.float64:
@@ -222,7 +222,7 @@ def _atan(slope: Any, dtype: torch.dtype) -> Any:
         return onnx_ops.Atan(slope)
     narrow = onnx_ops.Atan(onnx_ops.Cast(slope, to=onnx_ir.DataType.FLOAT))
     rough = onnx_ops.Cast(narrow, to=onnx_ir.DataType.DOUBLE)
-    # The tangent of the difference, which is as small as the rounding errors of float32.
+    # Add the tangent of what is missing: that is a rounding error of float32, and so small that it equals its tangent.
     sine, cosine = onnx_ops.Sin(rough), onnx_ops.Cos(rough)
     above = onnx_ops.Sub(onnx_ops.Mul(slope, cosine), sine)
     return onnx_ops.Add(rough, onnx_ops.Div(above, onnx_ops.Add(cosine, onnx_ops.Mul(slope, sine))))
@@ -254,7 +254,7 @@ def _log_sigmoid(self: Any) -> Any:
 
 
 def _log_add_exp(unit: float) -> Callable[..., Any]:
-    """Return a translation of logarithms of sums of powers, whose base has the logarithm `unit`."""
+    """Return a translation of logarithms of sums of powers; `unit` is the natural logarithm of their base."""
 
     def of_floats(x: Any, y: Any) -> Any:
         # The difference of two equal infinities is NaN.
@@ -271,13 +271,13 @@ lower("aten::logaddexp2", replaces=True)(_log_add_exp(math.log(2)))
 
 
 def _softplus(x: Any, dtype: torch.dtype) -> Any:
-    """Return log(1 + exp(x)); ONNX Runtime has a Softplus of float32 alone."""
+    """Return log(1 + exp(x)); ONNX Runtime has Softplus only for float32."""
     if dtype == torch.float32:
         return onnx_ops.Softplus(x)
     zero, one = typed_constant(0, dtype), typed_constant(1, dtype)
     power = onnx_ops.Exp(onnx_ops.Neg(onnx_ops.Abs(x)))
     total = onnx_ops.Add(power, one)
-    # What rounding the total adds to the power cancels in the quotient.
+    # The quotient corrects for the rounding of the total.
     tail = onnx_ops.Mul(onnx_ops.Log(total), onnx_ops.Div(power, onnx_ops.Sub(total, one)))
     return onnx_ops.Add(onnx_ops.Max(x, zero), onnx_ops.Where(onnx_ops.Equal(total, one), power, tail))
 
@@ -330,20 +330,20 @@ def _float_remainder(x: Any, y: Any) -> Any:
 def _float_quotient(x: Any, y: Any) -> Any:
     zero, half, one = (like(number, x) for number in (0.0, 0.5, 1.0))
     rest = onnx_ops.Mod(x, y, fmod=1)
-    # An integer but for rounding.
+    # An integer, except for rounding errors.
     nearly = onnx_ops.Div(onnx_ops.Sub(x, rest), y)
     nearly = onnx_ops.Where(_are_opposite(rest, y), onnx_ops.Sub(nearly, one), nearly)
     whole = onnx_ops.Floor(nearly)
     is_below = onnx_ops.Greater(onnx_ops.Sub(nearly, whole), half)
     whole = onnx_ops.Where(is_below, onnx_ops.Add(whole, one), whole)
     quotient = onnx_ops.Div(x, y)
-    # The sign of a zero is the quotient's.
+    # A zero has the sign of the quotient.
     whole = onnx_ops.Where(onnx_ops.Equal(nearly, zero), onnx_ops.Mul(quotient, zero), whole)
     return onnx_ops.Where(onnx_ops.Equal(y, zero), quotient, whole)
 
 
 def _are_opposite(rest: Any, y: Any) -> Any:
-    """Return where a remainder is not zero and has not the sign of the divisor."""
+    """Return where a remainder is not zero and does not have the sign of the divisor."""
     zero = like(0.0, rest)
     signs_differ = onnx_ops.Xor(onnx_ops.Less(rest, zero), onnx_ops.Less(y, zero))
     return onnx_ops.And(onnx_ops.Not(onnx_ops.Equal(rest, zero)), signs_differ)
@@ -354,7 +354,7 @@ def _rrelu(self: Any, noise: Any, lower: float = 0.125, upper: float = 1 / 3, tr
     dtype = dtype_of(self)
     zero, one = typed_constant(0, dtype), typed_constant(1, dtype)
     if training:
-        # ONNX Runtime draws only these two types.
+        # ONNX Runtime draws random numbers only in these two types.
         drawn = onnx.TensorProto.DOUBLE if dtype == torch.float64 else onnx.TensorProto.FLOAT
         slopes = onnx_ops.RandomUniformLike(self, dtype=drawn, low=lower, high=upper)
         noise = onnx_ops.Where(onnx_ops.LessOrEqual(self, zero), onnx_ops.CastLike(slopes, self), one)

@@ -71,7 +71,7 @@ def _is_short(x: Any) -> bool:
 
 
 def _widened(function: Callable[..., Any], self: Any, values: Any) -> Any:
-    """Call a function with numbers of one type, as float32 if they have 16 bits, which ONNX Runtime does not add."""
+    """Call a function with numbers, as float32 if they have 16 bits, because ONNX Runtime does not add those."""
     if not _is_short(self):
         return function(self, values)
     return onnx_ops.CastLike(function(*(cast(item, torch.float32) for item in (self, values))), self)
@@ -99,7 +99,7 @@ def _scatter(self: Any, dim: int, index: Any, src: Any = None, value: Any = None
 
 @lower("aten::index_reduce")
 def _index_reduce(self: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
-    # An index stands for each element of its slice.
+    # Every element of a slice has the index of the slice.
     along = [1] * max(len(source.shape), 1)
     along[dim] = -1
     places = onnx_ops.Expand(onnx_ops.Reshape(index, constant(along)), onnx_ops.Shape(source))
@@ -111,7 +111,7 @@ def _masked_select(self: Any, mask: Any) -> Any:
     def selected(values: Any) -> Any:
         whole = onnx_ops.And(mask, onnx_ops.Expand(constant(True), onnx_ops.Shape(values)))
         spread = onnx_ops.Expand(values, onnx_ops.Shape(whole))
-        # Compress takes no scalars.
+        # Compress does not take scalars.
         return onnx_ops.Compress(*(onnx_ops.Reshape(item, constant([-1])) for item in (spread, whole)))
 
     return by_parts(selected, self)
@@ -163,7 +163,7 @@ def _places(index: Any) -> list[Any]:
 
 @lower("aten::stack", replaces=True)
 def _stack(tensors: Sequence[Any], dim: int = 0) -> Any:
-    # torch's exporter converts the elements of cat to one type, and not those of stack.
+    # torch's exporter converts the elements of cat to one type, but not those of stack.
     if len({dtype_of(item) for item in tensors}) == 1:
         return NotImplemented
     return by_torch("aten::stack", promote(*tensors), dim)
@@ -190,7 +190,7 @@ def _as_indices(found: Any, out_int32: bool) -> Any:
 
 @lower("aten::nonzero", replaces=True)
 def _nonzero(self: Any) -> Any:
-    # For a scalar the result has shape (n, 0), and torch's exporter gives (n, 1).
+    # For a scalar the result has shape (n, 0), but torch's exporter gives (n, 1).
     if len(self.shape):
         return NotImplemented
     index = onnx_ops.Transpose(onnx_ops.NonZero(onnx_ops.Reshape(cast(self, torch.bool), constant([-1]))))
@@ -256,7 +256,7 @@ lower("aten::as_strided_scatter", takes_complex=True)(_written(kernels.AsStrided
 
 @lower("aten::resize", takes_complex=True)
 def _resize(self: Any, size: Any, **_: Any) -> Any:
-    # An ONNX tensor has no memory format. Elements that torch leaves uninitialised are 0.
+    # An ONNX tensor has no memory format. Elements that torch leaves uninitialized are 0.
     count = constant([math.prod(size)])
 
     def resized(values: Any) -> Any:
@@ -304,7 +304,7 @@ def _expand(self: Any, size: Sequence[Any], **_: Any) -> Any:
 
 
 def _depends_on_shapes_only(size: onnx_ir.Value) -> bool:
-    """Return whether a size is computed from the shapes of tensors alone."""
+    """Return whether a size is computed only from the shapes of tensors."""
     node = size.producer()
     return node is not None and (
         node.op_type in ("Shape", "Size", "Constant") or all(map(_depends_on_shapes_only, filter(None, node.inputs)))

@@ -1,4 +1,4 @@
-"""Lowering of layers where torch's exporter or ONNX Runtime fails: those of convolutions, attention and LSTMs."""
+"""Lowering of layers (convolutions, normalization, attention, LSTMs) where torch's exporter or ONNX Runtime fails."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ for _rank in (2, 3):
 
 @lower("aten::grid_sampler_3d")
 def _grid_sampler_3d(input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
-    # Opset 20 is the first of which it samples volumes; ONNX Runtime has it for these two types.
+    # GridSample takes volumes from opset 20 on; ONNX Runtime has it for float32 and float64.
     x, places = (cast(item, torch.float32) if dtype_of(item).itemsize < 4 else item for item in (input, grid))
     sampled = opset("", 20).GridSample(
         x,
@@ -182,7 +182,7 @@ def _dropout(input: Any, p: float, train: bool | None) -> Any:
     return onnx_ops.Mul(input, like(0.0, input)), kept
 
 
-# In training mode torch's exporter normalizes by the wrong statistics; in evaluation mode it returns batch statistics
+# In training mode, torch's exporter normalizes by the wrong statistics; in evaluation mode, it returns batch statistics
 # where torch returns none.
 
 
@@ -214,9 +214,9 @@ def _functional(input: Any, weight: Any, bias: Any, **given: Any) -> Any:
 
 
 def _trained(input: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
-    """Return the values normalized by batch statistics; and mean, inverse standard deviation, variance per channel.
+    """Return the values normalized by batch statistics; and the mean, 1 / standard deviation and variance per channel.
 
-    The statistics of numbers of 16 bits are float32, in which torch computes with them.
+    The statistics of numbers of 16 bits are float32, as in torch.
     """
     x = _widened(input)
     weight, bias = (None if item is None else _widened(item) for item in (weight, bias))
@@ -240,7 +240,7 @@ def _widened(x: Any) -> Any:
 
 
 def _saved(*statistics: Any, of: Sequence[Any]) -> Any:
-    """Return statistics in the element type of the first of some values that is given."""
+    """Return statistics in the element type of the first of the values `of` that is not None."""
     given = next(item for item in of if item is not None)
     return statistics if _widened(given) is given else [onnx_ops.CastLike(item, given) for item in statistics]
 
@@ -266,7 +266,7 @@ def _attention(
     width, heads = query.shape[-1], [item.shape[-3] for item in (query, key, value)] if enable_gqa else []
     if dropout_p or not all(isinstance(size, int) for size in (width, *heads)):
         return NotImplemented
-    # In four dimensions torch's nodes are wrong only for a row that is masked as a whole, and not from opset 23 on.
+    # In four dimensions, torch's nodes are wrong only for a row that is masked as a whole, and only before opset 23.
     if {len(item.shape) for item in (query, key, value)} == {4} and (attn_mask is None or recording()[1] >= 23):
         return NotImplemented
     if enable_gqa:
@@ -317,7 +317,7 @@ def _lstm(
     if len(params) != num_layers * directions * (5 if has_biases else 3):
         return NotImplemented
     if given["train"] and given["dropout"]:
-        raise ExportError("dropout in training draws at random; call model.eval() before the export")
+        raise ExportError("an LSTM with dropout in training mode is random; call model.eval() before the export")
     # (time, batch, width), the layout of ONNX's LSTM.
     values = onnx_ops.Transpose(input, perm=[1, 0, 2]) if batch_first else input
     weights, last_hidden, last_cells = iter(params), [], []
@@ -355,7 +355,7 @@ def _scan(
 
 
 def _step(hidden_weights: Any, projection: Any, dtype: onnx_ir.DataType) -> onnx_ir.Graph:
-    """Return the graph of one step; its names cannot clash with those that torch's exporter gives to outer values."""
+    """Return the graph of one step; its names cannot clash with names that torch's exporter gives to outer values."""
     hidden, cell, gates = inputs = [
         onnx_ir.Value(name=f"step/{name}", type=onnx_ir.TensorType(dtype)) for name in ("hidden", "cell", "gates")
     ]

@@ -38,7 +38,7 @@ def translations() -> Mapping[OpOverload, Callable[..., Any]]:
 
 @functools.lru_cache(maxsize=1)
 def _translations(_: int) -> Mapping[OpOverload, Callable[..., Any]]:
-    """Return the translations of a table of so many rows."""
+    """Return the translations; the argument, the number of rows, makes the cache notice new rows."""
     found = {find_overload(name): row for name, row in rows.items()}
     return {
         target: or_own_translation(target, functools.partial(_translate, target, row))
@@ -91,8 +91,9 @@ def registered_by(torch_op: str) -> Literal["exporters", "torch", "kernels"] | N
     -------
     str or None
         ``"exporters"`` for a registration by `custom_op` or `register_translation`; ``"torch"`` for torch's own
-        translation in its ``torch.export`` based exporter, even if `pyops.kernels` handles calls that it
-        translates wrongly; ``"kernels"`` for an op of `pyops.kernels` where torch has none; None if there is none.
+        translation in the exporter built on ``torch.export``, even if `pyops.kernels` handles calls that it
+        translates wrongly; ``"kernels"`` for an op of `pyops.kernels` where torch has no translation; None if there is
+        none.
 
     Raises
     ------

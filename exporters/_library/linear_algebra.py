@@ -177,7 +177,7 @@ def _solve_with_factors(A: Any, B: Any, *, left: bool = True, check_errors: bool
 
 @lower("aten::_linalg_slogdet", takes_complex=True)
 def _slogdet_with_factors(A: Any) -> Any:  # noqa: N803
-    # torch factors the transposed matrix, which is in LAPACK's column-major order, unless it is complex.
+    # torch factors the transposed matrix, whose memory is in LAPACK's column-major order, unless it is complex.
     return *kernels.Slogdet(A), *kernels.LuFactorEx(A if isinstance(A, Pairs) else transposed(A))[:2]
 
 
@@ -192,7 +192,7 @@ def _cross(self: Any, other: Any, dim: int | None = None) -> Any:
     if dim is not None:
         return NotImplemented
     if 3 not in list(self.shape):
-        raise ExportError("torch.cross takes the first dimension of size 3, and none is fixed; give it dim=")
+        raise ExportError("torch.cross takes the first dimension of size 3, and no fixed size is 3; pass dim=")
     first = list(self.shape).index(3)
     return NotImplemented if first == len(self.shape) - 1 else by_torch("aten::linalg_cross", self, other, dim=first)
 
@@ -203,7 +203,7 @@ def _grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dt
         return NotImplemented
     if offs is None or (len(self.shape), len(mat2.shape)) != (2, 3):
         return NotImplemented
-    # ONNX Runtime multiplies no bfloat16 on the CPU; torch adds such products in float32 as well.
+    # ONNX Runtime does not multiply bfloat16 matrices on the CPU; torch also adds such products in float32.
     wide = torch.float32 if dtype_of(self) == torch.bfloat16 else dtype_of(self)
     return cast(_product_of_groups(cast(self, wide), cast(mat2, wide), offs), dtype_of(self))
 
@@ -213,7 +213,7 @@ def _product_of_groups(input: Any, weight: Any, offs: Any) -> Any:
     """Emit a product for each group of rows of `input`, which end at `offs`; rows after the last become zeros."""
     count = offs.shape[0]
     if not isinstance(count, int):
-        raise ExportError("the number of groups is known only when the model runs, and must be fixed")
+        raise ExportError("the number of groups is known only when the model runs; export it with a fixed size of offs")
     ends = onnx_ops.Cast(offs, to=onnx_ir.DataType.INT64)
     rows = onnx_ops.Shape(input, start=0, end=1)
     sizes = onnx_ops.Sub(onnx_ops.Concat(ends, rows, axis=0), onnx_ops.Concat(constant([0]), ends, axis=0))
@@ -230,7 +230,7 @@ def _einsum(equation: str, tensors: Sequence[Any], **_: Any) -> Any:
     spelled = _with_equal_ellipses(equation, tensors)
     if any(isinstance(item, Pairs) for item in tensors):
         return _complex_einsum(spelled, tensors)
-    # ONNX Runtime's Einsum supports few integer types, and torch's exporter misses that integer sums are int64.
+    # ONNX Runtime's Einsum supports few integer types, and torch's exporter does not make integer sums int64.
     dtype = dtype_of(tensors[0])
     if dtype.is_floating_point or dtype == torch.int64:
         return NotImplemented if spelled == equation else onnx_ops.Einsum(*tensors, equation=spelled)
@@ -256,7 +256,7 @@ def _complex_einsum(equation: str, tensors: Sequence[Any]) -> Any:
 def _with_equal_ellipses(equation: str, tensors: Sequence[Any]) -> str:
     """Return the equation with letters for the dimensions of its ellipses, if those are of several lengths.
 
-    torch broadcasts them, and ONNX has no such ellipses.
+    torch broadcasts them, but ONNX does not.
     """
     given, _, wanted = equation.replace(" ", "").partition("->")
     terms = given.split(",")

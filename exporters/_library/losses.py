@@ -1,4 +1,4 @@
-"""Lowering of losses, to ONNX's own nodes where they are a formula."""
+"""Lowering of losses, to nodes of ONNX where a formula gives them."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _is_keyed(x: Any) -> bool:
 
 
 def _first(x: Any, count: Any, *, axis: int, **order: int) -> Any:
-    """Return the first elements in an order, and their indices, of a tensor that is not a scalar."""
+    """Return the first `count` elements in an order, and their indices, of a tensor that is not a scalar."""
     if dtype_of(x) == torch.float64:
         indices = _places_of_doubles(x, count, axis=axis, **order)
     else:
@@ -77,7 +77,7 @@ def _key(x: Any) -> Any:
 
 
 def _places_of_doubles(x: Any, count: Any, *, axis: int, largest: int, sorted: int = 1) -> Any:
-    """Return the indices of the first elements of a float64 tensor, with NaN above infinity.
+    """Return the indices of the first `count` elements of a float64 tensor in an order, with NaN above infinity.
 
     NaN are moved to one end first, and a second, stable sort treats them as infinite.
     """
@@ -103,7 +103,7 @@ lower("aten::mode")(order_statistics.mode)
 lower("aten::cummax")(reductions.cummax)
 lower("aten::cummin")(reductions.cummin)
 lower("aten::hash_tensor")(reductions.hash_tensor)
-# torch's exporter takes the running sum of exponentials relative to the largest element's, which is 0 far below.
+# torch's exporter adds exp(x - max(x)), which underflows to 0 where the elements so far are much smaller.
 lower("aten::logcumsumexp", replaces=True)(reductions.logcumsumexp)
 
 
@@ -134,7 +134,7 @@ lower("aten::amin", replaces=True)(_extreme(kernels.Amin))
 
 def _place(find: Callable[..., Any]) -> Callable[..., Any]:
     def translation(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-        # For keepdim, torch's exporter keeps only the one dimension of the flattened tensor.
+        # With keepdim, torch's exporter keeps only one dimension, that of the flattened tensor.
         if dim is not None or not keepdim or not len(self.shape):
             return NotImplemented
         found = find(onnx_ops.Reshape(self, constant([-1])))
@@ -172,7 +172,7 @@ def _is_any_true(self: Any) -> Any:
 
 def _mean(name: str) -> Callable[..., Any]:
     def translation(self: Any, **given: Any) -> Any:
-        # Where there is nothing to average, torch gives NaN, and ONNX's ReduceMean 0.
+        # Where there is nothing to average, torch gives NaN, but ONNX's ReduceMean gives 0.
         axes = given.get("dim") or range(len(self.shape))
         if not len(self.shape) or not any(_may_be_zero(self.shape[axis]) for axis in axes):
             return NotImplemented
@@ -184,7 +184,7 @@ def _mean(name: str) -> Callable[..., Any]:
 
 
 def _may_be_zero(size: Any) -> bool:
-    # torch names u0, u1, ... the sizes that data tells; of the other dynamic ones it assumes that they are 2 or more.
+    # torch names sizes that depend on data u0, u1, ...; it assumes that other dynamic sizes are 2 or more.
     return size == 0 if isinstance(size, int) else re.search(r"\bu\d+\b", str(size)) is not None
 
 
@@ -221,7 +221,7 @@ def _points(numbers: Any) -> Any:
 
 @lower("aten::histc", replaces=True)
 def _histc(self: Any, min: Any = 0, max: Any = 0, **given: Any) -> Any:
-    # torch's exporter supports a given range only.
+    # torch's exporter supports only a given range.
     return kernels.Histc(self, **given) if min == max else NotImplemented
 
 

@@ -47,15 +47,15 @@ complex_rows: dict[str, Row] = {}
 _awaited: dict[str, Callable[[], None]] = {}
 
 absent: list[str] = []
-"""Names of operators with a row that the installed torch does not have; releases of torch drop operators."""
+"""Names of operators with a row that the installed torch does not have, because a release dropped them."""
 
 
 def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False) -> Callable[[F], F]:
     """Register an op of the library, or a function that emits nodes of it.
 
-    A function gets the arguments of a call by torch's names: for each of its parameters, torch's default where the call
-    leaves it out. If it returns NotImplemented, the call is passed on to torch's own translation. Complex results are
-    pairs along a last dimension of 2. An op that has one of complex numbers beside it is registered with that one.
+    A function gets the arguments of a call by torch's names, with torch's defaults for those that the call leaves out.
+    If it returns NotImplemented, torch's own translation gets the call. Complex results are pairs along a last
+    dimension of 2. The counterpart of an op for complex numbers, as ComplexInvEx of InvEx, is registered with it.
 
     Parameters
     ----------
@@ -137,13 +137,13 @@ def _by_name(torch_op: str, function: Callable[..., Any]) -> dict[str, Registrat
 
 def _translation(target: OpOverload, function: Callable[..., Any]) -> Callable[..., Any]:
     declared, parameters = schema_arguments(target), inspect.signature(function).parameters
-    # torch leaves out arguments that equal its defaults, from which those of the function may differ.
+    # torch leaves out arguments that equal its defaults, which the function need not have.
     defaults = {item.name: item.default for item in declared if item.has_default and item.name in parameters}
 
     def translation(*args: Any, **kwargs: Any) -> Any:
         given = {**defaults, **dict(zip([item.name for item in declared], args, strict=False)), **kwargs}
         if not _takes(function, given):
-            raise ExportError(f"it takes {inspect.signature(function)}, and the model passes {', '.join(given)}")
+            raise ExportError(f"it takes {inspect.signature(function)}, but the model passes {', '.join(given)}")
         return function(**given)
 
     return translation

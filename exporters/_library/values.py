@@ -38,7 +38,7 @@ def constant(value: Any) -> Any:
 def like(value: Any, x: onnx_ir.Value) -> Any:
     """Return a constant with the element type of a graph value."""
     result: Any = onnx_ops.CastLike(constant(value), x)
-    if x.dtype is not None:  # as of outputs of ops of the library
+    if x.dtype is not None:  # outputs of library ops have none
         result.dtype = x.dtype
     return result
 
@@ -78,7 +78,7 @@ def cast(value: onnx_ir.Value, dtype: torch.dtype) -> Any:
 
 
 def promote(*values: Any, floating: bool = False) -> list[Any]:
-    """Return numbers and graph values as graph values of the element type given by `promoted`."""
+    """Return numbers and graph values as graph values of the element type that `promoted` returns."""
     dtype = promoted(*values, floating=floating)
     return [typed_constant(value, dtype) if isinstance(value, (int, float)) else cast(value, dtype) for value in values]
 
@@ -91,7 +91,7 @@ def promoted(*values: Any, floating: bool = False) -> torch.dtype:
     floating : bool
         Return torch's default dtype if every argument is an integer.
     """
-    # A scalar tensor counts less than one with dimensions, and a number less than a tensor.
+    # In torch's promotion, a scalar tensor counts less than one with dimensions, and a number less than a tensor.
     total = functools.reduce(operator.add, map(_example, values))
     dtype = torch.result_type(total, total)
     return torch.get_default_dtype() if floating and not dtype.is_floating_point else dtype

@@ -1,4 +1,4 @@
-"""Record of what the translations of one export emit."""
+"""Record of the nodes and functions that the translations of one export emit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..errors import ExportError
 
 
 class Keepers(AbstractContextManager["Keepers"]):
-    """Invisible uses of values, which keep every pass from dropping the values inside the ``with`` block.
+    """Invisible uses of values, which keep every pass inside the ``with`` block from dropping the values.
 
     The uses are nodes that belong to no graph.
     """
@@ -73,7 +73,7 @@ _current: ContextVar[Emission | None] = ContextVar("emission", default=None)
 
 
 def current() -> Emission | None:
-    """Return the Emission that is being recorded, or None in an export that `exporters.export` does not run."""
+    """Return the Emission that is being recorded, or None if torch runs the export without `exporters`."""
     return _current.get()
 
 

@@ -1,4 +1,4 @@
-"""Explanations of the error messages of torch and onnxscript, with the fix."""
+"""Explanations of error messages of torch and onnxscript, with the fix."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 @contextmanager
 def unwrapping_errors() -> Iterator[None]:
-    """Context manager: raise, in place of torch's error, the error of ours or of a translation that it wraps.
+    """Context manager: raise, in place of torch's error, the error of pyops or of a translation that it wraps.
 
     An error that wraps neither is replaced by its explanation if there is one.
     """
@@ -76,8 +76,7 @@ def _no_translation(namespace: str, name: str, overload: str) -> str:
 
 _DEPENDS_ON_DATA = (
     "the model's Python code depends on values that are known only when it runs: an `if`, a loop, a size or an error "
-    "that depends on data, of which a graph has only one branch; use torch.where or torch.cond, and pass sizes as "
-    "arguments"
+    "depends on data, and a graph has no Python code; use torch.where or torch.cond, and pass sizes as arguments"
 )
 
 _OVERLOAD = r"<OpOverload\(op='(?P<namespace>\w+)\.(?P<name>\w+)', overload='(?P<overload>\w+)'\)>"
@@ -87,7 +86,7 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     (re.compile(rf"No ONNX function found for {_OVERLOAD}"), _no_translation),
     (
         re.compile(r"There was no fake impl registered for (<CustomOpDef\()?(?P<operator>\w+::(?P<name>\w+))"),
-        "torch cannot trace {operator}, since it has no fake that gives the shape of its result; write "
+        "torch cannot trace {operator}, since it has no fake implementation that gives the shape of its result; write "
         "@{name}.register_fake (@torch.library.register_fake({operator!r}) where it has no such "
         "decorator), or declare it with @pyops.onnx_op and a shape function, and "
         "exporters.custom_op(op, {operator!r})".format,
@@ -95,7 +94,7 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     (
         # torch wraps an operator that writes to its arguments, and then fails to find the wrapper.
         re.compile(rf"<bound method OpOverload\.name of {_OVERLOAD}>"),
-        "{namespace}::{name} writes to its arguments, which no node of an ONNX model can; return the result "
+        "{namespace}::{name} writes to its arguments, which no node of an ONNX model can do; return the result "
         "instead (mutates_args=()), and use it in the model".format,
     ),
     (
@@ -120,12 +119,12 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     ),
     (
         re.compile(r"Exporting the operator '(?P<name>[\w:.]+)' to ONNX opset version (?P<opset>\d+) is not"),
-        "the TorchScript exporter has no translation for {name} in opset {opset}; register one before the export: "
+        "the TorchScript exporter has no translation of {name} for opset {opset}; register one before the export: "
         'exporters.register_translation("{name}", op), or export with another opset_version'.format,
     ),
     (
         re.compile(r"No (schema|Op) registered for '?(?P<name>[\w.:]*\w)"),
-        "onnx has no schema of {name}; import the module that declares the op, and call "
+        "onnx has no schema for {name}; import the module that declares the op, and call "
         "pyops.register_schemas()".format,
     ),
 )

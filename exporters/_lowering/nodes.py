@@ -170,14 +170,14 @@ def _check_arguments(opset: str, schema: OpSchema, inputs: Sequence[Any], attrib
     unknown = set(attributes) - schema.attributes.keys() - named
     if unknown:
         raise ExportError(
-            f"{opset}.{schema.name} has no attribute {', '.join(sorted(unknown))}; it has "
+            f"{opset}.{schema.name} has no attribute {', '.join(sorted(unknown))}; its attributes are: "
             f"{', '.join(sorted(schema.attributes)) or 'none'}"
         )
     given = len(inputs) + len(named.intersection(attributes))
     if not schema.min_input <= given <= schema.max_input:
         raise ExportError(
-            f"{opset}.{schema.name} got {given} inputs; it has {', '.join(item.name for item in schema.inputs)}, and "
-            "attributes are keywords"
+            f"{opset}.{schema.name} got {given} inputs; its inputs are: "
+            f"{', '.join(item.name for item in schema.inputs) or 'none'}; pass attributes as keywords"
         )
 
 
@@ -186,7 +186,7 @@ def _with_outputs(opset: str, schema: OpSchema, count: int) -> OpSchema:
     outputs = list(schema.outputs)
     if not schema.min_output <= count <= schema.max_output:
         raise ExportError(
-            f"{opset}.{schema.name} got _outputs={count}; it has {', '.join(item.name for item in outputs)}"
+            f"{opset}.{schema.name} got _outputs={count}; its outputs are: {', '.join(item.name for item in outputs)}"
         )
     outputs += outputs[-1:] * (count - len(outputs))
     return OpSchema(
@@ -206,7 +206,7 @@ def _with_outputs(opset: str, schema: OpSchema, count: int) -> OpSchema:
 def _emit_undeclared(
     opset: Opset, name: str, inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: int
 ) -> Any:
-    """Emit a node of an operator without a declaration: inputs and outputs of any type, attributes as given."""
+    """Emit a node of an undeclared operator: inputs and outputs of any type, attributes as given."""
     every = tuple(row.dtype for row in ELEMENT_TYPES)
     declared, protos = [], []
     for key, value in attributes.items():
@@ -250,7 +250,7 @@ def _check_inputs(signature: Signature, inputs: Sequence[Any]) -> None:
     declared = list(signature.parameters(len(inputs)))
     for item, value in zip(declared, inputs, strict=True):
         if value is None and not item.optional:
-            raise InputError(f"{signature.qualified_name}: input {item.name!r} is None; it is not optional")
+            raise InputError(f"{signature.qualified_name}: input {item.name!r} is None, but it is not optional")
     if all(value is None or _dtype(value) is not None for value in inputs):
         validation.output_dtypes(signature, [None if value is None else _dtype(value) for value in inputs])
 
@@ -267,7 +267,7 @@ def _spec(value: Any) -> TensorSpec | None:
         return None
     dtype = _dtype(value)
     if dtype is None or value.shape is None:
-        raise ExportError("the number of outputs depends on an input whose shape is not known; pass _outputs")
+        raise ExportError("the number of outputs depends on an input whose shape is not known; pass _outputs=...")
     return TensorSpec(tuple(dim if isinstance(dim, int) else SymbolicDim(str(dim)) for dim in value.shape), dtype)
 
 
@@ -279,9 +279,9 @@ def refuse_symbolic(op_name: str, name: str, value: Any) -> None:
 
 
 def symbolic_message(op_name: str, name: str) -> str:
-    """Return the message that an attribute's value is known only when the model runs, with the fix."""
+    """Return the message for an attribute whose value is known only when the model runs."""
     return (
-        f"{op_name}: attribute {name!r} is computed in the model, from a size or from data, and an attribute is a "
+        f"{op_name}: attribute {name!r} is computed in the model, from a size or from data, but an attribute must be a "
         f"constant; make {name} an input (a parameter before the `*`: {name}: NDArray[np.int64], for example), and "
         "pass it as a tensor, or export with that size fixed"
     )
@@ -294,6 +294,6 @@ def _kind(op_name: str, name: str, value: Any) -> AttributeKind:
     with contextlib.suppress(TypeError, ValueError):
         return AttributeKind(onnx.helper.make_attribute(name, value).type)
     raise ExportError(
-        f"{op_name}: attribute {name!r} is {value!r}; expected int, float, bool, str, a list of one of them that is "
-        "not empty, or an np.ndarray"
+        f"{op_name}: attribute {name!r} is {value!r}; expected int, float, bool, str, a non-empty list of one "
+        "of these, or an np.ndarray"
     )

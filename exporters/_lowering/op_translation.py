@@ -1,4 +1,4 @@
-"""Translations to one node, which calls an Op or an onnxscript function, and what a translation may return."""
+"""Translations to one node, of an Op or of an onnxscript function, and the check of what translations return."""
 
 from __future__ import annotations
 
@@ -73,21 +73,23 @@ def _check(target: OpOverload, op: Op[..., Any], inputs: list[Argument]) -> None
     required = len([item for item in signature.inputs if not item.optional and not item.variadic])
     if len(inputs) < required or (len(inputs) > len(signature.inputs) and not variadic):
         names = ", ".join(item.name for item in inputs)
-        problems.append(f"torch has {len(inputs)} tensors ({names}), {signature.name} {len(signature.inputs)} inputs")
+        problems.append(
+            f"torch passes {len(inputs)} tensors ({names}), {signature.name} has {len(signature.inputs)} inputs"
+        )
     for position, item in enumerate(inputs):
         if item.is_tensor_list and not (variadic and position >= len(signature.inputs) - 1):
             problems.append(f"{item.name} is a list of tensors, which only a variadic input (*xs) takes")
     unclaimed = {item.name for item in arguments}
     for attribute in signature.attributes:
         if attribute.required and attribute.name not in unclaimed:
-            problems.append(f"torch has no argument {attribute.name!r} for the required attribute")
+            problems.append(f"torch has no argument for the required attribute {attribute.name!r}")
         unclaimed.discard(attribute.name)
     for item in arguments:
         if item.name in unclaimed and item not in inputs and not item.has_default:
             problems.append(f"torch always passes {item.name}, and {signature.name} has no attribute of that name")
     tensors_returned = ["variadic" if "List" in item else "single" for item in returned]
     if tensors_returned != ["variadic" if item.variadic else "single" for item in signature.outputs]:
-        problems.append(f"torch returns ({', '.join(returned)}), {signature.name} {len(signature.outputs)} outputs")
+        problems.append(f"torch returns ({', '.join(returned)}), {signature.name} has {len(signature.outputs)} outputs")
     if problems:
         raise ExportError(
             f"{signature} cannot translate {spell(target)}: {'; '.join(problems)}; register a "
@@ -155,7 +157,7 @@ def check_returned(target: OpOverload, result: Any) -> None:
     listed = len(declared) == 1 and "List" in declared[0]
     several = isinstance(result, (list, tuple))
     values = result if several else [result]
-    # torch accepts a constant as well if the operator returns a number.
+    # If the operator returns a number, torch accepts a constant as well.
     wrong = (*_NO_NODES, *_NUMBERS) if tensors else _NO_NODES
     fitting = several if listed else len(values) == len(declared) and several == (len(declared) > 1)
     if fitting and not any(isinstance(value, wrong) for value in values):
@@ -163,7 +165,7 @@ def check_returned(target: OpOverload, result: Any) -> None:
     expected = "a list of values" if listed else "one value" if len(declared) == 1 else f"{len(declared)} values"
     raise ExportError(
         f"the translation of {qualified_name(target)} returned {_describe(result)}; return {expected} of the graph, as "
-        f"exporters.opset(...) gives them, for {spell(target)}"
+        f"exporters.opset(...) returns them, for {spell(target)}"
     )
 
 

@@ -14,7 +14,7 @@ from ..errors import ExportError
 
 
 def check_opset(where: str, nodes: Iterable[onnx_ir.Node], written: int | None, opset_version: int) -> None:
-    """Raise ExportError if a node of ONNX's own operators means something else in the model's opset.
+    """Raise ExportError if a node of one of ONNX's own operators means something else in the model's opset.
 
     Parameters
     ----------
@@ -26,15 +26,15 @@ def check_opset(where: str, nodes: Iterable[onnx_ir.Node], written: int | None, 
         if node.domain or version is None or _means_the_same(node, version, opset_version):
             continue
         raise ExportError(
-            f"{where} uses {node.op_type} of opset {version}, which is another in opset {opset_version} of the "
-            f"model; export with opset_version={version} (below 18 with dynamo=False), or write it with "
+            f"{where} uses {node.op_type} of opset {version}, which differs from that of the model's opset "
+            f"{opset_version}; export with opset_version={version} (below 18 with dynamo=False), or write it with "
             f"onnxscript.opset{opset_version}"
         )
 
 
 @contextmanager
 def checking_older_nodes(where: str) -> Iterator[None]:
-    """Context manager: check the nodes emitted in the block that are older than torch's exporter converts.
+    """Context manager: check the nodes emitted in the block that are too old for torch's exporter to convert.
 
     Raises
     ------

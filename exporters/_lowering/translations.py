@@ -92,7 +92,7 @@ def functional_overloads(torch_op: str) -> list[OpOverload]:
     if not functional:
         raise ExportError(
             f"{torch_op} writes to its arguments, and an exported graph has no such operator; "
-            "translate the one that returns its result"
+            "translate the operator that returns the result instead"
         )
     return functional
 
@@ -135,7 +135,7 @@ def registered_source(target: OpOverload) -> Any:
 
 
 class NoTranslationError(ExportError):
-    """Nothing translates a call: what is registered for it leaves it to torch, and torch has no translation."""
+    """Nothing translates a call: there is no registration, or it leaves the call to torch, which has no translation."""
 
 
 _RAISED = "__raised_by_translation__"
@@ -147,10 +147,10 @@ def raised_by_translation(error: BaseException) -> bool:
 
 
 def no_translation_error(target: OpOverload) -> ExportError:
-    """Return the error for a translation that returns NotImplemented where torch has no translation."""
+    """Return the error for a translation that returns NotImplemented although torch has no translation."""
     return NoTranslationError(
         f"the translation that is registered for {qualified_name(target)} returns NotImplemented for this call, and "
-        "torch has none of its own; let it emit the nodes, or raise an error that says what is not possible"
+        "torch has no translation of its own; let it emit nodes, or raise an error that says what it does not support"
     )
 
 
@@ -219,7 +219,7 @@ def _check_parameters(target: OpOverload, function: Any, parameters: inspect.Sig
         same = default == item.default or (isinstance(default, tuple) and list(default) == item.default)
         # None lets a function detect an omitted argument; any other default would give wrong values.
         if item.has_default and default not in (inspect.Parameter.empty, None) and not same:
-            problem = f"{name} defaults to {default!r} and torch's to {item.default!r}, which torch leaves out"
+            problem = f"{name} defaults to {default!r}, but torch leaves it out where it is {item.default!r}"
     if problem:
         raise ExportError(
             f"{_spell(function, parameters)} cannot translate {spell(target)}: {problem}; "

@@ -1,7 +1,7 @@
 """The export by a plan: captured, planned and lowered in one run of torch's exporter, and finished.
 
-There is another run only after a failure: with an operator kept whole, with calls replaced on which ``torch.export``
-fails, or without translations that turned out to be wrong.
+Another run follows only a failure: with an operator kept whole, with calls replaced on which ``torch.export`` fails,
+or without translations that turned out to be wrong.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def export(
 def planned(
     model: Model, args: tuple[Any, ...], make_plan: Callable[[Interception], Plan], arguments: Mapping[str, Any]
 ) -> Plan:
-    """Return the plan of an export that is not finished; calls that nothing translates are in it as such.
+    """Return the plan of an export that is not finished; it includes the calls that nothing translates.
 
     Parameters
     ----------
     make_plan : callable
-        Makes a plan that explains, for each attempt.
+        Makes a plan with ``explaining=True`` for each attempt.
     """
 
     def run(plan: Plan) -> None:
@@ -101,7 +101,7 @@ def _attempt(make_plan: Callable[[Interception], Plan], run: Callable[[Plan], T]
         plan = make_plan(Interception(replacing))
         last = replacing or plan.backends == Backends(kernels=False, torch=False)
         try:
-            # TorchDynamo is slow, and sees no replacements, so that one time is enough.
+            # TorchDynamo is slow, and does not see the replacements, so it runs only once.
             with nullcontext() if last else without_dynamo():
                 result = _repeated(plan, run)
         except Exception as error:  # torch or the model's own code may raise anything
@@ -117,7 +117,7 @@ def _attempt(make_plan: Callable[[Interception], Plan], run: Callable[[Plan], T]
             break
     if done is not None:
         return done
-    # What stops the capture says less than what stops the lowering.
+    # An error of the lowering says more than one of the capture.
     raise max(failures, key=lambda failure: failure[0])[1]
 
 

@@ -1,6 +1,6 @@
-"""Comparison of every distinct call of a graph, exported alone, with ONNX Runtime on the example arguments.
+"""Comparison of torch with ONNX Runtime on every distinct call of a graph, exported alone, for the example arguments.
 
-A call with dynamic dimensions is compared at another size too, because some translations keep sizes of the example.
+A call with dynamic dimensions is compared at another size too, because some translations fix the sizes of the example.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def findings(
     left = {item.call for item in plan.decisions if item.by == "fallback"}
     kwargs = arguments.get("kwargs") or {}
     with warnings.catch_warnings():
-        # Warnings about parts of a model, or of what torch makes of it, do not concern the user.
+        # Warnings about parts of a model, or what torch decomposes it into, do not concern the user.
         warnings.simplefilter("ignore")
         graph = functional_graph(plan.captured)
         args, kwargs = (args, kwargs) if args or kwargs else graph.example_inputs
@@ -87,7 +87,7 @@ def findings(
 
 
 def _is_checked(node: torch.fx.Node) -> bool:
-    """Return whether a call's translation is verified; of constants, only complex ones may be translated wrongly."""
+    """Return whether a call's translation is verified; among constants, only complex ones may be translated wrongly."""
     if is_constant(node):
         return bool(node.meta["val"].is_complex())
     return target_of(node) is node.target and not refusal(node, target_of(node))
@@ -115,7 +115,7 @@ class _Recorder(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if isinstance(n.target, OpOverload) and qualified_name(n.target) == "aten::_assert_scalar":
-            return None  # torch's own bounds: models do not have them, and some are too tight
+            return None  # bounds that torch asserts: models do not have them, and some are too tight
         if n.target is torch.ops.higher_order.cond:
             predicate, true, false, operands = self.fetch_args_kwargs_from_env(n)[0]
             results = [_Recorder(branch, self._left, self._found).run(*operands) for branch in (true, false)]

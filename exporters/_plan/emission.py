@@ -1,4 +1,4 @@
-"""Arguments and results of a call, between torch's graph and the nodes of a model."""
+"""Conversion of the arguments and results of calls between torch's graph and the nodes of a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def emit_placeholder(node: Node) -> Any:
     called = opset("unsupported").Call(_outputs=count)
     outputs = [called] if count == 1 else called
     for output in outputs if tensor_obstacle(value) else ():
-        output.dtype = onnx_ir.DataType.UNDEFINED  # or torch's exporter looks for one
+        output.dtype = onnx_ir.DataType.UNDEFINED  # otherwise torch's exporter looks up a type, and finds none
     return called if value is None else results(value, iter(outputs))
 
 
@@ -81,7 +81,7 @@ def results(value: Any, outputs: Iterator[Any], depth: int = 0) -> Any:
         return _Results([results(item, outputs, depth + 1) for item in value])
     output = next(outputs)
     if isinstance(value, torch.Tensor) and value.is_complex():
-        output.dtype = None  # or torch's exporter leaves the pairs' dimension out of the shape
-    if depth > 1:  # of the others, torch's exporter sets the types
+        output.dtype = None  # otherwise torch's exporter leaves the dimension of the pairs out of the shape
+    if depth > 1:  # torch's exporter sets the types of the others
         set_type(output, value)
     return output

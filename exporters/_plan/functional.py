@@ -19,8 +19,8 @@ _MUTATIONS = (OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION)
 def functional_graph(captured: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Return a graph that writes to no tensor and returns the model's results only.
 
-    Its operators are those that the code calls, such as ``linalg_inv``, and not those that torch decomposes them into,
-    save private operators of torch that no model may name.
+    Its operators are those that the code calls, such as ``linalg_inv``, and not those that torch decomposes them into;
+    only private operators of torch that no model may name are decomposed.
     """
     forget_pending_sizes(captured)
     with torch.no_grad():

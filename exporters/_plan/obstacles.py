@@ -1,4 +1,4 @@
-"""Why a call of a captured graph cannot be one node of a model."""
+"""Reasons why a call of a captured graph cannot be one node of a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._torch_private.trees import present_leaves, tensor_leaves
 
 _aten = torch.ops.aten
 
-# These become no node of an ONNX model.
+# They only reinterpret a tensor, which takes no node in an ONNX model.
 _VIEWS = {
     _aten.view_as_real.default,
     _aten.view_as_complex.default,
@@ -27,7 +27,7 @@ _VIEWS = {
 def obstacle(node: Node) -> str:
     """Return why a call cannot be a single node of a model, whatever computes it, or ``""`` if it can."""
     if node.target in _VIEWS:
-        return "it needs no kernel"
+        return "it only reinterprets a tensor"
     if is_constant(node):
         return ""
     outputs = present_leaves(node.meta.get("val"))
@@ -75,17 +75,17 @@ def has_complex_input(node: Node) -> bool:
 
 def _value_obstacle(value: Any) -> str:
     if isinstance(value, (torch.SymFloat, torch.SymBool)):
-        return "it takes a number other than an integer that is known only at run time"
+        return "it takes or returns a float or a bool that is known only at run time"
     if isinstance(value, CustomObjArgument):
         return f"it takes a {value.class_fqn}, which ONNX does not have"
     return tensor_obstacle(value)
 
 
 def tensor_obstacle(value: Any) -> str:
-    """Return why a value of a graph, or a tensor in it, cannot be a tensor of a model, or ``""`` if it can."""
+    """Return why a value of a graph, or a tensor in it, cannot be in an ONNX model, or ``""`` if it can."""
     for tensor in tensor_leaves(value):
         if tensor.layout is not torch.strided:
-            return f"it has a sparse tensor ({tensor.layout}), which ONNX does not support"
+            return f"it takes or returns a sparse tensor ({tensor.layout}), which ONNX does not support"
         if tensor.is_quantized or "bits" in str(tensor.dtype):
-            return f"it has a tensor of {tensor.dtype}, which neither ONNX nor NumPy supports"
+            return f"it takes or returns a tensor of {tensor.dtype}, which neither ONNX nor NumPy supports"
     return ""

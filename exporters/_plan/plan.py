@@ -1,8 +1,8 @@
-"""The plan of an export: for each call one answer, and its reason.
+"""The plan of an export: what translates each call, and why.
 
-An answer is established by running it on the call: what fails leaves no node behind, and the next one is tried. Only
-operators that none answers for are decomposed by torch; where that does not help, they are kept whole, and answered for
-as the user's code calls them.
+Several things may translate a call: its answers. They are tried in order, by running them on the call; one that fails
+leaves no node behind. torch decomposes only operators without an answer. If a part of one has no answer either, the
+operator is kept whole, and translated as the user's code calls it.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class _Answer:
 
 
 class KeptWholeError(NoTranslationError):
-    """A part of an operator cannot be translated, and the plan keeps the operator whole from now on."""
+    """A part of an operator cannot be translated; from now on, the plan keeps the operator whole."""
 
 
 class Plan(Lowering):
-    """The answers of one export.
+    """The answers for the calls of one export.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class Plan(Lowering):
         """Return a function that tries the answers for a call one after the other, or None if there is none."""
         step("translating calls", len(self.decisions), self._count)
         if node.target is operator.floordiv:
-            return floor_of_quotient  # torch's own rounds toward zero
+            return floor_of_quotient  # torch's own translation rounds toward zero
         if not isinstance(node.target, OpOverload):
             found = exporter.translation(node)
             return self._unsupported(node, LACKING) if found is None and self._explaining else found
@@ -176,12 +176,12 @@ class Plan(Lowering):
         return self.backends.torch and not refusal(call, target)
 
     def _stopping(self, error: Exception) -> dict[OpOverload, str]:
-        """Return the operator at whose call torch's decomposition stops, if it can be kept whole.
+        """Return the operator at whose call torch's decomposition fails, if it can be kept whole.
 
         Raises
         ------
         NoTranslationError
-            It cannot.
+            The operator cannot be kept whole.
         """
         texts = "\n".join(str(cause) for cause in causes(error))
         for place in re.findall(r"While executing %(\w+) :", texts):
@@ -190,29 +190,29 @@ class Plan(Lowering):
             if call is None or target is None or target in self._whole:
                 continue
             if self._can_be_whole(call, target):
-                return {target: "torch's exporter stops at it"}
+                return {target: "torch's exporter fails at it"}
             if explain_error(error) is not None:
                 return {}
             beginning = str(error).partition("\n")[0]
             fix = "" if self.backends.torch else "; exporters.export(..., fallback=True) lets torch compute it"
             raise NoTranslationError(
-                f"torch's exporter stops at {qualified_name(target)} ({source_line(call)}): "
+                f"torch's exporter fails at {qualified_name(target)} ({source_line(call)}): "
                 f"{type(error).__name__}: {beginning}{fix}"
             ) from error
         return {}
 
     def _lacking(self, part: Node, whole: OpOverload) -> str:
         name = qualified_name(part.target) if isinstance(part.target, OpOverload) else str(part.target)
-        # prims::sin of aten::sin: naming the primitive would tell the user nothing.
+        # For prims::sin of aten::sin: naming the primitive would not help the user.
         known = name.partition("::")[2] == qualified_name(whole).partition("::")[2]
-        return LACKING if known else f"torch makes {name} of it; {LACKING} of that"
+        return LACKING if known else f"torch decomposes it into {name}, for which its exporter has no translation"
 
     def _row(self, node: Node, target: OpOverload) -> Row | None:
         """Return the row of the kernel library for a call, or None."""
         return library.find(qualified_name(target), has_complex_input(node)) if self.backends.kernels else None
 
     def _answers(self, node: Node, exporter: Exporter) -> Iterator[_Answer]:
-        """Yield what may translate a call, in the order in which it is asked."""
+        """Yield what may translate a call, in the order in which it is tried."""
         if tensor_obstacle(node.meta.get("val")):
             return
         target, row = target_of(node), self._row(node, target_of(node))
@@ -221,7 +221,7 @@ class Plan(Lowering):
         kernel = _Answer("kernel", reason, self._by_kernel(node, target))
         finding = self.findings.get((mark_of(node), target))
         if finding is None:
-            name = "" if has_complex_input(node) else qualified_name(target)  # users translate real calls alone
+            name = "" if has_complex_input(node) else qualified_name(target)  # registrations are only for real calls
             if name in self._table:
                 given = self._table[name]
                 yield _Answer("registration", f"custom_translation_table: {source_name(given)}", given)
@@ -244,12 +244,12 @@ class Plan(Lowering):
             yield _Answer("fallback", finding.reason if finding else "", self._by_torch(node, target))
 
     def _translate(self, node: Node, answers: list[_Answer], *args: Any, **kwargs: Any) -> Any:
-        """Emit the nodes of the first answer that has any for this call."""
+        """Emit the nodes of the first answer that supports this call."""
         target = target_of(node)
         errors: list[Exception] = []
         for answer in answers:
             if answer.by == "torch" and errors:
-                continue  # it is wrong where a row replaces it
+                continue  # the row that replaces it has failed, and torch's own is wrong
             if answer.by == "fallback" and errors and self._whole_of(node) is not None:
                 break
             try:
@@ -263,7 +263,7 @@ class Plan(Lowering):
             if result is not NotImplemented:
                 reason = answer.reason
                 if answer.by == "fallback" and not reason:
-                    reason = self._whole.get(target) or ("torch's exporter stops at it" if errors else LACKING)
+                    reason = self._whole.get(target) or ("torch's exporter fails at it" if errors else LACKING)
                 self._decide(node, answer.by, reason)
                 return result
         return self._give_up(node, errors)(*args, **kwargs)
@@ -273,14 +273,16 @@ class Plan(Lowering):
         target = target_of(node)
         whole = self._whole_of(node)
         if whole is not None:
-            self._whole[whole] = f"torch makes {qualified_name(target)} of it, at which its exporter stops"
+            self._whole[whole] = f"torch decomposes it into {qualified_name(target)}, at which its exporter fails"
             raise KeptWholeError(f"{qualified_name(whole)} is kept whole")
         why = refusal(node, target) if self.backends.torch else ""
         if self._explaining:
-            return self._unsupported(node, f"{LACKING}, and {why}")
+            return self._unsupported(node, f"{LACKING}, and it cannot fall back: {why}")
         if why:
             called = qualified_name(target_of(self.calls.get(mark_of(node), node)))
-            raise NoTranslationError(f"{called} cannot fall back: {why} ({source_line(node)})")
+            raise NoTranslationError(
+                f"{called} cannot fall back: {why} ({source_line(node)}); register a translation, or change that line"
+            )
         error = errors[0] if errors else no_translation_error(target)
         for other in errors[1:]:
             error.add_note(str(other))

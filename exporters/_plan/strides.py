@@ -1,4 +1,4 @@
-"""Views by strides, which torch takes of memory, and ONNX of values, which may lie in memory in another order."""
+"""Rewriting of strided views, which torch takes of memory, for ONNX, whose tensors have no memory layout."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _STRIDED = {_aten.as_strided.default: 3, _aten.as_strided_copy.default: 3, _WRIT
 
 
 def take_strides_of_values(program: torch.export.ExportedProgram) -> None:
-    """Let calls that take strides, in place, take them of a tensor whose values lie in memory one row after another.
+    """Rewrite strided views, in place, so that each is taken of a tensor whose values lie in memory row after row.
 
     Raises
     ------
     ExportError
-        Such a call takes a tensor that leaves out parts of its memory.
+        A view is taken of a tensor that leaves out parts of its memory.
     """
     for module in program.graph_module.modules():
         if isinstance(module, GraphModule):
@@ -49,9 +49,9 @@ def _rewrite(graph: Graph, node: Node) -> None:
     else:
         shape, strides = (list(of) for of in (tensor.meta["val"].shape, tensor.meta["val"].stride()))
         raise ExportError(
-            f"{qualified_name(node.target)} takes strides of the memory of a tensor of shape {shape} and strides "
-            f"{strides}, which leaves out parts of that memory, and ONNX has values alone; call .contiguous() on the "
-            f"tensor, and take strides of the result ({source_line(node)})"
+            f"{qualified_name(node.target)} takes a strided view of the memory of a tensor of shape {shape} and "
+            f"strides {strides}, which leaves out parts of that memory, and ONNX tensors have no memory layout; call "
+            f".contiguous() on the tensor, and take the view of the result ({source_line(node)})"
         )
     with graph.inserting_before(node):
         first = _permuted(graph, base, order, node)
@@ -83,7 +83,7 @@ def _tensors(node: Node) -> Iterator[Node]:
 
 
 def _offset_in(base: Node, tensor: Node, offset: Any) -> Any:
-    """Return the place in `base` of an offset into the memory of a view of it, or None if only a run tells.
+    """Return the place in `base` of an offset into the memory of a view of it, or None if it is known only at run time.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from ..errors import ExportError
 
 
 class NoOperatorError(ExportError):
-    """The installed torch has no operator of a name."""
+    """The installed torch has no operator of the given name."""
 
 
 _NAME = re.compile(r"(?P<namespace>\w*)::(?P<name>\w+)(\.(?P<overload>\w+))?")
@@ -36,7 +36,7 @@ def find_overload(name: str) -> OpOverload | None:
 def overloads(name: Any) -> list[OpOverload]:
     """Return the overloads that a name means: one for ``"ns::name.overload"``, all for ``"ns::name"``.
 
-    Without a namespace it is aten, as for ``torch.onnx.register_custom_op_symbolic``.
+    The default namespace is aten, as for ``torch.onnx.register_custom_op_symbolic``.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def as_exported(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[li
 
 @functools.cache
 def _decompositions() -> frozenset[object]:
-    # Reading the table searches all of torch each time, for operators that can_decompose knows; so once is enough.
+    # Cached because reading the table searches all of torch, for operators that can_decompose knows anyway.
     return frozenset(torch.export.default_decompositions())
 
 
@@ -110,4 +110,4 @@ def _suggestion(namespace: str, name: str) -> str:
     near += sorted(other for other in names if other.partition("::")[2] == name and other not in near)
     if near:
         return f"; near matches: {', '.join(near)}"
-    return "; for an operator of your own, register it first (exporters.custom_op, torch.library.custom_op)"
+    return "; if it is an operator of your own, register it first (exporters.custom_op, torch.library.custom_op)"

@@ -31,7 +31,7 @@ _TYPES = {
 
 
 def check_name(name: object) -> None:
-    """Raise ExportError unless `name` is ``"ns::name"``, without the dot with which torch breaks every later export."""
+    """Raise ExportError unless `name` is ``"ns::name"``; a dot in it, which torch allows, would break later exports."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ExportError(
             f'{name!r} is not a name that torch can register; write "ns::name" of letters, digits and _, for example '
@@ -75,7 +75,7 @@ def _check_dtypes(signature: Signature, where: str, parameter: TypeParameter) ->
         names = ", ".join(map(dtype_name, parameter.dtypes))
         raise ExportError(
             f"{signature.qualified_name}: {where} is {names}, and torch has no such tensors; "
-            "the operator runs in ONNX Runtime, but cannot be a torch operator"
+            "the op runs in ONNX Runtime, but cannot be a torch operator"
         )
 
 
@@ -107,6 +107,6 @@ def _default(attribute: Attribute) -> str | None:
     if attribute.kind is AttributeKind.STRING:
         return json.dumps(value) if value.isascii() and value.isprintable() else None
     if attribute.kind is AttributeKind.FLOAT:
-        # The shortest decimal that is this float32: 0.1, not 0.10000000149011612.
+        # The shortest decimal that gives this float32: 0.1, not 0.10000000149011612.
         return str(np.float32(value)) if math.isfinite(value) else None
     return f"[{', '.join(map(str, value))}]" if attribute.kind is AttributeKind.INTS else str(value)

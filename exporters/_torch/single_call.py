@@ -29,7 +29,7 @@ class SingleCall(torch.nn.Module):
         return self._function(*args, **kwargs)
 
     def other_sizes(self) -> Iterator[Tensors]:
-        """Yield tensors of other sizes with which the call returns as many tensors, the largest changes first."""
+        """Yield tensors of other sizes for which the call returns as many tensors, the largest changes first."""
         outputs = _outputs(self, self.tensors)
         for shapes in dict.fromkeys(_other_shapes(tuple(tuple(tensor.shape) for tensor in self.tensors))):
             try:

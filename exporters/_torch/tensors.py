@@ -26,7 +26,7 @@ TORCH_DTYPES: dict[DType, torch.dtype] = {
 
 _NUMPY_DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
 
-# Tensor.numpy and some versions of CuPy do not support these dtypes, so they pass as integers of their size.
+# Tensor.numpy and some versions of CuPy do not support these dtypes, so they are passed as integers of their size.
 _AS_BITS = {1: torch.uint8, 2: torch.int16}
 _BIT_VIEWED = {torch.bool, torch.bfloat16} | {dtype for dtype in _NUMPY_DTYPES if "float8" in str(dtype)}
 
@@ -41,7 +41,7 @@ def numpy_dtype(dtype: torch.dtype) -> DType:
     """
     if dtype not in _NUMPY_DTYPES:
         known = ", ".join(str(known).removeprefix("torch.") for known in _NUMPY_DTYPES)
-        raise InputError(f"a tensor of {dtype} cannot reach an ONNX operator; convert it to one of {known}")
+        raise InputError(f"an ONNX operator cannot take a tensor of {dtype}; convert it to one of {known}")
     return _NUMPY_DTYPES[dtype]
 
 

@@ -87,7 +87,7 @@ def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
 @functools.cache
 def _torchlib(**arguments: Any) -> Any:
     """Return torch's registry of translations, extended by sizes of complex tensors."""
-    with quiet():  # It logs for each operator of torchvision's that torchvision is not installed.
+    with quiet():  # It logs for each operator of torchvision that torchvision is not installed.
         registry = _reading().__get__(None, _registry_class())(**arguments)
     # Complex tensors are pairs along a last dimension; the translations of their other sizes are the same.
     for name in ("aten::sym_size.int", "aten::sym_storage_offset"):
@@ -97,10 +97,10 @@ def _torchlib(**arguments: Any) -> Any:
 
 
 class Lowering:
-    """What takes part in an export of torch's exporter; this one leaves everything to it."""
+    """What decides how torch's exporter decomposes and translates calls; this base class leaves it to the exporter."""
 
     def prepare(self, captured: torch.export.ExportedProgram, exporter: Exporter) -> torch.export.ExportedProgram:
-        """Return the captured program with every operator decomposed that is to be."""
+        """Return the captured program, decomposed as far as it should be."""
         return exporter.decompose(captured, ())
 
     def translation(self, node: torch.fx.Node, exporter: Exporter) -> Callable[..., Any] | None:
@@ -118,9 +118,9 @@ class Exporter:
     def decompose(
         self, captured: torch.export.ExportedProgram, kept: Iterable[OpOverload]
     ) -> torch.export.ExportedProgram:
-        """Return the program with torch's decompositions, save those of operators that are translated or kept.
+        """Return the program with torch's decompositions, except those of operators that are translated or in `kept`.
 
-        It is made without gradients, for which some operators have no formula; the captured program may use them.
+        It is decomposed without gradients, because some operators have no formula for them.
         """
         registry = copy.copy(self._registry)
         registry.functions = {**{target: [SimpleNamespace(fx_target=target)] for target in kept}, **registry.functions}
@@ -142,9 +142,9 @@ class Exporter:
 def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
     """Context manager: let torch's exporter, in this thread, ask a `Lowering` how it decomposes and translates.
 
-    It also reads its translations from their sources once, not in every export, which saves most of the time of a
-    small export; complex32 is pairs of float16, like other complex types; and a number may come before the tensor to
-    whose type it does not fit, as in ``1.5 - indices``. Numbers in float64 models are not rounded to float32.
+    The exporter then also reads its translations from their sources once, not in every export, which saves most of the
+    time of a small export; supports complex32 as pairs of float16, like other complex types; accepts a number before a
+    tensor of another type, as in ``1.5 - indices``; and does not round numbers in float64 models to float32.
     """
     core, dispatching = _modules()
     asked = lowering or Lowering()
@@ -170,7 +170,7 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
     def finding(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpOverload:
         try:
             return find(packet, args, kwargs)
-        except RuntimeError:  # it takes no number for a tensor, as the operators do
+        except RuntimeError:  # unlike the operators, it accepts no number for a tensor
             return find(packet, (torch.empty(()), *args[1:]), kwargs)
 
     def calling(recorder: Any, signature: Any, inputs: dict[str, Any], attributes: dict[str, Any], count: int) -> Any:
@@ -197,8 +197,8 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
 def _with_its_outputs(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Let the signature of a program name what its graph returns.
 
-    torch computes some calls in float16 by float32 and converts the result, and leaves the unconverted one in the
-    signature, of which the exporter makes the model's output.
+    torch computes some float16 calls in float32 and converts the result, but the signature still names the unconverted
+    one, which the exporter would make the model's output.
     """
     returned = next(iter(reversed(program.graph.nodes))).args[0]
     for spec, node in zip(program.graph_signature.output_specs, returned, strict=True):
@@ -235,7 +235,7 @@ def _type_promotion() -> Any:
 
 @guarded("ShapeEnv.pending_fresh_unbacked_symbols")
 def forget_pending_sizes(captured: torch.export.ExportedProgram) -> None:
-    """Forget the sizes that an earlier decomposition of a program left open, at which another one would stop."""
+    """Forget the sizes that an earlier decomposition of a program left open, at which another one would fail."""
     for node in captured.graph.nodes:
         mode = getattr(node.meta.get("val"), "fake_mode", None)
         if mode is not None and mode.shape_env is not None:
@@ -331,7 +331,7 @@ def emit_call(recorder: Any, function: OnnxFunction[..., Any], arguments: Mappin
 
 @contextmanager
 def recorded_nodes(opset_version: int) -> Iterator[list[onnx_ir.Node]]:
-    """Context manager: yield a list to which the nodes emitted in the block are added, as in torch's exporter."""
+    """Context manager: yield a list of the nodes emitted in the block, which are emitted as in torch's exporter."""
     recorder = _recorder(opset_version)
     with evaluator.default_as(recorder):
         yield recorder.nodes

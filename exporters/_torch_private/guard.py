@@ -1,4 +1,4 @@
-"""Error for a private interface that a release of torch does not have."""
+"""The error for a private interface of torch that the installed release does not have."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def guarded(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
                 return function(*args, **kwargs)
             except (AttributeError, ImportError) as error:
                 raise ExportError(
-                    f"torch {torch.__version__} does not have the private interface {name} any more; {USE}"
+                    f"torch {torch.__version__} no longer has the private interface {name}; {USE}"
                 ) from error
 
         return read

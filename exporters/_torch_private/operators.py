@@ -81,7 +81,7 @@ def is_mutable(overload: OpOverload) -> bool:
 
 @guarded("OpOverload._schema.arguments")
 def aliased_names(overload: OpOverload) -> list[str]:
-    """Return the arguments with whose memory the operator returns a tensor, or to which it writes."""
+    """Return the names of the arguments that the operator writes to, or returns a view of."""
     return [item.name for item in overload._schema.arguments if item.alias_info is not None]
 
 
@@ -118,7 +118,7 @@ def call_instead(overload: OpOverload, function: Callable[..., Any]) -> None:
 
 @guarded("OpOverload._op")
 def explain_refusals(overload: OpOverload, refusal: Callable[[], Exception]) -> None:
-    """Let an overload, and its packet, raise an error of ours where torch refuses a call that does not fit the schema.
+    """Make an overload, and its packet, raise another error where torch rejects a call that does not match the schema.
 
     Parameters
     ----------

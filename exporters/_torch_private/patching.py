@@ -1,4 +1,4 @@
-"""What an export changes in torch for its own thread, for as long as it runs."""
+"""What an export changes in torch for its own thread while it runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Context manager: replace what a module or class has or uses; a function in calls from this thread alone."""
+    """Context manager: replace an attribute of a module or class; a function only for calls from this thread."""
     before, thread = vars(owner).get(name), threading.get_ident()
     others = getattr(owner, name, None) or getattr(builtins, name)
 
@@ -60,9 +60,9 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Context manager: keep torch, onnxscript and onnx from printing graphs and warnings of their logs in this thread.
+    """Context manager: keep torch, onnxscript and onnx from printing graphs and logged warnings in this thread.
 
-    Handlers that users add to loggers get the records, and what users ask for with ``TORCH_LOGS`` is printed.
+    Handlers that users add to loggers still get the records, and what ``TORCH_LOGS`` asks for is printed.
     """
     thread, (capturing, c_api) = threading.get_ident(), _printing_modules()
 
@@ -74,7 +74,7 @@ def quiet() -> Iterator[None]:
         for handler in _printing_handlers():
             handler.addFilter(is_printed)
             stack.callback(handler.removeFilter, is_printed)
-        # Both print the graph that there is when an error is raised.
+        # Both print the graph when an error is raised.
         stack.enter_context(replaced(capturing, "print", lambda *_, **__: None))
         stack.enter_context(replaced(c_api, "_jit_onnx_log", lambda *_: None))
         yield

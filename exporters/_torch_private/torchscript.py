@@ -56,9 +56,9 @@ def _symbolics() -> tuple[Any, Callable[[str], Any]]:
 
 @guarded("torch._subclasses.fake_tensor.FakeTensorMode")
 def fake_outputs(target: OpOverload, args: Any, kwargs: Any) -> list[tuple[torch.dtype, tuple[int | None, ...]]]:
-    """Return dtype and shape of each output of an operator, by its fake, with None for sizes known only at run time.
+    """Return the dtype and shape of each output of an operator, by its fake; sizes known only at run time are None.
 
-    Graph values among the arguments have dtypes and ranks. All of their sizes that are not fixed count as one.
+    Graph values among the arguments must have dtypes and ranks. Their sizes that are not fixed share one symbol.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv

@@ -1,4 +1,4 @@
-"""Private interfaces of torch's tracers: a trace of real tensors, and what captures of fake ones know."""
+"""Private interfaces of torch's tracers: traces on real tensors, and what captures on fake tensors evaluate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .patching import replaced
 def trace_graph(function: Callable[..., Any], *args: Any) -> GraphModule:
     """Run a function on tensors, and return the graph of the operators that it called.
 
-    Tensors are real, so that Python code sees their values. Operators are those that the code names, as in
+    The tensors are real, so that Python code sees their values. The operators are those that the code calls, as in
     ``torch.export``.
 
     Parameters
@@ -42,14 +42,14 @@ def last_node(graph: Graph) -> Any:
 
 @contextmanager
 def known_values(state: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Context manager: let the code that ``torch.export`` captures read what follows from the state alone.
+    """Context manager: let the code that ``torch.export`` captures read values that follow from the state only.
 
-    torch does so for tensors that the code makes of numbers; here also for the parameters and buffers.
+    torch allows it for tensors that the code makes from numbers; here also for parameters and buffers.
 
     Yields
     ------
     list of torch.Tensor
-        Copies of the state that are read.
+        The copies of the state from which the values are read.
     """
     proxies, fakes = _proxies(), _fake_tensors()
     track, make_fake = proxies.track_tensor, fakes.FakeTensorMode.from_tensor
@@ -77,7 +77,7 @@ def known_values(state: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
         yield copies
 
 
-# Of larger tensors torch computes no values while it captures; its own limit is one element.
+# torch computes no values of larger tensors while it captures; its own limit is one element.
 _LARGEST_KNOWN = 2**20
 
 
@@ -109,7 +109,7 @@ def _draft_module() -> Any:
 
 @contextmanager
 def asked_conditions(ask: Callable[[str, str], None]) -> Iterator[None]:
-    """Context manager: hear of each expression that ``torch.export.draft_export`` evaluates by the example.
+    """Context manager: report each expression that ``torch.export.draft_export`` evaluates by the example.
 
     Parameters
     ----------
@@ -137,12 +137,12 @@ def _shapes() -> Any:
 
 @contextmanager
 def asked_sizes(ask: Callable[[Any, Any], None]) -> Iterator[None]:
-    """Context manager: hear of what is evaluated of sizes in a capture and is not the same for all sizes.
+    """Context manager: report each expression of sizes that a capture evaluates and that differs between sizes.
 
     Parameters
     ----------
     ask : callable
-        Called with the SymPy expression of a condition or a number, and its value.
+        Called with the SymPy expression, a condition or a number, and its value.
     """
     nodes = _sym_nodes()
     evaluate = nodes.SymNode.evaluate
@@ -215,7 +215,7 @@ def _validates() -> bool:
 def capturing_by(
     name: Literal["export", "draft_export"], start: Callable[[], None] = lambda: None
 ) -> Iterator[list[torch.export.ExportedProgram]]:
-    """Context manager: let torch's exporter capture by one function of ``torch.export`` alone, and not by TorchDynamo.
+    """Context manager: let torch's exporter capture only by one function of ``torch.export``, and not by TorchDynamo.
 
     Parameters
     ----------

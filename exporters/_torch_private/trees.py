@@ -22,7 +22,7 @@ def flatten(tree: Any) -> list[Any]:
 
 @guarded("torch.utils._pytree.tree_leaves")
 def children(tree: Any) -> list[Any]:
-    """Return what a container that torch knows holds itself."""
+    """Return the direct contents of a container that torch knows."""
     return _pytree.tree_leaves(tree, is_leaf=lambda item: item is not tree)
 
 
@@ -78,7 +78,7 @@ def contents(leaf: Any) -> dict[str, Any] | None:
     """Return the contents of a container that torch does not know, by name, or None for any other object.
 
     Such a container is a subclass of dict, or an object with attributes that hold tensors, as caches of language
-    models are. One that refers to itself is none, because it is no tree.
+    models are. An object that refers to itself does not count, because it is not a tree.
     """
     if isinstance(leaf, dict):
         return dict(leaf)
@@ -120,7 +120,7 @@ def _holds_tensors(value: Any, path: tuple[int, ...]) -> bool:
         parts = vars(value).values()
     if id(value) in path:
         raise _CycleError
-    found = [_holds_tensors(item, (*path, id(value))) for item in parts]  # all of them, for one may be a cycle
+    found = [_holds_tensors(item, (*path, id(value))) for item in parts]  # all of them, to find every cycle
     return any(found)
 
 
@@ -194,7 +194,7 @@ def _register(kind: type) -> None:
         flatten_one,
         lambda values, template: template.filled(values),
         flatten_with_keys_fn=flatten_with_keys,
-        serialized_type_name=f"{kind.__module__}.{kind.__qualname__} {id(kind)}",  # torch needs one to forget the class
+        serialized_type_name=f"{kind.__module__}.{kind.__qualname__} {id(kind)}",  # needed to deregister
     )
 
 

@@ -1,8 +1,8 @@
-"""Calls of the exporter that is built on TorchScript's tracing (``dynamo=False``).
+"""Export by the exporter that is built on TorchScript's tracing (``dynamo=False``).
 
-For each call of a translated operator, TorchScript emits a node of a domain of our own, with an op type of its own.
-The translations emit their nodes as in the other exporter. These become functions for the op types, and are inlined
-into the model that TorchScript returns.
+For each call of a translated operator, TorchScript emits a node with an op type that no other call has, in a private
+domain. The translations emit their nodes as in the other exporter; these become functions for the op types, and are
+inlined into the model that TorchScript returns.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ def _check(model: Any, opset_version: int, arguments: Mapping[str, Any]) -> None
         raise ExportError("dynamo=False traces a torch.nn.Module; an ExportedProgram is exported without it")
     given = [name for name in _DYNAMO_ONLY if arguments.get(name)]
     if given:
-        instead = "; pass dynamic_axes, with input_names" if "dynamic_shapes" in given else ""
+        instead = "; pass dynamic_axes and input_names instead" if "dynamic_shapes" in given else ""
         raise ExportError(f"the TorchScript exporter (dynamo=False) does not take {', '.join(given)}{instead}")
     known = torchscript_opsets()
     if opset_version not in known:
         raise ExportError(
-            f"the TorchScript exporter knows opset {known[0]} to {known[-1]}, not {opset_version}; leave out "
+            f"the TorchScript exporter supports opset {known[0]} to {known[-1]}, not {opset_version}; leave out "
             "dynamo=False for a newer one"
         )
 

@@ -1,4 +1,4 @@
-"""Translations as TorchScript's symbolic functions, which read their arguments from values of TorchScript's graph."""
+"""Translations as symbolic functions of TorchScript, which read their arguments from values of its graph."""
 
 from __future__ import annotations
 

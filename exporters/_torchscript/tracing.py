@@ -1,4 +1,4 @@
-"""What TorchScript traces in place of a model: tensors alone as arguments and results, and one operator for our calls.
+"""What TorchScript traces in place of a model: tensors as arguments and results, and one operator for our calls.
 
 TorchScript's own tracer does not support lists of floats or strings, fails an internal assertion for a list with a
 traced number, and silently makes a traced number a constant. Python calls of translated operators are therefore
@@ -55,7 +55,7 @@ class FlatModel(torch.nn.Module):
         super().__init__()
         own = ("training", "_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
         vars(self).update({name: vars(model)[name] for name in own})
-        # Module.__setattr__ would register the model as a submodule.
+        # Not by Module.__setattr__, which would register the model as a submodule.
         vars(self).update(model=model, given=given, finish=finish)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -135,7 +135,7 @@ class TracedCalls(TorchFunctionMode):
         for item in declared:
             if not item.is_tensor and tensor_leaves(given.get(item.name)):
                 raise ExportError(
-                    f"{symbolic_message(qualified_name(target), item.name)}; TorchScript traces every size: where "
+                    f"{symbolic_message(qualified_name(target), item.name)}; TorchScript traces every size: if "
                     "this one is the same in every run, write int(...) or float(...) around it"
                 )
         arguments = as_exported(declared, [given.get(item.name, item.default) for item in declared])

@@ -103,7 +103,8 @@ def _tensor(item: onnx.ValueInfoProto, what: str) -> Tensor:
     unprintable = [name for name in names if not name.isprintable()]
     if unprintable:
         raise InputError(
-            f"{what} {item.name!r} of the model: {unprintable[0]!r} cannot be written in a program's source"
+            f"{what} {item.name!r} of the model: the name {unprintable[0]!r} has characters that a program's source "
+            "cannot have; rename it in the model"
         )
     row = from_onnx(tensor.elem_type)
     if row is None or dtype_name(row.dtype) not in _TYPES or not tensor.HasField("shape"):

@@ -37,7 +37,7 @@ Call = Callable[[], object]
 
 @onnx_op("bench::Sum1")
 def sum_1(x0: Array) -> Array:
-    """Sum into an array of NumPy's, as the next two do."""
+    """Sum into an array that NumPy allocates, as the next two do."""
     return add_up(x0)
 
 
@@ -55,7 +55,7 @@ def sum_8(x0: Array, x1: Array, x2: Array, x3: Array, x4: Array, x5: Array, x6: 
 
 @onnx_op("bench::SumOut")
 def writing(*xs: NDArray[np.float32], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-    """Sum into the buffer of ONNX Runtime's."""
+    """Sum into ONNX Runtime's buffer."""
     return add_up(*xs, out=out)
 
 
@@ -135,7 +135,7 @@ run = onnxruntime.InferenceSession.run
 
 @functools.cache
 def contestants(count: int, threads: int, engine: str) -> Callable[[list[Array]], dict[str, Call]]:
-    """Sessions made once; the result gives, for some inputs, a call per contestant."""
+    """A function that returns, for given inputs, a call per contestant; the sessions are made only once."""
     builtin = onnxruntime.InferenceSession(model("Sum", "", count).SerializeToString(), options(threads))
     ours = pyops.InferenceSession(model(f"Sum{count}", "bench", count), options(threads), engine=engine)
     in_torch = torch_op(count)

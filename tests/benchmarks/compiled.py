@@ -52,7 +52,7 @@ def fused(x: F32, b: F32, *, out: F32 | None = None) -> F32:
 
 
 def plain_fused(x: F32, b: F32) -> F32:
-    """As `fused`, the way one writes it for NumPy."""
+    """As `fused`, as one writes it for NumPy."""
     return x / (ONE + np.exp(-x)) + b
 
 
@@ -81,7 +81,7 @@ def reduce_sum(x: F32, *, out: F32 | None = None) -> F32:
 
 
 def plain_softmax(x: F32) -> F32:
-    """As `softmax`, the way one writes it for NumPy."""
+    """As `softmax`, as one writes it for NumPy."""
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 
@@ -173,7 +173,7 @@ def measure(sizes: list[int], threads: list[int], rounds: int) -> None:
 
 @contextmanager
 def busy_interpreter(busy: bool) -> Iterator[None]:
-    """Within it, a thread computes in Python, if it is to."""
+    """Context manager: let a thread compute in Python meanwhile, if `busy`."""
     stop = threading.Event()
 
     def work() -> None:

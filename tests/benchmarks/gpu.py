@@ -1,4 +1,4 @@
-"""All that needs a GPU, tests and benchmarks, as one page: ``python tests/benchmarks/gpu.py --output docs/gpu.md``.
+"""All that needs a GPU, tests and benchmarks, on one page: ``python tests/benchmarks/gpu.py --output docs/gpu.md``.
 
 Runs the tests marked ``gpu``, traces what a run does on the GPU, and measures CUDA kernels against ONNX Runtime's
 own operators, alone and under CUDA graphs. Inputs and outputs lie on the GPU; each figure is the median over rounds
@@ -6,7 +6,7 @@ in which all contestants take turns, divided by that of ONNX Runtime. Torch and 
 installed; without torch nothing is traced.
 
 With ``--rehearse`` the same happens without a GPU, on a CUDA runtime over host memory: all of it but the figures, which
-then mean nothing. ONNX Runtime's own operators cannot run there, so pyops's stand in their place.
+are then meaningless. ONNX Runtime's own operators cannot run there, so ops of pyops stand in for them.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ CONTESTS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run everything, and write the page; 0 where all holds, 1 where something does not, 2 without a GPU."""
+    """Run everything, and write the page; return 0 if everything passes, 1 if something fails, 2 without a GPU."""
     parser = argparse.ArgumentParser(prog="python tests/benchmarks/gpu.py", description=__doc__)
-    parser.add_argument("--output", type=Path, help="where the page goes; printed unless given")
+    parser.add_argument("--output", type=Path, help="file for the page, which is printed by default")
     parser.add_argument("--sizes", type=int, nargs="+", help="elements")
     parser.add_argument("-k", metavar="EXPRESSION", default="", help="which tests, as for pytest")
-    parser.add_argument("--rehearse", action="store_true", help="do it without a GPU, on a CUDA runtime on host memory")
+    parser.add_argument("--rehearse", action="store_true", help="run without a GPU, on a CUDA runtime over host memory")
     options = parser.parse_args(arguments)
     if options.rehearse:
         runtime.start(CACHE / "d" / "host_cuda")
     if missing_gpu():
-        print(f"nothing is run, for want of a GPU: {missing_gpu()}", file=sys.stderr)
+        print(f"nothing was run, because there is no GPU: {missing_gpu()}", file=sys.stderr)
         return NO_GPU
     lines, failed = page(options.sizes or (REHEARSED_SIZES if options.rehearse else SIZES), options.k)
     text = "\n".join(lines) + "\n"
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def page(sizes: Sequence[int], chosen: str) -> tuple[list[str], bool]:
-    """The page's lines, and whether anything does not hold."""
+    """The page's lines, and whether anything fails."""
     tests, failed = run_tests(chosen)
     title = "# A rehearsal on host memory, whose figures mean nothing" if runtime.is_loaded() else "# On a GPU"
     lines = [title, "", machine(), "", "## Tests", "", *tests]
@@ -298,7 +298,7 @@ def contests(sizes: Sequence[int], graph: bool) -> Callable[[], tuple[list[str],
 
 @contextlib.contextmanager
 def cleaned() -> Iterator[None]:
-    """Give memory back afterwards."""
+    """Context manager: free memory afterwards."""
     import gc
 
     yield

@@ -49,7 +49,7 @@ def declare_ops() -> None:
 
 
 def lookups(tables: list[TensorProto], op_type: str = "Plus") -> onnx.ModelProto:
-    """A model that looks a row up in each table and adds them, and then runs the op."""
+    """A model that looks up a row in each table, adds them, and runs the op."""
     nodes = [helper.make_node("Gather", [table.name, "i"], [f"row{k}"]) for k, table in enumerate(tables)]
     nodes += [
         helper.make_node("Sum", [f"row{k}" for k in range(len(tables))], ["sum"]),
@@ -59,7 +59,7 @@ def lookups(tables: list[TensorProto], op_type: str = "Plus") -> onnx.ModelProto
 
 
 def model(nodes: list[onnx.NodeProto], given: onnx.ValueInfoProto, tables: list[TensorProto]) -> onnx.ModelProto:
-    """A model of these nodes, the last of which gives the output."""
+    """A model of these nodes; the last one computes the output."""
     output = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "load", [given], [output], tables)
     imports = [helper.make_opsetid("", 20), helper.make_opsetid("load", 1)]

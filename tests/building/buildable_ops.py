@@ -1,4 +1,4 @@
-"""Operators for a library: what `tests.compiled.compiled_db` has no sample of, and what is refused."""
+"""Operators for a library: those without a sample in `tests.compiled.compiled_db`, and those that are rejected."""
 
 from __future__ import annotations
 

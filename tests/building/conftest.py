@@ -1,4 +1,4 @@
-"""Libraries that several files test, and environments without pyops to run them in."""
+"""Libraries that several files test, and environments without pyops in which they run."""
 
 from __future__ import annotations
 

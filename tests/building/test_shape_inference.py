@@ -1,4 +1,4 @@
-"""What ONNX Runtime learns of shapes from a library before anything runs."""
+"""The shapes that ONNX Runtime infers by a library before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line in this process, and what its tests give it."""
+"""The command line run in this process, and what its tests pass to it."""
 
 import json
 from typing import Any

@@ -18,7 +18,7 @@ runpy.run_module("pyops", run_name="__main__")
     done = run_beside_torch(script, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "torch and ONNX Runtime agree" in done.stdout
-    (accuracy,) = re.findall(r"(\S+)% of 450 test images are read rightly", done.stdout)
+    (accuracy,) = re.findall(r"(\S+)% of 450 test images are classified correctly", done.stdout)
     assert float(accuracy) > 90
     model = onnx.load(tmp_path / "out" / "digits.onnx")
     assert "demo::MedianPool" in {f"{node.domain}::{node.op_type}" for node in model.graph.node}

@@ -1,4 +1,4 @@
-"""What all commands have in common, and the program that they are of."""
+"""What all commands have in common, and the program itself."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A compiled kernel with assertions, for which pytest has no other code, as it has in test modules."""
+"""A compiled kernel with assertions, which pytest does not rewrite here, as it does in test modules."""
 
 from __future__ import annotations
 

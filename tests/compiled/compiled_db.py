@@ -1,4 +1,4 @@
-"""The table of sample operators with compiled kernels, for the tests of what runs those."""
+"""The table of sample operators with compiled kernels, for tests of everything that runs these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine code on disk: who compiles, who does not, and what has it compiled again."""
+"""Machine code on disk: which processes compile, which do not, and what makes them compile again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of NumPy that pyops has its own of in compiled kernels: they give what NumPy's give."""
+"""The NumPy functions that pyops itself implements in compiled kernels give what NumPy's give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled kernels on ONNX Runtime's own thread pool, and beside the threads of Python."""
+"""Compiled kernels on ONNX Runtime's own thread pool, and beside Python threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pyops.list_ops()`: what is declared, in a terminal and in a notebook."""
+"""`pyops.list_ops()`: the declared ops, in a terminal and in a notebook."""
 
 from __future__ import annotations
 

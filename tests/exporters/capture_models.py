@@ -1,4 +1,4 @@
-"""Small models of which each shows one reason why ``torch.export`` stops, or what a capture does about it."""
+"""Small models; each shows one reason why ``torch.export`` fails, or what a capture does about it."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the exporter tests share: torch modules made of one function, an op, registrations that end."""
+"""What the exporter tests share: modules that call one function, an op, and registrations that end with the test."""
 
 import functools
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def own_registrations(monkeypatch):
 
 @pytest.fixture(autouse=True, scope="session")
 def annotations_of_torch_are_made_once():
-    """Remember the type hints that torch makes of each of the thousands of functions that it defines in an export."""
+    """Cache the type hints that torch computes for each of the thousands of functions that it defines in an export."""
 
     class Remembered:
         def __getitem__(self, parts):

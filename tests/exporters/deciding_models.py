@@ -1,4 +1,4 @@
-"""Models of the kinds that people write, each of which decides something by its inputs."""
+"""Models of the kinds that people write; each decides something by its inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops declared with their shape functions in one call, and which nodes a program has of them."""
+"""Ops declared with their shape functions in one call, and the nodes that a program has of them."""
 
 from pyops import onnx_op
 

@@ -1,4 +1,4 @@
-"""Which arguments of a model are inputs of the exported one, and what becomes of the others."""
+"""Which arguments of a model become inputs of the exported one, and what happens to the others."""
 
 import functools
 
@@ -26,7 +26,7 @@ def forms(program, path):
     return [program, program.model_proto, path, pyops.InferenceSession(path)]
 
 
-CHANGED = "exported with n=2, a constant of the program, and is called with n=3; export it with that value too, or make"
+CHANGED = "exported with n=2, which is a constant in it, but is called with n=3; export another model with that value"
 
 
 def test_a_changed_number_is_refused(export, tmp_path):
@@ -49,7 +49,7 @@ def test_a_changed_number_is_refused(export, tmp_path):
 def test_a_changed_number_beside_what_torch_cannot_translate_is_refused(model, arguments):
     net = model(lambda x, n: torch.special.bessel_j0(x) * n)
     program = exporters.export(net, (X, 2), verbose=False, **arguments)
-    with pytest.raises(exporters.ExportError, match="=2, a constant of the program"):
+    with pytest.raises(exporters.ExportError, match="=2, which is a constant in it"):
         program(X, 3)
 
 
@@ -70,7 +70,7 @@ def test_a_number_that_the_graph_depends_on_is_a_constant(model, function, dynam
     net = model(function)
     program = exporters.export(net, (X, 2), dynamo=dynamo, verbose=False)
     torch.testing.assert_close(program(X, 2)[0], net(X, 2))
-    with pytest.raises(exporters.ExportError, match=r"=2, a constant of the program, and is called with \w+=3"):
+    with pytest.raises(exporters.ExportError, match=r"=2, which is a constant in it, but is called with \w+=3"):
         program(X, 3)
 
 
@@ -89,7 +89,7 @@ def test_other_values_that_change_are_refused(export, exported, called, keyword)
     assert torch.equal(program(*args, **kwargs)[0], X + 1)
     assert torch.equal(program(X)[0], X + 1)
     args, kwargs = arguments(called)
-    message = f"exported with how={exported!r}, a constant of the program, and is called with how={called!r}"
+    message = f"exported with how={exported!r}, which is a constant in it, but is called with how={called!r}"
     with pytest.raises(exporters.ExportError, match=message):
         program(*args, **kwargs)
 
@@ -100,7 +100,9 @@ def test_a_number_that_the_export_did_not_have(export):
             return x * n
 
     program = export(Default().eval(), (X,))
-    with pytest.raises(exporters.ExportError, match=r"have 1 tensors beside 5 and the program 1 inputs \(x\); pass"):
+    with pytest.raises(
+        exporters.ExportError, match=r"have 1 tensors and the values 5, but the model has 1 inputs \(x\); pass"
+    ):
         program(X, 5)
 
 
@@ -109,7 +111,7 @@ def test_dynamic_and_constant_numbers_beside_each_other():
     dynamic = {"x": None, "n": torch.export.Dim.DYNAMIC, "flag": None}
     program = exporters.export(net, (X, 4, True), dynamic_shapes=dynamic, verbose=False)
     assert torch.equal(program(X, 7, True)[0], net(X, 7))
-    with pytest.raises(exporters.ExportError, match="exported with flag=True, a constant"):
+    with pytest.raises(exporters.ExportError, match="exported with flag=True, which is a constant"):
         program(X, 7, False)
 
 

@@ -1,4 +1,4 @@
-"""Capture of models whose Python code depends on values: what is fixed is listed, recorded, told and guarded."""
+"""Capture of models whose Python code depends on values: what is fixed is listed, recorded, warned of and guarded."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -228,7 +228,8 @@ def test_what_is_complex_is_listed_without_a_guard(function):
 def test_the_warning_says_what_guards_need():
     case = CASES["if on a sum"]
     with pytest.warns(
-        CaptureWarning, match="1 guarded: the model raises an error where one is another, and needs pyops for it"
+        CaptureWarning,
+        match="1 guarded: a run in which one of these would differ is an error, and the exported model needs pyops",
     ):
         exporters.export(case.model, case.args, verbose=False, capture="auto", guards=True)
 
@@ -256,7 +257,9 @@ def test_a_condition_on_a_dynamic_size_is_listed(model, capture):
         return half, torch.nn.functional.pad(y, (1, 1))
 
     sizes = ({0: torch.export.Dim.DYNAMIC}, {0: torch.export.Dim.AUTO})
-    with pytest.warns(CaptureWarning, match="2 values of the model's Python code fixed as in the example"):
+    with pytest.warns(
+        CaptureWarning, match="the export fixed 2 values of the model's Python code as in a run with the example"
+    ):
         program = exporters.export(
             model(function), (torch.ones(8, 2), torch.ones(4, 2)), dynamic_shapes=sizes, capture=capture
         )
@@ -466,11 +469,11 @@ def test_a_failure_names_the_line_and_the_fix(name, capfd):
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({"z": {0: "n"}}, r"has the keys z; the model's arguments are x: give each an entry, None where"),
-        ((None, None), r"has 2 of 1 items; the arguments are x"),
-        (({5: "n"},), r"dimension 5 of x; x has shape \[2, 3\]"),
-        ((("n",),), r"dynamic_shapes of x has 1 of 2 items; x has shape \[2, 3\]"),
-        (("n",), r"'n' for x; x has shape \[2, 3\]: expected a dict as \{0: "),
+        ({"z": {0: "n"}}, r"has the keys z, but the model's arguments are x; give each of them an entry, None where"),
+        ((None, None), r"has 2 items; expected 1, because the arguments are x"),
+        (({5: "n"},), r"dimension 5 of x, but x has shape \[2, 3\]"),
+        ((("n",),), r"dynamic_shapes of x has 1 items; expected 2, because x has shape \[2, 3\]"),
+        (("n",), r"'n' for x; expected a dict such as \{0: \"batch\"\}, or None \(x has shape \[2, 3\]\)"),
         ("n", r"dynamic_shapes is 'n'; expected a dict by the names of the model's arguments, or a tuple"),
     ],
 )
@@ -485,9 +488,9 @@ def test_nested_dynamic_shapes_of_what_there_is_not(model):
             model(lambda x: x[0] + x[1]["y"]), ([X, {"y": X}],), dynamic_shapes=(shapes,), verbose=False
         )
 
-    with pytest.raises(ExportError, match=r"dynamic_shapes of x has 1 of 2 items; it has 2 items"):
+    with pytest.raises(ExportError, match=r"dynamic_shapes of x has 1 items; expected 2, because it has 2 items"):
         export([None])
-    with pytest.raises(ExportError, match=r"dynamic_shapes of x\[1\] has the keys z; its keys are y"):
+    with pytest.raises(ExportError, match=r"dynamic_shapes of x\[1\] has the keys z, but its keys are y"):
         export([None, {"z": None}])
     with pytest.raises(ExportError, match=r"has \{0: 'n'\} for x, a list of 2 items; expected a list with an entry"):
         export({0: "n"})
@@ -539,7 +542,11 @@ def test_a_named_size_that_the_model_fixes_is_listed(model, function, args, shap
         (lambda x: x + torch.ones(3, device="meta"), (X,), r"\n  .*device meta.*|\n  .*cpu and meta.*"),
         (lambda x, y: x, (X,), r"^the model's forward\(x, y\) does not take .* example arguments: missing .* 'y'$"),
         (lambda x: x, (X, X), r"^the model's forward\(x\) does not take the example arguments: too many .*$"),
-        (lambda x: x + 1, (X.numpy(),), r"^the example arguments have a NumPy array; write torch.from_numpy\(array\)$"),
+        (
+            lambda x: x + 1,
+            (X.numpy(),),
+            r"^the example arguments contain a NumPy array; pass torch.from_numpy\(array\)$",
+        ),
     ],
     ids=["kind", "count of a call", "shape", "device", "too few", "too many", "array"],
 )
@@ -568,7 +575,7 @@ def test_a_container_that_is_no_tree():
         def __init__(self) -> None:
             self.value, self.own = X, self
 
-    with pytest.raises(ExportError, match=r"Unsupported input type.*\n  register the class as a tree: torch.export"):
+    with pytest.raises(ExportError, match=r"Unsupported input type.*\n  register the class as a pytree: torch.export"):
         exporters.export(Affine(lambda model, linked: linked.value + 1), (Linked(),), verbose=False)
 
 
@@ -594,7 +601,7 @@ def test_an_unknown_way_of_capturing(function):
     ("arguments", "message"),
     [
         ({"dynamo": False, "capture": "auto"}, "leave out dynamo=False"),
-        ({"guards": True}, 'write capture="auto" or "trace"'),
+        ({"guards": True}, 'pass capture="auto" or capture="trace"'),
     ],
 )
 def test_arguments_that_exclude_each_other(arguments, message):

@@ -1,4 +1,4 @@
-"""What an export would need, said before it."""
+"""`exporters.explain`: what an export would need."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_who_exports_what(model):
     ]
     relu, inverse, lgamma, _ = found
     assert (relu.reason, lgamma.reason) == ("", "torch's exporter has no translation")
-    assert inverse.reason == "torch makes aten::linalg_inv_ex of it; torch's exporter has no translation of that"
+    assert inverse.reason == "torch decomposes it into aten::linalg_inv_ex, for which its exporter has no translation"
     assert [source.partition(": ")[2] for source in inverse.sources] == [
         "y = torch.linalg.inv(torch.relu(x))",
         "return torch.linalg.inv(y) + torch.lgamma(x)",
@@ -53,7 +53,7 @@ def test_the_kernel_library(model):
         return torch.linalg.cond(x) + torch.lgamma(y) + torch.cov(x), torch.special.log_ndtr(x)
 
     found = {item.operator: (item.by, item.reason) for item in _explained(model, forward)}
-    assert found["aten::linalg_cond"] == ("kernel", "torch makes aten::_linalg_svd of it")
+    assert found["aten::linalg_cond"] == ("kernel", "torch decomposes it into aten::_linalg_svd")
     assert {found[f"aten::{name}"] for name in ("diagonal_scatter", "lgamma", "cov", "special_log_ndtr")} == {
         ("kernel", "ops of pyops.kernels")
     }
@@ -137,7 +137,7 @@ def test_registrations(model):
 @pytest.mark.parametrize(
     ("function", "operator", "reason"),
     [
-        (lambda x: x.to_sparse(), "aten::to_sparse", "it has a sparse tensor"),
+        (lambda x: x.to_sparse(), "aten::to_sparse", "it takes or returns a sparse tensor"),
         (lambda x: torch.randperm(x.shape[0]) + x[0, 0], "aten::randperm", "this call takes no tensor"),
         (lambda x: torch_map(torch.sin, x), "map_impl", "torch's exporter has no translation"),
     ],

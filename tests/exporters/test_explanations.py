@@ -1,4 +1,4 @@
-"""What torch refuses comes out with what it means, what to type, and the original as its cause."""
+"""Errors of torch come out as an explanation with the fix, and the original as its cause."""
 
 import numpy as np
 import onnx
@@ -82,7 +82,7 @@ def test_an_operator_without_a_fake(model):
         return x.clone()
 
     error = refusal(model, lambda x: no_fake(x))
-    assert "explained::no_fake, since it has no fake that gives the shape" in str(error)
+    assert "explained::no_fake, since it has no fake implementation that gives the shape" in str(error)
     assert "exporters.custom_op(op, 'explained::no_fake')" in str(error)
     assert "There was no fake impl registered for" in str(error.__cause__)
 
@@ -124,7 +124,7 @@ def test_an_operator_that_the_torchscript_exporter_lacks(model):
     translations._translations.clear()  # what was registered before changes nothing
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=False)
     assert str(error) == (
-        "the TorchScript exporter has no translation for aten::lgamma in opset 20; register one before the export: "
+        "the TorchScript exporter has no translation of aten::lgamma for opset 20; register one before the export: "
         'exporters.register_translation("aten::lgamma", op), or export with another opset_version'
     )
     assert "Exporting the operator 'aten::lgamma' to ONNX opset version 20 is not" in str(error.__cause__)
@@ -134,7 +134,7 @@ def test_a_schema_that_onnx_lacks(model, dynamo):
     exporters.register_translation("aten::lgamma", lambda x: onnx.defs.get_schema("Twice", 1, "explained"))
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=dynamo)
     assert (
-        "onnx has no schema of Twice; import the module that declares the op, and call pyops.register_schemas()"
+        "onnx has no schema for Twice; import the module that declares the op, and call pyops.register_schemas()"
         in str(error)
     )
     assert "No schema registered" in str(list(causes(error))[-1])

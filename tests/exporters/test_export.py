@@ -1,4 +1,4 @@
-"""Models with operators of ours, exported and run."""
+"""Models with declared ops, exported and run."""
 
 from typing import NamedTuple, TypeVar
 
@@ -339,7 +339,7 @@ def test_verify_while_exporting(export, torch_add_round, model):
 
     calls: list[int] = []
     torch_drifting = register(drifting, "export::Drifting")
-    with pytest.raises(exporters.ExportError, match=r"does not compute what the model does\n.*differ in 1 of 1"):
+    with pytest.raises(exporters.ExportError, match=r"does not compute what the torch model does\n.*differ in 1 of 1"):
         export(model(lambda x: torch_drifting(x)), (x,), verify=True)
 
 
@@ -365,7 +365,7 @@ def test_the_program_takes_the_models_arguments(export, torch_add_round, model):
     x, args = torch.randn(2), (torch.randn(2), 3, (None, torch.randn(2)))
     program = export(net, args, kwargs={"y": x})
     assert torch.equal(program(*args, y=x)[0], net(*args, y=x))
-    message = r"have 1 tensors and the program [34] inputs \(x, (n, )?pair_1.*, y\)"
+    message = r"have 1 tensors, but the model has [34] inputs \(x, (n, )?pair_1.*, y\)"
     with pytest.raises(exporters.ExportError, match=message):
         program(args[0])
 

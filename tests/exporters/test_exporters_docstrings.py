@@ -1,4 +1,4 @@
-"""Whatever a user may call says what it takes, and shows it; pytest runs the examples."""
+"""The docstring of everything public describes the parameters and has an example; pytest runs the examples."""
 
 import exporters
 from tests.helpers.docstrings import public, undescribed, without_example

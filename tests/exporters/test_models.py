@@ -1,4 +1,4 @@
-"""What models with an op of ours do with torch: training, compiling, submodules, shared and large weights."""
+"""Models with a declared op in torch: training, compiling, submodules, shared and large weights."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""Torch's arguments and results as ONNX models have them."""
+"""Nested arguments and results of torch models as the flat inputs and outputs of ONNX models."""
 
 import ml_dtypes
 import numpy as np
@@ -45,7 +45,7 @@ def test_a_model_in_ort_format_is_read_by_its_session(export, model, tmp_path):
     options.optimized_model_filepath = str(path)
     options.add_session_config_entry("session.save_model_format", "ORT")
     pyops.InferenceSession(export(net, (torch.ones(2),)).model_proto, options)
-    with pytest.raises(exporters.ExportError, match="in ORT format are not readable; pass its session"):
+    with pytest.raises(exporters.ExportError, match="inputs of a model in ORT format; pass a session"):
         exporters.to_onnx_inputs(path, torch.ones(2))
     assert [*exporters.to_onnx_inputs(pyops.InferenceSession(path), torch.ones(2))] == ["x"]
 
@@ -72,7 +72,7 @@ def test_nested_keywords_go_to_the_inputs_that_are_named_after_them(export, mode
 def test_other_arguments_than_the_models(export, nested):
     args, kwargs = arguments()
     program = export(nested, args, kwargs=kwargs)
-    with pytest.raises(exporters.ExportError, match=r"have 2 tensors and the program [34] inputs \(x.*, bias\)"):
+    with pytest.raises(exporters.ExportError, match=r"have 2 tensors, but the model has [34] inputs \(x.*, bias\)"):
         exporters.to_onnx_inputs(program, args[0], bias=kwargs["bias"])
 
 

@@ -1,4 +1,4 @@
-"""What an export prints: nothing but its progress, unless it is asked to."""
+"""What an export prints: only its progress, unless it is verbose."""
 
 import contextlib
 import io

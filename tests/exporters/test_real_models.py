@@ -1,4 +1,4 @@
-"""Models that torch's exporter stops at, trained on data that scikit-learn ships: exported, and run without torch."""
+"""Models that torch's exporter cannot export, trained on data that scikit-learn ships: exported, run without torch."""
 
 from typing import Any, NamedTuple
 

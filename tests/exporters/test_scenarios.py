@@ -1,4 +1,4 @@
-"""What the PyTorch tutorials on the ONNX exporter do with custom operators, on both exporters."""
+"""What the PyTorch tutorials on the ONNX exporter do with custom operators, in both exporters."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""Sessions that fill the nodes that ONNX Runtime has no kernel for."""
+"""Sessions that fill nodes for which ONNX Runtime has no kernel."""
 
 import pickle
 import warnings

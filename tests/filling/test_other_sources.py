@@ -1,4 +1,4 @@
-"""What onnx's reference implementation computes of operators that ONNX Runtime has for no type, compared with torch."""
+"""onnx's reference implementation, compared with torch, for operators that ONNX Runtime has for no type."""
 
 import io
 import warnings

@@ -1,4 +1,4 @@
-"""The script that runs all that needs a GPU, where there is none."""
+"""The script that runs everything that needs a GPU, on a machine without one."""
 
 import os
 import re

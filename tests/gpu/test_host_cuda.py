@@ -1,4 +1,4 @@
-"""The CUDA runtime on host memory is as hostile as the tests on it take for granted. Needs no GPU, and no CuPy."""
+"""The CUDA runtime on host memory is as strict as the tests on it assume. Needs no GPU, and no CuPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that misbehave: none ends the process, none gives a wrong number, each error says what came."""
+"""Kernels that misbehave: none ends the process, none gives a wrong number, and each error names the cause."""
 
 import pytest
 

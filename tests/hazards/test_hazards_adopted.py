@@ -1,4 +1,4 @@
-"""Functions declared with onnxruntime-extensions' own ``onnx_op``, in the session of pyops."""
+"""Functions declared with onnxruntime-extensions' own ``onnx_op``, in sessions of pyops."""
 
 import textwrap
 

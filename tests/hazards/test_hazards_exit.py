@@ -1,4 +1,4 @@
-"""The interpreter ends while sessions live."""
+"""The interpreter ends while sessions are alive."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a kernel keeps of its input, read when whoever had the memory is gone."""
+"""Inputs that a kernel keeps, read after the owner of their memory is gone."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sessions that are ONNX Runtime's own: what ends the process, and what nearly does."""
+"""ONNX Runtime's own sessions: what ends the process, and what nearly does."""
 
 import sys
 

@@ -1,8 +1,9 @@
 """A stand-in for CuPy on the host's memory: as much of its interface as pyops and the kernels of the tests use.
 
-Like CuPy's, its arrays are no NumPy arrays and do not become any by themselves; memory comes from the
+Like CuPy's, its arrays are not NumPy arrays and are not converted implicitly; memory comes from the
 thread's current allocator, streams and devices are entered and left, and all of that is written to `log`.
-Of bfloat16 (as CuPy 13) and the float8 types (as CuPy 14) it has views, and neither makes nor computes with arrays.
+Arrays of bfloat16 (as in CuPy 13) and the float8 types (as in CuPy 14) are only views: it neither creates them nor
+computes with them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class UnownedMemory:
 
 
 class Memory(UnownedMemory):
-    """Memory of CuPy's own."""
+    """Memory that CuPy allocated."""
 
     def __init__(self, size):
         self._bytes = ctypes.create_string_buffer(max(size, 1))
@@ -55,7 +56,7 @@ class Memory(UnownedMemory):
 
 
 class PooledMemory:
-    """A block that goes back to its pool, for the stream that it was taken on; as CuPy's, it does not keep the pool."""
+    """A block that goes back to its pool, for the stream that it was taken on; it does not keep the pool alive."""
 
     def __init__(self, pool, block, stream):
         self.ptr, self.size, self.device_id = block.ptr, block.size, block.device_id
@@ -221,7 +222,7 @@ class ndarray:  # noqa: N801
         return self._view(self.on_host.view(dtype))
 
     def __dlpack__(self, **options):
-        # What takes it keeps this array, and thereby its memory.
+        # The consumer keeps this array, and thereby its memory.
         return np.asarray(_Exported(self)).__dlpack__()
 
     def __dlpack_device__(self):

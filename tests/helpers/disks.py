@@ -1,4 +1,4 @@
-"""A disk without room, as long as a test needs one."""
+"""A full disk, for as long as a test needs one."""
 
 import resource
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def full_disk(room: int = 1000) -> Iterator[None]:
-    """Within it, no file of this process grows beyond so many bytes."""
+    """Context manager: keep every file of this process from growing beyond `room` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
     try:

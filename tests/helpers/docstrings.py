@@ -11,7 +11,7 @@ _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def public(module: ModuleType) -> dict[str, Any]:
-    """What a module offers, by name, but for data."""
+    """The public names of a module with their values, except data."""
     names = getattr(module, "__all__", None) or [
         name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
     ]
@@ -20,7 +20,7 @@ def public(module: ModuleType) -> dict[str, Any]:
 
 
 def without_example(values: dict[str, Any]) -> list[str]:
-    """The names of those whose docstrings have no section of examples with one that runs, beyond imports."""
+    """The names of values whose docstrings have no example that runs, beyond imports."""
     return [
         name
         for name, value in values.items()

@@ -1,4 +1,4 @@
-"""The engines, and sessions in which each of them runs the ops."""
+"""The engines, and sessions in which they run the ops."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from pyops.testing._engine_checks import make_session as make_session
 from tests.helpers.op_db import SAMPLES, expected_failures
 
 PLAIN_ENGINES = ("native", "extensions-plain")
-"""The engines in sessions that are ONNX Runtime's own, where one of them carries less."""
+"""The engines in ONNX Runtime's own sessions, where one of them supports less."""
 
 
 def sample_cases(
     engines: Sequence[str] = ENGINES, samples: Sequence[Sample] = SAMPLES, exhaustive: bool = False
 ) -> list[Any]:
-    """A table times the engines, as pytest's parameters; with `exhaustive`, the first engine alone is quick."""
+    """Each sample with each engine, as pytest's parameters; with `exhaustive`, only the first engine is quick."""
     cases = []
     for engine in engines:
         for sample in samples:
@@ -37,7 +37,7 @@ def sample_cases(
 def make_plain_session(
     model: onnx.ModelProto, engine: str = "native", options: Any = None
 ) -> onnxruntime.InferenceSession:
-    """ONNX Runtime's own session, with options that the ops are registered in."""
+    """ONNX Runtime's own session, with options in which the ops are registered."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what an engine leaves out
         options = pyops.register_custom_ops(options or onnxruntime.SessionOptions(), engine.partition("-")[0])
@@ -45,7 +45,7 @@ def make_plain_session(
 
 
 def run_plain(session: onnxruntime.InferenceSession, feed: Mapping[str, Any]) -> list[Any]:
-    """Run ONNX Runtime's own session, which takes bfloat16 and the like as OrtValues only."""
+    """Run ONNX Runtime's own session, which takes bfloat16 and similar types only as OrtValues."""
     types = {item.type for item in (*session.get_inputs(), *session.get_outputs())}
     if types.isdisjoint(ort_values.FOREIGN_TYPES):
         return session.run(None, feed)

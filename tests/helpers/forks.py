@@ -1,4 +1,4 @@
-"""A process that has done what many scripts begin with, and forks for each of them: a script starts at once.
+"""A process that has done what many scripts begin with, and forks for each of them, so that a script starts at once.
 
 A fork is a process of its own: it has an exit code, crashes alone, and ends as the interpreter does. What depends
 on how a process starts, or on what it has not imported yet, needs a new one.
@@ -39,10 +39,10 @@ exec(_next_script())
 
 
 class ForkServer:
-    """A process that has run the start of scripts."""
+    """A process that has run the common start of scripts."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start one by the command that runs Python code in its last argument."""
+        """Start the process by a command whose last argument is Python code."""
         *python, start = command
         self._process = subprocess.Popen(
             [*python, start + _SERVE],
@@ -68,7 +68,7 @@ class ForkServer:
         return subprocess.CompletedProcess(script, code, stdout, stderr)
 
     def kill(self) -> None:
-        """End it, and the fork that runs."""
+        """End the process, and the fork that runs."""
         atexit.unregister(self.kill)
         with self._process:
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Tables in Markdown, for the pages that runs write."""
+"""Tables in Markdown, for generated pages."""
 
 from __future__ import annotations
 

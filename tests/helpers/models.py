@@ -26,7 +26,7 @@ def make_model(
     initializers: Mapping[str, np.ndarray[Any, Any]] | None = None,
     functions: Sequence[onnx.FunctionProto] = (),
 ) -> onnx.ModelProto:
-    """A model; inputs and outputs are (name, dtype, shape), where shape None says nothing of it."""
+    """A model; inputs and outputs are (name, dtype, shape), where None is an unknown shape."""
     graph = helper.make_graph(
         list(nodes),
         "graph",

@@ -1,6 +1,6 @@
 """The table of sample operators: each test of an engine runs over all of it.
 
-A sample is one call of an op. What the plain call returns is what every engine has to give.
+A sample is one call of an op. Every engine must return what the plain call returns.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ DTYPES = (
     *(np.uint8, np.uint16, np.uint32, np.uint64, np.bool_, np.object_, ml_dtypes.bfloat16),
     *(ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz),
 )
-"""Every element type that ONNX Runtime's custom operators take on the CPU; object is string."""
+"""Every element type that custom operators of ONNX Runtime take on the CPU; object stands for string."""
 
 T = TypeVar("T", np.float16, np.float32, np.float64)
 S = TypeVar("S", np.float32, np.int64)
@@ -35,7 +35,7 @@ def sample(id: str, op: Op[..., Any], *inputs: Any, **attributes: Any) -> None:
 
 
 def expected_failures(sample: Sample) -> dict[str, str]:
-    """Engine to the reason why a sample cannot run there."""
+    """The reason why a sample cannot run in an engine, by engine."""
     signature = sample.op.signature
     lacking = [item.name for item in signature.inputs if item.optional or item.variadic]
     lacking += [item.name for item in signature.outputs if item.variadic]
@@ -56,7 +56,7 @@ def _is_foreign(dtype: np.dtype[Any]) -> bool:
 
 
 def example(dtype: Any, shape: Sequence[int] = (2, 3)) -> np.ndarray[Any, Any]:
-    """An array whose elements differ, with the awkward values of its dtype among them."""
+    """An array whose elements differ, with the special values of its dtype among them."""
     dtype = np.dtype(dtype)
     count = int(np.prod(shape))
     if dtype == np.object_:

@@ -1,4 +1,4 @@
-"""Shape functions for the sample operators, for tests that want them to have one."""
+"""Shape functions for the sample operators, for tests that need them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.helpers.op_db import SAMPLES
 
 
 def register_all() -> None:
-    """Give each op of the table its shape function."""
+    """Register the shape function of each op of the table."""
     for op in {sample.op.name: sample.op for sample in SAMPLES}.values():
         op.register_shape_inference(SHAPE_FUNCTIONS[op.name])
 

@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime's own, which have the library at `pyops.get_library_path`, here and in scripts."""
+"""ONNX Runtime's own sessions with the library at `pyops.get_library_path`, in this process and in scripts."""
 
 import onnxruntime
 

@@ -1,4 +1,4 @@
-"""Scripts run in processes of their own, for what may end a process."""
+"""Scripts that run in processes of their own, for tests of what may end a process."""
 
 import os
 import subprocess
@@ -10,15 +10,15 @@ import pyops
 from tests.helpers.forks import ForkServer
 
 TIMEOUT = 120
-"""Seconds, for what ends in a few: a hung process is ended, and a busy machine is none."""
+"""Seconds after which a script counts as hung; a script ends in a few, even on a busy machine."""
 DIRTY = {"MALLOC_PERTURB_": "165"}
-"""Has glibc overwrite what is freed, so that nobody reads it unharmed by luck."""
+"""Environment in which glibc overwrites freed memory, so that a read of it does not succeed by luck."""
 ENGINE = "native"
-"""By which the sessions of a script host the ops."""
+"""The engine by which the sessions of a script host the ops."""
 
 WITHOUT_TORCH = """sys.modules["torch"] = None
 """
-"""onnxruntime-extensions imports it, which takes long, if it is there."""
+"""onnxruntime-extensions imports it if it is installed, which takes long."""
 CHOICES = {
     "native": "",
     "extensions": f"""{WITHOUT_TORCH}
@@ -28,7 +28,7 @@ pyops.register_custom_ops = functools.partial(pyops.register_custom_ops, engine=
 """,
 }
 
-# Without onnxruntime, which starts a thread and does not live through a fork.
+# Without onnxruntime, which starts a thread and does not survive a fork.
 IMPORTS = """
 import functools, gc, os, signal, sys, threading, warnings
 import numpy as np, onnx, pyops
@@ -71,10 +71,10 @@ _torch_server: ForkServer | None = None
 
 
 def run_script(script: str | tuple[str, ...], expected: str, code: int = 0) -> str:
-    """Run a script, given in one piece or several, after the preamble, in a fork of a process that imported for it.
+    """Run a script, given in one or several pieces, after the preamble, in a fork of a process with the imports.
 
-    Its exit code is checked, exactly what it prints, and that no exception left a callback. What it
-    prints to stderr is returned.
+    Check its exit code, that it prints exactly what is expected, and that no exception left a callback. Return what
+    it prints to stderr.
     """
     global _server
     _server = _server or ForkServer(_command(IMPORTS + IMPORT_LLVM), _environment())
@@ -88,9 +88,9 @@ def run_script(script: str | tuple[str, ...], expected: str, code: int = 0) -> s
 
 
 def run_beside_torch(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script that imports torch and exporters, if that is there, in a fork of a process that did; in a folder.
+    """Run a script that imports torch and exporters, in a folder, in a fork of a process that has imported them.
 
-    It starts with no name but Python's own. Neither its exit code nor what it prints is checked.
+    It starts without any names of that process. Neither its exit code nor its output is checked.
     """
     global _torch_server
     _torch_server = _torch_server or ForkServer(_command(IMPORT_TORCH), _environment())

@@ -1,4 +1,4 @@
-"""The ops of complex numbers: what holds of their results, and their shapes."""
+"""The ops of complex numbers: properties of their results, and their shapes."""
 
 import re
 

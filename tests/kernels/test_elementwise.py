@@ -1,4 +1,4 @@
-"""Kernels of single elements against other ways to the same numbers, where torch is not needed for it."""
+"""Elementwise kernels against other ways to compute the same numbers, where this does not need torch."""
 
 import math
 import warnings

@@ -1,4 +1,4 @@
-"""What torch's samples of the transforms do not show: inverses, empty batches, other memory layouts."""
+"""Transforms in cases that torch's samples leave out: inverses, empty batches, other memory layouts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Shapes are known before a run, and are those of the results."""
+"""Shapes are inferred before a run, and are those of the results."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Linear algebra that fails: singular matrices, numbers that are not finite or overflow, and who is not concerned."""
+"""Linear algebra that fails: singular matrices, numbers that are not finite or overflow, and what is unaffected."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The shapes of linear algebra: known before a run, left open, or refused."""
+"""The shapes of linear algebra: known before a run, left open, or rejected."""
 
 import re
 

@@ -30,7 +30,7 @@ from tests.operator_coverage.plan import TOLERANCES
 def attempt(name: str, exporter: Exporter) -> Result:
     """Export, run and compare a model; errors become the result's reason.
 
-    What may grow is exported as dynamic. Where that fails, the model is exported once more at the example's size.
+    Dimensions that may grow are exported as dynamic. If that fails, the model is exported again at the example's size.
     """
     with warnings.catch_warnings(), torch.no_grad(), quiet():
         warnings.simplefilter("ignore")
@@ -71,7 +71,7 @@ def _is_inexact(tensor: torch.Tensor) -> bool:
 
 
 def dynamic_shapes(inputs: Inputs, others: Inputs) -> Any:
-    """Return dynamic shapes in which those dimensions are dynamic in which two inputs differ, or None if none do."""
+    """Return dynamic shapes for the dimensions in which two inputs differ, or None if there are none."""
     flat, spec = torch.utils._pytree.tree_flatten(inputs)
     flat_others, _ = torch.utils._pytree.tree_flatten(others)
     found = [
@@ -133,6 +133,6 @@ def _split(sample: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _difference(reports: list[VerificationReport]) -> float:
-    """Return the largest difference of all outputs; NaN if one has one."""
+    """Return the largest difference of all outputs; NaN if an output has a NaN."""
     found = [output.absolute for report in reports for output in report.outputs]
     return next((item for item in found if item != item), max(found, default=0.0))

@@ -31,7 +31,7 @@ def models(
 ) -> None:
     """Export models of PyPI packages, run them in ONNX Runtime and compare the results with torch's.
 
-    Models that have results are left out, so that a run which was stopped goes on. The table includes every result in
+    Models that have results are left out, so that an interrupted run continues. The table includes every result in
     the file.
     """
     known = load()
@@ -40,7 +40,7 @@ def models(
     ]
     if not chosen:
         raise ExportError(
-            f"no model has a name like {names!r} in a family like {family!r}; --names 'bert*' is how to choose"
+            f"no model has a name like {names!r} in a family like {family!r}; choose some, as by --names 'bert*'"
         )
     results = Results.resume(json)
     left = [

@@ -1,3 +1,3 @@
-"""Leaves out a module that does what it is for when it is imported."""
+"""Keeps pytest from collecting a module whose import has effects."""
 
 collect_ignore = ["first_export.py"]

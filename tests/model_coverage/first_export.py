@@ -1,4 +1,4 @@
-"""A first export, for which torch imports and lists what takes seconds; importing this module makes it."""
+"""A first export, for which torch imports modules for seconds; importing this module makes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Example arguments of models, and modules around models whose arguments or results are no tensors."""
+"""Example arguments of models, and modules around models whose arguments or results are not tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 SIZES = (2, 3)
 """The size of the example, and the other one at which the exported model runs."""
 
-_STEP = 4  # by so many tokens is the larger batch longer
+_STEP = 4  # the larger batch is longer by this number of tokens
 
 
 def tokens(

@@ -1,4 +1,4 @@
-"""What a model of the table is: a name, a family, a package, and a function that makes it."""
+"""The table of models: for each a name, a family, a package, and a function that makes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Inputs = tuple[Any, ...] | dict[str, Any]
 """Positional or keyword arguments of a call."""
 
 Made = tuple[torch.nn.Module, Callable[[int], Inputs]]
-"""A model, and a function that makes its arguments, given the size of what may grow: the batch, or a graph."""
+"""A model, and a function that makes its arguments, given the size that may grow: that of the batch, or of a graph."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Model:
     family : str
         The heading under which the table lists it.
     package : str
-        What `pip` calls the package that it comes from.
+        The PyPI name of the package that it comes from.
     make : callable
         Returns a `Made`, and raises ImportError where the package is not installed.
     """

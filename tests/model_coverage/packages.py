@@ -1,6 +1,6 @@
 """What every process needs before it makes a model; importing this module does it.
 
-torchvision is imported without its compiled library, which PyPI has for CUDA alone. A model that calls an operator of
+torchvision is imported without its compiled library, which PyPI has only for CUDA. A model that calls an operator of
 it, non-maximum suppression for one, raises an error then.
 """
 

@@ -1,4 +1,4 @@
-"""Execution of one export after the other, each in a process of its own that may crash, hang or want all memory."""
+"""Execution of exports one after the other, each in its own process, which may crash, hang or use up all memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.operator_coverage.reasons import Kind, one_line
 def attempts(
     exports: Iterable[tuple[str, Exporter]], timeout: float, gigabytes: float
 ) -> Iterator[tuple[tuple[str, Exporter], Result]]:
-    """Yield each export, a model's name and who exports it, with its result.
+    """Yield each export, a model's name and an exporter, with its result.
 
     An export has failed if it takes more than `timeout` seconds or `gigabytes` of address space.
     """

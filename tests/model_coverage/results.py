@@ -16,7 +16,7 @@ from tests.operator_coverage.results import versions
 
 
 class Exporter(StrEnum):
-    """Who exports a model."""
+    """The exporter of a model."""
 
     TORCH = "torch.onnx.export"
     OURS = "exporters.export"
@@ -48,7 +48,7 @@ class Result:
     difference: float | None = None  # the largest from torch's outputs, divided by the largest of each output if > 1
     nodes: int = 0
     custom_nodes: dict[str, int] = field(default_factory=dict)  # count per operator that ONNX Runtime does not have
-    decisions: int = 0  # values that the capture fixed as in the example
+    decisions: int = 0  # values that the capture fixed
     seconds: float = 0.0  # of processor time, for the export
 
 

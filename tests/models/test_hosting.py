@@ -1,4 +1,4 @@
-"""What ONNX Runtime cannot take as it is declared: names, domains, absent inputs, element types, outputs."""
+"""Declarations that ONNX Runtime does not support as they are: names, domains, absent inputs, types, outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models with megabytes of weights, which Python passes over: they run, travel and are shown as small ones do."""
+"""Models with megabytes of weights, which Python does not read: they run, are pickled and shown as small ones are."""
 
 from __future__ import annotations
 

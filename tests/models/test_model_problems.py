@@ -1,4 +1,4 @@
-"""A model and the declared ops disagree: every message, and that it comes before anything runs."""
+"""Models that disagree with the declared ops: every message, raised before anything runs."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

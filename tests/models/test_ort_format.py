@@ -1,4 +1,4 @@
-"""Models in ORT format, which are not read before ONNX Runtime reads them."""
+"""Models in ORT format, which only ONNX Runtime reads."""
 
 from pathlib import Path
 

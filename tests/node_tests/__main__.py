@@ -22,9 +22,9 @@ RUNS = [(bfloat16, fill_missing) for bfloat16 in (False, True) for fill_missing 
 def main() -> None:
     """Parse the command line, run the tests, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m tests.node_tests", description=__doc__)
-    parser.add_argument("--workers", type=int, default=1, help="how many processes")
-    parser.add_argument("--timeout", type=float, default=60, help="seconds for one test")
-    parser.add_argument("--page", type=Path, help="where the table goes, such as docs/node_tests.md")
+    parser.add_argument("--workers", type=int, default=1, help="number of processes")
+    parser.add_argument("--timeout", type=float, default=60, help="time limit of a test in seconds")
+    parser.add_argument("--page", type=Path, help="file for the page, such as docs/node_tests.md")
     arguments = parser.parse_args()
     results = {run: list(_results(*run, arguments.workers, arguments.timeout)) for run in RUNS}
     print(summary(results))

@@ -25,14 +25,14 @@ _FLOAT = onnx.TensorProto.FLOAT
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a test.
+    """The outcome of a test.
 
     Attributes
     ----------
     problem : str
         Why it is not reproduced; empty if it is.
     warned : str
-        What the session said of nodes that it filled.
+        The warning of the session about nodes that it filled.
     """
 
     name: str
@@ -51,7 +51,7 @@ def node_tests() -> dict[str, Any]:
 
 
 def attempt(name: str, *, fill_missing: bool, bfloat16: bool = False) -> Result | None:
-    """Run a node test, or one with bfloat16 in place of float32, which has to give what float32 gives.
+    """Run a node test, or one with bfloat16 in place of float32, which must agree with float32.
 
     None for a test without float32, for an operator that ONNX does not define for bfloat16, and where float32 fails.
     """

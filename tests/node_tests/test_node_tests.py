@@ -1,4 +1,4 @@
-"""ONNX's node tests, and what the page says of them."""
+"""ONNX's node tests, and the page about them."""
 
 import re
 from pathlib import Path

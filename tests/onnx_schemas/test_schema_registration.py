@@ -1,4 +1,4 @@
-"""What onnx's checker and its shape inference know of the declared ops."""
+"""Declared ops in onnx's checker and shape inference."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""Detection of calls whose result is not determined by their arguments, with which no export can be compared."""
+"""Detection of calls whose result their arguments do not determine, so that no export can be compared with them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def coverage(
     names = fnmatch.filter(Database(database).names(dtype), ops)
     if not names:
         which = f" and samples of {dtype}" if dtype else ""
-        raise ExportError(f"no operator has a name like {ops!r}{which}; --ops 'linalg.*' is how to choose some")
+        raise ExportError(f"no operator has a name like {ops!r}{which}; choose some, as by --ops 'linalg.*'")
     calls = [(name, index) for name in names for index in range(samples)]
     file = ResultFile.resume(results / f"{plan.name}.jsonl", plan, len(calls))
     _run(file, calls, workers, timeout)

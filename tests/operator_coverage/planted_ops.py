@@ -1,4 +1,4 @@
-"""Sample calls of operators that do what coverage must cope with, in the form of torch's own database."""
+"""Sample calls of operators with every behaviour that coverage must handle, in the form of torch's own database."""
 
 import os
 import time

@@ -40,13 +40,13 @@ def of_export(error: Exception) -> Kind:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the message of an exception in one line: ours as it is, another's root cause."""
+    """Return the message of an exception in one line: that of an ExportError, or of the root cause."""
     own = isinstance(error, ExportError)
     root = error if own else list(causes(error))[-1]
     lines = [line.strip() for line in str(root).splitlines() if line.strip()]
     del lines[: isinstance(error, CaptureError)]  # the line of the model's code
     text = _FOLDERS.sub("", _OWN_LINE.sub("", lines[0] if lines else ""))
-    # In our messages, the fix follows the first semicolon.
+    # In an ExportError, the fix follows the first semicolon.
     return shortened(text.partition("; ")[0] if own else f"{type(root).__name__}: {text}")
 
 

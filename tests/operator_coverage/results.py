@@ -25,7 +25,7 @@ class Status(StrEnum):
     REPRODUCED = "reproduced"
     FAILED = "failed"
     RANDOM = "random"
-    """Another seed gives another result. The call was exported and run, and dtypes and shapes agree."""
+    """Another seed gives another result. The call was exported and run, and dtypes and shapes are right."""
     UNINITIALISED = "uninitialised"
     """The result depends on uninitialised memory. Otherwise as for random."""
     UNUSABLE = "unusable"
@@ -129,8 +129,8 @@ class ResultFile:
                 file.write(_line(result))
         except OSError as error:
             raise ExportError(
-                f"{self.path} cannot be added to ({error}); it has {len(self) - 1} results: make room, and run this "
-                "again to go on from there"
+                f"cannot write to {self.path} ({error}); it has {len(self) - 1} results: make room, and run this "
+                "again to continue from there"
             ) from error
 
     @property

@@ -1,4 +1,4 @@
-"""What onnx_op may stand on, and the arguments it takes itself."""
+"""The callables that onnx_op may decorate, and its own arguments."""
 
 import functools
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""Which devices a declared function is for; here without a GPU, and without CuPy."""
+"""The devices that a declared function supports; here without a GPU, and without CuPy."""
 
 import sys
 import types

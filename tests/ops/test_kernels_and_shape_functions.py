@@ -1,4 +1,4 @@
-"""Second kernels and shape functions: how they are registered, and what a shape function may say."""
+"""Second kernels and shape functions: how they are registered, and what a shape function may return."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""An op called on plain arrays, without a session: what it takes."""
+"""An op called on plain arrays, without a session: the arguments that it takes."""
 
 import re
 from typing import Any, NamedTuple, TypeVar

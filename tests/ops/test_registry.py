@@ -1,4 +1,4 @@
-"""Which op a domain, a name and a version stand for."""
+"""The op that a domain, a name and a version stand for."""
 
 import copy
 import importlib

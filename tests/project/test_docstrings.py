@@ -1,4 +1,4 @@
-"""Whatever a user may call says what it takes, and shows it; pytest runs the examples."""
+"""The docstring of everything public describes the parameters and has an example; pytest runs the examples."""
 
 import numpy as np
 import pytest

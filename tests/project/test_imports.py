@@ -1,4 +1,4 @@
-"""What importing pyops loads, and what works where something is not installed."""
+"""What importing pyops loads, and what works without optional packages."""
 
 import pkgutil
 

@@ -1,4 +1,4 @@
-"""Which subpackage may import which, as docs/architecture.md says."""
+"""Which subpackage may import which, as in docs/architecture.md."""
 
 import re
 from pathlib import Path

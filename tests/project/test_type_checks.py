@@ -1,4 +1,4 @@
-"""What the test_typical_*.py show is what type checkers make of it: their results, and the errors marked in them."""
+"""What type checkers report for test_typical_*.py: the types of results, and the errors that are marked in them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What users of pyops write: it runs, and it is clean in mypy's and pyright's strict modes (see test_type_checks.py).
 
-A line that a checker has to refuse bears the names of the errors; one that is no error any more fails the test.
+A line that a checker must reject is marked with the names of the errors; a mark without an error fails the test.
 """
 
 import warnings

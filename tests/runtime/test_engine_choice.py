@@ -1,4 +1,4 @@
-"""Which engine hosts the ops, and what is said where one does not work."""
+"""Which engine hosts the ops, and the message if one does not work."""
 
 import onnxruntime
 import pytest

@@ -1,4 +1,4 @@
-"""Signals at every instant: the process lives, the interrupt is seen, and no result is wrong."""
+"""Signals at every instant: the process survives, the interrupt is raised, and no result is wrong."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's profiler calls the nodes that ops compute."""
+"""The names that ONNX Runtime's profiler gives to the nodes that ops compute."""
 
 import json
 from pathlib import Path

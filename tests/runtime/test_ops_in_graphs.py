@@ -1,4 +1,4 @@
-"""An op in every place of a model that a node can stand."""
+"""An op in every place of a model where a node can be."""
 
 import numpy as np
 import onnxruntime

@@ -1,4 +1,4 @@
-"""`pyops.profile`: what the nodes of a session cost, and nothing where nobody asks."""
+"""`pyops.profile`: the cost of the nodes of a session, and no overhead without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ONNX Runtime refuses when a session is made comes out with what it means and what to type."""
+"""Models that ONNX Runtime rejects when a session is made: the error explains the reason and the fix."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""What an InferenceSession takes as a model, and what goes in and out of `run`."""
+"""What an InferenceSession takes as a model, and the arguments and results of `run`."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""What a declaration says about a hint it cannot read: the parameter, what is wrong, what to write."""
+"""Errors for hints that a declaration cannot read: they name the parameter, what is wrong, and the fix."""
 
 from collections import namedtuple
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a kernel may return from a plain call, and what is said about anything else."""
+"""What a kernel may return from a plain call, and the errors for anything else."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Input and output hints, as a declaration reads them."""
+"""Hints of inputs and outputs, and how a declaration reads them."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Generic, NamedTuple, Optional, TypeVar, Union

@@ -13,11 +13,10 @@ M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 
 
 def steady() -> None:
-    """Start the script again with allocators that return what is freed."""
+    """Start the script again with allocators that return freed memory to the system."""
     if os.environ.get("PYTHONMALLOC") != "malloc":  # Python's own allocator returns nothing that it can still use
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"PYTHONMALLOC": "malloc"})
-    # Else malloc has an arena for each thread and keeps large blocks in it: how those happen to lie
-    # is ten times what is to be seen.
+    # Otherwise malloc keeps large blocks in an arena for each thread, and that noise is ten times what is measured.
     LIBC.mallopt(M_ARENA_MAX, 1)
     LIBC.mallopt(M_MMAP_THRESHOLD, 64 * 1024)
 

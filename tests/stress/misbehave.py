@@ -1,8 +1,7 @@
 """Ten thousand ill-behaved kernels, or sessions and redeclarations, in one process.
 
 ``python tests/stress/misbehave.py kernels|sessions`` prints how resident memory grew between the
-1,000th and the last, and ends with an error where a failure was anything but an exception that names
-the op.
+1,000th and the last, and ends with an error if a failure was not an exception that names the op.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def kernels() -> None:
 
     def step(number: int) -> None:
         name = random.choice(NAMES)
-        # The first thousand meet every behaviour, each in all threads at once.
+        # The first thousand cover every behaviour, each in all threads at once.
         turn = BEHAVIOURS[number * len(BEHAVIOURS) // WARM % len(BEHAVIOURS)]
         with lock:
             declare(name, turn if number < WARM else random.choice(BEHAVIOURS))

@@ -1,4 +1,4 @@
-"""Signatures, inputs and attributes that hypothesis makes up give the same through every engine and a plain call.
+"""Signatures, inputs and attributes that hypothesis generates give the same in every engine and in a plain call.
 
 Each kernel returns arrays that are a digest of everything it got, so that a difference in any value,
 dtype, shape, order or default shows.
@@ -35,7 +35,7 @@ SCALARS = {
 }
 KINDS = ("int", "float", "bool", "str", "list[int]", "list[float]", "list[str]", "tuple[int, ...]", "np.ndarray")
 FOREIGN = {"tensor(bfloat16)", "tensor(float8e4m3fn)", "tensor(float8e5m2)"}
-"""Types that ONNX Runtime's bindings take in OrtValues alone."""
+"""Types that ONNX Runtime's bindings take only in OrtValues."""
 Outputs = list[tuple[str, tuple[int, ...]]]
 
 

@@ -1,4 +1,4 @@
-"""An op called like any of ONNX's operators, in a domain of its own, is itself."""
+"""An op with the name of any of ONNX's operators, in its own domain, runs its own kernel."""
 
 import onnx
 import pytest

@@ -1,7 +1,7 @@
 """Ten thousand sessions pickled, loaded and run in one process, some broken on purpose.
 
 ``python tests/stress/travel.py`` prints how many were what, and how resident memory grew between the 1,000th and the
-last. It ends with an error where a session does not give the right numbers, or its error does not say what is wrong.
+last. It ends with an error if a session gives wrong numbers, or an error that does not say what is wrong.
 """
 
 from __future__ import annotations
@@ -127,11 +127,11 @@ def travelled(number: int, path: Path) -> str:
     from_file = random.random() < 0.5
     breaking, expected = random.choice(list((OF_ALL | OF_FILES if from_file else OF_ALL).items()))
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.logid = 1, str(number)  # which makes it a session of its own
+    options.intra_op_num_threads, options.logid = 1, str(number)  # so that no two sessions are the same
     session = pyops.InferenceSession(path if from_file else model("Carried"), options)
     data = pickle.dumps(session)
     with breaking(path):
-        for _ in range(2):  # a session that could not be made says so each time
+        for _ in range(2):  # a session that could not be made raises its error each time
             try:
                 (y,) = pickle.loads(data).run(None, {"x": np.arange(4, dtype=np.float32)})
                 found = str(y.astype(int).tolist())

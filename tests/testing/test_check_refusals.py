@@ -1,4 +1,4 @@
-"""What checks say where a kernel or a shape function raises, and where there is nothing that they could try."""
+"""Messages of checks if a kernel or a shape function raises, and if there is nothing to check."""
 
 from __future__ import annotations
 

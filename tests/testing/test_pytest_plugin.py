@@ -1,4 +1,4 @@
-"""The pytest plug-in, in test suites of its users; each in a process of its own."""
+"""The pytest plug-in, in test suites of its users; each runs in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An Op as a torch operator: what it computes and traces."""
+"""An Op as a torch operator: how it computes and traces."""
 
 from typing import Literal, NamedTuple, TypeVar
 

@@ -1,4 +1,4 @@
-"""An Op's CUDA kernel as torch's, without a GPU: CuPy's stand-in on tensors of the CPU."""
+"""An Op's CUDA kernel in its torch operator, without a GPU: a stand-in for CuPy on CPU tensors."""
 
 import sys
 from types import SimpleNamespace

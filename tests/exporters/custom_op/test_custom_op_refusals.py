@@ -1,4 +1,4 @@
-"""An Op as a torch operator: the registrations and calls that are refused."""
+"""An Op as a torch operator: the registrations and calls that raise errors."""
 
 import sys
 from typing import Literal, TypeVar
@@ -57,7 +57,7 @@ def test_a_literal_is_checked():
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support:UserWarning")  # torch's, for making the tensor
 def test_a_dtype_onnx_lacks(torch_add_round):
-    with pytest.raises(InputError, match=r"torch.complex32 cannot reach an ONNX operator; convert it to one of"):
+    with pytest.raises(InputError, match=r"cannot take a tensor of torch.complex32; convert it to one of"):
         torch_add_round(torch.zeros(2, dtype=torch.complex32))
 
 
@@ -79,8 +79,8 @@ def test_a_shape_function_is_needed():
         ("op", r"'op' is not a name that torch can register; write \"ns::name\""),
         ("a::b::c", "is not a name that torch can register"),
         (None, "None is not a name that torch can register"),
-        ("prim::op", r"torch refuses 'prim::op'.*choose another name"),
-        ("aten::gelu", r"torch refuses 'aten::gelu'.*choose another name"),
+        ("prim::op", r"torch rejects 'prim::op'.*choose another name"),
+        ("aten::gelu", r"torch rejects 'aten::gelu'.*choose another name"),
     ],
 )
 def test_names_that_torch_cannot_take(name, message):

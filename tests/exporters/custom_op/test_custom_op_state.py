@@ -1,4 +1,4 @@
-"""A torch operator of an Op with state makes one for each choice of attributes."""
+"""A torch operator of an Op with state has one state for each choice of attributes."""
 
 from typing import Any
 

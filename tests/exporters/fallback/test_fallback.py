@@ -295,7 +295,7 @@ def test_a_custom_operator_that_returns_another_layout_than_its_fake(model):
             r"Python code depends on values that are known only when it runs.*use torch.where",
         ),
         (lambda x: torch.sparse.mm(x.to_sparse(), x), "aten::to_sparse cannot fall back: .*sparse"),
-        (lambda x: torch.special.zeta(x, x.sum().item()), "cannot fall back: it takes a number other than an integer"),
+        (lambda x: torch.special.zeta(x, x.sum().item()), "cannot fall back: it takes or returns a float or a bool"),
         (
             lambda x: torch.bernoulli(x, generator=torch.Generator()),
             "passes aten::bernoulli a torch.Generator, which ONNX models do not support; leave the generator out",
@@ -316,7 +316,9 @@ def test_an_op_of_the_operators_name_is_in_the_way(model, own_registrations):
     def lgamma(x: NDArray[np.float32]) -> NDArray[np.float32]:
         return x
 
-    with pytest.raises(ExportError, match="aten::lgamma cannot fall back: an op of this domain and name is declared"):
+    with pytest.raises(
+        ExportError, match="aten::lgamma cannot fall back: another op is declared with its domain and name"
+    ):
         exporters.export(model(torch.lgamma), (rand(3),), fallback=True, **QUIET)
 
 
@@ -358,7 +360,7 @@ def test_the_reference_evaluator_runs_it(model):
 
 
 def test_use_fallback_names_the_namespace():
-    with pytest.raises(ExportError, match="no operators of a namespace 'nonsense'"):
+    with pytest.raises(ExportError, match="no operators in the namespace 'nonsense'"):
         exporters.register_fallback("nonsense")
 
 

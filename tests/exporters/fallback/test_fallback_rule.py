@@ -1,4 +1,4 @@
-"""A model file is no way in: which torch operators it may name, and what it may pass them."""
+"""A model file cannot run arbitrary code: which torch operators it may name, and which arguments it may pass."""
 
 import json
 import re
@@ -61,22 +61,22 @@ def test_what_a_model_may_name(name):
         ("relu_", "writes to its arguments"),
         ("add.out", "writes to its arguments"),
         ("set_.source_Storage", "writes to its arguments"),
-        ("item", "not tensors alone"),
-        ("equal", "not tensors alone"),
-        ("_local_scalar_dense", "not tensors alone"),
+        ("item", "not only tensors"),
+        ("equal", "not only tensors"),
+        ("_local_scalar_dense", "not only tensors"),
         ("rand", "takes no tensor"),
         ("_unsafe_view", "private to torch"),
         ("_pin_memory", "private to torch"),
         ("_unsafe_index.Tensor", "private to torch"),
         ("unsafe_chunk", "unsafe"),
         ("embedding_dense_backward", "gradients"),
-        ("slow_conv_transpose3d", "kernels of convolutions"),
-        ("thnn_conv2d", "kernels of convolutions"),
+        ("slow_conv_transpose3d", "convolution kernels"),
+        ("thnn_conv2d", "convolution kernels"),
         ("ctc_loss.IntList", "that only pyops.kernels computes"),
         ("segment_reduce", "that only pyops.kernels computes"),
         ("fractional_max_pool2d", "that only pyops.kernels computes"),
         ("cpu", "dispatcher does not have it"),
-        ("to.prim_dtype", "for TorchScript only"),
+        ("to.prim_dtype", "only for TorchScript"),
         ("_fft_c2c", "private to torch"),
         ("_ctc_loss", "private to torch"),
         ("to_sparse", "sparse"),
@@ -96,7 +96,7 @@ def test_a_string_that_names_something():
     with torch.library._scoped_library("aten", "FRAGMENT") as library:
         library.define("pyops_read(Tensor self, str path) -> Tensor")
         why = allowed_operators.refusal(overload("pyops_read"), {"aten"})
-        assert why == "its argument 'path' is a str argument that is not listed as safe"
+        assert why == "its str argument 'path' is not listed as safe"
 
 
 def test_only_namespaces_that_were_asked_for():
@@ -142,20 +142,20 @@ def test_every_operator_of_aten_that_may_be_named_takes_and_gives_plain_data():
     [
         ("from_file", GOOD, "aten::from_file is not declared: "),
         ("nonsense", GOOD, r"torch \S+ has no operator aten::nonsense"),
-        ("linalg_inv", "[" * 100_000, "are JSON"),
-        ("linalg_inv", "{", "are JSON"),
-        ("linalg_inv", '{"A": NaN}', "are JSON"),
-        ("linalg_inv", "9" * 10_000, "are JSON"),
-        ("linalg_inv", "[]", "are a JSON object"),
-        ("linalg_inv", '{"A": {"__reduce__": 0}}', "which no call has"),
-        ("linalg_inv", '{"A": {"tensor": -1}}', "which no call has"),
-        ("linalg_inv", '{"A": {"tensor": true}}', "which no call has"),
-        ("linalg_inv", '{"A": {"tensor": 0, "size": 0}}', "which no call has"),
-        ("linalg_inv", '{"A": {"torch": "os"}}', "which no call has"),
-        ("linalg_inv", '{"A": {"torch": "cuda"}}', "which no call has"),
+        ("linalg_inv", "[" * 100_000, "must be JSON"),
+        ("linalg_inv", "{", "must be JSON"),
+        ("linalg_inv", '{"A": NaN}', "must be JSON"),
+        ("linalg_inv", "9" * 10_000, "must be JSON"),
+        ("linalg_inv", "[]", "must be a JSON object"),
+        ("linalg_inv", '{"A": {"__reduce__": 0}}', "which is not valid"),
+        ("linalg_inv", '{"A": {"tensor": -1}}', "which is not valid"),
+        ("linalg_inv", '{"A": {"tensor": true}}', "which is not valid"),
+        ("linalg_inv", '{"A": {"tensor": 0, "size": 0}}', "which is not valid"),
+        ("linalg_inv", '{"A": {"torch": "os"}}', "which is not valid"),
+        ("linalg_inv", '{"A": {"torch": "cuda"}}', "which is not valid"),
         ("linalg_inv", '{"A": 99999999999999999999}', "does not fit int64"),
         ("linalg_inv", '{"A": [[[[[[[0]]]]]]]}', "nested deeper"),
-        ("linalg_inv", json.dumps({"A": "x" * (1 << 20)}), "at most 1048576 characters"),
+        ("linalg_inv", json.dumps({"A": "x" * (1 << 20)}), "at most 1048576 are allowed"),
     ],
 )
 def test_a_hostile_model_is_refused_when_it_is_loaded(name, arguments, message):
@@ -166,7 +166,7 @@ def test_a_hostile_model_is_refused_when_it_is_loaded(name, arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ('{"A": {"tensor": 7}}', InputError, "the arguments name input 7, and the node has 1"),
+        ('{"A": {"tensor": 7}}', InputError, "the arguments refer to input 7, but the node has 1 inputs"),
         ('{"A": {"complex": 0}}', RuntimeError, "must be batches of square matrices|at least 2 dimensions"),
         ('{"A": {"size": 0}}', InputError, "a size is one integer"),
         ('{"A": "/etc/passwd"}', RuntimeError, "Expected a value of type 'Tensor'"),
@@ -182,7 +182,7 @@ def test_arguments_that_do_not_fit_are_an_error_when_it_runs(arguments, error, m
 def test_a_complex_input_is_pairs():
     model = make_model("linalg_inv", '{"A": {"complex": 0}}')
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
-    with pytest.raises(InputError, match=r"pairs of floats along its last dimension; got float32\(2, 3\)"):
+    with pytest.raises(InputError, match=r"pairs of floats along its last dimension; got float32 of shape \(2, 3\)"):
         pyops.InferenceSession(model).run(None, {"x": np.ones((2, 3), np.float32)})
 
 
@@ -297,7 +297,7 @@ InputError aten::batch_norm: expected weight of shape (5000,), one number for ea
 InputError aten::native_batch_norm: expected weight of shape (5000,), one number for each channel
 InputError aten::_native_batch_norm_legit_functional: expected weight of shape (5000,), one number for each channel
 InputError aten::instance_norm: expected weight of shape (5000,), one number for each channel
-InputError aten::_native_batch_norm_legit: expected running_mean, outside training
+InputError aten::_native_batch_norm_legit: expected running_mean, which is required outside training
 InputError aten::embedding_bag: expected offsets in 0..2
 InputError aten::embedding_bag: expected indices in 0..9
 InputError aten::lu_unpack: expected pivots of shape (5,)
@@ -305,7 +305,7 @@ InputError aten::lu_unpack: expected pivots in 1..50
 InputError aten::linalg_ldl_solve: expected pivots in 1..2
 InputError aten::linalg_ldl_solve: expected negative pivots in pairs
 ran
-InputError aten::_weight_norm_interface: expected tensors that are not empty, and a v with dimensions
+InputError aten::_weight_norm_interface: expected tensors that are not empty, and v with dimensions
 InputError aten::_weight_norm_interface: expected 1000 numbers in g, not 1
 InputError aten::_weight_norm: expected 1000 numbers in g, not 1
 ran
@@ -323,30 +323,30 @@ InputError aten::gru: expected positive batch_sizes in descending order
 RuntimeError aten::batch_norm() is missing value for argument 'weight'. Declaration: aten::batch_norm(Tensor input, \
 Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
 bool cudnn_enabled) -> Tensor
-InputError aten::linalg_matrix_power: expected an n above -2**63
-InputError aten::matrix_power: expected an n above -2**63
-InputError aten::random: expected a from below 2**63 - 1
+InputError aten::linalg_matrix_power: expected n above -2**63
+InputError aten::matrix_power: expected n above -2**63
+InputError aten::random: expected an argument from below 2**63 - 1
 InputError aten::binomial: expected a count without NaN
 InputError aten::_pdist_forward: expected a matrix
 InputError aten::repeat_interleave: expected repeats with a sum below 2**62
 ran
 InputError aten::scaled_dot_product_attention: expected a key and a value of the same length
-InputError aten::scaled_dot_product_attention: expected heads in key and value
+InputError aten::scaled_dot_product_attention: expected at least one head in key and value
 InputError aten::avg_pool2d: expected floats, or a divisor_override other than -1
-InputError aten::div: expected no -9223372036854775808 to be divided by -1
+InputError aten::div: expected no division of -9223372036854775808 by -1
 ran
-InputError aten::div: expected no -9223372036854775808 to be divided by -1
+InputError aten::div: expected no division of -9223372036854775808 by -1
 InputError aten::lcm: expected other above -9223372036854775808
-InputError aten::div: expected no -2147483648 to be divided by -1
+InputError aten::div: expected no division of -2147483648 by -1
 ran
-InputError aten::div: expected no -2147483648 to be divided by -1
+InputError aten::div: expected no division of -2147483648 by -1
 InputError aten::lcm: expected other above -2147483648
-InputError aten::_upsample_bilinear2d_aa: expected scales_h of 5/4 or more, or none
-InputError aten::_upsample_bicubic2d_aa: expected scales_h of 5/4 or more, or none
-InputError aten::upsample_nearest2d: expected scales_h of 5/4 or more, or none
+InputError aten::_upsample_bilinear2d_aa: expected scales_h of at least 5/4, or None
+InputError aten::_upsample_bicubic2d_aa: expected scales_h of at least 5/4, or None
+InputError aten::upsample_nearest2d: expected scales_h of at least 5/4, or None
 ran
-InputError aten::upsample_nearest2d: expected scales_w of 6/4 or more, or none
-InputError aten::upsample_nearest1d: expected scales of 4/4 or more, or none
+InputError aten::upsample_nearest2d: expected scales_w of at least 6/4, or None
+InputError aten::upsample_nearest1d: expected scales of at least 4/4, or None
 InputError aten::upsample_nearest2d: expected an output_size of 2 numbers
 ran
 [0.0, 0.0, 0.0] [1.0, 1.0, 1.0]

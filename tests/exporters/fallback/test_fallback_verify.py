@@ -1,4 +1,4 @@
-"""exporters.export(fallback="verify"): what is translated wrongly, or refused by ONNX Runtime, falls back too."""
+"""exporters.export(fallback="verify"): calls with wrong translations, or that ONNX Runtime rejects, fall back too."""
 
 import functools
 

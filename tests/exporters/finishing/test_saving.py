@@ -1,4 +1,4 @@
-"""``program.save``: the model and its weights, whole or not at all."""
+"""``program.save``: the model and its weights are saved completely or not at all."""
 
 import numpy as np
 import pytest

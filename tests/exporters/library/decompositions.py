@@ -1,4 +1,4 @@
-"""What is determined of the results of a decomposition, whose vectors are free in sign, phase and order."""
+"""The parts of the results of a decomposition that are determined; its vectors are free in sign, phase and order."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Torch's sample calls, down to the operators that `pyops.kernels` carries; each by the nodes that an export emits."""
+"""torch's sample calls, decomposed to operators that `pyops.kernels` supports, by the nodes that an export emits."""
 
 import functools
 import itertools
@@ -85,7 +85,7 @@ def _outside(call: Call) -> Call:
 
 
 def _composites(info: Any) -> list[OpOverload]:
-    """Operators of this name that torch makes others of before they could be recorded."""
+    """Operators of this name that torch decomposes before a call of them can be recorded."""
     try:
         found = overloads(f"aten::{info.aten_name}")
     except ExportError:  # there is none

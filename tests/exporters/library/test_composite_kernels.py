@@ -1,4 +1,4 @@
-"""Operators that torch decomposes before a sample of its database comes down to them: calls of their own."""
+"""Separate calls of operators that torch decomposes before a sample of its database reaches them."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Kernels of single elements where torch's samples do not reach: numbers, whole numbers, promotion, ends of domains."""
+"""Elementwise kernels on what torch's samples leave out: Python numbers, integers, promotion, ends of domains."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""Exported linear algebra: what torch checks is checked, and what torch reports of a failure is reported."""
+"""Exported linear algebra checks what torch checks, and reports the failures that torch reports."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The kernel library in an export, for calls that torch's samples do not have, or not of floats."""
+"""The kernel library in an export, for calls that torch's samples lack, or have only for floats."""
 
 import math
 

@@ -24,7 +24,7 @@ SAMPLED_BY: dict[str, tuple[str, ...]] = {
     "aten::replication_pad2d": ("nn.functional.pad.replicate_negative",),
 }
 
-_DECOMPOSED = "torch makes another operator of it before a call can be recorded"
+_DECOMPOSED = "torch decomposes it before a call can be recorded"
 
 # Rows that no sample reaches, and why.
 UNREACHED: dict[str, str] = (

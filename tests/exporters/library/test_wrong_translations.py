@@ -1,4 +1,4 @@
-"""Calls that torch's exporter translates wrongly, or to nodes that ONNX Runtime refuses, in ONNX's own nodes."""
+"""Calls that torch's exporter translates wrongly, or to nodes that ONNX Runtime rejects, in nodes of ONNX."""
 
 import functools
 import math
@@ -257,7 +257,7 @@ COMPLEX_CASES = {
     "Fourier layer": (fourier, (ramp(2, 4, 8), ramp(4, 3, 3, 2)), (ramp(5, 4, 8), ramp(4, 3, 3, 2))),
 }
 
-# Calls of the same operators that torch's exporter translates rightly.
+# Calls of the same operators that torch's exporter translates correctly.
 KEPT = {
     "places": (lambda x: (x.argmax(), x.argmin(1, keepdim=True)), (ramp(3, 4),), (ramp(5, 6),)),
     "cross product": (lambda x: (torch.cross(x, x + 1), torch.cross(x, x + 2, dim=-1)), (ramp(5, 3),), (ramp(4, 3),)),
@@ -407,7 +407,7 @@ def assert_nodes_are_onnx_s_own(found):
 
 
 @pytest.mark.parametrize("dynamic", [pytest.param(False, marks=EXHAUSTIVE), True])
-def test_what_torch_translates_rightly_is_left_to_it(dynamic):
+def test_what_torch_translates_correctly_is_left_to_it(dynamic):
     ours, torchs = (exported(KEPT, dynamic=dynamic, kernels=kernels) for kernels in (True, False))
     assert [node.op_type for node in ours.model.graph] == [node.op_type for node in torchs.model.graph]
     check(KEPT, ours, 2 if dynamic else 1)
@@ -423,7 +423,7 @@ def test_what_explain_says_of_them(dynamic):
         assert not found.problem
         return {(item.operator, item.by) for item in found}
 
-    # Torch's exporter cannot prepare sizes that data tells beside some of the others.
+    # Torch's exporter cannot prepare sizes that depend on data together with some of the others.
     by_data = {"expanded by data": CASES["expanded by data"]}
     real = explained(by_data) | explained({name: case for name, case in CASES.items() if name not in by_data})
 
@@ -475,7 +475,9 @@ def test_a_cross_product_whose_dimension_only_a_run_tells(model):
         dict.fromkeys(range(3), torch.export.Dim.AUTO),
     )
     arguments = {"dynamic_shapes": (shape, shape), "verbose": False}
-    with pytest.raises(exporters.ExportError, match=r"the first dimension of size 3, and none is fixed; give it dim="):
+    with pytest.raises(
+        exporters.ExportError, match=r"the first dimension of size 3, and no fixed size is 3; pass dim="
+    ):
         exporters.export(module, (x, x + 1), **arguments)
     program = exporters.export(module, (x, x + 1), fallback=True, **arguments)
     assert [item.operator for item in program.fallbacks] == ["aten::cross"]

@@ -1,4 +1,4 @@
-"""ONNX Runtime's contrib operators in the place of torch's."""
+"""ONNX Runtime's contrib operators in place of torch's translations."""
 
 import pytest
 import torch

@@ -172,7 +172,7 @@ def newer(x):
 def test_operators_that_are_others_in_the_models_opset(export, model):
     exporters.register_translation("aten::mul.Tensor", resampled)
     net, args = model(lambda x, y: x * y), (torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2))
-    message = r"function functions::resampled uses GridSample of opset 18, which is another in opset 20 of the model"
+    message = r"function functions::resampled uses GridSample of opset 18, which differs from .* opset 20"
     with pytest.raises(exporters.ExportError, match=message):
         export(net, args, opset_version=20)
     exporters.register_translation("aten::relu", newer)

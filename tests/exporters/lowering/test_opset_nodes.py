@@ -69,7 +69,7 @@ def test_a_declared_op_with_any_number_of_outputs(export, model):
 
 def test_an_input_that_is_not_optional(export, model, inverse):
     exporters.register_translation("aten::linalg_inv", lambda A: exporters.opset("translate").Inverse(None))
-    with pytest.raises(InputError, match=r"translate::Inverse: input '.*' is None; it is not optional"):
+    with pytest.raises(InputError, match=r"translate::Inverse: input '.*' is None, but it is not optional"):
         export(model(lambda x: torch.linalg.inv(x)), (torch.eye(2),))
 
 
@@ -132,13 +132,16 @@ def test_an_operator_onnx_lacks(export, model):
 @pytest.mark.parametrize(
     ("emit", "message"),
     [
-        (lambda op, x: op.Softmax(x, axes=0), r"opset\('', 18\).Softmax has no attribute axes; it has axis"),
-        (lambda op, x: op.Relu(x, alpha=1.0, beta=2.0), r"Relu has no attribute alpha, beta; it has none"),
-        (lambda op, x: op.Relu(x, x), r"Relu got 2 inputs; it has X, and attributes are keywords"),
-        (lambda op, x: op.Cast(x, 1), r"Cast got 2 inputs; it has input, and attributes are keywords"),
-        (lambda op, x: op.Clip(x, x, x, max=x), r"Clip got 4 inputs; it has input, min, max,"),
-        (lambda op, x: op.Relu(x, _outputs=2), r"Relu got _outputs=2; it has Y"),
-        (lambda op, x: op.MatMul(x), r"MatMul got 1 inputs; it has A, B,"),
+        (
+            lambda op, x: op.Softmax(x, axes=0),
+            r"opset\('', 18\).Softmax has no attribute axes; its attributes are: axis",
+        ),
+        (lambda op, x: op.Relu(x, alpha=1.0, beta=2.0), r"Relu has no attribute alpha, beta; its attributes are: none"),
+        (lambda op, x: op.Relu(x, x), r"Relu got 2 inputs; its inputs are: X; pass attributes as keywords"),
+        (lambda op, x: op.Cast(x, 1), r"Cast got 2 inputs; its inputs are: input; pass attributes as keywords"),
+        (lambda op, x: op.Clip(x, x, x, max=x), r"Clip got 4 inputs; its inputs are: input, min, max;"),
+        (lambda op, x: op.Relu(x, _outputs=2), r"Relu got _outputs=2; its outputs are: Y"),
+        (lambda op, x: op.MatMul(x), r"MatMul got 1 inputs; its inputs are: A, B;"),
     ],
 )
 def test_what_an_operator_of_onnx_does_not_take(export, model, emit, message):

@@ -1,4 +1,4 @@
-"""Only one folder reaches for names that torch, onnx or onnxscript keep to themselves."""
+"""Only one folder uses private names of torch, onnx or onnxscript."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is the TorchScript exporter's own: tracing, symbolic functions, dynamic axes."""
+"""What only the TorchScript exporter has: tracing, symbolic functions, dynamic axes."""
 
 import numpy as np
 import onnx
@@ -420,9 +420,9 @@ def test_shared_weights_and_modes(double):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dynamic_shapes": ({0: "batch"},)}, "does not take dynamic_shapes; pass dynamic_axes, with input_names"),
+        ({"dynamic_shapes": ({0: "batch"},)}, "does not take dynamic_shapes; pass dynamic_axes and input_names"),
         ({"report": True, "profile": True}, "does not take report, profile"),
-        ({"opset_version": 21}, r"knows opset 7 to 20, not 21; leave out dynamo=False"),
+        ({"opset_version": 21}, r"supports opset 7 to 20, not 21; leave out dynamo=False"),
     ],
 )
 def test_what_it_does_not_take(model, arguments, message):

@@ -1,4 +1,4 @@
-"""Torch against ONNX Runtime, and the report about it."""
+"""`exporters.verify`: the comparison of torch with ONNX Runtime, and its report."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -231,7 +231,7 @@ def test_a_kernels_exception_is_itself(model):
         ({"args": (torch.ones(1),), "samples": [(torch.ones(1),)]}, "got args and samples"),
         ({"samples": []}, "got no samples"),
         ({"args": torch.ones(1)}, r"as a tuple, not Tensor; write \(x,\)"),
-        ({"args": (torch.ones(1), torch.ones(1))}, r"have 2 tensors and the program 1 inputs \(x\)"),
+        ({"args": (torch.ones(1), torch.ones(1))}, r"have 2 tensors, but the model has 1 inputs \(x\)"),
     ],
 )
 def test_arguments_that_do_not_fit(model, arguments, message):

@@ -1,4 +1,4 @@
-"""A pytest plug-in that puts a CUDA runtime on host memory in a GPU's place.
+"""A pytest plug-in that puts a CUDA runtime on host memory in place of a GPU.
 
 ``python -m pytest -p tests.gpu.host_cuda tests/gpu``, where onnxruntime-gpu and CuPy are installed. They are the real
 ones, with the CUDA execution provider, streams, memory and graphs, and kernels that CuPy compiles. Only the machine

@@ -1,7 +1,7 @@
 """CuPy's wheel on another CUDA runtime than the one that is linked into it.
 
 The symbols of that runtime are still in the wheel's symbol table. Each of its functions gets a jump at its start, to
-the function of the same name, or to a complaint that there is none. For Linux on x86-64.
+the function of the same name, or to an error that there is none. For Linux on x86-64.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The CUDA runtime on host memory in this process: loading it before ONNX Runtime and CuPy, and what it has to say."""
+"""The CUDA runtime on host memory in this process: loading it before ONNX Runtime and CuPy, and its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CUDA is asked for: launches, copies, waits and allocations, and on which stream and device.
+"""Trace of what is asked of CUDA: launches, copies, waits and allocations, and on which stream and device.
 
 .. code-block:: python
 

@@ -1,4 +1,4 @@
-"""CUDA sessions without a GPU: CuPy's stand-in, and another execution provider in CUDA's place.
+"""CUDA sessions without a GPU: a stand-in for CuPy, and another execution provider in place of CUDA.
 
 The stand-in works on the host's memory, and so does the Azure execution provider, which runs whatever
 custom ops are registered for it: everything but the GPU is what it is with one.

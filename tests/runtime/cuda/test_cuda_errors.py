@@ -1,4 +1,4 @@
-"""What CUDA kernels in sessions raise, and what is said of it. Without a GPU, see cuda_sessions."""
+"""Errors of CUDA kernels in sessions, and their messages. Without a GPU, see cuda_sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the extensions engine carries and how: the table of sample ops and the hazards are tested elsewhere."""
+"""What the extensions engine supports, and how: the table of sample ops and the hazards are tested elsewhere."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""Sessions with the extensions engine: what their kernels raise, and what they share by the library that they hold."""
+"""Sessions with the extensions engine: what their kernels raise, and what they share through their library."""
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor

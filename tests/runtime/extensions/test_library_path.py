@@ -1,4 +1,4 @@
-"""Sessions that are ONNX Runtime's own: which ops they see."""
+"""ONNX Runtime's own sessions: which ops they see."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Sessions that are ONNX Runtime's own: what a kernel raises there, which they cannot raise."""
+"""ONNX Runtime's own sessions: exceptions of kernels, which these sessions cannot raise."""
 
 import logging
 

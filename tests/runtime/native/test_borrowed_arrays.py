@@ -1,4 +1,4 @@
-"""The arrays that a kernel is handed: read-only, valid for its call, and copies where they outlive it."""
+"""The arrays that a kernel gets: read-only, valid during its call, and copied if they outlive it."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""``out=``: ONNX Runtime's own output buffers, in the hands of the kernel."""
+"""``out=``: ONNX Runtime's own output buffers, to which kernels write."""
 
 from __future__ import annotations
 

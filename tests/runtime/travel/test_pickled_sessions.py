@@ -1,4 +1,4 @@
-"""Sessions pickled and loaded in one process: what travels, what is shared, what is refused."""
+"""Sessions pickled and loaded in one process: what is pickled, what is shared, and what raises an error."""
 
 import copy
 import os

@@ -1,4 +1,4 @@
-"""Sessions in other processes: spawned, forked, of joblib; each ends by itself."""
+"""Sessions in other processes: spawned, forked, of joblib; each process ends by itself."""
 
 import subprocess
 import sys
