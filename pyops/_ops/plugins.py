@@ -1,6 +1,6 @@
 """Plug-ins: installed packages that provide ops, with an entry point for each domain.
 
-A plug-in is imported when a model uses an op of its domain. The model contributes only the name of the domain: nothing
+A plug-in is imported when a model uses an op of its domain. The model contributes only the name of the domain; no code
 in it is run or imported.
 """
 
@@ -86,15 +86,15 @@ def is_enabled() -> bool:
 
 def _import(plugin: EntryPoint) -> None:
     provides = f"the installed package {package(plugin)} provides the ops of domain {plugin.name!r}"
-    fix = f"fix or uninstall it, or set {VARIABLE}=0 to go without plug-ins"
+    fix = f"fix or uninstall it, or set {VARIABLE}=0 to disable plug-ins"
     try:
         _load(plugin)
     except (Exception, SystemExit) as error:
         raise PluginError(
-            f"{provides} and cannot be imported ({plugin.value}: {type(error).__name__}: {error}); {fix}"
+            f"{provides}, but cannot be imported ({plugin.value}: {type(error).__name__}: {error}); {fix}"
         ) from error
     if plugin.name not in registry.domains() | {domain for domain, _ in adoption.adopted_ops()}:
-        raise PluginError(f"{provides}, and {plugin.value} declares none of that domain; {fix}")
+        raise PluginError(f"{provides}, but {plugin.value} declares none of that domain; {fix}")
     _imported.add(plugin)
 
 
@@ -108,5 +108,5 @@ def _load(plugin: EntryPoint) -> None:
             for name in {module_of(op.kernels["cpu"]) for op in ops} - modules:
                 sys.modules.pop(name, None)
             raise
-    # A user who develops an installed op has declared their own version of it already.
+    # Users who develop an installed op have already declared their own version of it.
     registry.declare_new(ops)
