@@ -265,8 +265,8 @@ def infer(
     outputs = result if isinstance(result, tuple) else (result,)
     if not signature.has_outputs(len(outputs)):
         raise ShapeInferenceError(
-            f"the shape function of {name} returned {len(outputs)} specs; return one for each of the "
-            f"{len(dtypes)} declared outputs"
+            f"the shape function of {name} returned {len(outputs)} specs; {len(dtypes)} outputs are "
+            "declared (return one spec for each)"
         )
     dtypes += (dtypes[-1],) * (len(outputs) - len(dtypes))
     for spec, dtype in zip(outputs, dtypes, strict=False):

@@ -52,7 +52,7 @@ def test_a_shape_function_that_cannot_have_symbols():
             raise KeyError(x.shape[0])
         return x
 
-    with pytest.raises(CheckError, match=r"symbolic_shapes: .*known at run time only.* raises KeyError"):
+    with pytest.raises(CheckError, match=r"symbolic_shapes: .*known only at run time.* raises KeyError"):
         check(numbers, X, checks="symbolic_shapes")
 
 

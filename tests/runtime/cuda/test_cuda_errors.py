@@ -59,7 +59,7 @@ def test_a_provider_that_onnx_runtime_does_not_start_is_an_error(monkeypatch) ->
 CUDA_CALL = "cuda_call.cc:154 std::conditional_t<THRW, void, Status> onnxruntime::CudaCall(ERRTYPE, const char*) "
 PARSE = "cuda_execution_provider_info.cc:63 [ONNXRuntimeError] : 1 : FAIL : provider_options_utils.h:182 Parse "
 ILLEGAL = "CUDA failure 700: an illegal memory access was encountered"
-BROKEN = f"an earlier error ({ILLEGAL}) has left CUDA unusable for this process; start it again"
+BROKEN = f"an earlier error ({ILLEGAL}) has left CUDA unusable for this process; restart it"
 
 
 @pytest.mark.parametrize(
