@@ -104,7 +104,7 @@ def test_strides():
     assert as_strided_scatter(x, np.array([9.0, 8.0]), size=[2], stride=[2], storage_offset=1).tolist() == [0, 9, 2, 8]
     with pytest.raises(IndexError, match="to 5 of an input of 4 elements"):
         as_strided_scatter(x, np.ones(2), size=[2], stride=[2], storage_offset=3)
-    with pytest.raises(ValueError, match="write to one place twice"):
+    with pytest.raises(ValueError, match="write to one position twice"):
         as_strided_scatter(x, np.ones((2, 2)), size=[2, 2], stride=[0, 1])
     with pytest.raises(ValueError, match=re.escape("src has shape [3]; it must be size, which is [2]")):
         as_strided_scatter(x, np.ones(3), size=[2], stride=[1])

@@ -21,7 +21,7 @@ T = TypeVar("T", np.float32, np.float64)
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (KeyError, "the kernel takes them, and the shape function raises KeyError: 'no such size'"),
+        (KeyError, "the kernel takes them, but the shape function raises KeyError: 'no such size'"),
         (ShapeInferenceError, "ShapeInferenceError: no such size"),
     ],
 )

@@ -25,7 +25,7 @@ def test_without_cupy_or_a_gpu_a_cuda_session_says_what_is_missing(cupy, monkeyp
     declare()
     cupy.state.available = False
     with pytest.raises(
-        errors.DeviceError, match=r"the CUDA kernel of cuda::Op needs an NVIDIA GPU, and CuPy finds none"
+        errors.DeviceError, match=r"the CUDA kernel of cuda::Op needs an NVIDIA GPU, but CuPy finds none"
     ):
         cuda_session(chain("cuda::Op"))
     cupy.state.available = cupy.cuda.runtime.CUDARuntimeError(35)
@@ -151,7 +151,7 @@ def test_a_shape_other_than_the_shape_function_s_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("status", "fragment"),
     [
-        (900, "the session captures a CUDA graph (enable_cuda_graph), and this node cannot be captured"),
+        (900, "the session captures a CUDA graph (enable_cuda_graph), but this node cannot be captured"),
         (700, "an earlier node may have caused it; set CUDA_LAUNCH_BLOCKING=1"),
         (2, "gpu_mem_limit"),
         (1, None),

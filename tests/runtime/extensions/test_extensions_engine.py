@@ -85,7 +85,7 @@ def test_so_are_more_outputs_and_choices_of_types_than_it_has_room_for():
         "  - ext::Outputs: onnxruntime-extensions does not support its 257 outputs (256 at most); the native engine "
         "does",
         "  - ext::Choices: onnxruntime-extensions does not support its type parameters, which have more than "
-        "256 choices; the native engine does",
+        "256 combinations of types; the native engine does",
     ]
 
 
