@@ -33,7 +33,7 @@ def test_without_cupy_or_a_gpu_a_cuda_session_says_what_is_missing(cupy, monkeyp
         cuda_session(chain("cuda::Op"))
     assert raised.value.__cause__ is cupy.state.available
     cupy.state.available = cupy.cuda.runtime.CUDARuntimeError(700)
-    with pytest.raises(errors.DeviceError, match=r"an earlier error \(700\) has left CUDA unusable .*; start it"):
+    with pytest.raises(errors.DeviceError, match=r"an earlier error \(700\) has left CUDA unusable .*; restart it"):
         cuda_session(chain("cuda::Op"))
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
     with pytest.raises(errors.MissingDependencyError, match=r'needs CuPy .*; pip install "onnx-pyops\[cuda\]"'):
