@@ -35,7 +35,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             for made in sorted(Path(folder).iterdir(), key=part.__eq__):
                 made.replace(target.with_name(made.name))
     except OSError as error:
-        reason = f"{error.strerror or error}; it is not written, make room or choose another place"
+        reason = f"{error.strerror or error}; the file is not written: make room, or choose another place"
         raise OSError(error.errno or errno.EIO, reason, os.fspath(path)) from error
 
 

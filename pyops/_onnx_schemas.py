@@ -43,7 +43,7 @@ def op_schema(
     Returns
     -------
     onnx.defs.OpSchema
-        With the default of each attribute whose default is a value other than None.
+        The schema, with the default of each attribute that has one other than None.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def _attribute(attribute: Attribute) -> OpSchema.Attribute:
 
 
 def _formal(item: Input | Output, index: int | None) -> OpSchema.FormalParameter:
-    """Return a parameter of a schema; with an index, the single parameter that a variadic one is in this place."""
+    """Return a parameter of a schema; with an index, the single one in place of a variadic one."""
     options = OpSchema.FormalParameterOption
     option, name, type_name = options.Single, item.name, item.type.name
     if item.variadic and index is None:
@@ -122,7 +122,7 @@ def inference_function(op: Op[..., Any]) -> Callable[[InferenceContext], None]:
 
     It sets the element types that follow from the declaration, and the shapes from the op's shape function. If that
     needs a size that the model does not give, shapes stay unknown. For a node that the declaration or the shape
-    function rejects, it raises ``onnx.shape_inference.InferenceError`` whatever onnx's ``strict_mode``, since no
+    function rejects, it raises ``onnx.shape_inference.InferenceError`` whatever onnx's ``strict_mode`` is, since no
     session would run the node.
     """
 
@@ -140,7 +140,7 @@ def _infer(op: Op[..., Any], context: InferenceContext) -> None:
     types = [_tensor_type(context, index) for index in range(context.get_num_inputs())]
     required = [not (item.optional or item.variadic) for item in op.signature.inputs]
     if any(item is None and needed for item, needed in zip(types, required, strict=False)):
-        return  # older releases of onnx tell an input of unknown type as absent
+        return  # older releases of onnx report an input of unknown type as absent
     while types and types[-1] is None:
         types.pop()
     dtypes = [None if item is None else _dtype(item) for item in types]
@@ -164,13 +164,13 @@ def _infer(op: Op[..., Any], context: InferenceContext) -> None:
     except UnknownSizeError:
         return
     if count > len(outputs):
-        raise ShapeInferenceError(f"it has {count} outputs, and the shape function gives {len(outputs)}")
+        raise ShapeInferenceError(f"it has {count} outputs, but the shape function gives {len(outputs)}")
     for index, spec in enumerate(outputs[:count]):
         _set_output(context, index, spec.dtype, spec.shape)
 
 
 def _tensor_type(context: InferenceContext, index: int) -> onnx.TypeProto.Tensor | None:
-    """Return what onnx knows of an input, or None if the node does not have it."""
+    """Return what onnx knows about an input, or None if the node does not have it."""
     if not context.has_input(index):
         return None
     proto = context.get_input_type(index)
@@ -290,7 +290,7 @@ def _register(op: Op[..., Any]) -> None:
     _remove(key)
     if _doc(key) is not None:
         warnings.warn(
-            f"onnx has a schema of {op.signature.qualified_name}, version {op.version}, that somebody else registered; "
+            f"onnx has a schema of {op.signature.qualified_name}, version {op.version}, that other code registered; "
             "it stays, and the declared op is left out",
             stacklevel=3,
         )

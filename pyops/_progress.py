@@ -1,4 +1,4 @@
-"""Progress of what takes long, in a terminal or in a notebook, if rich is installed."""
+"""Progress of long operations, in a terminal or in a notebook, if rich is installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DELAY = 2.0
 
 @contextmanager
 def progress(what: str) -> Iterator[None]:
-    """Context manager: show on stderr what the block does, from two seconds on and until it ends.
+    """Context manager: show on stderr what the block does, after two seconds and until it ends.
 
     Blocks within it share its line.
     """
@@ -37,14 +37,14 @@ def progress(what: str) -> Iterator[None]:
 
 
 def step(what: str, done: int = 0, total: int = 0) -> None:
-    """Say what the current `progress` is doing now, and how much of it is done."""
+    """Show in the current `progress` what is done now, and how much of it is done already."""
     line = _line.get()
     if line is not None and not line.tracking:
         line.doing = f"{what}: {done} of {total}" if total else what
 
 
 def track(items: Sequence[T], what: str) -> Iterator[T]:
-    """Yield the items, and say in the current `progress` how many are done, but not what is done with one."""
+    """Yield the items, and show in the current `progress` how many are done, but not the steps within one."""
     line = _line.get()
     for done, item in enumerate(items):
         step(what, done, len(items))
@@ -64,7 +64,7 @@ def is_watched() -> bool:
 
 
 class _Line:
-    """A line on stderr that another thread draws, because what takes long may not come back for minutes."""
+    """A line on stderr that another thread draws, because a long operation may not return for minutes."""
 
     def __init__(self, doing: str) -> None:
         self.doing = doing

@@ -1,7 +1,7 @@
 """The pytest plug-in: a session fixture, ids of samples, isolation, and checks of every declared op.
 
-pytest loads it wherever pyops is installed, before coverage starts and in projects that do not use pyops, so that it
-must not import the rest of pyops up front.
+pytest loads it wherever pyops is installed, before coverage starts and in projects that do not use pyops, so it must
+not import the rest of pyops up front.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
-    """Isolate a test from its first own fixture on; what fixtures of a wider scope declare stays."""
+    """Isolate a test from its first function-scoped fixture on; what fixtures of a wider scope declare stays."""
     if fixturedef.scope == "function":
         _isolate(request.node)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Isolate a test without fixtures of its own."""
+    """Isolate a test that has no function-scoped fixtures."""
     _isolate(item)
 
 
@@ -81,7 +81,7 @@ def pyops_session() -> Callable[..., InferenceSession]:
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
-    """Return the id of a sample, so that tests are named for it."""
+    """Return the id of a sample, so that tests are named after it."""
     testing = sys.modules.get("pyops.testing")
     return val.id if testing and isinstance(val, testing.Sample) else None
 
@@ -94,7 +94,7 @@ def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, righ
     expected, actual = (right, left) if isinstance(right, testing.Outputs) else (left, right)
     if not isinstance(expected, testing.Outputs) or not hasattr(actual, "__len__"):
         return None
-    return ["the outputs are those expected", str(expected.difference(actual))]
+    return ["the outputs are the expected ones", str(expected.difference(actual))]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -52,7 +52,7 @@ def text_table(rows: Table) -> str:
 
 def html_parts(parts: Iterable[Part]) -> str:
     """Return lines and tables as escaped HTML, without empty lines and empty tables."""
-    import html  # a declaration goes without
+    import html  # a declaration does not need it
 
     return "".join(
         f"<p>{html.escape(part)}</p>" if isinstance(part, str) else html_table(part)

@@ -34,17 +34,18 @@ WIDE_TOLERANCES: Tolerances = {
 
 
 class Difference(NamedTuple):
-    """How far two arrays of the same dtype and shape are apart, element by element.
+    """The differences between two arrays of the same dtype and shape, element by element.
 
     Attributes
     ----------
     absolute : numpy.ndarray
         float64: 0 between equal infinities and between NaNs, and infinite between different strings.
     relative : numpy.ndarray
-        The same in relation to the expected elements.
+        The same, divided by the absolute values of the expected elements.
     wrong : numpy.ndarray
         Of bool: the elements that differ by more than ``atol + rtol * abs(expected)``.
     rtol, atol : float
+        The tolerances.
     """
 
     absolute: Array

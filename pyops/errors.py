@@ -51,7 +51,7 @@ class ModelError(PyopsError, ValueError):
 
 
 class GuardError(PyopsError, ValueError):
-    """A run of a model differs from the arguments that it was exported with in a value that the export fixed."""
+    """A run of an exported model has a value that differs from the one that the export fixed."""
 
 
 class CompileError(PyopsError, RuntimeError):
@@ -75,7 +75,7 @@ class PluginError(PyopsError, ImportError):
 
 
 class PickleError(PyopsError, pickle.PickleError):
-    """A session or an op cannot be pickled, or made from its pickle in this process; the message says why."""
+    """A session or an op cannot be pickled, or not be unpickled in this process; the message says why."""
 
 
 class RedeclarationWarning(UserWarning):
@@ -99,7 +99,7 @@ class DeviceCopyWarning(UserWarning):
 
 
 class PluginWarning(UserWarning):
-    """An installed plug-in is broken, and may or may not be required."""
+    """An installed plug-in is broken; pyops cannot know whether it is required."""
 
 
 class CompileWarning(UserWarning):
@@ -107,8 +107,8 @@ class CompileWarning(UserWarning):
 
 
 class CacheWarning(UserWarning):
-    """The folder for machine code, or a file there, is not used, as other users could have put code into it."""
+    """The folder for machine code, or a file in it, is not used because other users could have put code there."""
 
 
 class FilledNodeWarning(UserWarning):
-    """A session computes nodes that ONNX Runtime has no kernel for; the message names them and says who does."""
+    """A session computes nodes that ONNX Runtime has no kernel for; the message names them and what computes them."""

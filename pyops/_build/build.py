@@ -34,26 +34,26 @@ def build(
     linker: Linker | None = None,
     skip_unsupported: bool = False,
 ) -> BuildReport:
-    """Make a custom-op library of ONNX Runtime of ops with compiled kernels, which needs no Python.
+    """Build a custom-op library for ONNX Runtime, which needs no Python, from ops with compiled kernels.
 
     Any ONNX Runtime of the target loads it with ``register_custom_ops_library``.
 
     Parameters
     ----------
     path : path
-        Of the library, such as ``libmy_ops.so``.
+        The path of the library, such as ``libmy_ops.so``.
     ops : Op or sequence of Op
         Declared with ``compile=True``. Each is built for all its element types.
     examples : sequence of pyops.testing.Sample
-        Calls of ops. These ops are built for the types, ranks and attributes of their examples alone, exactly.
+        Calls of ops. These ops are built for exactly the types, ranks and attributes of their examples.
     ranks : sequence of int or of sequences of int, optional
         The ranks of inputs that ops without an example are built for: all the same, or one for each input. By
         default 1 to 4. Ops with ``parallel=`` and a shape function take any.
     target : str, optional
         ``"linux-x86-64"``, ``"linux-aarch64"``, ...; by default this machine.
     cpu : str, optional
-        ``"native"``: the CPU of this machine, bit for bit as sessions of pyops compute. Or the least that the library
-        needs, such as ``"x86-64-v3"``, the default for x86-64.
+        ``"native"``: the CPU of this machine; results equal those of pyops' sessions bit for bit. Or the least that the
+        library requires, such as ``"x86-64-v3"``, the default for x86-64.
     linker : str, optional
         ``"cc"``, the default for this machine, or ``"zig"``.
     skip_unsupported : bool
@@ -62,6 +62,7 @@ def build(
     Returns
     -------
     BuildReport
+        What the library contains, and what was left out.
 
     Raises
     ------

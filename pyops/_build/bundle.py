@@ -34,7 +34,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of the model; its sizes are numbers, or the names of those that the model leaves open."""
+    """An input or output of the model; each size is a number, or a name if the model leaves it open."""
 
     name: str
     dtype: DType
@@ -51,7 +51,7 @@ def tensors(proto: onnx.ModelProto) -> tuple[list[Tensor], list[Tensor]]:
     Raises
     ------
     InputError
-        The programs do not have such an input or output: no tensor, of unknown rank, or of strings.
+        An input or output is not a tensor, has no known rank, or has a type that the programs do not support.
     """
     constants = {item.name for item in proto.graph.initializer}
     inputs = [_tensor(item, "input") for item in proto.graph.input if item.name not in constants]
@@ -64,9 +64,9 @@ def write_bundle(folder: Path, report: BuildReport, model: Path) -> None:
     Parameters
     ----------
     report : BuildReport
-        Of the library, which lies in the folder, or is copied there.
+        The report on the library, which is copied to the folder unless it is there.
     model : Path
-        See `tensors` for what is raised of it.
+        The path of the model; `tensors` lists the errors that it may raise.
     """
     proto = onnx.load(model)
     inputs, outputs = tensors(proto)
@@ -75,7 +75,7 @@ def write_bundle(folder: Path, report: BuildReport, model: Path) -> None:
     library = folder / Path(report.path).name
     if Path(report.path).resolve() != library.resolve():
         shutil.copyfile(report.path, library)
-    onnx.save(proto, folder / model.name)  # which has all its weights inside then
+    onnx.save(proto, folder / model.name)  # with all its weights inside
     shutil.copyfile(folder / model.name, repository / "1" / "model.onnx")
     shutil.copyfile(library, repository / "1" / library.name)
     (repository / "config.pbtxt").write_text(_triton(model.stem, library.name, inputs, outputs))
@@ -111,8 +111,8 @@ def _tensor(item: onnx.ValueInfoProto, what: str) -> Tensor:
         found = "not a tensor" if row is None else dtype_name(row.dtype)
         rank = "" if tensor.HasField("shape") else " of unknown rank"
         raise InputError(
-            f"{what} {item.name!r} of the model is {found}{rank}; the programs of a bundle have tensors of known rank "
-            f"and of {', '.join(_TYPES)}"
+            f"{what} {item.name!r} of the model is {found}{rank}; the programs of a bundle support only tensors of "
+            f"known rank and of {', '.join(_TYPES)}"
         )
     sizes = (
         dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{item.name}_{axis}"

@@ -1,4 +1,4 @@
-"""What a library says of itself: a text in the file, which is found without loading it."""
+"""The description that a library contains: a text in the file, which can be read without loading the library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def description(target: str, cpu: str, ops: Sequence[BuiltOp], oldest_onnxruntim
 
 
 def read_library(path: Path, warnings: Sequence[str] = (), refused: Sequence[str] = ()) -> BuildReport:
-    """Return what `pyops.build` said of a library that it made.
+    """Return the report on a library that `pyops.build` made.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def read_library(path: Path, warnings: Sequence[str] = (), refused: Sequence[str
     Raises
     ------
     InputError
-        It made no such file.
+        The file is not such a library, or is damaged.
     """
     data = path.read_bytes()
     begin = data.find(_MARK + b"{")

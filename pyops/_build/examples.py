@@ -30,7 +30,7 @@ def of_model(model: onnx.ModelProto, ops: Sequence[AnyOp]) -> list[NodeCall]:
     Raises
     ------
     InputError
-        The model has none of them, or does not tell the type or rank of an input.
+        The model has none of them, or does not have the type or rank of an input.
     """
     by_name = {(op.domain, op.name): op for op in sorted(ops, key=lambda op: op.version)}
     nodes = [
@@ -42,7 +42,7 @@ def of_model(model: onnx.ModelProto, ops: Sequence[AnyOp]) -> list[NodeCall]:
         names = ", ".join(op.signature.qualified_name for op in ops)
         raise InputError(f"the model has no node of {names or 'an op that was declared'}")
     known = _known(model)
-    for node, op in nodes * len(nodes):  # each pass may tell more to ONNX's inference
+    for node, op in nodes * len(nodes):  # each pass may give ONNX's shape inference more types
         if all(name in known or not name for name in node.input) and not all(name in known for name in node.output):
             model = _with_outputs(model, node, op, known)
             known = _known(model)
@@ -62,7 +62,7 @@ def _known(model: onnx.ModelProto) -> dict[str, TensorSpec]:
 def _with_outputs(
     model: onnx.ModelProto, node: onnx.NodeProto, op: AnyOp, known: dict[str, TensorSpec]
 ) -> onnx.ModelProto:
-    """Return the model with the types of a node's outputs, as far as the op's shape function tells them."""
+    """Return the model with the types of a node's outputs, as far as the op's shape function gives them."""
     if op.shape_function is None:
         return model
     try:
@@ -97,7 +97,7 @@ def _call(node: onnx.NodeProto, op: AnyOp, known: dict[str, TensorSpec]) -> Node
         for name in node.input:
             if name and name not in known:
                 raise InputError(
-                    f"the model does not tell the type and rank of {name!r}, an input of "
+                    f"the model does not have the type and rank of {name!r}, an input of "
                     f"{op.signature.qualified_name}; add it to the model's value_info"
                 )
             yield np.empty((0,) * known[name].ndim, known[name].dtype) if name else None

@@ -47,7 +47,7 @@ _PARAMETERS = {"bool": "i64", "float": "double", "int": "i64", "unsigned": "i64"
 
 
 def _say_values(match: re.Match[str]) -> str:
-    """Have the function call ``runtime.c`` for each value, in place of Python."""
+    """Make the function call ``runtime.c`` instead of Python for each value."""
     body = _BOXED.sub(lambda call: f"call void @pyops_say_{_SAID[call[1]]}(ptr %said, ", _PYTHON.sub("", match[3]))
     body = re.sub(r"ret ptr .*", "ret ptr null", _ENVIRONMENT.sub("bitcast ptr %said to ptr", body))
     return f"{match[1]}, ptr %said{match[2]}{body}}}"

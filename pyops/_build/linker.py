@@ -29,7 +29,7 @@ def find_linker(linker: Linker | None, target: Target) -> list[str]:
         The compiler is not installed.
     """
     if linker not in (None, "cc", "zig"):
-        raise InputError(f'linker={linker!r} is unknown; it is "cc" or "zig"')
+        raise InputError(f'linker={linker!r} is unknown; it must be "cc" or "zig"')
     if linker is None:
         linker = "cc" if target.is_host and shutil.which("cc") else "zig"
     if linker == "cc":
@@ -37,7 +37,7 @@ def find_linker(linker: Linker | None, target: Target) -> list[str]:
             raise InputError(f'cc makes libraries for this machine, not for {target.name}; use linker="zig"')
         if shutil.which("cc") is None:
             raise MissingDependencyError(
-                "linking needs cc, a C compiler, which is not installed; or install zig's: "
+                "linking needs cc, a C compiler, which is not installed; install it, or zig's: "
                 'pip install "onnx-pyops[cross]"'
             )
         return ["cc", "-Wl,--no-undefined"]

@@ -31,7 +31,7 @@ from .symbols import why_refused
 from .uses import Use
 
 _DYNAMIC = re.compile(r"^@\"?numba\.dynamic\.globals\.([0-9a-f]+)\"? = .*$", re.MULTILINE)
-# What numba's own machine code for x86-64 has left of an atomic subtraction whose result is compared with 0.
+# What LLVM makes, for x86-64, of an atomic subtraction whose result is compared with 0.
 _X86_ATOMIC = re.compile(
     r"^( *)%(\S+) = .*call i8 @llvm\.x86\.atomic\.sub\.cc\.i64\(ptr (?:\w+ )*(\S+), i64 1, i32 4\).*$", re.MULTILINE
 )
@@ -46,7 +46,8 @@ class Code:
     ----------
     module : llvmlite.binding.ModuleRef
     body, part, shapes : str
-        Its functions; `part` is empty if the kernel is not called on parts, `shapes` without a shape function.
+        The names of its functions; `part` is empty if the kernel is not called on parts, `shapes` without a shape
+        function.
     """
 
     use: Use
@@ -60,7 +61,7 @@ class Code:
 
 @contextmanager
 def aimed_at(machine: Any) -> Iterator[None]:
-    """Have numba optimize for a target machine, and keep its other users waiting."""
+    """Make numba optimize for a target machine; other threads that compile wait."""
     codegen = cpu_target.target_context.codegen()
     with global_compiler_lock:
         own, codegen._tm = codegen._tm, machine
@@ -76,7 +77,7 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
     Parameters
     ----------
     name : str
-        Of the functions in the module.
+        The beginning of the names of the functions in the module.
 
     Raises
     ------
@@ -94,7 +95,7 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
     if op.shape_function is not None:
         try:
             shapes = CompiledShapes(op, given)
-        except Exception as error:  # numba's, or of what it runs to find types
+        except Exception as error:  # of numba, or of what it runs to find types
             reason = _first_line(error)
             if use.without_loops is not None:
                 return compile_use(op, replace(use, inputs=use.without_loops, without_loops=None), name)
@@ -182,7 +183,7 @@ def _module(dispatcher: Any, parameters: int, name: str) -> Any:
 
 
 def _missing(module: Any) -> str | None:
-    """Return the name of a function of numba's that a module declares only."""
+    """Return the name of a function of numba that a module declares, but does not define."""
     names = (function.name for function in module.functions if function.is_declaration)
     return next((name for name in names if name.startswith("_ZN")), None)
 
@@ -210,7 +211,7 @@ def _without_python(text: str, reached: Iterable[Any], name: str) -> str:
             return f"{variable} null"
         if address not in arrays:
             raise CompileError(
-                "it uses an address in this process (a ctypes function, or an array that is no constant)"
+                "it uses an address in this process (a ctypes function, or an array that is not a constant)"
             )
         data = arrays[address].tobytes()
         spelled = "".join(f"\\{byte:02X}" for byte in data)
@@ -249,7 +250,7 @@ def _keep_only(module: Any, exports: Iterable[str]) -> None:
 def object_file(modules: Iterable[Any], machine: Any) -> bytes:
     """Return the object file of modules, for a target machine.
 
-    They are optimized already, so that they only are translated: optimized again, sums could change their order.
+    They are already optimized, and are only translated: optimizing again could change the order of sums.
     """
     whole = llvm.parse_assembly("")
     whole.triple, whole.data_layout = machine.triple, str(machine.target_data)

@@ -18,7 +18,7 @@ class BuiltOp:
     ranks : tuple of str
         The ranks of its inputs; ``"any"`` where leading dimensions are taken together.
     functions : int
-        How many specializations there are.
+        The number of specializations.
     """
 
     name: str
@@ -35,12 +35,15 @@ class BuildReport(Shown):
     Attributes
     ----------
     path : str
+        The path of the library.
     target, cpu : str
+        What it is built for.
     ops : tuple of BuiltOp
+        The ops in the library.
     size : int
-        In bytes.
+        The size of the file in bytes.
     undefined_symbols : tuple of str
-        What the library takes from the system; empty for other files than ELF.
+        The symbols that the library takes from the system; empty for other files than ELF.
     glibc : str
         The oldest glibc that it runs with, ``"2.17"``; empty if it needs none.
     oldest_onnxruntime : str

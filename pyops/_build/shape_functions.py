@@ -127,7 +127,7 @@ def _(specs: Any) -> Any:
 
 
 def sizes_are_known(op: AnyOp, specialization: Specialization, attributes: dict[str, Any]) -> bool:
-    """Return whether the op's shape function gives all sizes before the kernel runs, as far as trials tell."""
+    """Return whether the op's shape function gives all sizes before the kernel runs, as far as trials show."""
     for size in (4, 12, 1):
         specs = [None if item is None else TensorSpec([size] * item[1], item[0]) for item in specialization.inputs]
         try:
@@ -144,9 +144,10 @@ class CompiledShapes:
     Attributes
     ----------
     ranks : tuple of int
-        Of the outputs.
+        The ranks of the outputs.
     shape_of : numba dispatcher
-        Writes the sizes of all outputs, as `pyops._compiled.entry` calls it; -1 is a size that only the kernel tells.
+        Writes the sizes of all outputs, as `pyops._compiled.entry` calls it; -1 stands for a size that is known only
+        after the kernel has run.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What machine code takes from elsewhere: what is refused and why, and the symbols of an ELF file."""
+"""External symbols of machine code: which are refused and why; and the symbols of an ELF file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MATH = {
 }
 _REASONS = (
     (r"numba_(xx|ez_|raw_)", "uses linear algebra, which numba takes from SciPy"),
-    (r"numba_.*(rnd|random|rng)", "uses random numbers of numba's, which have their state in Python"),
+    (r"numba_.*(rnd|random|rng)", "uses numba's random numbers, whose state is in Python"),
     (r"_?Py", "needs the interpreter: it prints, or uses Python objects"),
     ("", "needs functions that only numba has"),
 )

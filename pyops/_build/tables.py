@@ -72,20 +72,20 @@ def _choices(signature: Signature, codes: Sequence[Code]) -> list[tuple[dict[Typ
 
 
 def describe(attributes: Sequence[Attribute], values: Mapping[str, Any]) -> str:
-    """Return what machine code depends on of a node's attributes, as ``read_attribute`` in runtime.c spells it.
+    """Return the parts of attributes that machine code depends on, as ``read_attribute`` in runtime.c spells them.
 
     Raises
     ------
     CompileError
-        A library cannot read the text: it is too long, or has a NUL.
+        A library cannot read the text: it is too long, or contains a NUL character.
     """
     text = "".join(f"{_describe(attribute, values[attribute.name])}; " for attribute in attributes)
     if len(text.encode()) > _MOST_TEXT:
         raise CompileError(
-            f"a library reads up to {_MOST_TEXT:,} bytes of a node's text attributes; shorten {text[:40]}..."
+            f"a library can read at most {_MOST_TEXT:,} bytes of a node's text attributes; shorten {text[:40]}..."
         )
     if "\0" in text:
-        raise CompileError(f"a library reads no text with a NUL: {text!r}")
+        raise CompileError(f"a library cannot read text with a NUL character; remove it from {text!r}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Machines that libraries are built for, and what their code needs of a CPU."""
+"""Machines that libraries are built for, and the CPU features that their code needs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Target:
     Attributes
     ----------
     triple : str
-        LLVM's name.
+        Its name in LLVM.
     zig : str
-        That of ``zig cc``, for Linux with the oldest glibc.
+        Its name in ``zig cc``, for Linux with the oldest glibc.
     cpu : str
         The CPU whose instructions are used unless another one is given.
     """
@@ -42,7 +42,7 @@ class Target:
         Raises
         ------
         InputError
-            There is no such CPU, or it is that of this machine and this machine is no such target.
+            `cpu` is ``"native"``, and this machine is not this target.
         """
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
@@ -84,11 +84,11 @@ def find_target(name: str | None) -> Target:
         There is no such target.
     """
     if (name or host()) not in TARGETS:
-        raise InputError(f"there is no target {name or host()!r}; there are {', '.join(TARGETS)}")
+        raise InputError(f"there is no target {name or host()!r}; the targets are {', '.join(TARGETS)}")
     return TARGETS[name or host()]
 
 
-# Where CPUID tells of a feature: leaf, subleaf, register and bit (Intel's manual, volume 2A), by LLVM's name.
+# Where CPUID reports a feature: leaf, subleaf, register and bit (Intel's manual, volume 2A), by LLVM's name.
 _CPUID = {
     **{name: (1, 0, "c", bit) for name, bit in [("sse3", 0), ("ssse3", 9), ("fma", 12), ("sse4.1", 19)]},
     **{
@@ -113,7 +113,7 @@ _LEVELS = {"x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 
 
 def features(target: Target, cpu: str) -> list[tuple[str, tuple[int, int, str, int]]]:
-    """Return what code for an x86-64 CPU needs that not all of them have, and where CPUID tells of it.
+    """Return the features that an x86-64 CPU has and not all of them have, and where CPUID reports each.
 
     Raises
     ------
@@ -127,6 +127,6 @@ def features(target: Target, cpu: str) -> list[tuple[str, tuple[int, int, str, i
         return [(name, _CPUID[name]) for name in _CPUID if name in enabled]
     if cpu not in _LEVELS:
         raise InputError(
-            f"a library cannot tell at run time whether a CPU is {cpu!r}; there are {', '.join(_LEVELS)}, native"
+            f"a library cannot tell at run time whether a CPU is {cpu!r}; choose one of {', '.join(_LEVELS)}, native"
         )
     return [(name, _CPUID[name]) for name in _LEVELS[cpu]]

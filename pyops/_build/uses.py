@@ -1,4 +1,4 @@
-"""What machine code of an op is built for: types, ranks and kinds of attributes, as a node could have them."""
+"""What the machine code of an op is built for: types, ranks and kinds of attributes, as a node could have them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Use:
     inputs : tuple
         The dtype and rank of each declared input, and of each tensor of a variadic one; None for an absent one.
     asked : bool
-        Whether somebody asked for just this, so that it must not be left out.
+        Whether it was requested explicitly, so that it must not be left out.
     without_loops : tuple, optional
         The inputs of the example that it is for, if the op's loops turn out to need a shape function that is missing.
     """
@@ -84,7 +84,7 @@ def of_declaration(op: AnyOp, ranks: Ranks | None) -> Iterator[Use]:
     Raises
     ------
     CompileError
-        The declaration does not tell enough, or numba lacks its types.
+        The declaration is not specific enough, or numba does not support its types.
     """
     cores = _cores(op)
     choices = [_of_attribute(op.signature, attribute) for attribute in op.signature.attributes]
@@ -140,15 +140,15 @@ def _ranks(ranks: Ranks | None, cores: Sequence[int] | None, count: int) -> Iter
 
 
 def _of_attribute(signature: Signature, attribute: Attribute) -> list[Any]:
-    """Return one value for each kind of value for which there is other machine code."""
+    """Return one value for each kind of value that needs its own machine code."""
     if attribute.choices and attribute.kind is AttributeKind.STRING:
         values = list(attribute.choices)
     elif attribute.kind in (AttributeKind.INT, AttributeKind.FLOAT):
         values = [attribute.choices[0] if attribute.choices else attribute.convert(1)]
     elif attribute.required:
         raise CompileError(
-            f"attribute {attribute.name!r} is {attribute.spelling}, and each {_WHAT[attribute.kind]} needs code of its "
-            "own; give a model that has the op (--for), or an example"
+            f"attribute {attribute.name!r} is {attribute.spelling}, and each {_WHAT[attribute.kind]} needs its own "
+            "code; give a model that has the op (--for), or an example"
         )
     else:
         values = [attribute.default]

@@ -1,7 +1,6 @@
 """The command line: ``pyops``, or ``python -m pyops``.
 
-Each module has the commands of one subject; here they are by name. May import everything; `exporters` only inside
-functions.
+Each module has the commands of one subject; here they are by name. `exporters` is imported only inside functions.
 """
 
 from __future__ import annotations

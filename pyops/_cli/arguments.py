@@ -60,7 +60,7 @@ def import_module(name: str) -> dict[str, Any]:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # the module exists, and one of its own imports failed
-        raise typer.BadParameter(f"there is no module {name!r} (looked for from {here}, too)") from error
+        raise typer.BadParameter(f"there is no module {name!r} (also searched in {here})") from error
 
 
 def find_op(spec: str) -> AnyOp:
@@ -125,7 +125,7 @@ def _load(source: str) -> Any:
         raise typer.BadParameter(f"{source!r} cannot be read: {error}") from error
     if not isinstance(array, np.ndarray):
         array.close()
-        raise typer.BadParameter(f"{source!r} contains several arrays; save each in a .npy file of its own")
+        raise typer.BadParameter(f"{source!r} contains several arrays; save each in its own .npy file")
     return array.astype(native_dtype(array.dtype), copy=False)
 
 

@@ -35,7 +35,7 @@ def build_library(
     target: Annotated[
         str | None, typer.Option(help="linux-x86-64, linux-aarch64, ...; by default this machine.")
     ] = None,
-    cpu: Annotated[str | None, typer.Option(help="native, or the least that the library needs: x86-64-v3.")] = None,
+    cpu: Annotated[str | None, typer.Option(help="native, or the least that the library requires: x86-64-v3.")] = None,
     linker: Annotated[str | None, typer.Option(help="cc or zig.")] = None,
     bundle: Annotated[
         Path | None,
@@ -48,7 +48,7 @@ def build_library(
     skip_unsupported: Annotated[bool, typer.Option(help="Leave out ops that cannot be built.")] = False,
     as_json: output.Json = False,
 ) -> Answer:
-    """Make a custom-op library of ops with compiled kernels, which ONNX Runtime loads without Python."""
+    """Build a custom-op library from ops with compiled kernels; ONNX Runtime loads it without Python."""
     declared = [value for value in import_module(module).values() if isinstance(value, Op)]
     ops = [find_op(name) for name in names] or list(dict.fromkeys(declared))
     try:
@@ -59,8 +59,8 @@ def build_library(
         raise MissingDependencyError(f'{error}; building needs numba: pip install "onnx-pyops[compiled]"') from error
     if bundle is not None:
         if len(models) != 1:
-            raise typer.BadParameter(f"--bundle is for one model: give it with --for (there are {len(models)})")
-        tensors(onnx.load(models[0]))  # which says what cannot be bundled before anything is built
+            raise typer.BadParameter(f"--bundle needs exactly one model, given with --for; there are {len(models)}")
+        tensors(onnx.load(models[0]))  # which reports what cannot be bundled before anything is built
         out = bundle / (out.name if out else f"lib{models[0].stem}_ops.so")
     if out is None:
         raise typer.BadParameter("give the library to write (-o LIB), or a folder for it (--bundle DIR)")
@@ -72,7 +72,7 @@ def build_library(
         ranks=[_rank(text) for text in ranks] or None,
         target=target,
         cpu=cpu,
-        linker=linker,  # type: ignore[arg-type]  # it names those that there are
+        linker=linker,  # type: ignore[arg-type]  # an unknown one is reported there
         skip_unsupported=skip_unsupported,
     )
     if bundle is not None:

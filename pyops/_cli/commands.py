@@ -52,7 +52,7 @@ def list_ops(
         {"domain": plugin.name, "package": package(plugin), "module": plugin.value}
         for plugin in plugin_packages.not_imported()
     ]
-    where_empty = "no ops are declared; --import MODULE imports a module that does"
+    where_empty = "no ops are declared; --import MODULE imports a module that declares ops"
     parts = table.parts() if table else [where_empty, *table.notes]
     return Answer(parts, {"ops": table.records(), "plugins": waiting})
 
@@ -65,7 +65,7 @@ def inspect_model(
     plugins: output.Plugins = False,
     as_json: output.Json = False,
 ) -> Answer:
-    """Report which kernel would run each custom node of a model, or what is in a library of ``pyops build``.
+    """Report which kernel would run each custom node of a model, or what is in a library made by ``pyops build``.
 
     The exit code is 1 if a node would not run.
     """
@@ -149,9 +149,9 @@ def check_op(
     modules: output.Modules = [],  # noqa: B006
     as_json: output.Json = False,
 ) -> Answer:
-    """Compare every engine and registration of an op with the plain call, on small arrays unless inputs are given.
+    """Check an op: its kernel, its shape function, every engine and its PyTorch operator.
 
-    The exit code is 1 if a check fails.
+    Small arrays are generated unless inputs are given. The exit code is 1 if a check fails.
     """
     from ..testing import Sample, check
     from ..testing._check import example
@@ -182,6 +182,7 @@ def medians(
     calls : mapping
         The functions to measure, by name. Each is called once beforehand.
     rounds : int
+        The number of rounds.
     seconds : float
         How long to repeat each call in each round; at least one call is made.
     """
@@ -212,7 +213,7 @@ def bench(
     arrays = read_arrays(inputs)
     if what.endswith(".onnx"):
         if attributes:
-            raise typer.BadParameter("a model has its attributes in it")
+            raise typer.BadParameter("a model contains its attributes; leave out --attribute")
         calls, missing = _sessions(what, lambda session: as_feed(arrays, session.get_inputs()), {})
     else:
         op = find_op(what)

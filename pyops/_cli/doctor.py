@@ -1,6 +1,6 @@
 """The command ``doctor``: what is installed, and whether it works.
 
-Anything that may end the process, such as a broken ONNX Runtime, is tried in a process of its own.
+Anything that may end the process, such as a broken ONNX Runtime, is tried in a separate process.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Probe:
-    """The result of running a piece of code in a process of its own.
+    """The result of running a piece of code in a separate process.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Machine:
     plugins : dict of str to Probe
         The results of importing each plug-in, by package and domain.
     libraries : dict of str to Probe
-        The results of registering each library that was given; the answer says what is in it.
+        The results of registering each library that was given; the answer lists what is in it.
     """
 
     python: str
@@ -190,7 +190,7 @@ def _register(path: Path) -> str:
 
 
 def probe(code: str) -> Probe:
-    """Run code in a process of its own, and return the last line that it prints, parsed as JSON."""
+    """Run code in a separate process, and return the last line that it prints, parsed as JSON."""
     command = [sys.executable, "-X", "faulthandler", "-c", code]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
@@ -225,7 +225,7 @@ def diagnose(machine: Machine) -> list[Finding]:
     if not probes["native"].failure:
         found.append(_direct_calls(probes["direct"]))
     fix = "pip install --force-reinstall onnxruntime-extensions"
-    absent = "onnxruntime-extensions is not installed; native needs none"
+    absent = "onnxruntime-extensions is not installed; the native engine does not need it"
     found.append(_of_probe("engine extensions", extensions, State.WARNING, fix, absent=absent))
     found += _cuda(machine)
     fix = 'pip install --force-reinstall "onnx-pyops[compiled]"'
@@ -262,7 +262,7 @@ def _onnxruntime(machine: Machine) -> Iterator[Finding]:
     if result.failure:
         text = f"cannot be imported: {result.failure}"
         if not packages:
-            text = "is not installed: ops can be declared and called, and no session can run them"
+            text = "is not installed: ops can be declared and called, but no session can run them"
             reinstall = 'pip install "onnx-pyops[cpu]", or "onnx-pyops[cuda]" on a machine with an NVIDIA GPU'
         yield Finding("ONNX Runtime", State.BROKEN, text, reinstall)
         return
@@ -272,7 +272,7 @@ def _onnxruntime(machine: Machine) -> Iterator[Finding]:
         fix = f'pip install "{packages[0]}>={OLDEST}"' if packages else ""
         yield Finding("ONNX Runtime", State.BROKEN, f"{number} is older than {OLDEST}", fix)
     elif packages == ["onnxruntime-gpu"] and "CUDAExecutionProvider" not in providers:
-        text = "onnxruntime-gpu is installed and offers no CUDAExecutionProvider"
+        text = "onnxruntime-gpu is installed, but offers no CUDAExecutionProvider"
         yield Finding("ONNX Runtime", State.BROKEN, text, reinstall)
     else:
         yield _of_release("ONNX Runtime", "onnxruntime", number)
@@ -323,7 +323,7 @@ def _of_release(what: str, package: str, number: str) -> Finding:
     if is_tested(package, number):
         return Finding(what, State.OK, f"works; {tested(package)} are tested")
     text = f"{package} {number} is not tested; {tested(package)} are"
-    return Finding(what, State.WARNING, text, f"where something fails, {_install_tested(package)}")
+    return Finding(what, State.WARNING, text, f"if something fails, {_install_tested(package)}")
 
 
 def _install_tested(package: str) -> str:
@@ -348,8 +348,8 @@ def report(
 ) -> Answer:
     """Report what is installed, which engines work or why not, and how to fix what is broken.
 
-    Each component is tried in a process of its own, including exporters, installed plug-ins, and the libraries of
-    ``pyops build`` that are given. The exit code is 1 if something is broken.
+    Each component is tried in a separate process, including exporters, installed plug-ins, and the given libraries of
+    ``pyops build``. The exit code is 1 if something is broken.
     """
     with progress("trying what is installed"):
         findings = diagnose(examine(libraries))

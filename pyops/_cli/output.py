@@ -46,7 +46,11 @@ ModelOrLibrary = Annotated[
 Libraries = Annotated[
     list[Path],
     typer.Option(
-        "--library", metavar="LIB", help="A library of pyops build beside the model.", exists=True, dir_okay=False
+        "--library",
+        metavar="LIB",
+        help="A library of pyops build that is used with the model.",
+        exists=True,
+        dir_okay=False,
     ),
 ]
 GivenLibraries = Annotated[
@@ -126,7 +130,7 @@ class Answer:
 
 
 def in_options(message: str) -> str:
-    """Replace what to write in Python with what to type on the command line, in a message."""
+    """Replace, in a message, what to write in Python by what to type on the command line."""
     return message.replace(IMPORT_IT, "--import MODULE imports the module that declares it")
 
 

@@ -1,6 +1,6 @@
 """Kernels compiled to machine code by numba (``compile=True``), which ONNX Runtime calls without the interpreter.
 
-May import `pyops._schema`. Modules that compile import numba, and are themselves imported on first use.
+Modules that compile import numba, and are themselves imported on first use.
 """
 
 from .kernel import compile_kernel, make

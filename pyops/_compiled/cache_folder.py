@@ -25,8 +25,8 @@ def is_trusted(path: Path) -> bool:
     """Return whether no other user can have put code into the cache folder or a file there, and warn if one can."""
     if reason := _open_to_others(path):
         _warn(
-            f"{path} {reason}, and code from there would run: it is not used, and machine code is compiled anew; "
-            "delete it, or set PYOPS_CACHE_DIR to a folder of your own"
+            f"{path} {reason}, and may contain their code: it is not used, and machine code is compiled again; delete "
+            "it, or set PYOPS_CACHE_DIR to your own folder"
         )
     return not reason
 

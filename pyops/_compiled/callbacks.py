@@ -1,4 +1,4 @@
-"""The functions that compute callbacks are assembled from; numba compiles them into each callback.
+"""The functions from which compute callbacks are assembled; numba compiles them into each callback.
 
 They return 0 on success, an ``OrtStatus*``, or ``MISMATCH``. See `pyops._compiled.layout` for the words that they read
 and write.

@@ -1,4 +1,4 @@
-"""Machine code cached on disk, so that the next process need not compile it again, and messages where one compiles.
+"""Machine code cached on disk, so that the next process need not compile it again, and messages about compilations.
 
 This is numba's own cache in a pyops folder, keyed by a digest of what the code depends on rather than by a file and its
 date: kernels in notebooks have no file, and callbacks are generated from several.
@@ -35,7 +35,7 @@ def use_cache(compiled: Any, name: str, *made_from: str | None) -> None:
     Parameters
     ----------
     name : str
-        What is compiled, for the message that says so, and as a part of the file name.
+        What is compiled: for the message about it, and as a part of the file name.
     *made_from : str or None
         Everything that the code depends on, except pyops' own sources and the compiler's version; if one is None,
         the code is not cached.
@@ -47,7 +47,7 @@ def use_cache(compiled: Any, name: str, *made_from: str | None) -> None:
     if None in made_from or path is None:
         compiled._cache.disable()
     else:
-        with contextlib.suppress(OSError):  # what cannot be written is compiled in each process
+        with contextlib.suppress(OSError):  # code that cannot be written is compiled in each process
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
@@ -92,7 +92,7 @@ class _Impl(CompileResultCacheImpl):
 
 
 class _Files(IndexDataCacheFile):
-    """Files of which none is read that another user wrote; new ones take their place."""
+    """Cache files, which are not read if another user may have written them; new ones replace these."""
 
     def _load_index(self) -> Any:
         return super()._load_index() if is_trusted(Path(self._index_path)) else {}
@@ -124,14 +124,14 @@ class _Cache(FunctionCache):
         return data
 
     def _tell(self) -> None:
-        # Before it begins, because it takes seconds; printed in a terminal or notebook only.
+        # Before it begins, because it takes seconds; printed only in a terminal or notebook.
         what = self._py_func.name
         logging.getLogger("pyops").info("compiling %s", what)
         if is_watched():
             print(f"compiling {what}", file=sys.stderr, flush=True)
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        with contextlib.suppress(Exception):  # the disk may be full, and the compiled code is usable all the same
+        with contextlib.suppress(Exception):  # the disk may be full; the compiled code is usable nevertheless
             super().save_overload(signature, data)
 
 

@@ -67,7 +67,7 @@ class Writer:
     Parameters
     ----------
     computes_shapes : bool
-        Whether ``body`` calls ``shape_of`` for the output sizes, rather than find them in the record's table.
+        Whether ``body`` calls ``shape_of`` for the output sizes, rather than finding them in the record's table.
     """
 
     def __init__(self, specialization: Specialization, computes_shapes: bool = False) -> None:
@@ -157,7 +157,7 @@ class Writer:
             )
 
     def write(self, function: str, count: int) -> None:
-        """Write the code that copies results to ``out0``, ..., save those that lie there already.
+        """Write the code that copies results to ``out0``, ..., except those that are there already.
 
         A result in the memory of an output that is written before it is copied first.
         """

@@ -1,7 +1,7 @@
 """What compiled code needs beyond numba's Python: memory access and calls by address, and catching exceptions.
 
 Everything that depends on internals of numba and Python is here. Addresses are passed to compiled code at run time, so
-that none is part of it and it can be cached on disk.
+that it contains none and can be cached on disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POINTER = ir.IntType(8).as_pointer()
 class _NarrowLower(Lower):  # type: ignore[misc]  # numba has no types
     def setup_function(self, fndesc: Any) -> None:
         super().setup_function(fndesc)
-        # llvmlite's own `add` knows attributes without a value only.
+        # llvmlite's own `add` accepts only attributes without a value.
         set.add(self.function.attributes, '"prefer-vector-width"="256"')
 
 
@@ -120,10 +120,10 @@ def move_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
 
 @intrinsic
 def in_register(typingctx: Any, value: Any) -> Any:
-    """Return a floating-point constant, and have a loop that needs it keep it in a register.
+    """Return a floating-point constant, and make a loop that needs it keep it in a register.
 
-    LLVM loads known constants from memory in each iteration. An instruction of assembler that is empty hides that this
-    is one; "x" is a floating-point register on x86-64 and on AArch64.
+    LLVM loads known constants from memory in each iteration. An empty assembler instruction hides that this is a
+    constant; "x" is a floating-point register on x86-64 and on AArch64.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -225,18 +225,18 @@ def attempt(typingctx: Any, function: Any, arguments: Any, failure: Any) -> Any:
 
 @intrinsic
 def larger(typingctx: Any, a: Any, b: Any) -> Any:
-    """Return the larger of two floats of one type, and anything for NaN. Unlike a comparison, it vectorizes."""
+    """Return the larger of two floats of one type, or any value for NaN. Unlike a comparison, it vectorizes."""
     return _chosen(">", a, b)
 
 
 @intrinsic
 def smaller(typingctx: Any, a: Any, b: Any) -> Any:
-    """Return the smaller of two floats of one type, and anything for NaN."""
+    """Return the smaller of two floats of one type, or any value for NaN."""
     return _chosen("<", a, b)
 
 
 def _chosen(comparison: str, a: Any, b: Any) -> Any:
-    """Return numba's result of a choice between two numbers of one type, neither of them NaN."""
+    """Return, as an intrinsic does, the signature and code of a choice between two numbers of one type, not NaN."""
     flags = ("nnan", "nsz")
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -42,8 +42,8 @@ class CompiledKernel:
     mode : True, "try" or "debug"
         ``"debug"`` checks the bounds of every index.
     parallel : str, optional
-        The core dimensions of inputs and outputs in NumPy's notation (``"(n)->(n)"``). The other, leading
-        dimensions are independent, so that the work is split along them.
+        The core dimensions of inputs and outputs in NumPy's notation (``"(n)->(n)"``). The other, leading dimensions
+        are independent, so the work is split along them.
     fastmath : bool or collection of str
         Passed to ``numba.njit``.
     """
@@ -184,7 +184,7 @@ class CompiledKernel:
                 f'compile="try". numba says:\n{reason}'
             )
         self._failed.add(key)
-        self._warn(f"{text}; the plain kernel runs in its place. numba says:\n{reason}")
+        self._warn(f"{text}; the plain kernel runs instead. numba says:\n{reason}")
 
     def _warn(self, text: str) -> None:
         with self._lock:
@@ -213,7 +213,7 @@ def make(
     """
     name = signature.qualified_name
     if compile not in (True, "try", "debug"):
-        raise DeclarationError(f'{name}: compile={compile!r} is unknown; it is True, "try" or "debug"')
+        raise DeclarationError(f'{name}: compile={compile!r} is unknown; it must be True, "try" or "debug"')
     flags = () if isinstance(fastmath, bool) else fastmath
     if isinstance(flags, str) or not isinstance(flags, Collection) or any(flag not in _FLAGS for flag in flags):
         raise DeclarationError(
@@ -224,7 +224,7 @@ def make(
     tensors: list[Input | Output] = [*signature.inputs, *signature.outputs]
     if not all(item.homogeneous for item in tensors):
         raise DeclarationError(
-            f"{name}: compile={compile!r} needs one type for all tensors of a variadic one; use a TypeVar"
+            f"{name}: compile={compile!r} needs one type for all tensors of a variadic input or output; use a TypeVar"
         )
     if importlib.util.find_spec("numba") is None:
         text = f'{name}: compile={compile!r} needs numba; pip install "onnx-pyops[compiled]"'

@@ -41,6 +41,7 @@ class CallableKernel:
     Attributes
     ----------
     call : numba dispatcher
+        Takes three tuples, see `Types`.
     made_from : tuple
         What the code depends on, for `pyops._compiled.disk_cache.use_cache`.
     """
@@ -68,7 +69,7 @@ class CallableKernel:
         }
         self.call = numba.njit(**options)(define("call", code, names))
         spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
-        # Of each object anew, because the values of globals may have changed.
+        # Computed for each object, because the values of globals may have changed.
         self.made_from = (fingerprint(inspect.unwrap(function)), code, str(spelled))
         if cached:
             use_cache(self.call, signature.qualified_name, *self.made_from)
@@ -139,7 +140,7 @@ def make_dispatcher(function: FunctionType, options: dict[str, Any], known: dict
     cells = tuple(CellType() for _ in function.__closure__ or ())
     made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
     made.__qualname__ = function.__qualname__
-    # Vectors of 512 bits pay for loops of many operations, such as those of exp.
+    # Vectors of 512 bits pay off in loops of many operations, such as those of exp.
     width = {} if "exp" in function.__code__.co_names else {"pipeline_class": NarrowVectors}
     # Recorded before its names are resolved, as the function may be recursive.
     known[function] = dispatcher = numba.njit(**options, **width)(made)

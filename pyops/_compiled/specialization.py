@@ -111,6 +111,7 @@ class AttributeWords:
     memory : numpy.ndarray
         The words, as int64.
     code : tuple of (name, code)
+        The code that reads each attribute.
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:

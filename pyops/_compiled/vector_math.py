@@ -24,11 +24,11 @@ _LOG2_E = _float(1.44269504088896341)
 _LOG_2_HIGH, _LOG_2_LOW = _float(0.693359375), _float(-2.12194440e-4)
 # The inputs below which the result is 0, and above which it is infinite.
 _LOWEST, _HIGHEST = _float(-104), _float(89)
-# exp(r) is 1 + r + r**2 (_C2 + _C3 r + ... + _C6 r**4) with a relative error of 3.3e-9 for the r that are left.
+# exp(r) is 1 + r + r**2 (_C2 + _C3 r + ... + _C6 r**4) with a relative error of 3.3e-9 for all r that occur.
 _C2, _C3, _C4 = _float(0.49999994), _float(0.16666515), _float(0.041668456)
 _C5, _C6 = _float(0.008369419), _float(0.0013813145)
 _ONE = _float(1)
-# Adding 1.5 * 2**23 rounds a float32 to an integer, which its lowest bits then are. The bias of the exponent is added
+# Adding 1.5 * 2**23 rounds a float32 to an integer, which its lowest bits then hold. The bias of the exponent is added
 # with it, once for each factor of 2**k, so that these bits, shifted to the exponent's place, are a power of 2.
 _ROUNDER = _float(12582912 + 2 * 127)
 _MANTISSA = _int(23)

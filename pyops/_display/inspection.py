@@ -130,10 +130,10 @@ class ModelReport(Shown):
     builtin : dict of str to int
         The number of nodes of each of ONNX Runtime's own operators.
     decisions : tuple of str
-        What the export fixed of the torch model's Python code, as ``program.decisions`` shows it.
+        What the export fixed in the torch model's Python code, as ``program.decisions`` shows it.
     missing : tuple of MissingNode
-        The nodes that ONNX Runtime has no kernel for, and who computes them with ``fill_missing=True``. Empty if
-        ONNX Runtime is not installed.
+        The nodes that ONNX Runtime has no kernel for, and what computes them with ``fill_missing=True``. Empty if ONNX
+        Runtime is not installed.
     """
 
     ir_version: int
@@ -148,7 +148,7 @@ class ModelReport(Shown):
 
     @property
     def problems(self) -> list[str]:
-        """Return the reasons why a session would reject the model, also with ``fill_missing=True``."""
+        """Return the reasons why a session would reject the model, even with ``fill_missing=True``."""
         found = {node.domain for node in self.nodes if node.version is not None}
         unknown = [unknown_version(*item) for item in self.imports if item[0] not in found]
         nodes = [problem for node in self.nodes for problem in node.problems]
@@ -190,10 +190,10 @@ class ModelReport(Shown):
         return [[header, *rows], *notes, *self._missing_parts(), *self.problems]
 
     def _missing_parts(self) -> list[Part]:
-        rows = [(node.name, node.kind, node.by or "nobody") for node in self.missing]
+        rows = [(node.name, node.kind, node.by or "nothing") for node in self.missing]
         if not rows:
             return []
-        headline = "ONNX Runtime has no kernel for these; InferenceSession(..., fill_missing=True) fills them:"
+        headline = "ONNX Runtime has no kernel for these; InferenceSession(..., fill_missing=True) computes them:"
         return ["", headline, [("node", "operator", "computed by"), *rows]]
 
 
@@ -207,7 +207,7 @@ def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[
         Import the installed plug-ins that the model needs, as a session does. Otherwise only their packages'
         metadata is read.
     in_libraries : mapping of Key to str, optional
-        The library that has an op, for those that the session's options will have.
+        The library that has each op, of the libraries that the session's options will have.
 
     Raises
     ------
@@ -270,7 +270,7 @@ def _found(
     name: str,
     opset: int,
 ) -> tuple[CustomNode, Signature | None]:
-    """Return what is known of all nodes of an operator, and the signature of the op that would run them."""
+    """Return what is known about all nodes of an operator, and the signature of the op that would run them."""
     found = CustomNode("", domain, name, opset, {})
     if library := in_libraries.get((domain, name)):
         return replace(found, library=library), None

@@ -112,7 +112,7 @@ def marked(loaded: model.Model, report: ModelReport) -> onnx.ModelProto:
 
     proto = onnx.ModelProto()
     if loaded.proto is not None:
-        proto.ParseFromString(loaded.serialized())  # its displays show values
+        proto.ParseFromString(loaded.serialized())  # Netron shows values
     copied = model.Model(b"", proto, loaded.folder)
     nodes = [node for node, _ in custom_nodes(copied)]
     for node, known in zip(nodes, report.nodes, strict=True):
@@ -149,7 +149,7 @@ def _separate(address: tuple[str, int]) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    # Netron configures the root logger if nobody has yet; that is left to the user's program.
+    # Netron configures the root logger if it is not configured yet; that is left to the user's program.
     root, handler = logging.getLogger(), logging.NullHandler()
     root.addHandler(handler)
     try:

@@ -20,10 +20,10 @@ def list_ops() -> OpTable:
     Returns
     -------
     OpTable
-        A sequence sorted by domain, name and version. It is displayed as a table: domain, op type, version,
-        devices with a kernel of their own, the engine that hosts the op on this machine (``reference``: only
-        ONNX's ReferenceEvaluator can run it), source line and signature. Installed plug-ins that have not been
-        imported are listed below it.
+        A sequence sorted by domain, name and version. It is displayed as a table: domain, op type, version, devices
+        with their own kernel, the engine that hosts the op on this machine (``reference``: only ONNX's
+        ReferenceEvaluator can run it), source line and signature. Installed plug-ins that have not been imported are
+        listed below it.
 
     Examples
     --------

@@ -24,7 +24,7 @@ def shortened(error: BaseException) -> Iterator[TracebackType | None]:
     chain = list(_chain(error))
     whole = [item.__traceback__ for item in chain]
     for item in chain:
-        # Of one behind it that the user's code never saw, its message is enough.
+        # Of a cause that the user's code never saw, the message is enough.
         item.__traceback__ = shorten(item.__traceback__) if item is error else _shorten(item.__traceback__)
     try:
         yield error.__traceback__
@@ -78,6 +78,7 @@ def load_ipython_extension(shell: Any) -> None:
     Parameters
     ----------
     shell : IPython.core.interactiveshell.InteractiveShell
+        The running shell.
     """
     if not shell.custom_exceptions:
         shell.set_custom_exc(_SHORTENED, _show_shortened)

@@ -19,7 +19,7 @@ from .._schema.dtypes import dtype_name, from_onnx, from_type_str
 
 Types = tuple[str | None, ...]
 NEWEST = 2**31 - 1
-"""The greatest version that onnx and ONNX Runtime tell from others."""
+"""The highest version that onnx and ONNX Runtime can represent."""
 
 
 def spell(type: onnx.TypeProto) -> str | None:
@@ -36,7 +36,7 @@ def spell(type: onnx.TypeProto) -> str | None:
 
 @functools.cache
 def type_proto(type: str) -> onnx.TypeProto:
-    """Return what a type is in a model, without a shape."""
+    """Return the protobuf of a type, without a shape."""
     make = onnx.helper
     kind, _, inner = type.removesuffix(")").partition("(")
     if kind != "tensor":
@@ -57,7 +57,7 @@ def type_name(type: str | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """What ONNX, or ONNX Runtime for its own domains, defines of an operator from a version on.
+    """The definition of an operator from a version on, by ONNX, or by ONNX Runtime in its own domains.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Definition:
     allowed : dict of str to set of str
         The types that a type parameter may be.
     text : str
-        All but the types. Where it is equal, so is what the operator computes.
+        The definition without the types. If it is equal for two definitions, they compute the same.
     schema : onnx.defs.OpSchema or None
         None for an operator that ONNX does not define.
     """
@@ -104,7 +104,7 @@ def definition(domain: str, name: str, opset: int) -> Definition | None:
     try:
         schema = onnx.defs.get_schema(name, min(opset, NEWEST), "" if domain == ONNX_DOMAIN else domain)
     except onnx.defs.SchemaError:
-        # ONNX Runtime has old operators of its own among ONNX's.
+        # ONNX Runtime has old operators of its own in ONNX's domain.
         if domain == ONNX_DOMAIN:
             return None
         known = [item for item in _known().get((domain, name), ()) if item.since_version <= opset]
@@ -148,7 +148,7 @@ def _define(schema: Any, given: Any) -> Definition:
 
 
 def output_types(domain: str, node: onnx.NodeProto, opset: int, inputs: Types) -> Types:
-    """Return the types of a node's outputs; None where they cannot be told."""
+    """Return the types of a node's outputs; None where they cannot be inferred."""
     # All that a type may depend on, so that the nodes of a model share a few answers.
     attributes = tuple((item.name, item.type, item.i, item.t.data_type) for item in node.attribute)
     key = domain, node.op_type, opset, inputs, attributes, tuple(map(bool, node.output))
@@ -163,7 +163,7 @@ _output_types: dict[Any, Types] = {}
 
 
 def _infer(found: Definition, node: onnx.NodeProto, opset: int, inputs: Types) -> Types | None:
-    """Return what onnx infers, which knows what attributes decide; None if it cannot tell."""
+    """Return the types that onnx infers, also from attributes; None if it cannot infer them."""
     if found.schema is None or not all(type for type, value in zip(inputs, node.input, strict=True) if value):
         return None
     types = {value: type_proto(type) for value, type in zip(node.input, inputs, strict=True) if type}

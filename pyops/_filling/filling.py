@@ -33,7 +33,7 @@ def _wider(to: str, *names: str) -> dict[str | None, str]:
 _HALVES = _wider("float", "bfloat16", "float16")
 _FLOATS = _HALVES | _wider("float", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz")
 _INTEGERS = _wider("int32", "int8", "int16", "uint8", "uint16") | _wider("int64", "uint32")
-# What these compute depends on element types themselves.
+# The results of these operators depend on the element types themselves.
 _WIDENINGS: dict[str, tuple[dict[str | None, str], ...]] = {
     **dict.fromkeys(("BitCast", "Cast", "CastLike"), ()),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), (_HALVES,)),
@@ -54,9 +54,9 @@ class MissingNode:
     types : tuple of str or None
         The types of the inputs.
     by : str
-        Who computes it; empty if nobody does.
+        What computes it; empty if nothing does.
     problem : str
-        Why nobody does.
+        Why nothing computes it; empty if something does.
     """
 
     name: str
@@ -77,18 +77,18 @@ class MissingNode:
 
 @dataclass
 class Filling:
-    """What `fill` made of a model.
+    """The result of `fill`.
 
     Attributes
     ----------
     model : Model
-        What ONNX Runtime gets: the same object if nothing had to be changed.
+        The model for ONNX Runtime: the same object if nothing had to be changed.
     ops : dict
         The ops of its nodes that onnx's reference implementation computes.
     nodes : list of MissingNode
-        What ONNX Runtime lacks.
+        The nodes that ONNX Runtime has no kernel for.
     untyped : list of str
-        The nodes of which nobody can tell, as the types of their inputs are not known.
+        The nodes for which this is unknown, because types of their inputs or outputs are.
     """
 
     model: Model
@@ -105,17 +105,17 @@ class Filling:
                 groups.setdefault((node.kind, node.by), []).append(node.name)
         lines = [f"{kind}, by {by}: {_names(names)}" for (kind, by), names in groups.items()]
         if lines:
-            lines.insert(0, "ONNX Runtime has no kernel for some nodes, which pyops fills:")
+            lines.insert(0, "ONNX Runtime has no kernel for some nodes, which pyops computes instead:")
         if self.untyped:
             lines.append(self.untyped_message)
         return "\n  ".join(lines)
 
     @property
     def untyped_message(self) -> str:
-        """Return what to tell the user of the nodes of which nobody can tell."""
+        """Return what to tell the user about the nodes in `untyped`."""
         return (
             "fill_missing cannot tell whether ONNX Runtime has kernels for nodes with inputs or outputs of unknown "
-            f"types: {_names(self.untyped)}; say the types in the model's value_info"
+            f"types: {_names(self.untyped)}; add these types to the model's value_info"
         )
 
 
@@ -127,7 +127,7 @@ def _names(names: list[str]) -> str:
 def fill(
     source: Model, ops: Mapping[Key, AnyOp], providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None
 ) -> Filling:
-    """Rewrite a model so that ONNX Runtime, and ops of `pyops.filled`, compute all of its nodes that somebody can.
+    """Rewrite a model so that ONNX Runtime, and ops of `pyops.filled`, compute all nodes that can be computed.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def fill(
     if proto.functions:
         proto = _inlined(proto)
         found = walk(proto, accepted[0])
-    # ONNX Runtime may have kernels for an older definition alone that differs from this one in nothing but types.
+    # ONNX Runtime may have kernels only for an older definition that differs from this one in nothing but types.
     while redefined := [node.version for node in found.missing if found.is_renewed(node)]:
         older = walk(proto, max(redefined) - 1)
         if len(older.missing) >= len(found.missing):
@@ -162,7 +162,7 @@ def fill(
         return Filling(source, untyped=found.untyped)
     written = walk(proto, found.opset, writes=True)
     proto.ir_version = accepted[1]
-    if ONNX_DOMAIN not in _opsets(proto):  # a model of other domains alone
+    if ONNX_DOMAIN not in _opsets(proto):  # a model that uses only other domains
         proto.opset_import.add()
     for entry in proto.opset_import:
         if full_domain(entry.domain) == ONNX_DOMAIN:
@@ -226,7 +226,7 @@ class _Walk:
         self._graph(proto.graph, {}, _opsets(proto))
 
     def is_renewed(self, node: MissingNode) -> bool:
-        """Return whether the definition of a node differs from the one before in types alone."""
+        """Return whether the definition of a node differs from the one before only in types."""
         now, before = (definition(node.domain, node.op_type, version) for version in (node.version, node.version - 1))
         is_newest = node.domain == ONNX_DOMAIN and node.version <= self.opset
         return is_newest and before is not None and now is not None and before.text == now.text
@@ -315,7 +315,7 @@ class _Walk:
         if not all(type for name, type in known if name):
             self.untyped.append(node.name or op_type)
             return [node]
-        if not now.allows(inputs, outputs):  # no node of ONNX, as ONNX Runtime says by itself
+        if not now.allows(inputs, outputs):  # an invalid node, which ONNX Runtime reports
             return [node]
         runs: int | None = opset
         if domain == ONNX_DOMAIN and opset > self.opset:
@@ -334,7 +334,9 @@ class _Walk:
         alone = bare(node).SerializeToString(deterministic=True)
         op = reference_op(domain, alone, tuple(sorted(opsets.items())), inputs, outputs)
         if isinstance(op, str):
-            problem = f"nobody computes {lacking.name!r}, {lacking.kind}: ONNX Runtime has no kernel for it, and {op}"
+            problem = (
+                f"nothing can compute {lacking.name!r}, {lacking.kind}: ONNX Runtime has no kernel for it, and {op}"
+            )
             self.missing.append(replace(lacking, problem=problem))
             return [node]
         self.missing.append(replace(lacking, by=BY_REFERENCE))
@@ -400,6 +402,6 @@ def _declared_outputs(op: AnyOp, inputs: Types) -> Types:
         dtypes = validation.output_dtypes(op.signature, [row.dtype if row else None for row in rows])
     except InputError:  # the node does not match its op, which the session reports
         return ()
-    # None is a type that the node's inputs do not tell; NumPy takes it for float64.
+    # None is a type that does not follow from the node's inputs; NumPy would take it as float64.
     found = [None if dtype is None else element_type(dtype) for dtype in dtypes]
     return tuple(row.type_str if row else None for row in found)

@@ -1,4 +1,4 @@
-"""What ONNX Runtime can run: by its own list of kernels, and where that has none by trying a model of one node."""
+"""Which nodes ONNX Runtime can run: from its list of kernels, or else by trying a model of one node."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .._ops.builtin import ONNX_DOMAIN
 from .definitions import NEWEST, Types, bare, definition, one_node, spell
 
 _HALF_CAST: dict[str | None, str] = {"tensor(float16)": "tensor(float)"}
-# Their kernels refuse some attributes, or need locales of the machine.
+# Operators whose kernels refuse some attributes, or need locales of the machine.
 _PARTIAL = {"GRU", "LSTM", "RNN", "StringNormalizer"}
 _OPEN = 2**31 - 1
 _CPU = "CPUExecutionProvider"
-_OLDEST_TRIED, _IR_VERSION = 17, 10  # any that every ONNX Runtime here accepts
+_OLDEST_TRIED, _IR_VERSION = 17, 10  # versions that every supported ONNX Runtime accepts
 
 
 def has_kernel(
@@ -46,7 +46,7 @@ def has_kernel(
         # ONNX Runtime casts the float16 inputs of nodes that have no kernel for it.
         if node.op_type not in _PARTIAL and _is_listed(providers, domain, node.op_type, opset, *types):
             return True
-    # ONNX Runtime expands operators that ONNX defines as functions, if it can. Only an attempt tells.
+    # ONNX Runtime expands operators that ONNX defines as functions, if it can. Only an attempt shows whether it can.
     graph = one_node(bare(node), inputs, outputs)
     if is_accepted(graph.SerializeToString(deterministic=True), domain, opset):
         return True
@@ -80,7 +80,7 @@ class _Kernel(NamedTuple):
     types: dict[str, frozenset[str]]
 
     def fits(self, version: int, bound: dict[str, set[str]]) -> bool:
-        # An open range means the one definition that there was when the kernel was written.
+        # An open range stands for a single definition, the newest when the kernel was written.
         is_for = self.first == version if self.last == _OPEN else self.first <= version <= self.last
         return is_for and all(bound.get(name, set()) <= types for name, types in self.types.items())
 
@@ -98,7 +98,7 @@ def _kernels() -> dict[tuple[str, str], list[_Kernel]]:
 
 @functools.cache
 def is_accepted(graph: bytes, domain: str, opset: int, ir_version: int = _IR_VERSION) -> bool:
-    """Return whether ONNX Runtime makes a session for a serialized graph whose nodes are of one domain."""
+    """Return whether ONNX Runtime creates a session for a serialized graph whose nodes are of one domain."""
     versions = {ONNX_DOMAIN: _OLDEST_TRIED} | {domain: opset}
     imports = [onnx.helper.make_opsetid("" if name == ONNX_DOMAIN else name, of) for name, of in versions.items()]
     model = onnx.helper.make_model(onnx.GraphProto.FromString(graph), opset_imports=imports, ir_version=ir_version)
@@ -121,12 +121,12 @@ def newest_opset(wanted: int) -> int:
 
 @functools.cache
 def newest_ir_version(wanted: int) -> int:
-    """Return the newest IR version that ONNX Runtime accepts, up to a model's."""
+    """Return the newest IR version that ONNX Runtime accepts, up to that of a model."""
     return _newest(wanted, lambda version: is_accepted(_EMPTY, ONNX_DOMAIN, _OLDEST_TRIED, version))
 
 
 def _newest(wanted: int, accepts: Callable[[int], bool]) -> int:
-    # ONNX Runtime accepts all versions from 1 to some other one.
+    # ONNX Runtime accepts all versions from 1 up to some version.
     return (
         bisect.bisect_left(range(1, min(wanted, NEWEST) + 1), True, key=lambda version: not accepts(version)) or wanted
     )

@@ -21,12 +21,12 @@ DOMAIN = "pyops.filled"
 """The domain of the ops that compute nodes which ONNX Runtime has no kernel for."""
 
 _FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
-# NumPy computes with few of these. The other type has all of their values, and results are rounded once.
+# NumPy supports few operations on these. The wider type has all of their values, and results are rounded once.
 _WIDE: dict[DType, DType] = {
     **{np.dtype(getattr(ml_dtypes, name)): np.dtype(np.float32) for name in _FLOATS},
     **{np.dtype(getattr(ml_dtypes, name)): np.dtype(np.int32) for name in ("int4", "uint4")},
 }
-# What these compute depends on the element types themselves.
+# The results of these operators depend on the element types themselves.
 _TYPED = {"BitCast", "Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"}
 
 _numbers = itertools.count()
@@ -57,7 +57,7 @@ def reference_op(
     opset = dict(opsets).get(domain, 1)
     now, newest = (definition(domain, node.op_type, version) for version in (opset, NEWEST))
     if now is None or newest is None or now.text != newest.text:
-        return f"onnx's reference implementation is of another definition than that of opset {opset}"
+        return f"onnx's reference implementation implements another definition than that of opset {opset}"
     imports = [onnx.helper.make_opsetid("" if name == ONNX_DOMAIN else name, version) for name, version in opsets]
     model = onnx.helper.make_model(one_node(node, inputs, outputs), opset_imports=imports)
     try:
@@ -106,7 +106,7 @@ def _known_problem(node: onnx.NodeProto, inputs: Types) -> str:
     if op_type == "MaxUnpool" and len(inputs) == 3:
         return "and ONNX Runtime disagree on what its output_shape means"
     if op_type == "MeanVarianceNormalization":
-        return "has it in float32 alone"
+        return "computes it only in float32"
     if op_type == "GridSample" and "int" in str(inputs[0]):
         return "interpolates between integers in integers"
     if op_type == "LRN":

@@ -1,4 +1,4 @@
 """Reading ONNX models as data: the op of each node, and the names under which a session hosts the ops.
 
-Nothing here runs a model, or code that a model names. It may import `pyops._schema` and `pyops._ops`.
+Nothing here runs a model, or code that a model names.
 """

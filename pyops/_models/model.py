@@ -3,11 +3,11 @@
 A session hosts an op under its own domain and op type, unless they would conflict, and renames the model's nodes
 accordingly before it passes the model to ONNX Runtime. There are two kinds of conflicts:
 
-- ONNX Runtime rejects a domain that is registered twice, so that the domains of onnxruntime-extensions' library are
+- ONNX Runtime rejects a domain that is registered twice, so the domains of onnxruntime-extensions' library are
   taken in a session whose options have that library.
 - ONNX Runtime's optimizers compare op types without domains. They mistake some custom operators for the ONNX operator
-  of the same name and remove them, replace them or crash. Which names are affected varies between releases, so that
-  every op with the name of an ONNX operator is renamed.
+  of the same name and remove them, replace them or crash. Which names are affected varies between releases, so every op
+  with the name of an ONNX operator is renamed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Model:
     folder : str or None
         The folder of external data, for a model from a file.
     values : Skimmed or None
-        Where those values are.
+        The positions of those values.
     """
 
     source: str | bytes
@@ -207,7 +207,7 @@ def full_domain(domain: str) -> str:
 
 
 def key_of(node: onnx.NodeProto) -> Key:
-    """Return the declared domain and op type of a node, also if a session of pyops saved the model."""
+    """Return the declared domain and op type of a node, even if a session of pyops saved the model."""
     return full_domain(node.domain), declared_name(_text(node.op_type))
 
 
@@ -246,7 +246,7 @@ def load(source: Any) -> Model:
             return Model(proto.SerializeToString(), proto)
         except Exception as error:  # the type depends on the version of protobuf
             raise ModelError(
-                f"the model cannot be serialized ({error}); protobuf takes 2 GB: save it with external data "
+                f"the model cannot be serialized ({error}); protobuf's limit is 2 GB: save it with external data "
                 "(onnx.save_model(..., save_as_external_data=True), or program.save(..., external_data=True)) and "
                 "pass the path"
             ) from error

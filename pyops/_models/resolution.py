@@ -22,7 +22,7 @@ def import_plugins(model: Model, in_libraries: Collection[Key] = ()) -> None:
     Parameters
     ----------
     in_libraries : collection of Key
-        Ops that a library in the session has, which needs no declaration.
+        Ops that a library in the session has, which need no declaration.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
     if versions:
         return (
             f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "
-            f"export it with that version, or declare the op with version={opset}"
+            f"export it with version {versions[0]}, or declare the op with version={opset}"
         )
     if provider := registry.provider(domain):
         try:
@@ -120,7 +120,7 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
         namespace = domain.removeprefix("torch.")
         call = "" if domain == "aten" else f'"{namespace}"'
         return (
-            f"{wanted} is the operator of torch's namespace {namespace!r} that fell back in the export; import "
+            f"{wanted} calls an operator of torch's namespace {namespace!r}, to which the export fell back; import "
             f"exporters and call exporters.register_fallback({call}) before creating the session"
         )
     if package := plugins.disabled_package(domain):

@@ -1,4 +1,4 @@
-"""Reading of serialized models without their weights: the values of long initializers are passed over.
+"""Reading of serialized models without their weights: the values of long initializers are skipped.
 
 ONNX Runtime reads them itself, from the same file or bytes, so Python needs no copy of them.
 """
@@ -43,7 +43,7 @@ class Skimmed:
     _source: str | bytes
 
     def with_initializers(self, model: bytes) -> bytes:
-        """Return a serialized model without the long initializers with them, and with their values."""
+        """Return a serialized model, given without the long initializers, with them and their values."""
         with _opened(self._source) as (read, _):
             found = [read(begin, end) for begin, end in self.long.values()]
         # Protobuf merges the fields of a message that occur more than once, such as the graph here.
@@ -56,7 +56,7 @@ def skim(source: str | bytes) -> Skimmed:
     Raises
     ------
     ValueError
-        It is large, and damaged or no protobuf.
+        It is large, and is damaged or not a protobuf.
     """
     parts: list[bytes] = []
     long: dict[str, tuple[int, int]] = {}

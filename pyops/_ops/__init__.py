@@ -1,5 +1,5 @@
 """Ops (a signature with its kernels and shape function), and where they come from.
 
-Holds the decorator, the registry, plug-ins, and declarations in the form of onnxruntime-extensions, its own included.
-It may import `pyops._schema`, and knows nothing of models and sessions.
+Holds the decorator, the registry, plug-ins, and declarations in the form of onnxruntime-extensions. It knows nothing of
+models and sessions.
 """

@@ -25,7 +25,7 @@ from . import origin
 from .op import AnyOp, Op
 
 DEFAULT_DOMAIN = "ai.onnx.contrib"
-"""The domain of operators whose ``op_type`` names none, as in onnxruntime-extensions."""
+"""The domain of operators whose ``op_type`` has none, as in onnxruntime-extensions."""
 
 # The domains of onnxruntime-extensions' C++ operators.
 _BUILTIN_DOMAINS = {DEFAULT_DOMAIN, "com.microsoft.extensions"}
@@ -131,7 +131,7 @@ def as_kernel(
     Parameters
     ----------
     current : callable, optional
-        Returns the function to call, if another one may take the place of `function`.
+        Returns the function to call now, if it may change from `function` to another one.
     """
 
     def kernel(*arrays: Any, **attributes: Any) -> Any:
@@ -215,7 +215,7 @@ def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
     """Return the functions declared with onnxruntime-extensions as Ops, by domain and name.
 
     For a function that cannot be adopted, the value is the DeclarationError to report when a model uses it. Of several
-    declarations of a name the last one counts. ``onnxruntime_extensions.enable_py_op(False)`` does not disable them.
+    declarations of a name, the last one counts. ``onnxruntime_extensions.enable_py_op(False)`` does not disable them.
 
     Warns
     -----

@@ -19,14 +19,14 @@ def is_builtin(domain: str, name: str) -> bool:
 
 
 def unknown_version(domain: str, version: int) -> str | None:
-    """Return a message if ONNX Runtime does not know this version of one of its domains, else None.
+    """Return a message if ONNX Runtime does not support this version of one of its domains, otherwise None.
 
     ONNX's own domain is not checked, since ONNX Runtime reports its versions itself.
     """
     known = _versions().get(domain, version) if domain in DOMAINS - {ONNX_DOMAIN} else version
     if version <= known:
         return None
-    return f"ONNX Runtime knows {domain!r} up to version {known}, not {version}; import version {known} of it"
+    return f"ONNX Runtime supports {domain!r} up to version {known}, not {version}; import version {known} of it"
 
 
 @functools.cache

@@ -34,13 +34,13 @@ def check_host_inputs(signature: Signature, names: Any, device_types: Sequence[s
             raise DeclarationError(f"{where} names {name!r}; the inputs are: {', '.join(inputs) or 'none'}")
         if inputs[name].variadic:
             raise DeclarationError(
-                f"{where} names {name!r}, which is variadic; ONNX Runtime places single inputs only, leave it out and "
-                "use cupy.asnumpy in the kernel"
+                f"{where} names {name!r}, which is variadic, and ONNX Runtime can place only single inputs on the "
+                "host; leave it out and use cupy.asnumpy in the kernel"
             )
     if named and "cuda" not in device_types:
         raise DeclarationError(
-            f'{where} is for CUDA kernels; on the CPU every input is on the host, leave it out or add "cuda" to '
-            "device_types"
+            f"{where} is for CUDA kernels, because every input of a CPU kernel is on the host; leave it out, or add "
+            '"cuda" to device_types'
         )
     return named
 
@@ -71,12 +71,12 @@ def check_given(signature: Signature, arrays: Sequence[Any], host_inputs: Sequen
     for item, array in zip(signature.parameters(len(arrays)), arrays, strict=True):
         if is_cupy(array) and item.name in host_inputs:
             raise InputError(
-                f"{signature.qualified_name}: input {item.name!r} is a host input of the CUDA kernel and is a CuPy "
-                f"array; pass cupy.asnumpy({item.name})"
+                f"{signature.qualified_name}: input {item.name!r} is a host input of the CUDA kernel, but it is a "
+                f"CuPy array; pass cupy.asnumpy({item.name})"
             )
         if isinstance(array, np.ndarray) and item.name not in host_inputs:
             raise InputError(
-                f"{signature.qualified_name}: input {item.name!r} is a NumPy array and others are CuPy arrays; pass "
+                f"{signature.qualified_name}: input {item.name!r} is a NumPy array, but others are CuPy arrays; pass "
                 f"cupy.asarray({item.name})"
             )
 

@@ -10,7 +10,7 @@ from .._schema.declaration import Compile, FastMath, read_signature
 from .._schema.devices import DeviceType, check_device_types
 from ..errors import DeclarationError
 from . import adoption, registry
-from . import pickling as pickling  # says how ops are pickled, when it is imported
+from . import pickling as pickling  # registers how ops are pickled
 from .builtin import DOMAINS, is_builtin
 from .cuda_kernel import check_host_inputs
 from .op import Op, as_kernel
@@ -73,12 +73,12 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         Whether to compile the function with numba, so that ONNX Runtime calls machine code. ``"try"`` runs the
         plain function if it cannot be compiled; ``"debug"`` checks the bounds of every index.
     parallel : str, optional
-        For a compiled kernel: the dimensions that must be computed together, in NumPy's notation for
-        generalized ufuncs (``"(n)->(n)"`` for rows, ``"(),()->()"`` for elements). The session's threads divide
-        the leading dimensions, which the notation leaves out, among them.
+        For a compiled kernel: the dimensions that must be computed together, in NumPy's notation for generalized ufuncs
+        (``"(n)->(n)"`` for rows, ``"(),()->()"`` for elements). The session's threads share the work along the leading
+        dimensions, which the notation leaves out.
     fastmath : bool or collection of str
-        As for ``numba.njit``: the changes to floating-point results that LLVM may make for speed. Sums are
-        vectorised only with ``{"reassoc"}``.
+        As for ``numba.njit``: the changes to floating-point results that LLVM may make for speed. Sums are vectorized
+        only with ``{"reassoc"}``.
     inputs, outputs, attrs
         As in onnxruntime-extensions: lists of type codes (`PyCustomOpDef`), and type codes by attribute name.
 
@@ -129,7 +129,7 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         else {"op_type", "inputs", "outputs", "attrs", "version"}
     )
     for name in sorted(set(kwargs) - known):
-        import difflib  # a declaration goes without
+        import difflib  # only for the message
 
         form = '"domain::Name", version=1' if args else "op_type=..., inputs=..., outputs=..., attrs=..."
         near = difflib.get_close_matches(name, sorted(known | {"override"}), 1)
@@ -148,8 +148,8 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
             compiling = {name: value for name, value in kwargs.items() if name in _COMPILING}
             if device_types != ("cpu",) and any(compiling.values()):
                 raise DeclarationError(
-                    f"{args[0]}: compile, parallel and fastmath are for the CPU; leave device_types out and register "
-                    'the CUDA kernel with register_kernel("cuda")'
+                    f"{args[0]}: compile, parallel and fastmath are for CPU kernels; leave device_types out and "
+                    'register the CUDA kernel with register_kernel("cuda")'
                 )
             kernel_function = as_kernel(signature, function, function, **compiling)
         else:
@@ -157,7 +157,7 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
             kernel_function = adoption.as_kernel(function, signature)
         if not override and signature.domain in DOMAINS and is_builtin(signature.domain, signature.name):
             raise DeclarationError(
-                f"{signature.qualified_name} is an operator of ONNX Runtime's own; to take its place, write "
+                f"{signature.qualified_name} is a built-in operator of ONNX Runtime; to replace it, write "
                 f'@onnx_op("{signature.qualified_name}", override=True)'
             )
         return cast("Op[P, R]", registry.declare(Op(signature, kernel_function, device_types, host_inputs)))

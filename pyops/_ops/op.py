@@ -27,7 +27,7 @@ S = TypeVar("S", bound=Callable[..., TensorSpec | tuple[TensorSpec, ...]])
 
 
 COMPILER = "pyops._compiled"
-"""The subpackage that makes and compiles the kernels declared with ``compile=``, imported for the first of them."""
+"""The subpackage that makes and compiles kernels declared with ``compile=``; imported for the first one."""
 
 
 def as_kernel(
@@ -229,7 +229,9 @@ class Op(Generic[P, R]):
                 f"{' or '.join(map(repr, DEVICE_TYPES))}"
             )
         if device_type != "cpu" and (compile or parallel or fastmath):
-            raise DeclarationError(f"{self.signature.qualified_name}: compile, parallel and fastmath are for the CPU")
+            raise DeclarationError(
+                f"{self.signature.qualified_name}: compile, parallel and fastmath are for CPU kernels"
+            )
         named = check_host_inputs(self.signature, host_inputs, (device_type,))
 
         def register(function: F) -> F:
@@ -281,7 +283,7 @@ class Op(Generic[P, R]):
         """Register the decorated function as the one that makes the state of a node.
 
         It is called with the attributes, as keywords, once for each node when a session is made. What it returns is
-        passed to the kernels of that node as the keyword-only parameter `state`, which is no attribute.
+        passed to the kernels of that node as the keyword-only parameter `state`, which is not an attribute.
 
         Raises
         ------
@@ -373,7 +375,7 @@ class Op(Generic[P, R]):
         """Return where the CPU kernel is defined, as ``file:line``."""
         return origin.location(self.kernels["cpu"])
 
-    # An op is what it is declared as, as a function is; `_ops.pickling` says how it travels to other processes.
+    # Like a function, an op is never copied; `_ops.pickling` says how it gets to other processes.
     def __copy__(self) -> Op[P, R]:
         return self
 
@@ -420,7 +422,7 @@ def compute(
     attributes : mapping
         As returned by `Signature.convert_attributes`.
     state : callable
-        What returns the state for these attributes: `make_state`, or an instance of `States`.
+        Returns the state for these attributes: `make_state`, or an instance of `States`.
 
     Returns
     -------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 # importlib.metadata and pathlib are imported where they are used: a declaration uses neither, and importing them takes
-# longer than all of pyops that it needs.
+# longer than importing what a declaration needs of pyops.
 
 
 def location(function: Callable[..., Any]) -> str:
@@ -32,7 +32,7 @@ def source_line(function: Callable[..., Any]) -> str:
     from pathlib import Path
 
     path, _, line = location(function).rpartition(":")
-    with contextlib.suppress(ValueError, OSError):  # it is outside of the folder, or the folder has been deleted
+    with contextlib.suppress(ValueError, OSError):  # it is outside of the working directory, or that has been deleted
         path = str(Path(path).relative_to(Path.cwd()))
     return f"{path}:{line}" if path else line
 
@@ -62,8 +62,8 @@ def warn_of_takeover(name: str, before: Callable[..., Any], now: Callable[..., A
         return
     warnings.warn(
         RedeclarationWarning(
-            f"{name} is {_spell(now)} from now on, and was {_spell(before)}; give one of them another name, domain or "
-            "version, or ignore pyops.errors.RedeclarationWarning where this is meant"
+            f"{name} is {_spell(now)} from now on; it was {_spell(before)}. Give one of them another name, domain or "
+            "version, or ignore pyops.errors.RedeclarationWarning if this is intended"
         ),
         stacklevel=stacklevel + 1,
     )

@@ -1,4 +1,4 @@
-"""Pickling of ops: by reference to their module, or by value for those of notebooks, scripts and functions.
+"""Pickling of ops: by reference to their module, or by value if they are defined in a notebook, script or function.
 
 An op that arrives by value is declared, unless it is declared already.
 """
@@ -21,8 +21,8 @@ from ..errors import ChangedOpWarning, PickleError
 from . import registry
 from .op import AnyOp, Op
 
-# The ops that were declared because they arrived by value, with the kernel that they brought, and what they were
-# loaded from last.
+# The ops that were declared because they arrived by value, with the kernel that they arrived with, and a digest of the
+# bytes from which each was last loaded.
 _arrived: weakref.WeakKeyDictionary[AnyOp, Any] = weakref.WeakKeyDictionary()
 _loaded: weakref.WeakKeyDictionary[AnyOp, bytes] = weakref.WeakKeyDictionary()
 
@@ -39,7 +39,7 @@ def fingerprint(op: AnyOp) -> str:
     It is the same for the same source in every process of one version of Python. Defaults, and what the functions
     refer to, are not part of it.
     """
-    import hashlib  # a declaration goes without
+    import hashlib  # a declaration does not need it
 
     functions = {**op.kernels, "shapes": op.shape_function, "setup": op.setup}
     codes = {
@@ -53,7 +53,7 @@ def _spell(constant: Any) -> Any:
     if isinstance(constant, CodeType):
         names = constant.co_names, constant.co_varnames, constant.co_freevars
         return constant.co_code, names, [_spell(item) for item in constant.co_consts]
-    if isinstance(constant, frozenset):  # in the order of hashes, which differ between processes
+    if isinstance(constant, frozenset):  # its order depends on hashes, which differ between processes
         return sorted(map(repr, constant))
     return [_spell(item) for item in constant] if isinstance(constant, tuple) else repr(constant)
 
@@ -79,15 +79,15 @@ def check_declared(op: AnyOp, signature: str, spelled: str, code: str) -> None:
         The code differs.
     """
     if repr(op.signature) != signature:
-        hidden = " with another out, state, may_inplace or output name" if str(op.signature) == spelled else ""
+        hidden = " with a different out, state, may_inplace or output name" if str(op.signature) == spelled else ""
         raise PickleError(
-            f"{op.signature.qualified_name} was pickled as {spelled}, and is declared here as {op.signature}{hidden} "
+            f"{op.signature.qualified_name} was pickled as {spelled}, but is declared here as {op.signature}{hidden} "
             f"({op.location}); let both processes import the same version of it"
         )
     if code and code != fingerprint(op):
         warnings.warn(
-            f"{op.signature.qualified_name} has other code here than where it was pickled, and the code here runs "
-            f"({op.location}); let both processes import the same version of it",
+            f"{op.signature.qualified_name} has different code here than where it was pickled; the code here runs "
+            f"({op.location}): let both processes import the same version of it",
             ChangedOpWarning,
             stacklevel=3,
         )

@@ -1,6 +1,6 @@
 """Plug-ins: installed packages that provide ops, with an entry point for each domain.
 
-A plug-in is imported when a model uses an op of its domain. The model contributes only the name of the domain: nothing
+A plug-in is imported when a model uses an op of its domain. The model contributes only the name of the domain; no code
 in it is run or imported.
 """
 
@@ -97,17 +97,17 @@ def _import(plugin: EntryPoint) -> None:
 
 def _import_alone(plugin: EntryPoint) -> None:
     provides = f"the installed package {package(plugin)} provides the ops of domain {plugin.name!r}"
-    fix = f"fix or uninstall it, or set {VARIABLE}=0 to go without plug-ins"
+    fix = f"fix or uninstall it, or set {VARIABLE}=0 to disable plug-ins"
     try:
         ops = _load(plugin)
     except (Exception, SystemExit) as error:
         raise PluginError(
-            f"{provides} and cannot be imported ({plugin.value}: {type(error).__name__}: {error}); {fix}"
+            f"{provides}, but cannot be imported ({plugin.value}: {type(error).__name__}: {error}); {fix}"
         ) from error
     adopted = {domain for domain, _ in adoption.adopted_ops()}
     if plugin.name not in registry.domains() | adopted | {op.domain for op in ops}:
-        raise PluginError(f"{provides}, and {plugin.value} declares none of that domain; {fix}")
-    # A user who develops an installed op has declared their own version of it already.
+        raise PluginError(f"{provides}, but {plugin.value} declares none of that domain; {fix}")
+    # Users who develop an installed op have already declared their own version of it.
     registry.declare_new(ops)
 
 

@@ -25,7 +25,7 @@ listeners: list[Callable[[AnyOp], None]] = []
 
 
 class Provider(Protocol):
-    """A module or object that declares ops of a domain on request, because they are too many to declare all."""
+    """A module or object that declares ops of a domain on request, because there are too many to declare them all."""
 
     def provide(self, name: str) -> AnyOp:
         """Return the op of this name, not yet declared; raise a ModelError that says why if there is none."""
@@ -50,8 +50,8 @@ def declare(op: AnyOp) -> AnyOp:
     Returns
     -------
     Op
-        The registered op. If the signature is equal to that of the replaced op, this is the older object with the
-        new kernels, so that living sessions and exporters that refer to it use them.
+        The registered op. If the signature is equal to that of the replaced op, this is the older object with the new
+        kernels, so that existing sessions and exporters that refer to it use them.
 
     Warns
     -----
@@ -94,7 +94,7 @@ def collecting() -> Iterator[list[AnyOp]]:
 
 
 def declare_new(ops: Iterable[AnyOp]) -> None:
-    """Register the ops whose domain, name and version nobody has declared yet."""
+    """Register the ops whose domain, name and version are not declared yet."""
     declared = all_versions()
     for op in ops:
         if op.version not in declared.get((op.domain, op.name), {}):
@@ -116,7 +116,7 @@ def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
 
 
 def _restore(bodies_of: Mapping[tuple[str, str], dict[int, tuple[AnyOp, dict[str, Any]]]], imported: set[str]) -> None:
-    """Undo all declarations but those of modules that have been imported meanwhile; `bodies_of` is the state before."""
+    """Undo all declarations except those of modules imported meanwhile; `bodies_of` is the state before."""
     restored = []
     with _lock:
         current = dict(_ops)

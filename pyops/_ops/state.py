@@ -35,21 +35,21 @@ def make_state(op: Stateful, attributes: Mapping[str, Any]) -> Any:
     Raises
     ------
     DeclarationError
-        The kernel takes `state`, and no function is registered that makes it.
+        The kernel takes `state`, but no setup function is registered.
     BaseException
         Any exception of that function.
     """
     if op.setup is None:
         raise DeclarationError(
-            f"{op.signature.qualified_name} takes `state`, and nothing makes it; register a function of its attributes "
-            f"with @{op.__name__}.register_setup, or give the attribute another name"
+            f"{op.signature.qualified_name} takes `state`, but has no setup function; register one with "
+            f"@{op.__name__}.register_setup, or rename `state` if it is meant as an attribute"
         )
     lists = {name: list(value) for name, value in attributes.items() if isinstance(value, list)}
     return op.setup(**{**attributes, **lists})
 
 
 class States:
-    """The states that an op has needed, one for each choice of attributes, made with `make_state`.
+    """The states that an op has needed, one for each set of attribute values, made with `make_state`.
 
     The least recently used ones are dropped. A setup function that is registered later makes new ones.
     """

@@ -1,6 +1,5 @@
 """Sessions that run models with the declared ops.
 
 `session` has the public `InferenceSession`, `engine_choice` selects the engine (`native` or `extensions`), `reference`
-evaluates models without ONNX Runtime, and the other modules support them. May import everything except
-`pyops._display`, `pyops.testing` and `pyops._cli`.
+evaluates models without ONNX Runtime, and the other modules support them.
 """

@@ -81,7 +81,7 @@ def _not_started(reason: str) -> DeviceError:
     return DeviceError(
         f"{devices.CUDA_PROVIDER} was requested, but ONNX Runtime could not start it: {reason.rstrip('.')}. Its "
         "options are at https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html; python -m pyops "
-        "doctor says which GPU, driver, CUDA and cuDNN there are, and which this onnxruntime-gpu needs; to run on the "
+        "doctor shows which GPU, driver, CUDA and cuDNN there are, and which this onnxruntime-gpu needs; to run on the "
         'CPU, pass providers=["CPUExecutionProvider"]'
     )
 

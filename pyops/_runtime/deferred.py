@@ -1,8 +1,7 @@
 """Sessions that are made when they are first used: unpickled ones, and those that a forked process inherited.
 
-ONNX Runtime's threads do not live in a forked process, where a run would wait for them, and so would the end of the
-process, which waits for them to end. There, a session with threads is made again, and the inherited one is never
-destroyed.
+ONNX Runtime's threads do not exist in a forked process, where a run, and the end of the process, would wait for them
+forever. There, a session with threads is made again, and the inherited one is never destroyed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .pickling import Recipe
 
 _MOST_SHARED = 4
 _PENDING = "_pending"
-# Names that displays and protocols look for, on any object.
+# Beginnings of names that displays and protocols look up on any object.
 _ASKED = ("__", "_ipython", "_repr_")
 
 _lock = threading.RLock()
@@ -45,7 +44,7 @@ class DeferredSession:
         raise NotImplementedError
 
     def _watch(self, origin: Origin) -> None:
-        """Remember what this session, which has just been made, is made from."""
+        """Record the origin of this session, which has just been made."""
         self._origin = origin
         _living.add(self)
 
@@ -70,7 +69,7 @@ class DeferredSession:
         return self.__copy__()
 
     def _share(self, made: DeferredSession) -> None:
-        """Run on what another session runs on, which lives as long as this one."""
+        """Use what another session consists of, and keep that session alive."""
         made._fill()  # a fork may have inherited it
         vars(self).update(vars(made), _shared_with=made)
         _living.add(self)
@@ -106,7 +105,9 @@ class Unpickled:
 
     def made(self, cls: type[DeferredSession]) -> DeferredSession:
         """Return the session, shared by all that were unpickled from equal pickles."""
-        origin = pickling.origin(self.recipe)  # every time: an op may have other code than when it was shared
+        origin = pickling.origin(
+            self.recipe
+        )  # every time: the code of an op may have changed since the session was shared
         key = self.recipe["key"]
         if key not in _shared or set(_shared[key]._origin.ops) != set(origin.ops):  # an op was declared again
             travelled = self.recipe["process"] != pickling.PROCESS[0]
@@ -168,9 +169,9 @@ def _after_fork() -> None:
 
 
 def _end_without_destructors() -> None:
-    """Have this forked process end, when it does, before the destructors that it inherited run.
+    """Make this forked process exit without running the destructors that it inherited.
 
-    ONNX Runtime's wait for a thread that importing it started in the parent process, and end this one with an error.
+    Those of ONNX Runtime wait for a thread that its import started in the parent process, and end with an error.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "on_exit"):  # glibc's, which calls the last function first, with the exit status

@@ -19,8 +19,8 @@ def reading_external_data(folder: str | None, options: Any, of_one_session: bool
 
     For models that ONNX Runtime gets from memory. A folder that `options` already configure takes precedence. ONNX
     Runtime reads this setting from the options, which several threads may share; a lock per options object serializes
-    them, and the setting is cleared on exit. With `of_one_session` nobody else uses the options, and it is left there:
-    ONNX Runtime logs a warning where one changes.
+    them, and the setting is cleared on exit. With `of_one_session` nobody else uses the options, and it stays: ONNX
+    Runtime logs a warning when a setting changes.
     """
     with _lock:
         lock = _locks.setdefault(options, threading.RLock())

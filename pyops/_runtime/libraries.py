@@ -1,4 +1,4 @@
-"""Libraries of `pyops.build` that are registered in session options: their ops are not the session's."""
+"""Libraries of `pyops.build` that are registered in session options: pyops does not host their ops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnxruntime
 from .._models.model import Key
 
 LIBRARY_ENTRY = "pyops.library."
-"""The beginning of the keys of the configuration entries that libraries write, a key for each of their domains."""
+"""The prefix of the configuration entries that libraries write, one for each of their domains."""
 
 
 def library_ops(options: Any, domains: Iterable[str]) -> set[Key]:

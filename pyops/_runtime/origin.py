@@ -1,4 +1,4 @@
-"""What a session is made from: kept by every session, so that it can be pickled, and made again in a forked process."""
+"""What a session is made from, kept so that it can be pickled, and made again in a forked process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Origin:
     source : str or bytes
         The absolute path of the model, or the model itself.
     stamp : tuple of int or None
-        What changes when the file at that path does: its time of modification and its size.
+        The time of modification and the size of the file at that path, which show whether it has changed.
     options : onnxruntime.SessionOptions, callable or None
         As given.
     engine : str
@@ -56,7 +56,7 @@ def origin_of(
         The number of threads is not a positive int.
     """
     if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
-        raise InputError(f"worker_threads is {threads!r}; it is the number of threads in worker processes, from 1 on")
+        raise InputError(f"worker_threads is {threads!r}; it must be a number of threads, at least 1")
     place, stamp = source.source, None
     if isinstance(place, str):
         place = os.fspath(Path(place).absolute())
@@ -93,13 +93,13 @@ def session_options(given: Any) -> Any:
     Raises
     ------
     InputError
-        They, or what the function returned, are something else.
+        They, or what the function returned, are neither.
     """
     if given is None or isinstance(given, onnxruntime.SessionOptions):
         return given
     if not callable(given):
         raise InputError(
-            f"sess_options is {given!r}; it is an onnxruntime.SessionOptions, or a function that returns one"
+            f"sess_options is {given!r}; it must be an onnxruntime.SessionOptions, or a function that returns one"
         )
     options = given()
     if not isinstance(options, onnxruntime.SessionOptions):
@@ -110,7 +110,7 @@ def session_options(given: Any) -> Any:
 
 
 def worker_options(origin: Origin) -> tuple[Any, Callable[[], None]]:
-    """Return the session options to use in another process than the session's own, and what restores them afterwards.
+    """Return the session options to use in a worker process, and a function that restores them afterwards.
 
     They have the number of threads of `worker_threads`.
     """
@@ -140,6 +140,6 @@ def worker_threads(given: int | None, chosen: int) -> int:
 
 
 def has_threads(options: Any) -> bool:
-    """Return whether a session with these options may have threads of its own."""
+    """Return whether a session with these options may start threads."""
     sequential = options.execution_mode == onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     return options.intra_op_num_threads != 1 or not (sequential or options.inter_op_num_threads == 1)

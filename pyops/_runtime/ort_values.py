@@ -28,7 +28,7 @@ def check_byte_order(feed: Any) -> None:
     Raises
     ------
     InputError
-        One is.
+        An array is in another byte order.
     """
     for name, value in feed.items() if isinstance(feed, Mapping) else ():
         for array in value if isinstance(value, list) else (value,):  # a list may be a sequence of tensors

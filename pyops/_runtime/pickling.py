@@ -33,7 +33,7 @@ PROCESS = [uuid.uuid4().hex]
 """The identity of this process, in which the sessions that it pickles have all their threads."""
 
 _PYTHON = list(sys.version_info[:2])
-# It would have every process write the same file.
+# With it, every process would write the same file.
 _LEFT_OUT = {"optimized_model_filepath"}
 
 
@@ -43,7 +43,7 @@ def recipe_of(origin: Origin, session: Any) -> Recipe:
     Raises
     ------
     PickleError
-        Something of the session cannot be pickled, or is known to be lost.
+        Something in the session cannot be pickled, or would be lost.
     FileNotFoundError, ModelError
         The model's file is gone, or has changed since the session was made.
     """
@@ -111,7 +111,7 @@ def _describe(op: AnyOp) -> dict[str, Any]:
 
 
 def _is_provided(op: AnyOp) -> bool:
-    """Return whether the op's module gives the op to whoever imports it, though not as an attribute."""
+    """Return whether importing the op's module provides the op, though not as an attribute of the module."""
     if op.__module__ == "__main__":
         return False
     return op.domain in registry.providers or adoption.adopted_ops().get((op.domain, op.name)) is op
@@ -157,7 +157,7 @@ def _check_nothing_lost(origin: Origin, session: Any) -> None:
 
 
 def origin(recipe: Recipe) -> Origin:
-    """Return what to make the session of a recipe from, in this process, after declaring the ops that it needs.
+    """Return the origin of a recipe's session in this process, after declaring the ops that it needs.
 
     Raises
     ------
@@ -165,13 +165,15 @@ def origin(recipe: Recipe) -> Origin:
         It was pickled with another version of pyops or ONNX Runtime; or an op is not declared here and its module
         does not declare it, or is declared with another signature.
     FileNotFoundError, ModelError
-        The model's file is not there, or is another one.
+        The model's file is missing, or is another one.
     """
     if recipe["versions"] != _versions():
         theirs, ours = (
             ", ".join(f"{name} {text}" for name, text in item.items()) for item in (recipe["versions"], _versions())
         )
-        raise PickleError(f"the session was pickled with {theirs}, and this process has {ours}; install the same")
+        raise PickleError(
+            f"the session was pickled with {theirs}, and this process has {ours}; install the same versions"
+        )
     source, stamp = recipe["model"], None
     if isinstance(source, str):
         if not Path(source).is_file():
@@ -181,7 +183,9 @@ def origin(recipe: Recipe) -> Origin:
             )
         stamp = stamp_of(source)
         if _file_digest(source, stamp) != recipe["digest"]:
-            raise ModelError(f"the model file {source!r} is another one than the session was pickled with")
+            raise ModelError(
+                f"the model file {source!r} differs from the one that the session was pickled with; copy that one here"
+            )
     ops = tuple(map(_declare, recipe["ops"]))
     options = _options(recipe["options"])
     if recipe["make_options"] is not None:

@@ -34,7 +34,7 @@ def opset_too_old(name: str, opset: int) -> str:
         return f"no version of ONNX has an operator {name}: a node of another domain must name that domain"
     return (
         f"{name} was added to ONNX after opset {opset}, which the model imports; export it with opset_version="
-        f"{onnx.defs.get_schema(name).since_version} or a later one that this ONNX Runtime knows"
+        f"{onnx.defs.get_schema(name).since_version} or a later one that this ONNX Runtime supports"
     )
 
 
@@ -63,7 +63,7 @@ _EXPLANATIONS = (
     (
         r"Could not find an implementation for (?P<name>\w+)\(\d+\) node with name '(?P<node>[^']*)'",
         "this ONNX Runtime has no kernel of {name} for the types in this model (see node {node!r}); let pyops compute "
-        "it, InferenceSession(model, fill_missing=True), use float32 there, or replace it with a kernel of your own: "
+        "it with InferenceSession(model, fill_missing=True), use float32 there, or replace it with your own kernel: "
         '@onnx_op("ai.onnx::{name}", override=True)',
     ),
     (

@@ -51,8 +51,8 @@ _FATAL = 4
 _UNSET = -1
 
 _ORT_RUN = onnxruntime.InferenceSession.run
-# What ONNX Runtime's own `run` refers to in the releases that were read: for arrays it only looks for missing inputs,
-# calls the bindings, and falls back to another provider.
+# What ONNX Runtime's own `run` refers to in the releases that were checked: for arrays it only looks for missing
+# inputs, calls the bindings, and falls back to another provider.
 _READ = {
     *("_validate_graph_capture_run_api", "_validate_input", "_validate_ortvalue_ownership", "_outputs_meta", "name"),
     *("list", "keys", "values", "_sess", "run", "C", "EPFail", "_enable_fallback", "print", "_providers"),
@@ -83,8 +83,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
     path_or_bytes : str, os.PathLike, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
         The model.
     sess_options : onnxruntime.SessionOptions, or a function that returns one, optional
-        Other custom-op libraries may be registered in it, and several sessions may share it. The ops of a library
-        that `pyops.build` made are the library's. A function is called again in each process that the session is
+        Other custom-op libraries may be registered in it, and several sessions may share it. The ops in a library that
+        `pyops.build` made are computed by that library. A function is called again in each process that the session is
         pickled to.
     providers, provider_options, **kwargs
         As for ``onnxruntime.InferenceSession``, which knows the keywords `disabled_optimizers`, `enable_fallback` and
@@ -152,7 +152,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             meant = f" (did you mean {near[0]!r}?)" if near else ""
             raise InputError(f"InferenceSession got an unknown keyword {name!r}{meant}; it takes {', '.join(KEYWORDS)}")
         if not isinstance(fill_missing, bool):
-            raise InputError(f"fill_missing is {fill_missing!r}; it is True or False")
+            raise InputError(f"fill_missing is {fill_missing!r}; it must be True or False")
         source = model.load(path_or_bytes)
         given = kwargs | {"fill_missing": True} if fill_missing else kwargs
         origin = origin_of(source, sess_options, providers, provider_options, engine, worker_threads, given)
@@ -207,7 +207,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
                 self._create(create, providers, provider_options, refusal)
                 break
             except Exception:
-                # What ONNX Runtime accepts lacks nothing, so that only models that it refuses are looked at.
+                # A model that ONNX Runtime accepts lacks nothing, so only rejected models are examined.
                 if not (is_first and fill_missing and is_refused):
                     raise
                 found = model.load(path_or_bytes)
@@ -278,7 +278,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         self._output_names = [item.name for item in self.get_outputs()]
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
-        """Recreate the session with other providers, as ``onnxruntime.InferenceSession`` does; ops still run."""
+        """Recreate the session with other providers, as ``onnxruntime.InferenceSession`` does, with the same ops."""
         cuda_provider.check_available(providers)
         self._create(super().set_providers, providers, provider_options, lambda error: error)
         self._origin = replace(self._origin, providers=providers, provider_options=provider_options)
@@ -319,6 +319,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         input_feed : dict of str to array
             The inputs by name; bfloat16 and float8 arrays (ml_dtypes) are accepted too.
         run_options : onnxruntime.RunOptions, optional
+            As for ``onnxruntime.InferenceSession.run``.
 
         Returns
         -------
@@ -369,14 +370,14 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         return self._reraising(run, run_options, output_names, input_feed)
 
     def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
-        # These need OrtValues, to and from which ONNX Runtime's bindings convert no sequences, and to which no strings.
+        # These need OrtValues. ONNX Runtime's bindings convert no sequences to or from them, and no strings to them.
         wanted = [item for item in self.get_outputs() if not output_names or item.name in output_names]
         lacking = [item for item in self.get_inputs() if item.type == "tensor(string)"]
         lacking += [item for item in (*self.get_inputs(), *wanted) if not item.type.startswith("tensor(")]
         if lacking:
             raise InputError(
                 f"{lacking[0].name!r} is {lacking[0].type}; in a model with inputs or outputs of bfloat16, float8 or "
-                "4-bit types, ONNX Runtime's bindings support only tensors, and as inputs no strings: request other "
+                "4-bit types, ONNX Runtime's bindings support only tensors, and no strings as inputs: request other "
                 "outputs by name, or convert it inside the model"
             )
         feed = {name: ort_values.from_array(value) for name, value in input_feed.items()}
@@ -439,7 +440,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
 def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     """Register the declared ops, and those of installed plug-ins, in session options.
 
-    For code that creates plain ``onnxruntime`` sessions. Of several versions of an op, sessions see the highest. In
+    For code that creates plain ``onnxruntime`` sessions. Of several versions of an op, sessions use the highest. In
     such sessions, ONNX Runtime's own error contains the text of a kernel's exception, and `pyops.last_exception`
     returns the exception itself.
 
@@ -487,16 +488,16 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     beside = [op for op in ops if op.domain in {domain for domain, _ in in_libraries}]
     if beside:
         warnings.warn(
-            f"left out: {', '.join(op.signature.qualified_name for op in beside)}, because a library in the session "
-            "options has their domain; run them in a pyops.InferenceSession, or build them into the library",
+            f"ops left out: {', '.join(op.signature.qualified_name for op in beside)}, because a library in the "
+            "session options has their domain; run them in a pyops.InferenceSession, or build them into the library",
             stacklevel=2,
         )
         ops = [op for op in ops if op not in beside]
     mistaken = [op.signature.qualified_name for op in ops if model.is_mistaken(op)]
     if mistaken:
         warnings.warn(
-            f"left out: {', '.join(mistaken)}, which ONNX Runtime's optimizers mistake for the ONNX operators of these "
-            "names; run them in a pyops.InferenceSession, or rename them",
+            f"ops left out: {', '.join(mistaken)}, which ONNX Runtime's optimizers mistake for the ONNX operators of "
+            "these names; run them in a pyops.InferenceSession, or rename them",
             stacklevel=2,
         )
     with native.registered(options, [host for op in ops for host in model.plain_hosts(op)], keep=True):

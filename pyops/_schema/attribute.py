@@ -120,7 +120,9 @@ class Attribute:
             raise self._kind_error(value)
         tensor = np.array(value, native_dtype(value.dtype))
         if element_type(tensor.dtype) is None or not holds_str(tensor):
-            raise InputError(f"attribute {self.name!r} is {describe(value)}, of which ONNX has no tensors")
+            raise InputError(
+                f"attribute {self.name!r} is {describe(value)}, which ONNX tensors cannot hold; use numbers or str"
+            )
         tensor.flags.writeable = False
         return tensor
 
@@ -150,7 +152,7 @@ class Attribute:
             nearest = math.inf
         if math.isinf(nearest) and not (isinstance(value, (float, np.floating)) and math.isinf(value)):
             raise InputError(
-                f"attribute {self.name!r} is {value}, which overflows float32, the only float ONNX attributes have; "
+                f"attribute {self.name!r} is {value}, which overflows float32, the only float type of ONNX attributes; "
                 "declare it as a tensor attribute (np.ndarray) for double precision"
             )
         return nearest

@@ -69,12 +69,12 @@ def read_name(op_type: Any, version: Any) -> tuple[str, str]:
         )
     if matched["name"].startswith("pyops_"):
         raise DeclarationError(
-            f"{op_type}: names that begin with pyops_ are those under which sessions host ops that are called like one "
-            "of ONNX; choose another name"
+            f"{op_type}: names that begin with pyops_ are reserved for sessions, which rename ops that have the "
+            "name of an ONNX operator; choose another name"
         )
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= _HIGHEST_VERSION:
         raise DeclarationError(
-            f"{op_type}: version is {version!r}; an opset version is an int from 1 on, up to {_HIGHEST_VERSION}"
+            f"{op_type}: version is {version!r}; an opset version is an int from 1 to {_HIGHEST_VERSION}"
         )
     return matched["domain"], matched["name"]
 
@@ -97,7 +97,7 @@ def check_function(function: Any, op_type: str) -> None:
         example = "def op(x: NDArray[np.float32]) -> NDArray[np.float32]: ..."
         problem = f"{function!r} has no signature with hints; write a def with hints that calls it: {example}"
     elif any(kind(function) for kind in _SUSPENDED):
-        problem = f"{name} yields or is async, and a kernel is called once and returns; write def, and return"
+        problem = f"{name} is a generator or async, but a kernel is called once and returns; write def, and return"
     if problem:
         raise DeclarationError(f"{op_type}: {problem}")
 
@@ -117,7 +117,7 @@ class _Reader:
         for parameter in parameters.values():
             with self.at(f"parameter {parameter.name!r}"):
                 if parameter.kind is parameter.VAR_KEYWORD:
-                    raise HintError("attributes have names of their own", "declare each one after `*`, with a hint")
+                    raise HintError("each attribute must be declared by name", "write each one after `*`, with a hint")
                 if parameter.kind is not parameter.KEYWORD_ONLY:
                     inputs.append(self.input(parameter))
                 elif parameter.name == "state":
@@ -177,7 +177,7 @@ class _Reader:
             )
         if optional != (parameter.default is None):
             raise HintError(
-                "an input that may be None says so in its hint, and needs the default None",
+                "an optional input needs both `| None` in its hint and the default None",
                 f"write {name}: {spell(inner)} | None = None, after the inputs that are required",
             )
         return Input(name, hints.type_parameter(inner, f"T_{name}"), optional=optional)
@@ -195,7 +195,9 @@ class _Reader:
             args, rest = hints.split_variadic(args)
         items = {f"output_{i}": arg for i, arg in enumerate(args)} if origin is tuple else self.fields(origin, args)
         if not items and rest is None:
-            raise HintError("it is a tuple of nothing", "say what is in it, for example -> tuple[NDArray[np.float32]]")
+            raise HintError(
+                "it is a tuple without elements", "say what is in it, for example -> tuple[NDArray[np.float32]]"
+            )
         outputs = []
         for name, item in items.items():
             with self.at(f"output {name!r} in the return type"):
@@ -243,7 +245,7 @@ class _Reader:
         for output in outputs:
             if output.homogeneous and len(output.type.dtypes) > 1 and output.type not in [item.type for item in inputs]:
                 raise HintError(
-                    f"no input is of type {output.type.name}, so that the output's type cannot be inferred",
+                    f"no input is of type {output.type.name}, so the output's type cannot be inferred",
                     "annotate an input with it, or return one type",
                 )
 
@@ -260,9 +262,9 @@ class _Reader:
     def check_state(self, parameter: inspect.Parameter) -> None:
         if parameter.default is not parameter.empty and parameter.default is not None:
             raise HintError(
-                f"`state` is what the function of register_setup makes, and no attribute: it cannot default to "
+                f"`state` is what the setup function returns and not an attribute, so it cannot default to "
                 f"{parameter.default!r}",
-                "write state=None, or give the attribute another name",
+                "write state=None, or rename it if it is meant as an attribute",
             )
 
     def attribute(self, parameter: inspect.Parameter) -> Attribute:

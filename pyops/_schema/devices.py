@@ -1,4 +1,4 @@
-"""Device types, access to CuPy, which is imported only when something needs a GPU, and CuPy arrays of every type.
+"""Device types, access to CuPy (imported only when something needs a GPU), and CuPy arrays of every element type.
 
 CuPy can view an array as bfloat16 or a float8 type, but depending on its version cannot create, copy or fetch one. The
 functions here do so through unsigned integers of the same size.
@@ -103,7 +103,7 @@ def cupy_with_gpu(purpose: str) -> Any:
     if getattr(reason, "status", None) in BREAKING_STATUSES:
         raise DeviceError(f"{purpose} needs an NVIDIA GPU: {broken(str(reason))}") from reason
     raise DeviceError(
-        f"{purpose} needs an NVIDIA GPU, and CuPy finds none here (python -m pyops doctor says what it sees); "
+        f"{purpose} needs an NVIDIA GPU, but CuPy finds none here (python -m pyops doctor shows what it sees); "
         f"{_INSTALL}, or register a kernel for the CPU"
     ) from reason
 
@@ -117,7 +117,7 @@ def broken(words: str) -> str:
         CUDA's own message.
     """
     return (
-        f"an earlier error ({words}) has left CUDA unusable for this process; start it again "
+        f"an earlier error ({words}) has left CUDA unusable for this process; restart it "
         "(CUDA_LAUNCH_BLOCKING=1 makes CUDA raise such an error at the call that causes it)"
     )
 

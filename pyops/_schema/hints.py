@@ -1,4 +1,4 @@
-"""Reading type hints: resolving names, and what a hint declares: a tensor's type parameter, or an attribute."""
+"""Type hints: resolution of their names, and what they declare, a tensor's type parameter or an attribute."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def resolve(annotated: Any, name: str, localns: Mapping[str, Any], globalns: Map
         for variable, cell in zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # the enclosing function has not assigned the variable yet
                 scope.setdefault(variable, cell.cell_contents)
-    # Evaluated one at a time, so that an error can be blamed on the right parameter.
+    # Evaluated one at a time, so that an error names the right parameter.
     alone = types.SimpleNamespace(__annotations__={name: annotated.__annotations__[name]})
     try:
         return plain(typing.get_type_hints(alone, dict(globalns), {**localns, **scope})[name])
@@ -247,9 +247,9 @@ def _not_a_tensor(hint: Any) -> HintError:
         return HintError(f"{spell(hint)} is not a tensor type", f"put the types inside: {variable} and NDArray[T]")
     if getattr(hint, "__module__", "").partition(".")[0] == "torch":
         return HintError(
-            f"torch.{spell(hint)} is torch's, and kernels get NumPy arrays",
+            f"torch.{spell(hint)} is a type of torch, but kernels get NumPy arrays",
             "write NDArray[np.float32], or NDArray[T] of a TypeVar for several types; exporters.custom_op makes "
-            "torch's operator of it",
+            "a torch operator of the op",
         )
     return HintError(
         f"{spell(hint)} is not a tensor type",
@@ -259,7 +259,7 @@ def _not_a_tensor(hint: Any) -> HintError:
 
 def _missing_type(spelled: str) -> HintError:
     return HintError(
-        f"{spelled} names no element type", "write NDArray[np.float32], or NDArray[np.generic] for an input of any type"
+        f"{spelled} has no element type", "write NDArray[np.float32], or NDArray[np.generic] for an input of any type"
     )
 
 
@@ -299,7 +299,7 @@ def read_attribute(name: str, hint: Any, default: Any) -> Attribute:
     if nullable != (default is None):
         other = f", or {spell(inner)} = {default!r}" if nullable and not required else ""
         raise HintError(
-            "an attribute may be None where None is its default, and only there",
+            "an attribute needs both `| None` in its hint and the default None, or neither",
             f"write {spell(inner)} | None = None{other}",
         )
     attribute = Attribute(name, kind, required, **options)

@@ -71,7 +71,7 @@ def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any
         except Exception as error:  # onnx raises various types for invalid bytes
             raise InputError(f"attribute {proto.name!r} cannot be read: {type(error).__name__}: {error}") from error
         if any(b"\0" in item for item in proto.strings):
-            raise InputError(f"attribute {proto.name!r} holds a NUL character, at which ONNX Runtime cuts it off")
+            raise InputError(f"attribute {proto.name!r} contains a NUL character, where ONNX Runtime would cut it off")
     return values
 
 

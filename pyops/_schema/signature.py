@@ -1,4 +1,4 @@
-"""Signatures: all that ONNX knows of an operator, as frozen data for engines and exporters."""
+"""Signatures: all that ONNX knows about an operator, as frozen data for engines and exporters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TypeParameter:
     dtypes: tuple[DType, ...]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # An unpickled dtype is equal to NumPy's own and not identical, which kernel nodes compare.
+        # An unpickled dtype is equal, but not identical to NumPy's own, and kernel nodes compare identities.
         rows = map(element_type, state["dtypes"])
         known = zip(rows, state["dtypes"], strict=True)
         self.__dict__.update(state, dtypes=tuple(row.dtype if row else dtype for row, dtype in known))
@@ -152,7 +152,7 @@ class Signature:
         """
         unknown = [name for name in given if self.attribute(name) is None]
         if unknown:
-            import difflib  # a declaration goes without
+            import difflib  # only for the message
 
             known = ", ".join(a.name for a in self.attributes) or "none"
             near = difflib.get_close_matches(unknown[0], [a.name for a in self.attributes if a.name not in given], 1)
@@ -198,7 +198,7 @@ class Signature:
             more = "".join(f", and {keyword}=None" for keyword in keywords)
             raise DeclarationError(
                 f"{self.qualified_name}: {name} cannot be called like the declared function ({error}); give it the "
-                f"same parameters, hints may be left out: {self}{more}"
+                f"same parameters (hints may be left out): {self}{more}"
             ) from None
 
     def check_setup(self, function: Callable[..., Any]) -> None:
@@ -207,7 +207,7 @@ class Signature:
         Raises
         ------
         DeclarationError
-            They do not, or it cannot.
+            Kernels do not take `state`, or the function cannot be called like that.
         """
         if not self.takes_state:
             raise DeclarationError(
@@ -219,7 +219,7 @@ class Signature:
             inspect.signature(function).bind(**dict.fromkeys(names))
         except (TypeError, ValueError) as error:
             raise DeclarationError(
-                f"{self.qualified_name}: the setup function is called with the attributes alone ({error}); write "
+                f"{self.qualified_name}: the setup function is called with nothing but the attributes ({error}); write "
                 f"def _({', '.join(['*', *names] if names else [])})"
             ) from None
 
@@ -244,12 +244,12 @@ class Signature:
         for output, input in names.items():
             for name, known, kind in ((output, outputs, "output"), (input, inputs, "input")):
                 if not isinstance(name, str) or name not in known:
-                    raise DeclarationError(f"{where} names the {kind} {name!r}; there are: {', '.join(known)}")
+                    raise DeclarationError(f"{where} names the {kind} {name!r}; the {kind}s are: {', '.join(known)}")
             written, read = self.outputs[outputs[output]].type, self.inputs[inputs[input]].type
             if written != read:
                 raise DeclarationError(
                     f"{where}: output {output!r} is {written} and input {input!r} is {read}; only equal types can "
-                    "share memory, leave it out"
+                    "share memory; leave the pair out"
                 )
         return replace(self, may_inplace=tuple((outputs[output], inputs[input]) for output, input in names.items()))
 

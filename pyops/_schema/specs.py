@@ -84,13 +84,13 @@ class SymbolicDim:
         return 0 - self
 
     def _reject_division(self, other: Dim) -> Dim:
-        raise ShapeInferenceError(f"dimension {self} is divided with /, which gives no int; divide with //")
+        raise ShapeInferenceError(f"dimension {self} is divided with /, which does not give an int; divide with //")
 
     __truediv__ = __rtruediv__ = _reject_division
 
     def _raise_unknown_size(self, *_: object) -> bool:
         raise UnknownSizeError(
-            f"the size of dimension {self} is known at run time only; a shape function that needs it "
+            f"the size of dimension {self} is known only at run time; a shape function that needs it "
             "can test isinstance(dim, int) first, and return pyops.shapes.new_dim() otherwise"
         )
 
@@ -191,7 +191,7 @@ class TensorSpec:
 def broadcast(*specs: TensorSpec) -> tuple[Dim, ...]:
     """Return the shape that specs broadcast to by NumPy's rules.
 
-    Of a number and a symbol the result has the number unless it is 1, as in ONNX's shape inference.
+    As in ONNX's shape inference, a number and a symbol give the number, unless it is 1.
 
     Raises
     ------
@@ -265,7 +265,8 @@ def infer(
     outputs = result if isinstance(result, tuple) else (result,)
     if not signature.has_outputs(len(outputs)):
         raise ShapeInferenceError(
-            f"the shape function of {name} returned {len(outputs)} specs; {len(dtypes)} outputs are declared"
+            f"the shape function of {name} returned {len(outputs)} specs; {len(dtypes)} outputs are "
+            "declared (return one spec for each)"
         )
     dtypes += (dtypes[-1],) * (len(outputs) - len(dtypes))
     for spec, dtype in zip(outputs, dtypes, strict=False):
@@ -276,7 +277,7 @@ def infer(
             )
         if dtype is not None and spec.dtype != dtype:
             raise ShapeInferenceError(
-                f"the shape function of {name} gives dtype {dtype_name(spec.dtype)}, the declaration "
+                f"the shape function of {name} gives dtype {dtype_name(spec.dtype)}, but declared is "
                 f"{dtype_name(dtype)}; return spec.like(dtype={spell_scalar(dtype)})"
             )
     return outputs

@@ -35,12 +35,11 @@ def split_arguments(
     attributes = dict(kwargs)
     if signature.takes_out and attributes.pop("out", None) is not None:
         raise InputError(
-            f"{signature.qualified_name} got out=, which is for ONNX Runtime's own buffers; take what the call returns"
+            f"{signature.qualified_name} got out=, which is for ONNX Runtime's own buffers; use what the call returns"
         )
     if signature.takes_state and attributes.pop("state", None) is not None:
         raise InputError(
-            f"{signature.qualified_name} got state=, which the function of register_setup makes of the attributes; "
-            "leave it out"
+            f"{signature.qualified_name} got state=, which the setup function makes from the attributes; leave it out"
         )
     for position, item in enumerate(signature.inputs):
         if item.name not in attributes or item.variadic:
@@ -60,14 +59,14 @@ def _as_array(signature: Signature, item: Input, value: Any) -> Any:
     value = _plain(value)
     if value is not None and not isinstance(getattr(value, "dtype", None), np.dtype):
         of_torch = type(value).__module__.partition(".")[0] == "torch"
-        hint = '; for tensors, and in models: exporters.custom_op(op, "ns::name")' if of_torch else ""
+        hint = '; for torch tensors, call exporters.custom_op(op, "ns::name")' if of_torch else ""
         raise InputError(
             f"{signature.qualified_name}: input {item.name!r} is {describe(value)}; pass an array, for example "
             f"{_as_array_of(value, item)}{hint}"
         )
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(
-            f"{signature.qualified_name}: input {item.name!r} is a masked array; ONNX has no masks, pass "
+            f"{signature.qualified_name}: input {item.name!r} is a masked array, but ONNX has no masks; pass "
             f"{item.name}.filled(...)"
         )
     if isinstance(value, np.ndarray) and value.dtype.kind in "UT":
@@ -81,14 +80,14 @@ def _as_array(signature: Signature, item: Input, value: Any) -> Any:
 
 
 def _as_array_of(value: Any, item: Input) -> str:
-    """Return what to write for an array of a value, in the declared type that its data is nearest to."""
+    """Return the code that makes an array of a value, in the declared type that is nearest to its data."""
     if type(value).__module__.partition(".")[0] == "onnxruntime" and hasattr(value, "numpy"):
         return f"{item.name}.numpy()"
-    # A float of Python is float64 to NumPy, and float32 to almost every model.
+    # NumPy makes float64 of a Python float, but almost every model has float32.
     float32 = np.dtype(np.float32)
     try:
         own = np.asarray(value).dtype
-    except Exception:  # whatever is no array
+    except Exception:  # NumPy cannot make an array of it
         own = item.type.dtypes[0]
     near = (float32 if own == np.float64 else STRING if own.kind in "UT" else own, float32, *item.type.dtypes)
     return f"np.asarray({item.name}, {spell_scalar(next(dtype for dtype in near if dtype in item.type.dtypes))})"
@@ -174,7 +173,7 @@ def call(
     InputError
         The dtypes of the inputs do not match the declaration.
     OutputError
-        What the kernel returned does not.
+        The result of the kernel does not match it.
     """
     dtypes = output_dtypes(signature, [None if array is None else array.dtype for array in arrays])
     try:
@@ -279,7 +278,7 @@ def _check_output(signature: Signature, index: int, dtype: DType | None, value: 
         return value
     declared = f"{signature.qualified_name}: {output.name!r} is declared {dtype_name(dtype)}"
     if isinstance(value, np.ma.MaskedArray):
-        raise OutputError(f"{declared} and is a masked array; ONNX has no masks, return value.filled(...)")
+        raise OutputError(f"{declared} and is a masked array, but ONNX has no masks; return value.filled(...)")
     value = _plain(value)
     # Tests for NumPy and CuPy arrays without importing CuPy; the dtypes of torch and others are not np.dtype.
     if not isinstance(getattr(value, "dtype", None), np.dtype) or not hasattr(value, "shape"):

@@ -1,10 +1,10 @@
-"""Ready-made operators with the semantics of torch's, in the domain ``pyops``: what its ONNX exporter lacks most.
+"""Ready-made operators in the domain ``pyops``, with torch's semantics: those that its ONNX exporter lacks most.
 
-They are declared like anybody's own, and are good to read before writing one. A model that has them runs where
-torch is not installed: `pyops.InferenceSession` imports this package when a model names the domain, and so does
-an export. Sessions that others create get those that were asked for by then; `declare_all` brings the rest.
+They are declared as users declare theirs, and are good examples to read before writing one. A model with them runs
+without torch: `pyops.InferenceSession` imports this package when a model names the domain, and so does an export.
+Sessions that are created otherwise have only the ops that were used until then; `declare_all` declares all of them.
 
-Each op is a name of one of the modules here, callable with NumPy arrays as any `Op` is.
+Each op is an attribute of one of the modules here and, like any `Op`, callable with NumPy arrays.
 """
 
 import difflib
@@ -29,7 +29,7 @@ def provide(name: str) -> AnyOp:
     Raises
     ------
     ModelError
-        There is none.
+        There is no such op.
     """
     if name not in OPS:
         near = difflib.get_close_matches(name, OPS, n=1)

@@ -1,7 +1,7 @@
-"""Arguments as torch takes them, arrays of half precision or of complex values, and SciPy for either kind of array.
+"""Helpers for dimensions as torch counts them, half precision, complex values, and SciPy or its counterpart in CuPy.
 
-ONNX Runtime's custom operators have no complex types: an array of complex values is one of reals with a last dimension
-of 2 more, the real and the imaginary part, which is how they lie in memory anyway.
+ONNX Runtime's custom operators have no complex types. An array of complex values is therefore an array of reals with
+one more dimension, the last, of size 2: the real and the imaginary part. Complex values have the same layout in memory.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ def axis_of(dim: int, ndim: int) -> int:
     """Return `dim` counted from 0, or raise a ShapeInferenceError; a scalar has the dimensions 0 and -1."""
     count = max(ndim, 1)
     if not -count <= dim < count:
-        raise ShapeInferenceError(f"dim is {dim} for {ndim} dimensions; it is within {-count} and {count - 1}")
+        raise ShapeInferenceError(f"dim is {dim} for {ndim} dimensions; it must be from {-count} to {count - 1}")
     return dim % count
 
 
 def axes_of(dims: Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Return `dims` counted from 0, all of them if none is given; a ShapeInferenceError if one is named twice."""
+    """Return `dims` counted from 0, all dimensions if it is empty; raise a ShapeInferenceError if one is repeated."""
     axes = tuple(axis_of(dim, ndim) for dim in dims or range(max(ndim, 1)))
     if len(set(axes)) < len(axes):
-        raise ShapeInferenceError(f"dim is {list(axes)}; each dimension is given once")
+        raise ShapeInferenceError(f"dim is {list(axes)}; give each dimension once")
     return axes
 
 
 def reduced_shape(shape: Sequence[Dim], dims: Sequence[int], keepdim: bool) -> tuple[Dim, ...]:
-    """Return the shape that is left when dimensions are reduced, which are all if none is given."""
+    """Return the shape that is left when the dimensions `dims` are reduced, or all dimensions if it is empty."""
     axes = axes_of(dims, len(shape))
     if keepdim:
         return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
@@ -46,9 +46,9 @@ def reduced_ranges(ufunc: np.ufunc, x: Any, axis: int, starts: Any, ends: Any, i
     """Reduce each range of positions along one axis of a NumPy array; an empty one gives the identity."""
     if not len(starts):
         return np.take(x, starts, axis)
-    # Ranges may overlap, and many large ones have more positions together than fit into memory.
+    # The positions of all ranges are never listed: ranges may overlap, and many large ones would exceed the memory.
     empty = (starts >= ends).reshape(-1, *[1] * (x.ndim - axis - 1))
-    one_more = [(0, int(i == axis)) for i in range(x.ndim)]  # where a range ends that reaches to the end
+    one_more = [(0, int(i == axis)) for i in range(x.ndim)]  # reduceat takes no index beyond the last one
     bounds = np.stack([np.minimum(starts, ends), ends], 1).reshape(-1)
     with np.errstate(all="ignore"):
         found = ufunc.reduceat(np.pad(x, one_more), bounds, axis, dtype=x.dtype)
@@ -61,9 +61,9 @@ def differ(one: Dim, other: Dim) -> bool:
 
 
 def scalar(name: str, x: Any) -> Any:
-    """Return the only number of an array as one of Python's; a ValueError with its name if there is not exactly one."""
+    """Return the only number of an array as a Python number; raise a ValueError if there is not exactly one."""
     if x.size != 1:
-        raise ValueError(f"{name} is {list(x.shape)}; it is one number")
+        raise ValueError(f"{name} has shape {list(x.shape)}; it must be one number")
     return x.reshape(()).item()
 
 
@@ -76,7 +76,7 @@ def as_complex(pairs: Any) -> Any:
     """View pairs of reals (..., 2) as complex values (...); copy them if the reals of a pair are not adjacent."""
     if pairs.ndim == 0 or pairs.shape[-1] != 2:
         raise ValueError(
-            f"complex values are pairs of reals along a last dimension of 2, and this array has shape {pairs.shape}"
+            f"complex values must be pairs of reals along a last dimension of 2; this array has shape {pairs.shape}"
         )
     if pairs.strides[-1] != pairs.itemsize:
         pairs = array_namespace(pairs).ascontiguousarray(pairs)
@@ -89,7 +89,7 @@ def as_pairs(values: Any) -> Any:
 
 
 def scipy(submodule: str, array: Any) -> Any:
-    """Import a part of SciPy, such as ``"special"``, for a NumPy array, or its counterpart in CuPy for a CuPy array."""
+    """Import a submodule of SciPy, such as ``"special"``, for a NumPy array, or CuPy's counterpart for a CuPy array."""
     name = f"cupyx.scipy.{submodule}" if is_cupy(array) else f"scipy.{submodule}"
     try:
         return importlib.import_module(name)

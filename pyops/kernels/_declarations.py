@@ -1,4 +1,4 @@
-"""What declarations share: the element types that torch's operators have on the CPU, and decorators of ops alike."""
+"""What declarations share: the element types of torch's operators on the CPU, and decorators for similar ops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Real = TypeVar("Real", np.float16, bfloat16, np.float32, np.float64, np.int8, np
 RealOrBool = TypeVar(
     "RealOrBool", np.float16, bfloat16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8, np.bool
 )
-_UNSIGNED = (np.uint16, np.uint32, np.uint64)  # torch computes little with them
+_UNSIGNED = (np.uint16, np.uint32, np.uint64)  # few of torch's operators support them
 Number = TypeVar("Number", *RealOrBool.__constraints__, *_UNSIGNED)  # type: ignore[misc] # mypy wants a written list
 
 EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
@@ -39,19 +39,19 @@ EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
 def elementwise(
     types: Any, source: str | None = None, *, returns: Any = None, device_types: tuple[DeviceType, ...] = EVERYWHERE
 ) -> Callable[[Callable[P, Any]], Op[P, NDArray[Any]]]:
-    """Declare a function of arrays, which are all its parameters, as an op of the domain ``pyops``; a decorator.
+    """Declare a function whose parameters are all arrays as an op of the domain ``pyops``; a decorator.
 
-    Its name in CamelCase is the op type, its docstring says what it computes; inputs and output are described here.
-    It gets floating-point numbers as float32 at least, as torch computes with narrower ones, and warns of nothing.
+    Its name in CamelCase is the op type. Its docstring says what it computes; the sections about its inputs and output
+    are added. It gets float16 and bfloat16 cast to float32, as torch does, and NumPy's floating-point warnings are off.
 
     Parameters
     ----------
     types : TypeVar
-        The types that the inputs have, one for all of them.
+        The element types of the inputs; one for all of them.
     source : str, optional
         The equation of NIST's Digital Library of Mathematical Functions that defines it, such as ``"5.2.1"``.
     returns : type, optional
-        The scalar type of the result where it is not that of the inputs.
+        The scalar type of the result, if it is not that of the inputs.
     device_types : tuple of str
         As for `onnx_op`.
     """
@@ -97,12 +97,12 @@ array of {returns.__name__.strip("_") if returns else "the same dtype"}
 
 
 def first_spec(x: TensorSpec, *others: Any, **attributes: Any) -> TensorSpec:
-    """Infer the shape and the dtype of the first input."""
+    """Infer an output with the shape and the dtype of the first input."""
     return x
 
 
 def broadcast_spec(*specs: TensorSpec) -> TensorSpec:
-    """Infer the dtype of the inputs, and the shape that they broadcast to."""
+    """Infer an output with the dtype of the inputs and the shape that they broadcast to."""
     return specs[0].like(shape=broadcast(*specs))
 
 
@@ -115,7 +115,7 @@ def in_float32(function: Callable[..., Any], *arrays: Any, returns: Any = None) 
 
 
 def variant(name: str, /, **words: str) -> Callable[[F], F]:
-    """Name a function after one of the ops that it makes, and put that one's words into its docstring; a decorator."""
+    """Give a function the name of one of the ops made from it, and fill in its docstring for that op; a decorator."""
 
     def named(function: F) -> F:
         function.__name__ = function.__qualname__ = name

@@ -1,4 +1,4 @@
-"""What the linear algebra kernels share: their shapes, batches, and what to say of a matrix that fails."""
+"""What the linear algebra kernels share: their shapes, batches, and the error for a matrix that fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Array = NDArray[Any]
-"""An array in the middle of a computation, of the dtype of its inputs."""
+"""An intermediate array, of the dtype of the inputs."""
 
 Notation = str | Callable[..., str]
 """Shapes as in ``"(n,n),(n,k)->(n,k)"``, or a function of the op's attributes that returns them."""
@@ -35,9 +35,9 @@ def on_matrices(
 ) -> Callable[[Callable[P, R]], Op[P, R]]:
     """Declare a function as an op of the domain ``pyops`` whose shapes are given in a notation; a decorator.
 
-    The notation is that of NumPy's generalized ufuncs: the last dimensions of each input and output, of which those of
-    one name are equal. The dimensions before them, the batch, broadcast. A number is a size, ``min`` the smaller one of
-    m and n, and an output ``0`` has the shape (0,).
+    The notation is that of NumPy's generalized ufuncs: the last dimensions of each input and output, where those of the
+    same name are equal. The dimensions before them, the batch, broadcast. A number is a size, ``min`` is the smaller
+    one of m and n, and an output ``0`` has the shape (0,).
 
     The kernel, like the shape function, raises a ShapeInferenceError if an input does not fit.
     """
@@ -79,8 +79,8 @@ def fit(op_type: str, inputs: str, given: Sequence[Any]) -> tuple[list[TensorSpe
         if rank < 0 or any(differ(sizes.setdefault(name, size), size) for name, size in last):
             shapes = ", ".join(str(list(item.shape)) for item in given if item is not None)
             raise ShapeInferenceError(
-                f"{op_type}: inputs of the shapes {shapes} do not fit {inputs}: the last dimensions of each, of which "
-                "those of one name are equal"
+                f"{op_type}: inputs of the shapes {shapes} do not fit {inputs}, the last dimensions of each; "
+                "those of the same name must be equal"
             )
         sizes |= {name: size for name, size in last if isinstance(size, int)}
         if "m" in sizes and "n" in sizes:
@@ -104,19 +104,19 @@ def smaller(one: Dim, other: Dim) -> Dim:
 
 
 def check_rows(pivots: Array, m: int) -> None:
-    """Raise a ValueError unless all pivots are rows of m."""
+    """Raise a ValueError unless all pivots are from 1 to m."""
     # LAPACK reads and writes wherever they point.
     if pivots.size and (pivots.min() < 1 or pivots.max() > m):
-        raise ValueError(f"pivots are rows counted from 1, here to {m}, and go from {pivots.min()} to {pivots.max()}")
+        raise ValueError(f"pivots must be rows from 1 to {m}; they go from {pivots.min()} to {pivots.max()}")
 
 
 def lapack(routine: str, a: Array) -> Callable[..., Any]:
-    """Return SciPy's binding of a routine of LAPACK, such as ``"getrf"``, for the dtype of a NumPy array."""
+    """Return SciPy's binding of a LAPACK routine, such as ``"getrf"``, for the dtype of a NumPy array."""
     return scipy("linalg.lapack", a).get_lapack_funcs(routine, dtype=a.dtype)
 
 
 def symmetric(routine: str, a: Array, hermitian: bool) -> str:
-    """Return the name of a routine of LAPACK, such as ``"trf"``, for symmetric or for Hermitian matrices."""
+    """Return the name of a LAPACK routine, such as ``"trf"``, for symmetric or for Hermitian matrices."""
     return f"{'he' if hermitian and a.dtype.kind == 'c' else 'sy'}{routine}"
 
 
@@ -163,7 +163,7 @@ def diagonal(a: Array) -> Array:
 
 
 def raise_failed(info: NDArray[np.int32], message: str) -> None:
-    """Raise a LinAlgError for the first matrix whose `info` is not 0; `message` has the places {where} and {k}."""
+    """Raise a LinAlgError for the first matrix whose `info` is not 0; `message` has placeholders {where} and {k}."""
     failed = np.flatnonzero(info)
     if failed.size:
         where = f" (batch element {failed[0]})" if info.ndim else ""

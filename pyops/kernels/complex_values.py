@@ -1,8 +1,8 @@
-"""Ops of real numbers, for complex ones: linear algebra and running products.
+"""Counterparts, for complex numbers, of the ops of linear algebra and of the running product.
 
-Each is called like the op of real numbers, with "Complex" before the name, and has its inputs, outputs and attributes.
-Arrays of numbers have one more dimension, the last: of size 2, with the real and the imaginary part. Where the op of
-real numbers transposes a matrix, the one of complex numbers conjugates it as well.
+Each has the name of the op for real numbers with "Complex" before it, and the same inputs, outputs and attributes.
+Arrays of complex numbers have one more dimension, the last, of size 2: the real and the imaginary part. Where the op
+for real numbers transposes a matrix, the one for complex numbers conjugates it as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ._arrays import as_complex, as_pairs, differ
 
 
 def _of_complex(op: AnyOp, *real: str) -> AnyOp:
-    """Declare the op that computes what an op of real numbers does, with complex ones; outputs in `real` stay real."""
+    """Declare the counterpart of an op for complex numbers; the outputs named in `real` stay real."""
     kernel, shape_function, name = op.kernels["cpu"], op.shape_function, f"Complex{op.name}"
     assert shape_function is not None
     numbers = op.signature.inputs[0].type
@@ -65,18 +65,18 @@ def _without_pairs(name: str, spec: TensorSpec | None) -> TensorSpec | None:
         return None
     if not spec.shape or differ(spec.shape[-1], 2):
         raise ShapeInferenceError(
-            f"{name}: an input has shape {list(spec.shape)}; complex values are pairs of reals along a last dimension "
-            "of 2"
+            f"{name}: an input has shape {list(spec.shape)}; complex values must be pairs of reals along a last "
+            "dimension of 2"
         )
     return spec.like(shape=spec.shape[:-1])
 
 
 def _docstring(op: AnyOp, real: tuple[str, ...]) -> str:
-    kept = f"; as of real ones: {', '.join(f'`{name}`' for name in real)}" if real else ""
+    kept = f"; {', '.join(f'`{name}`' for name in real)} as for real numbers" if real else ""
     sections = (inspect.getdoc(op) or "").partition("Parameters\n----------")
     return f"""Compute `{op.name}` of complex numbers{kept}.
 
-Numbers are pairs of reals along one more dimension than is said here, the last, of size 2.
+Complex numbers are pairs of reals along one more dimension than stated here: the last, of size 2.
 
 {"".join(sections[1:])}"""
 

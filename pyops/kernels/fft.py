@@ -1,7 +1,7 @@
 """Discrete Fourier transforms over any dimensions, and the inverse of the short-time transform.
 
-Complex to complex, real to complex and complex to real carry all functions of ``torch.fft`` that transform; what those
-call ``norm`` and ``n`` are `normalization` and `s` here. The sums are those of the page
+All transforms of ``torch.fft`` are one of three ops: complex to complex, real to complex, or complex to real. What
+torch calls ``norm`` and ``n`` is `normalization` and `s` here. The formulas are those of
 https://pytorch.org/docs/stable/fft.html.
 """
 
@@ -20,7 +20,7 @@ from ._arrays import as_complex, as_pairs, axes_of
 from ._declarations import Wide
 
 NORMS = {True: ("backward", "ortho", "forward"), False: ("forward", "ortho", "backward")}
-"""What NumPy and torch call the factors 1, 1/sqrt(n) and 1/n, by whether it is the forward transform."""
+"""What NumPy and torch call the factors 1, 1/sqrt(n) and 1/n, for the forward (True) and the backward transform."""
 
 
 @onnx_op("pyops::FftC2c", device_types=("cpu", "cuda"))
@@ -43,11 +43,11 @@ def fft_c2c(
     x : array of float32 or float64
         (..., 2). Pairs of real and imaginary parts.
     s : array of int64, optional
-        (k,). The sizes to which `x` is cut or filled with zeros, at the end of each dimension in `dim`; -1 leaves a
-        size as it is, as do all without `s`.
+        (k,). The sizes to which `x` is cut or padded with zeros, at the end of each dimension in `dim`. -1 leaves a
+        size as it is; without `s`, all stay.
     dim : list of int
-        (k,). The dimensions to transform, each once. Negative ones count from the end; pairs are no dimension of their
-        own.
+        (k,). The dimensions to transform, each once. Negative ones count from the end; the dimension of the pairs does
+        not count.
     normalization : int
         The factor of the result, where n is the product of the transformed sizes: 0 is 1, 1 is 1/sqrt(n), 2 is 1/n.
     forward : bool
@@ -67,7 +67,7 @@ def fft_c2c(
     sizes = _sizes(values.shape, dim, s)
     xp = array_namespace(x)
     transform, norm = xp.fft.fftn if forward else xp.fft.ifftn, _norm(normalization, forward)
-    # NumPy takes no dimensions for all of them.
+    # Without dimensions nothing is transformed.
     result = transform(values, s=sizes, axes=dim, norm=norm) if dim else values
     return as_pairs(result.astype(values.dtype))
 
@@ -88,7 +88,7 @@ def fft_r2c(
 ) -> NDArray[Wide]:
     r"""Compute the first half of the Fourier transform of real values over some dimensions.
 
-    As ``torch.fft.rfft``, ``rfft2`` and ``rfftn``; not forward ``ihfft``, ``ihfft2`` and ``ihfftn``.
+    As ``torch.fft.rfft``, ``rfft2`` and ``rfftn``; backward, as ``ihfft``, ``ihfft2`` and ``ihfftn``.
 
     Parameters
     ----------
@@ -140,9 +140,9 @@ def fft_c2r(
     normalization: int = 0,
     forward: bool = False,
 ) -> NDArray[Wide]:
-    r"""Compute the Fourier transform of complex values whose result is real, from half of them.
+    r"""Compute the Fourier transform whose result is real, from half of its complex input.
 
-    As ``torch.fft.irfft``, ``irfft2`` and ``irfftn``; forward ``hfft``, ``hfft2`` and ``hfftn``.
+    As ``torch.fft.irfft``, ``irfft2`` and ``irfftn``; forward, as ``hfft``, ``hfft2`` and ``hfftn``.
 
     Parameters
     ----------
@@ -151,8 +151,8 @@ def fft_c2r(
         n values, whose others are their conjugates. The imaginary parts of those that are their own conjugates are
         ignored.
     s : array of int64, optional
-        (k,). The sizes of the result along `dim`; to these, or n // 2 + 1 of the last, `x` is cut or filled with zeros.
-        -1 leaves a size as it is, and the last then is 2 (m - 1) where `x` has m.
+        (k,). The sizes of the result along `dim`; to these, or n // 2 + 1 for the last, `x` is cut or padded with
+        zeros. -1 leaves a size as it is, and the last then is 2 (m - 1) where `x` has m.
     dim : list of int
         As for `fft_c2c`; not empty.
     normalization : int
@@ -203,11 +203,11 @@ def _sizes(shape: tuple[int, ...], dim: list[int], s: NDArray[np.int64] | None, 
 
 def _norm(normalization: int, forward: bool) -> str:
     if normalization not in (0, 1, 2):
-        raise ValueError(f"normalization is {normalization}; it is 0, 1 or 2, for a factor of 1, 1/sqrt(n) or 1/n")
+        raise ValueError(f"normalization is {normalization}; it must be 0, 1 or 2, for a factor of 1, 1/sqrt(n) or 1/n")
     return NORMS[forward][normalization]
 
 
-# Below this the sum of the squared windows cannot be divided by; torch has the same bound.
+# A smaller sum of squared windows is too small to divide by; torch has the same bound.
 _SMALLEST_ENVELOPE = 1e-11
 
 
@@ -226,7 +226,7 @@ def istft(
 ) -> NDArray[Wide]:
     r"""Invert a short-time Fourier transform by weighted overlap-add.
 
-    With the inverse transforms :math:`f_m` of the frames, the window w and the hop h between frames it is
+    With the inverse transforms :math:`f_m` of the frames, the window w and the hop h between frames, the signal is
     :math:`y_t = \sum_m f_m[t - mh] w[t - mh] / \sum_m w[t - mh]^2` (D. W. Griffin and J. S. Lim, "Signal estimation
     from modified short-time Fourier transform", IEEE Trans. ASSP 32(2), 1984).
 
@@ -238,11 +238,11 @@ def istft(
         (..., frequencies, frames, 2). Pairs of real and imaginary parts; at most one dimension before the last three.
         There are `n_fft` frequencies, or n_fft // 2 + 1 where `onesided`.
     window : array of the dtype of `x`, optional
-        (win_length,). Ones by default. Zeros on both sides fill it up to `n_fft`.
+        (win_length,). Ones by default. Padded with zeros on both sides to `n_fft`.
     n_fft : int
         The length of a frame.
     hop_length : int, optional
-        The distance of frames, n_fft // 4 by default.
+        The distance between frames, n_fft // 4 by default.
     win_length : int, optional
         `n_fft` by default.
     center : bool
@@ -250,9 +250,9 @@ def istft(
     normalized : bool
         Whether the transform was divided by the square root of `n_fft`.
     onesided : bool, optional
-        Whether the frequencies above n_fft // 2 are left out; by default, whether there are not `n_fft`.
+        Whether the frequencies above n_fft // 2 are left out; by default, unless there are `n_fft` frequencies.
     length : int, optional
-        To which the signal is cut, or filled with zeros; by default all that the frames cover.
+        The length to which the signal is cut or padded with zeros; by default, all that the frames cover.
 
     Returns
     -------
@@ -266,7 +266,7 @@ def istft(
     """
     values: Any = as_complex(x)
     if values.ndim not in (2, 3) or not values.size:
-        raise ValueError(f"x has shape {x.shape}; it is (batch, frequencies, frames, 2), the batch optional, not empty")
+        raise ValueError(f"x has shape {x.shape}; it must be ([batch,] frequencies, frames, 2) and not empty")
     frequencies, frames = values.shape[-2:]
     hop = n_fft // 4 if hop_length is None else hop_length
     half = frequencies != n_fft if onesided is None else onesided
@@ -274,7 +274,7 @@ def istft(
         expected = f"n_fft // 2 + 1 = {n_fft // 2 + 1}" if half else f"n_fft = {n_fft}"
         raise ValueError(f"x has {frequencies} frequencies; with onesided={half} it must have {expected}")
     if length is not None and length < 0:
-        raise ValueError(f"length is {length}; it is from 0 on")
+        raise ValueError(f"length is {length}; it must be at least 0")
     weights = _weights(window, x, n_fft, n_fft if win_length is None else win_length, hop)
 
     xp = array_namespace(x)
@@ -316,14 +316,14 @@ def _(
 
 
 def _weights(window: Any, x: Any, n_fft: int, width: int, hop: int) -> Any:
-    """Return the window, filled up with zeros to the length of a frame."""
+    """Return the window, padded with zeros to the length of a frame."""
     xp = array_namespace(x)
     if not 0 < width <= n_fft:
-        raise ValueError(f"win_length is {width}; it is from 1 to n_fft, which is {n_fft}")
+        raise ValueError(f"win_length is {width}; it must be from 1 to n_fft, which is {n_fft}")
     if not 0 < hop <= width:
-        raise ValueError(f"hop_length is {hop}; it is from 1 to win_length, which is {width}")
+        raise ValueError(f"hop_length is {hop}; it must be from 1 to win_length, which is {width}")
     if window is not None and window.shape != (width,):
-        raise ValueError(f"window has shape {window.shape}; it is (win_length,), and win_length is {width}")
+        raise ValueError(f"window has shape {window.shape}; it must be (win_length,), and win_length is {width}")
     left = (n_fft - width) // 2
     return xp.pad(xp.ones(width, dtype=x.dtype) if window is None else window, (left, n_fft - width - left))
 

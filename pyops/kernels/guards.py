@@ -66,7 +66,7 @@ def guard(
     asked : array
         What the model's Python code asked for.
     kind : str
-        What of it: whether it is true, its one number, its shape, or its values.
+        What the export fixed: whether it is true, its one number, its shape, or its values.
     expected : str
         The value that the export fixed, in JSON.
     line : str
@@ -89,7 +89,7 @@ def guard(
         what = {"branch": "the condition", "number": "the number", "size": "the shape", "values": "the tensor"}[kind]
         raise GuardError(
             f"the model was exported with {what} {_short(fixed)} of {line}, and this run has {_short(found)}; export "
-            "it with arguments like these too, or write the code without Python conditions, as with torch.where"
+            "another one with arguments like these, or avoid conditions in Python, for example with torch.where"
         )
     return x
 

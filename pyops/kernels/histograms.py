@@ -1,6 +1,6 @@
-"""How many elements fall into each bin: each one counts the elements from its lower edge to below its upper edge.
+"""Counts of elements in bins. A bin contains its lower edge, but not its upper edge.
 
-The last bin has its upper edge, too. NaNs, and what is outside, count nowhere.
+The last bin contains its upper edge, too. NaNs, and elements outside of all bins, are not counted.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ._declarations import Float, Wide
 def histc(input: NDArray[Float], *, bins: int = 100) -> NDArray[Float]:
     """Count the elements in each of several bins of equal width between the smallest and the largest element.
 
-    As ``torch.histc(input, bins)``, without the edges.
+    As ``torch.histc(input, bins)``; its ``min`` and ``max`` are not supported.
 
     Parameters
     ----------
     input : array of float16, bfloat16, float32 or float64
         Any shape.
     bins : int
-        How many.
+        The number of bins.
 
     Returns
     -------
@@ -59,12 +59,12 @@ def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int
     weights : array of float32 or float64
         (n,).
     minlength : int
-        How many numbers there are at least.
+        The smallest size of the result.
 
     Returns
     -------
     array of the dtype of `weights`
-        One sum for each number up to the largest of `input`.
+        (n,), at least (minlength,): one sum for each number from 0 to the largest of `input`.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def _(input: TensorSpec, weights: TensorSpec, *, minlength: int = 0) -> TensorSp
 def histogramdd_bin_edges(
     input: NDArray[Wide], *, bins: list[int], range: np.ndarray | None = None
 ) -> tuple[NDArray[Wide], ...]:
-    """Return the edges of equal bins for each coordinate of points.
+    """Return the edges of bins of equal width for each coordinate of points.
 
     As the second result of ``torch.histogramdd(input, bins, range=range)``, and for d = 1 of ``torch.histogram``.
 
@@ -97,10 +97,10 @@ def histogramdd_bin_edges(
     input : array of float32 or float64
         (..., d): points.
     bins : list of int
-        How many for each of the d coordinates.
-    range : tensor of float64, optional
-        The lowest and the highest edge for each coordinate, as float64 (2 * d,). If it is absent they are the smallest
-        and the largest element, or 0 and 1 if there is none. Where both are equal, they are moved apart by 1.
+        The number of bins for each of the d coordinates.
+    range : array of float64, optional
+        (2 * d,): the lowest and the highest edge for each coordinate. If it is absent, they are the smallest and the
+        largest element, or 0 and 1 if there is none. Where both are equal, they are moved to a distance of 1.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def histogramdd_bin_edges(
     Raises
     ------
     ValueError
-        A range is not finite or reversed, or there is no bin.
+        A range is reversed or not finite, or there is no bin.
     """
     return tuple(_even_edges(input, bins, range, "HistogramddBinEdges"))
 
@@ -159,18 +159,20 @@ def _(input: TensorSpec, weight: TensorSpec | None = None, *bins: TensorSpec, de
 
 
 def _even_edges(points: Any, bins: Sequence[int], limits: Any, op: str, margin: float = 0.5) -> list[Any]:
-    """Return the edges of equal bins along each coordinate of (..., d) points; the margin separates equal limits."""
+    """Return edges of equally wide bins for each coordinate of (..., d) points; the margin separates equal limits."""
     if limits is not None and limits.size != 2 * len(bins):
-        raise ValueError(f"{op}: range has {limits.size} numbers; it has the lowest and the highest of {len(bins)}")
+        raise ValueError(
+            f"{op}: range has {limits.size} numbers; it must have the lowest and highest edge of {len(bins)}"
+        )
     rows = _rows(points, len(bins))
     if limits is None:
         limits = np.stack([rows.min(axis=0), rows.max(axis=0)], 1) if len(rows) else [(0, 1)] * len(bins)
     edges = []
     for (begin, end), count in zip(np.reshape(limits, (-1, 2)).astype(points.dtype), bins, strict=True):
         if not np.isfinite([begin, end]).all() or begin > end:
-            raise ValueError(f"{op}: the range from {begin} to {end} is not finite or reversed; pass another as range")
+            raise ValueError(f"{op}: the range from {begin} to {end} is reversed or not finite; pass another as range")
         if count < 1:
-            raise ValueError(f"{op}: bins is {count}; there is at least one")
+            raise ValueError(f"{op}: bins is {count}; it must be at least 1")
         apart = points.dtype.type(margin if begin == end else 0)
         edges.append(_linspace(begin - apart, end + apart, count + 1))
     return edges
@@ -187,8 +189,8 @@ def _linspace(begin: Any, end: Any, count: int) -> Any:
 def _count(points: Any, edges: Sequence[Any], weight: Any = None, density: bool = False) -> Any:
     """Count (..., d) points in each bin of a grid, or compute their density."""
     if weight is not None and weight.shape != points.shape[:-1]:
-        raise ValueError(f"Histogram: weight is {list(weight.shape)}; one for each is {list(points.shape[:-1])}")
-    # By numpy.histogramdd's method, which refuses edges that do not ascend; torch does not.
+        raise ValueError(f"Histogram: weight has shape {list(weight.shape)}; it must be {list(points.shape[:-1])}")
+    # As numpy.histogramdd does it, which refuses edges that do not ascend; torch accepts them.
     rows, bins = _rows(points, len(edges)), [len(item) - 1 for item in edges]
     places, inside = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
     for column, item, size in zip(rows.T, edges, bins, strict=True):
@@ -205,5 +207,5 @@ def _count(points: Any, edges: Sequence[Any], weight: Any = None, density: bool 
 def _rows(points: Any, count: int) -> Any:
     """Return points (..., count) as (n, count)."""
     if points.shape[-1:] != (count,):
-        raise ValueError(f"Histogram: the points are {list(points.shape)}; with {count} bins they are (..., {count})")
+        raise ValueError(f"Histogram: the points have shape {list(points.shape)}; it must be (..., {count})")
     return points.reshape(-1, count)

@@ -137,17 +137,17 @@ def _system(left: bool) -> str:
 
 
 def _are_vectors(a: Any, b: Any, left: bool) -> bool:
-    """Return whether the right sides are vectors, which they must not be unless `left` is set."""
+    """Return whether the right-hand sides are vectors; raise a ShapeInferenceError if they must not be."""
     fit("SolveEx", "(n,n)", [a])
     expected = tuple(a.shape[:-1])
     vectors = len(b.shape) == 1 or (len(b.shape) == len(expected) and tuple(b.shape) == expected)
     if not vectors and len(b.shape) == len(expected) and not any(map(differ, b.shape, expected)):
         raise UnknownSizeError(
-            f"SolveEx: whether {list(b.shape)} are vectors is not known before the sizes are; these are vectors: "
-            f"{list(expected)}"
+            f"SolveEx: whether b of the shape {list(b.shape)} holds vectors depends on sizes that are not known yet; "
+            f"it does if the shape is {list(expected)}"
         )
     if vectors and not left:
-        raise ShapeInferenceError("SolveEx: b is a vector, which left=False does not take; give it a dimension")
+        raise ShapeInferenceError("SolveEx: b holds vectors, but left=False requires matrices; add a dimension to b")
     return vectors
 
 
@@ -157,7 +157,7 @@ def _solved(a: Array, b: Array, adjoint: bool = False) -> tuple[Array, NDArray[n
         with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
             x: Array = np.linalg.solve(adjoint_of(a) if adjoint else a, b)
         info = np.zeros(a.shape[:-2], np.int32)
-    except np.linalg.LinAlgError:  # which does not tell whose fault it was, and leaves the others without a result
+    except np.linalg.LinAlgError:  # which does not say which matrix is singular, and leaves the others without a result
         lu, pivots, info = factor_lu(a)
         x = _solve_lu(lu, pivots, b, adjoint)
     # Some BLAS skip products with zero, and with them the NaN.
@@ -174,7 +174,7 @@ class Slogdet(NamedTuple, Generic[Wide]):
 
 @on_matrices("Slogdet", "(n,n)->(),()", EVERYWHERE)
 def slogdet(a: NDArray[Wide]) -> Slogdet[Wide]:
-    """Compute sign and logarithm of the absolute value of each determinant, as ``torch.linalg.slogdet``.
+    """Compute the sign of each determinant and the logarithm of its absolute value, as ``torch.linalg.slogdet``.
 
     Parameters
     ----------
@@ -207,11 +207,11 @@ def solve_triangular(
     b : array of the dtype of `a`
         (..., n, k); (..., k, n) where `left` is not set. The batches broadcast.
     upper : bool
-        Whether the upper triangle of `a` is its matrix, or the lower one.
+        Whether to read the upper triangle of `a`, or the lower one.
     left : bool
         Whether to solve ``A X = B``, or ``X A = B``.
     unitriangular : bool
-        Whether the diagonal is taken for ones, and not read.
+        Whether to take the diagonal as ones, without reading it.
 
     Returns
     -------
@@ -294,7 +294,7 @@ def lu_solve(
     left : bool
         Whether to solve ``A X = B``, or ``X A = B``.
     adjoint : bool
-        Whether the transposed A takes the place of A.
+        Whether to solve with the transpose of A.
 
     Returns
     -------
@@ -304,7 +304,7 @@ def lu_solve(
     Raises
     ------
     ValueError
-        A pivot is no row.
+        A pivot is not a row of the matrix.
     """
     if left:
         return _solve_lu(lu, pivots, b, adjoint)
@@ -335,7 +335,7 @@ def ldl_solve(
     b : array of the dtype of `factors`
         (..., n, k). The batches broadcast.
     hermitian : bool
-        Whether the matrices are Hermitian, or symmetric; of real ones it is the same.
+        Whether the matrices are Hermitian, or symmetric; for real ones this is the same.
 
     Returns
     -------
@@ -345,7 +345,7 @@ def ldl_solve(
     Raises
     ------
     ValueError
-        A pivot is no row.
+        A pivot is not a row of the matrix.
     """
     _check_paired_rows(pivots, b.shape[-2])
     solve = lapack(symmetric("trs", factors, hermitian), factors)
@@ -357,4 +357,4 @@ def _check_paired_rows(pivots: Array, n: int) -> None:
     runs = (itertools.groupby((row < 0).tolist()) for row in pivots.reshape(-1, max(n, 1)))
     paired = all(not negative or len(list(run)) % 2 == 0 for row in runs for negative, run in row)
     if pivots.size and not (paired and 1 <= np.abs(pivots).min() <= np.abs(pivots).max() <= n):
-        raise ValueError(f"LdlSolve: pivots are rows counted from 1, here to {n}, or pairs of their negatives")
+        raise ValueError(f"LdlSolve: pivots must be rows from 1 to {n}, or pairs of their negatives")

@@ -1,4 +1,4 @@
-"""Losses that are no formula of ONNX's own nodes."""
+"""Losses that cannot be written as a formula of ONNX's own nodes."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def ctc_loss(
     Parameters
     ----------
     log_probs : array of float32 or float64
-        (T, N, C) or (T, C). Logarithms of the probabilities of C classes at each of T times, with or without a batch of
-        N.
+        (T, N, C) or (T, C). Logarithms of the probabilities of C classes at each of T time steps, with or without a
+        batch of N.
     targets : array of int32 or int64
         (N, S), (S,) or (sum of target_lengths,). The classes, none of them `blank`: a row for each item of the batch,
         or all one after the other.
     input_lengths : array of int64
-        (N,), () or (1,). How many times count for each item.
+        (N,), () or (1,). The number of time steps of each item.
     target_lengths : array of int64
-        (N,), () or (1,). How many classes the target of each item has.
+        (N,), () or (1,). The number of classes in the target of each item.
     blank : int
-        The class that stands for none.
+        The class that stands for no class.
     reduction : int
         0 gives each loss, 1 the mean over the batch of each loss divided by its target's length (at least 1), 2 the
         sum.
@@ -56,34 +56,34 @@ def ctc_loss(
     Returns
     -------
     array of the dtype of `log_probs`
-        (N,) where `reduction` is 0 and there is a batch, else ().
+        (N,) where `reduction` is 0 and there is a batch, otherwise ().
 
     Raises
     ------
     ValueError
-        The shapes or lengths do not fit, or a class is not one of C.
+        The shapes or lengths do not fit, or a class is not from 0 to C - 1.
     """
     batched = log_probs.ndim == 3
     if log_probs.ndim not in (2, 3):
-        raise ValueError(f"log_probs has shape {log_probs.shape}; it is (T, N, C), or (T, C) without a batch")
+        raise ValueError(f"log_probs has shape {log_probs.shape}; it must be (T, N, C), or (T, C) without a batch")
     if reduction not in (_NONE, _MEAN, _SUM):
-        raise ValueError(f"reduction is {reduction}; it is 0 (none), 1 (mean) or 2 (sum)")
+        raise ValueError(f"reduction is {reduction}; it must be 0 (none), 1 (mean) or 2 (sum)")
     steps = log_probs if batched else log_probs[:, None]
     times, items, classes = steps.shape
     ends, sizes = input_lengths.reshape(-1), target_lengths.reshape(-1)
     if ends.shape != (items,) or sizes.shape != (items,):
         raise ValueError(
-            f"input_lengths has shape {input_lengths.shape} and target_lengths {target_lengths.shape}; each has one "
-            f"length for each of {items} items"
+            f"input_lengths has shape {input_lengths.shape} and target_lengths {target_lengths.shape}; each must have "
+            f"one length for each of {items} items"
         )
     if (ends > times).any() or (ends < 0).any() or (sizes < 0).any():
         raise ValueError(
-            f"input_lengths is {ends.tolist()} and target_lengths is {sizes.tolist()}; lengths are from 0 on, those of "
-            f"inputs to {times}, the times of log_probs"
+            f"input_lengths is {ends.tolist()} and target_lengths is {sizes.tolist()}; lengths must be at least "
+            f"0, and input_lengths at most {times}, the time steps of log_probs"
         )
     labels = _padded(targets if batched or targets.ndim == 2 else targets[None], sizes, blank)
     if not 0 <= labels.min(initial=blank) <= labels.max(initial=blank) < classes:
-        raise ValueError(f"blank is {blank} or a target is no class; log_probs has the classes 0 to {classes - 1}")
+        raise ValueError(f"blank, which is {blank}, or a target is not a class of log_probs: 0 to {classes - 1}")
     with np.errstate(all="ignore"):
         losses = _losses(steps, labels, ends, sizes, blank)
     if zero_infinity:
@@ -106,9 +106,9 @@ def _padded(targets: NDArray[Index], sizes: NDArray[np.int64], blank: int) -> ND
     longest = int(sizes.max(initial=0))
     total = sum(sizes.tolist())
     if targets.ndim == 1 and len(targets) != total:
-        raise ValueError(f"targets has {len(targets)} classes, and target_lengths {sizes.tolist()} sums to {total}")
+        raise ValueError(f"targets has {len(targets)} classes; it must have {total}, the sum of target_lengths")
     if targets.ndim != 1 and (targets.ndim != 2 or targets.shape[0] != len(sizes) or targets.shape[1] < longest):
-        raise ValueError(f"targets has shape {targets.shape}, for target_lengths {sizes.tolist()}")
+        raise ValueError(f"targets has shape {targets.shape}; it must be ({len(sizes)}, {longest} or more)")
     valid = np.arange(longest) < sizes[:, None]
     labels = np.full(valid.shape, blank, np.int64)
     labels[valid] = targets if targets.ndim == 1 else targets[:, :longest][valid]
@@ -118,7 +118,7 @@ def _padded(targets: NDArray[Index], sizes: NDArray[np.int64], blank: int) -> ND
 def _losses(
     steps: NDArray[Any], labels: NDArray[np.int64], ends: NDArray[np.int64], sizes: NDArray[np.int64], blank: int
 ) -> NDArray[Any]:
-    """Compute the loss of each item by the forward variables of all items at once."""
+    """Compute the loss of each item from the forward variables of all items at once."""
     items, longest = labels.shape
     # The classes with a blank before, between and after them.
     states = np.full((items, 2 * longest + 1), blank, np.int64)
@@ -131,7 +131,7 @@ def _losses(
     last = 2 * sizes
     minus_infinity = steps.dtype.type(-np.inf)
     losses: NDArray[Any] = np.where((ends == 0) & (sizes == 0), steps.dtype.type(0), steps.dtype.type(np.inf))
-    # Two states more at the front: a path comes from the second of them.
+    # There are two more states at the front; every path starts in the second one.
     alphas = np.full((items, states.shape[1] + 2), minus_infinity)
     alphas[:, 1] = 0
     for time in range(int(ends.max(initial=0))):

@@ -1,7 +1,7 @@
-"""Elements that are selected by their rank along a dimension, and where they stood.
+"""Elements that are selected by their rank along a dimension, and their positions.
 
 Where several elements are equal to the selected one, torch's index depends on the steps of its partial sort, and
-differs between devices; the ops here say which of them they take.
+differs between devices; each op here documents which one it takes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _median(name: str, skip_nan: bool, **words: str) -> Op[..., Selected[Any]]:
     @onnx_op(f"pyops::{op_type}", device_types=("cpu", "cuda"))
     @variant(name, name=name, **words)
     def kernel(input: NDArray[Real], *, dim: int | None = None, keepdim: bool = False) -> Selected[Real]:
-        """Return the median of the elements{but} along a dimension, of an even number the lower, and its index.
+        """Return the median of the elements{but} along a dimension (the lower one of two), and its index.
 
         As ``torch.{name}(input, dim, keepdim)``, and the values alone as ``torch.{name}(input)``.
 
@@ -44,15 +44,15 @@ def _median(name: str, skip_nan: bool, **words: str) -> Op[..., Selected[Any]]:
         dim : int, optional
             The dimension to reduce, -1 the last; all elements, row by row, if it is absent.
         keepdim : bool
-            Whether it stays, of size 1.
+            Whether the reduced dimension stays, with size 1.
 
         Returns
         -------
         values : array of the dtype of `input`
-            Shaped like `input` without `dim`. NaN where {which} is NaN. If it is of all elements, and there is none, it
-            is NaN, or the least number of an integer type.
+            Shaped like `input` without `dim`. NaN where {which} is NaN. Without `dim` and without elements, NaN or, for
+            integers, the smallest number of the dtype.
         indices : array of int64
-            Among equal elements that which a stable sort puts at the median's rank; {index}.
+            Among equal elements, the one that a stable sort puts at the median's rank. {index}.
 
         Raises
         ------
@@ -77,7 +77,7 @@ def _median(name: str, skip_nan: bool, **words: str) -> Op[..., Selected[Any]]:
     return kernel
 
 
-median = _median("median", skip_nan=False, but="", which="an element", index="of NaNs the first, where there is one")
+median = _median("median", skip_nan=False, but="", which="an element", index="The first NaN, if there is one")
 nanmedian = _median(
     "nanmedian", skip_nan=True, but=" but NaNs", which="every element", index="0 where every element is NaN"
 )
@@ -98,24 +98,24 @@ def kthvalue(input: NDArray[Real], k: NDArray[np.int64], *, dim: int = -1, keepd
     dim : int
         The dimension to reduce, -1 the last.
     keepdim : bool
-        Whether it stays, of size 1.
+        Whether the reduced dimension stays, with size 1.
 
     Returns
     -------
     values : array of the dtype of `input`
         Shaped like `input` without `dim`.
     indices : array of int64
-        Among equal elements that which a stable sort puts at rank k.
+        Among equal elements, the one that a stable sort puts at rank k.
 
     Raises
     ------
     ValueError
-        `k` is not within 1 and the dimension's size, or it has no elements.
+        `k` is not from 1 to the size of the dimension, or the dimension has no elements.
     """
     whole, axis = _selectable(input, dim, "Kthvalue")
     rank, size = scalar("Kthvalue: k", k), whole.shape[axis]
     if not 1 <= rank <= size:
-        raise ValueError(f"Kthvalue: k is {rank}; it counts the {size} elements of dimension {dim} from 1")
+        raise ValueError(f"Kthvalue: k is {rank}; it must be from 1 to {size}, the size of dimension {dim}")
     xp = array_namespace(whole)
     order = xp.argsort(_sortable(whole), axis=axis, stable=True)
     return _selected(input, whole, axis, xp.take(order, xp.asarray([rank - 1]), axis=axis), keepdim)
@@ -123,7 +123,7 @@ def kthvalue(input: NDArray[Real], k: NDArray[np.int64], *, dim: int = -1, keepd
 
 @onnx_op("pyops::Mode")
 def mode(input: NDArray[RealOrBool], *, dim: int = -1, keepdim: bool = False) -> Selected[RealOrBool]:
-    """Return the most frequent element along a dimension, the smallest of several, and its index.
+    """Return the most frequent element along a dimension (the smallest one of several), and its index.
 
     As ``torch.mode(input, dim, keepdim)``.
 
@@ -134,14 +134,14 @@ def mode(input: NDArray[RealOrBool], *, dim: int = -1, keepdim: bool = False) ->
     dim : int
         The dimension to reduce, -1 the last.
     keepdim : bool
-        Whether it stays, of size 1.
+        Whether the reduced dimension stays, with size 1.
 
     Returns
     -------
     values : array of the dtype of `input`
         Shaped like `input` without `dim`.
     indices : array of int64
-        Of the element's last occurrence.
+        The index of the element's last occurrence.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def mode(input: NDArray[RealOrBool], *, dim: int = -1, keepdim: bool = False) ->
     positions = np.arange(rows.shape[-1])
     begins = np.ones(ordered.shape, bool)
     begins[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    # How many equal elements end at each position; the first longest run ends where that is largest.
+    # How many equal elements precede each position; the first longest run ends where that is largest.
     lengths = positions - np.maximum.accumulate(np.where(begins, positions, 0), axis=-1)
     last = np.take_along_axis(order, np.argmax(lengths, axis=-1, keepdims=True), -1)
     return _selected(input, whole, axis, np.moveaxis(last, -1, axis), keepdim)
@@ -165,7 +165,9 @@ def _selectable(x: Any, dim: int, op: str) -> tuple[Any, int]:
     """Return the elements, a scalar as one of them, and the axis along which one is selected."""
     whole, axis = x.reshape(x.shape or (1,)), axis_of(dim, x.ndim)
     if not whole.shape[axis]:
-        raise ValueError(f"{op}: dimension {dim} of {list(x.shape)} has no elements to select from; pass at least one")
+        raise ValueError(
+            f"{op}: dimension {dim} of {list(x.shape)} has no elements to select from; it needs at least one"
+        )
     return whole, axis
 
 

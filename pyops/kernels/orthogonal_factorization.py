@@ -17,7 +17,7 @@ from ._declarations import EVERYWHERE, Wide
 from ._matrices import Array, adjoint_of, fit, lapack, on_matrices, over_batch, smaller
 from .spectral import decompose
 
-# How many reflectors LAPACK applies at a time.
+# The number of reflectors that LAPACK applies at a time.
 _BLOCK = 64
 
 
@@ -55,7 +55,8 @@ def qr(a: NDArray[Wide], *, mode: Literal["reduced", "complete", "r"] = "reduced
     Q : array of the dtype of `a`
         (..., m, k) with orthonormal columns, where k = min(m, n), and m if the mode is complete; (0,) for ``"r"``.
     R : array of the dtype of `a`
-        (..., k, n), upper triangular. Its diagonal has the signs that LAPACK gives it, and is not made positive.
+        (..., k, n), upper triangular. Its diagonal has the signs that LAPACK gives it, and is not normalized to be
+        positive.
     """
     xp = array_namespace(a)
     with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
@@ -99,18 +100,20 @@ def householder_product(a: NDArray[Wide], tau: NDArray[Wide]) -> NDArray[Wide]:
     Parameters
     ----------
     a : array of float32 or float64
-        (..., m, n) with m >= n: in column i, below the diagonal, the vector of the reflector i without its leading one.
+        (..., m, n) with m >= n: in column i, below the diagonal, the vector of reflector i without its leading one.
     tau : array of the dtype of `a`
         (..., k) with k <= n.
 
     Returns
     -------
     array of the dtype of `a`
-        (..., m, n): of the product of the k reflectors, in the order of their columns.
+        (..., m, n): the first n columns of the product of the k reflectors, in the order of their columns in `a`.
     """
     m, n = a.shape[-2:]
     if m < n:
-        raise ShapeInferenceError(f"HouseholderProduct: a has shape {list(a.shape)}; it needs as many rows as columns")
+        raise ShapeInferenceError(
+            f"HouseholderProduct: a has shape {list(a.shape)}; it needs at least as many rows as columns"
+        )
     return _apply("HouseholderProduct", a, tau, np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape), transpose=False)
 
 
@@ -129,7 +132,7 @@ def ormqr(
     other : array of the dtype of `a`
         (..., m, n).
     left : bool
-        Whether Q stands before the matrices, or behind them.
+        Whether Q is multiplied from the left, or from the right.
     transpose : bool
         Whether Q is transposed.
 
@@ -144,11 +147,11 @@ def ormqr(
 
 
 def _apply(op: str, a: Array, tau: Array, c: Array, transpose: bool) -> Array:
-    """Compute ``Q C`` or ``Q^H C``; a ShapeInferenceError if there are too many factors."""
+    """Compute ``Q C`` or ``Q^H C``; raise a ShapeInferenceError if `tau` is too long."""
     if tau.shape[-1] > min(a.shape[-2:]):
         raise ShapeInferenceError(
-            f"{op}: tau has shape {list(tau.shape)} and a {list(a.shape)}; tau has a number per column of a, or fewer, "
-            "and none more than a has rows"
+            f"{op}: tau has shape {list(tau.shape)} and a {list(a.shape)}; tau must not have more "
+            "numbers than a has columns or rows"
         )
     ormqr, size = lapack("ormqr", a), _BLOCK * max(c.shape[-2:])
     trans = ("C" if a.dtype.kind == "c" else "T") if transpose else "N"
@@ -179,8 +182,8 @@ def lstsq(
 ) -> Lstsq[Wide]:
     """Solve the least-squares problem ``min |A X - B|`` with the smallest X, as ``torch.linalg.lstsq``.
 
-    Whatever the driver, the solution is computed by singular values; the driver says which of the other outputs there
-    are, as in torch. So a matrix that is not of full rank is none of the errors that torch's ``gels`` may raise.
+    Whatever the driver, the solution is computed from singular values; the driver decides which of the other outputs
+    are computed, as in torch. So a matrix that is not of full rank is no error, as it may be with torch's ``gels``.
 
     Parameters
     ----------
@@ -190,7 +193,7 @@ def lstsq(
         (..., m, k), or vectors of the shape (..., m): one dimension less than `a`. The batch is that of `a`.
     rcond : array of float32 or float64, optional
         A scalar: singular values that are not above `rcond` times the largest count as zero. If it is absent, max(m, n)
-        times the distance of 1 to the next larger number.
+        times the distance from 1 to the next larger number.
     driver : str
         The LAPACK driver that torch would use.
 
@@ -200,7 +203,7 @@ def lstsq(
         (..., n, k), or (..., n).
     residuals : array of the dtype of `a`
         (..., k), (..., 1) for vectors: the sums of the squared residuals, if m > n and the driver is not gelsy;
-        otherwise (0,). Torch has none where a matrix is not of full rank, either.
+        otherwise (0,). Torch also omits them where a matrix is not of full rank.
     rank : array of int64
         (...); (0,) for gels.
     singular_values : array of the dtype of `a`
@@ -242,7 +245,9 @@ def _(a: TensorSpec, b: TensorSpec, *rcond: Any, driver: str = "gelsy") -> tuple
     residuals: tuple[Dim, ...] = (0,)
     if driver != "gelsy":
         if not (isinstance(m, int) and isinstance(n, int)):
-            raise UnknownSizeError("Lstsq: whether there are residuals is not known before the matrices' sizes are")
+            raise UnknownSizeError(
+                "Lstsq: whether there are residuals depends on sizes of the matrices that are not known yet"
+            )
         residuals = (*batch, *(right or (1,))) if m > n else (0,)
     rank = a.like(shape=(0,) if driver == "gels" else batch, dtype=np.int64)
     values = (*batch, smaller(m, n)) if driver in ("gelsd", "gelss") else (0,)
@@ -250,12 +255,12 @@ def _(a: TensorSpec, b: TensorSpec, *rcond: Any, driver: str = "gelsy") -> tuple
 
 
 def _are_vectors(a: Any, b: Any) -> bool:
-    """Return whether the right sides are vectors; a ShapeInferenceError if the shapes do not fit."""
+    """Return whether the right-hand sides are vectors; raise a ShapeInferenceError if the shapes do not fit."""
     fit("Lstsq", "(m,n)", [a])
     rows = len(a.shape) - 1
     if len(b.shape) not in (rows, rows + 1) or any(map(differ, a.shape[:-1], b.shape)):
         raise ShapeInferenceError(
-            f"Lstsq: the shapes {list(a.shape)} and {list(b.shape)} do not fit; b is (..., m, k) or (..., m) for a of "
-            "(..., m, n)"
+            f"Lstsq: the shapes {list(a.shape)} and {list(b.shape)} do not fit; for a of "
+            "(..., m, n), b must be (..., m, k) or (..., m)"
         )
     return len(b.shape) == rows

@@ -1,4 +1,4 @@
-"""What is computed of each two vectors of a set: distances, covariances and correlations."""
+"""What is computed from each pair of vectors: distances, covariances and correlations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Weight = TypeVar("Weight", np.float16, bfloat16, np.float32, np.float64)
 _AS_PRODUCT_IF_LARGE, _AS_PRODUCT = 0, 1
 _LARGE = 25
 
-# How many differences are held at a time.
+# The number of differences in memory at a time.
 _BLOCK = 1 << 20
 
 
@@ -32,7 +32,7 @@ def cdist(
     x1: NDArray[Wide],
     x2: NDArray[Wide],
     *,
-    p: np.ndarray = np.array(2.0),  # noqa: B008 # a default that nobody writes to
+    p: np.ndarray = np.array(2.0),  # noqa: B008 # nothing writes to this default
     compute_mode: int = 0,
 ) -> NDArray[Wide]:
     r"""Compute the distances between each row of one matrix and each row of another.
@@ -40,8 +40,8 @@ def cdist(
     :math:`d_{ij} = (\sum_k |a_{ik} - b_{jk}|^p)^{1/p}`. For p = 0 it is the number of differences that are not 0, and
     for an infinite p the largest.
 
-    As ``torch.cdist``, which overlooks NaN among the differences where `p` is infinite; here the result is NaN, as it
-    is for every other `p`.
+    As ``torch.cdist``, except that a NaN among the differences gives NaN for an infinite `p`, too, where torch ignores
+    it.
 
     Parameters
     ----------
@@ -49,11 +49,11 @@ def cdist(
         (..., P, M).
     x2 : array of the dtype of `x1`
         (..., R, M). The leading dimensions broadcast.
-    p : tensor of float64
+    p : array of float64
         (). At least 0; may be infinite.
     compute_mode : int
-        For p = 2 alone: 0 computes the distances by a matrix product, :math:`\sqrt{|a|^2 + |b|^2 - 2 a \cdot b}`, where
-        P or R is over 25; 1 always does, and 2 never does. The product is faster and loses digits of small distances.
+        For p = 2 alone: 0 computes the distances by a matrix product, :math:`\sqrt{|a|^2 + |b|^2 - 2 a \cdot b}`, if P
+        or R is over 25; 1 always does, and 2 never does. The product is faster and loses digits of small distances.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def cdist(
 
 @onnx_op("pyops::Pdist")
 def pdist(x: NDArray[Wide], *, p: np.ndarray = np.array(2.0)) -> NDArray[Wide]:  # noqa: B008
-    r"""Compute the distances between each two rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
+    r"""Compute the distances between all pairs of rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
 
     As ``torch.nn.functional.pdist``.
 
@@ -87,7 +87,7 @@ def pdist(x: NDArray[Wide], *, p: np.ndarray = np.array(2.0)) -> NDArray[Wide]: 
     ----------
     x : array of float32 or float64
         (N, M).
-    p : tensor of float64
+    p : array of float64
         (). As for `cdist`.
 
     Returns
@@ -98,10 +98,10 @@ def pdist(x: NDArray[Wide], *, p: np.ndarray = np.array(2.0)) -> NDArray[Wide]: 
     Raises
     ------
     ValueError
-        `x` is no matrix, or `p` is negative or NaN.
+        `x` is not a matrix, or `p` is negative or NaN.
     """
     if x.ndim != 2:
-        raise ValueError(f"x has shape {x.shape}; it is a matrix, one vector a row")
+        raise ValueError(f"x has shape {x.shape}; it must be a matrix, with one vector per row")
     power = _power(p)
     first, second = np.triu_indices(x.shape[0], 1)
     result = np.empty(first.shape, x.dtype)
@@ -119,7 +119,7 @@ def _(x: TensorSpec, **attributes: Any) -> TensorSpec:
 def _power(p: np.ndarray) -> float:
     power = float(scalar("p", p))
     if not power >= 0:
-        raise ValueError(f"p is {power}; it is at least 0")
+        raise ValueError(f"p is {power}; it must be at least 0")
     return power
 
 
@@ -130,7 +130,7 @@ def _parts(count: int, size: int) -> Iterator[slice]:
 
 
 def _norm(differences: NDArray[Any], power: float) -> NDArray[Any]:
-    with np.errstate(all="ignore"):  # infinities and NaN are as good as other values
+    with np.errstate(all="ignore"):  # infinities and NaN are valid values
         if power == 0:
             return np.asarray(np.minimum(np.ceil(np.abs(differences)), 1).sum(-1))  # which keeps NaN
         if not differences.shape[-1]:
@@ -145,7 +145,7 @@ def _euclidean_by_product(x1: NDArray[Any], x2: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(np.sqrt(np.maximum(squares, 0)))
 
 
-# On the CPU alone, because cupy.cov centres weighted observations at their mean without weights.
+# On the CPU only: cupy.cov subtracts the unweighted mean from weighted observations.
 @onnx_op("pyops::Cov")
 def cov(
     input: NDArray[Float],
@@ -169,7 +169,7 @@ def cov(
     aweights : array of float16, bfloat16, float32 or float64, optional
         (observations,): how much it counts.
     correction : int
-        What is taken from the number of observations; 1 is Bessel's correction.
+        What is subtracted from the number of observations; 1 is Bessel's correction.
 
     Returns
     -------
@@ -219,9 +219,11 @@ def corrcoef(input: NDArray[Float]) -> NDArray[Float]:
 
 def _matrix_spec(x: TensorSpec, op: str) -> TensorSpec:
     if x.ndim > 2:
-        raise ShapeInferenceError(f"{op}: the input is {list(x.shape)}; it is variables by observations")
+        raise ShapeInferenceError(f"{op}: the input has shape {list(x.shape)}; it must be (variables, observations)")
     if x.ndim == 2 and isinstance(x.shape[0], SymbolicDim):
-        raise UnknownSizeError(f"{op}: whether the result is a scalar is not known before the number of variables is")
+        raise UnknownSizeError(
+            f"{op}: whether the result is a scalar depends on the number of variables, which is not known yet"
+        )
     return x.like(shape=() if x.ndim < 2 or x.shape[0] == 1 else (x.shape[0], x.shape[0]))
 
 

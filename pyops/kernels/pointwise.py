@@ -1,4 +1,4 @@
-"""Functions of single elements that NumPy has: of how numbers are represented, of whole numbers, and beside NaN."""
+"""Elementwise functions that NumPy has: on the representation of numbers, on integers, and with NaN as missing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ._declarations import Float, Integer, Number, RealOrBool, broadcast_spec, e
 def gcd(x: Any, y: Any) -> Any:
     """Compute the greatest common divisor; it is not negative, and 0 where both are 0.
 
-    The lowest number of a signed type has no opposite: of it and itself or 0 the result is that number. Torch's is
-    negative in more such cases.
+    The lowest number of a signed type has no positive counterpart: for it and itself or 0, the result is that number.
+    Torch's result is negative in more such cases.
     """
     return array_namespace(x).gcd(x, y)
 
@@ -57,7 +57,7 @@ def copysign(x: Any, y: Any) -> Any:
 
 @elementwise(Number, returns=np.bool_)
 def signbit(x: Any) -> Any:
-    """Return whether the sign is negative, as that of -0 is."""
+    """Return whether the sign is negative, including that of -0."""
     return array_namespace(x).signbit(x)
 
 
@@ -94,7 +94,7 @@ class Frexp(NamedTuple, Generic[Float]):
 def frexp(x: NDArray[Float]) -> Frexp[Float]:
     """Split a number into mantissa and exponent: x = mantissa * 2**exponent, with abs(mantissa) in [0.5, 1).
 
-    The mantissas of zeros, infinities and NaN are these themselves, and the exponent of zeros is 0.
+    The mantissa of a zero, an infinity or NaN is the number itself, and the exponent of a zero is 0.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""The largest values, and their places, of the windows of an image or a volume.
+"""The largest values, and their positions, of the windows of an image or a volume.
 
-A window is the product of one range of positions per dimension, so that it is reduced along one dimension after the
+A window is the product of one range of positions per dimension, so it can be reduced along one dimension after the
 other.
 """
 
@@ -25,18 +25,17 @@ Positions = NDArray[np.intp]
 
 @onnx_op("pyops::AdaptiveMaxPool")
 def adaptive_max_pool(x: NDArray[Float], *, output_size: list[int]) -> tuple[NDArray[Float], NDArray[np.int64]]:
-    """Return the largest value, and its place, of each of a number of windows that cover the whole image.
+    """Return the largest value of each window, and its position; windows of about equal size cover the whole image.
 
-    Window i of m along a dimension of size n holds the positions from floor(i n / m) up to, without it,
-    ceil((i + 1) n / m).
+    Window i of m along a dimension of size n holds the positions from floor(i n / m) to ceil((i + 1) n / m) - 1.
 
     As ``torch.nn.functional.adaptive_max_pool1d``, ``adaptive_max_pool2d`` and ``adaptive_max_pool3d``.
 
     Parameters
     ----------
     x : array of float16, bfloat16, float32 or float64
-        (..., *spatial). As many spatial dimensions as `output_size` has values; the channels, and with or without a
-        batch, before them.
+        (..., *spatial). As many spatial dimensions as `output_size` has values, after the channels and an optional
+        batch.
     output_size : list of int
         The number of windows along each spatial dimension.
 
@@ -45,12 +44,12 @@ def adaptive_max_pool(x: NDArray[Float], *, output_size: list[int]) -> tuple[NDA
     values : array of the dtype of `x`
         (..., *output_size). NaN where a window has one.
     indices : array of int64
-        (..., *output_size). Positions in the flattened spatial dimensions: the first of equal values, the last NaN.
+        (..., *output_size). Positions in the flattened spatial dimensions: of equal values the first, of NaNs the last.
 
     Raises
     ------
     ValueError
-        A spatial dimension is empty, or there are too few.
+        A spatial dimension is empty, or `x` has too few dimensions.
     """
     rank = len(output_size)
     _check_spatial(x, output_size, "output_size")
@@ -62,7 +61,7 @@ def adaptive_max_pool(x: NDArray[Float], *, output_size: list[int]) -> tuple[NDA
 def fractional_max_pool(
     x: NDArray[Float], random_samples: NDArray[Float], *, kernel_size: list[int], output_size: list[int]
 ) -> tuple[NDArray[Float], NDArray[np.int64]]:
-    r"""Return the largest value of each window, and its place; the windows begin at pseudo-random distances.
+    r"""Return the largest value of each window, and its position; the windows begin at pseudo-random distances.
 
     Along a dimension of size n, window i of m begins at
     :math:`\lfloor \alpha (i + u) \rfloor - \lfloor \alpha u \rfloor`,
@@ -75,11 +74,11 @@ def fractional_max_pool(
     Parameters
     ----------
     x : array of float16, bfloat16, float32 or float64
-        (batch, channels, *spatial) or (channels, *spatial). Two or three spatial dimensions, as `kernel_size` has
-        values.
+        (batch, channels, *spatial) or (channels, *spatial). Two or three spatial dimensions, as many as `kernel_size`
+        has values.
     random_samples : array of the dtype of `x`
-        (batch, channels, dimensions). u, from 0 to 1, for each plane and dimension. With three dimensions in their
-        order; with two, the last dimension's comes first, as torch has it. A batch of 1 where `x` has none.
+        (batch, channels, dimensions). u, from 0 to 1, for each plane and dimension. Three dimensions are in their
+        order; of two, the last one comes first, as in torch. A batch of 1 where `x` has none.
     kernel_size, output_size : list of int
         The size of a window, and the number of windows, along each spatial dimension.
 
@@ -88,7 +87,7 @@ def fractional_max_pool(
     values : array of the dtype of `x`
         (..., *output_size). NaN where a window has one.
     indices : array of int64
-        (..., *output_size). Positions in the flattened spatial dimensions: the first of equal values, the last NaN.
+        (..., *output_size). Positions in the flattened spatial dimensions: of equal values the first, of NaNs the last.
 
     Raises
     ------
@@ -98,15 +97,15 @@ def fractional_max_pool(
     rank = len(kernel_size)
     _check_spatial(x, kernel_size, "kernel_size")
     if len(output_size) != rank:
-        raise ValueError(f"kernel_size is {kernel_size} and output_size {output_size}; they are of one length")
+        raise ValueError(f"kernel_size is {kernel_size} and output_size {output_size}; they must have the same length")
     planes: tuple[int, ...] = x.shape[: x.ndim - rank]
     if random_samples.size != math.prod(planes) * rank:
         raise ValueError(
-            f"random_samples has shape {random_samples.shape}; x has shape {x.shape}, for which it is "
+            f"random_samples has shape {random_samples.shape}; x has shape {x.shape}, for which it must be "
             f"{(1, *planes, rank)[-3:]}"
         )
     if not np.isfinite(random_samples.astype(np.float64)).all():
-        raise ValueError("random_samples are from 0 to 1, and some are infinite or NaN")
+        raise ValueError("random_samples must be from 0 to 1; some are infinite or NaN")
     samples = random_samples.reshape(-1, rank)
     positions = []
     for axis, (size, kernel, windows) in enumerate(zip(x.shape[-rank:], kernel_size, output_size, strict=True)):
@@ -115,7 +114,7 @@ def fractional_max_pool(
         sample = samples[:, rank - 1 - axis if rank == 2 else axis]
         starts = _fractional_starts(sample, size, kernel, windows)
         if starts.size and not 0 <= starts.min() <= starts.max() <= size - kernel:
-            raise ValueError("random_samples are from 0 to 1; some are so far from that that windows are outside of x")
+            raise ValueError("random_samples must be from 0 to 1; with some of these, windows are outside of x")
         positions.append(_windows(starts, starts + kernel))
     return _largest(x, positions)
 
@@ -128,13 +127,13 @@ def _(x: TensorSpec, *samples: Any, output_size: list[int], **kernel_size: Any) 
 
 
 def _check_spatial(x: NDArray[Any], sizes: list[int], name: str) -> None:
-    """Raise a ValueError unless the input has a spatial dimension that is not empty for each of the sizes."""
+    """Raise a ValueError unless the input has a non-empty spatial dimension for each size."""
     rank = len(sizes)
     if any(size < 0 for size in sizes):
-        raise ValueError(f"{name} is {sizes}; sizes are not negative")
+        raise ValueError(f"{name} is {sizes}; sizes must not be negative")
     if not 0 < rank <= x.ndim or 0 in x.shape[x.ndim - rank :]:
         raise ValueError(
-            f"x has shape {x.shape}; by its {name} it has {rank} spatial dimensions at the end, none of them empty"
+            f"x has shape {x.shape}; its last dimensions, as many as {name} has numbers ({rank}), must not be empty"
         )
 
 

@@ -1,4 +1,4 @@
-"""Dimensions, or segments of one, that are reduced to fewer elements, and the running results along one."""
+"""Reductions of dimensions, or of segments of one, and running results along a dimension."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._arrays import axes_of, axis_of, reduced_ranges, reduced_shape
 from ._declarations import Float, Index, Real, RealOrBool, first_spec, in_float32, variant
 
 UFUNCS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-"""What reduces elements, by torch's names."""
+"""The ufunc of each reduction, by torch's name."""
 
 
 def _extreme(name: str, extreme: Callable[[Any], Any], which: str) -> Op[..., NDArray[Any]]:
@@ -38,7 +38,7 @@ def _extreme(name: str, extreme: Callable[[Any], Any], which: str) -> Op[..., ND
         dim : list of int
             The dimensions to reduce, -1 the last; all of them if it is empty.
         keepdim : bool
-            Whether they stay, of size 1.
+            Whether the reduced dimensions stay, with size 1.
 
         Returns
         -------
@@ -82,9 +82,9 @@ def hash_tensor(
     dim : list of int
         The dimensions to reduce, -1 the last; all of them if it is empty.
     keepdim : bool
-        Whether they stay, of size 1.
+        Whether the reduced dimensions stay, with size 1.
     mode : int
-        0, exclusive or, is the only one that there is.
+        Only 0, exclusive or, is supported.
 
     Returns
     -------
@@ -94,10 +94,10 @@ def hash_tensor(
     Raises
     ------
     ValueError
-        `mode` is another one.
+        `mode` is not 0.
     """
     if mode:
-        raise ValueError(f"HashTensor: mode is {mode}; there is only 0, exclusive or")
+        raise ValueError(f"HashTensor: mode is {mode}; only 0, exclusive or, is supported")
     wide = input.astype(np.int64 if input.dtype.kind in "iub" else np.float64).view(np.uint64)
     combined = np.bitwise_xor.reduce(wide.reshape(input.shape or (1,)), axis=axes_of(dim, input.ndim))
     return combined.reshape(reduced_shape(input.shape, dim, keepdim))
@@ -135,7 +135,7 @@ def _running(name: str, extreme: np.ufunc, which: str) -> Op[..., Running[Any]]:
         values : array of the dtype of `input`
             Shaped like `input`. NaN from the first NaN on.
         indices : array of int64
-            Shaped like `input`: of the last one so far among equal elements, and among NaNs.
+            Shaped like `input`: the last position so far among equal elements, and among NaNs.
         """
         axis = axis_of(dim, input.ndim)
         whole = input.reshape(input.shape or (1,))
@@ -144,7 +144,7 @@ def _running(name: str, extreme: np.ufunc, which: str) -> Op[..., Running[Any]]:
             so_far = extreme.accumulate(whole, axis)
         takes_over = (whole == so_far) | (whole != whole)
         indices = np.maximum.accumulate(np.where(takes_over, positions, 0), axis)
-        # Taken from the input, so that of zeros the sign is that of the element that the index names.
+        # Taken from the input, so that a zero has the sign of the element at the index.
         values = np.take_along_axis(whole, indices, axis)
         return Running(values.reshape(input.shape), indices.reshape(input.shape))
 
@@ -165,8 +165,8 @@ def _(input: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:
 def cumprod(input: NDArray[Real], *, dim: int) -> NDArray[Real]:
     """Multiply all elements so far along a dimension.
 
-    As ``torch.cumprod(input, dim)``, but for its dtypes: torch's result of integers is int64, so that
-    they are int64 before they come here.
+    As ``torch.cumprod(input, dim)`` except for the dtype of integers, whose result is int64 in torch; an export casts
+    them before.
 
     Parameters
     ----------
@@ -178,8 +178,8 @@ def cumprod(input: NDArray[Real], *, dim: int) -> NDArray[Real]:
     Returns
     -------
     array of the dtype of `input`
-        Shaped like `input`. Products of float32 are computed in float64, of the shorter ones in
-        float32; those of integers wrap around.
+        Shaped like `input`. Products of float32 are computed in float64, those of narrower types in float32; those of
+        integers wrap around.
     """
     wider = {2: np.float32, 4: np.float64}.get(input.dtype.itemsize) if input.dtype.kind in "fV" else None
     whole = input.reshape(input.shape or (1,))
@@ -237,18 +237,18 @@ def segment_reduce(
     data : array of float16, bfloat16, float32 or float64
         At least one dimension.
     lengths : array of int32 or int64, optional
-        (*data.shape[:axis], n): how long each segment is.
+        (*data.shape[:axis], n): the length of each segment.
     offsets : array of the dtype of `lengths`, optional
         (*data.shape[:axis], n + 1): where each one begins, and where the last one ends. One of the
         two is given.
     initial : array of the dtype of `data`, optional
-        A scalar with which each segment begins: 0 for sums and means, 1 for products, the infinity
-        that loses if it is absent.
+        A scalar with which each segment begins. If it is absent: 0 for sums and means, 1 for products, minus infinity
+        for ``"max"`` and infinity for ``"min"``.
     reduce : str
-        What becomes of a segment. ``"max"`` and ``"min"`` are NaN where an element is. The mean of a
-        segment without elements is `initial`, or NaN.
+        How a segment is reduced. ``"max"`` and ``"min"`` are NaN where an element is. The mean of a segment without
+        elements is `initial`, or NaN.
     axis : int
-        The dimension of the segments, which is the last one of `lengths`, or of `offsets`; -1 the last of `data`.
+        The dimension of the segments, the last one of `lengths` or `offsets`; -1 is the last of `data`.
     unsafe : bool
         Whether `lengths` may leave elements over at the end.
 
@@ -260,12 +260,12 @@ def segment_reduce(
     Raises
     ------
     ValueError
-        Neither or both are given, or they do not fit `data`.
+        Neither or both of `lengths` and `offsets` are given, or they do not fit `data`.
     """
     axis = _segmented(data.shape, axis)
     counts, begins = _segments(data, lengths, offsets, axis, unsafe)
     if initial is not None and initial.ndim:
-        raise ValueError(f"SegmentReduce: initial is {list(initial.shape)}; it is a scalar")
+        raise ValueError(f"SegmentReduce: initial has shape {list(initial.shape)}; it must be a scalar")
     ufunc, identity = UFUNCS[reduce], identity_of(reduce, data.dtype)
     rows = data.reshape(math.prod(data.shape[: axis + 1]), *data.shape[axis + 1 :])
     starts = (begins + np.arange(len(begins))[:, None] * data.shape[axis]).reshape(-1)
@@ -287,7 +287,7 @@ def _(data: TensorSpec, lengths: Any = None, offsets: Any = None, *_: Any, axis:
 
 
 def identity_of(reduce: str, dtype: np.dtype[Any]) -> Any:
-    """Return the element that changes no result of a reduction."""
+    """Return the identity element of a reduction."""
     if reduce in ("sum", "mean", "prod"):
         return int(reduce == "prod")
     if dtype.kind == "b":
@@ -299,19 +299,19 @@ def identity_of(reduce: str, dtype: np.dtype[Any]) -> Any:
 
 def _segmented(shape: tuple[Any, ...], axis: int) -> int:
     if not shape:
-        raise ShapeInferenceError("SegmentReduce: the data are a scalar; they have at least one dimension")
+        raise ShapeInferenceError("SegmentReduce: the data are a scalar; they must have at least one dimension")
     return axis_of(axis, len(shape))
 
 
 def _segments(data: Any, lengths: Any, offsets: Any, axis: int, unsafe: bool) -> tuple[Any, Any]:
-    """Return each segment's length and beginning, in one row for each place of the dimensions before."""
+    """Return each segment's length and beginning, with one row for each position in the dimensions before `axis`."""
     given = lengths if offsets is None else offsets
     if (lengths is None) == (offsets is None):
         raise ValueError("SegmentReduce: give either lengths or offsets")
     if given.ndim != axis + 1 or given.shape[:axis] != data.shape[:axis]:
         raise ValueError(
-            f"SegmentReduce: lengths or offsets are {list(given.shape)} and the data {list(data.shape)}; their "
-            f"dimensions before axis, which is {axis}, are equal, and it is their last"
+            f"SegmentReduce: lengths or offsets have shape {list(given.shape)} and the data {list(data.shape)}; the "
+            f"dimensions before axis, which is {axis}, must be equal, and axis the last one of lengths or offsets"
         )
     rows = given.reshape(math.prod(given.shape[:-1]), given.shape[-1]).astype(np.int64)
     size = data.shape[axis]
@@ -321,6 +321,6 @@ def _segments(data: Any, lengths: Any, offsets: Any, axis: int, unsafe: bool) ->
     if offsets is None and not unsafe and (counts.sum(1) != size).any():
         raise ValueError(
             f"SegmentReduce: the lengths of a row do not sum to {size}, the elements of axis {axis}; "
-            "make them, or pass unsafe=True"
+            "correct them, or pass unsafe=True"
         )
     return counts, begins

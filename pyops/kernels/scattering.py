@@ -1,4 +1,4 @@
-"""Copies of an input in which other elements stand at given places, or are reduced into what is there."""
+"""Copies of an input in which elements at given positions are replaced, or reduced with other elements."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def diagonal_scatter(
     input : array of real numbers or bool
         At least two dimensions.
     src : array of the dtype of `input`
-        Shaped like that diagonal: the other dimensions, and the diagonal as the last.
+        The new diagonal: the other dimensions, and the diagonal as the last one.
     offset : int
-        Which diagonal: above the main one (0) if it is positive, else below.
+        Which diagonal: 0 is the main one; positive ones are above it, negative ones below.
     dim1, dim2 : int
-        The rows' and the columns' dimension.
+        The dimensions of the rows and of the columns.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def diagonal_scatter(
     """
     expected = np.diagonal(np.broadcast_to(False, input.shape), offset, dim1, dim2).shape
     if src.shape != expected:
-        raise ValueError(f"DiagonalScatter: src is {list(src.shape)} and the diagonal {list(expected)}")
+        raise ValueError(f"DiagonalScatter: src has shape {list(src.shape)}; the diagonal has {list(expected)}")
     xp = array_namespace(input)
     result = xp.asarray(input, copy=True)
     places = xp.arange(expected[-1])
@@ -64,7 +64,7 @@ def as_strided_scatter(
     stride: list[int],
     storage_offset: int | None = None,
 ) -> NDArray[RealOrBool]:
-    """Replace elements of the input at strided places of its memory, which is contiguous here.
+    """Replace elements of the input at strided positions of its memory, which is contiguous here.
 
     As ``torch.as_strided_scatter(input, src, size, stride, storage_offset)``.
 
@@ -73,12 +73,12 @@ def as_strided_scatter(
     input : array of real numbers or bool
         Any shape.
     src : array of the dtype of `input`
-        `size`.
+        Of shape `size`.
     size, stride : list of int
-        By which element (i, j, ...) of `src` goes to place
-        ``storage_offset + i * stride[0] + j * stride[1] + ...`` of the input row by row.
+        Element (i, j, ...) of `src` goes to position ``storage_offset + i * stride[0] + j * stride[1] + ...`` of the
+        input, counted row by row.
     storage_offset : int, optional
-        The first place; 0 if absent.
+        The first position; 0 if absent.
 
     Returns
     -------
@@ -88,12 +88,16 @@ def as_strided_scatter(
     Raises
     ------
     ValueError
-        `src` is not of that size, `stride` has not one number for each of it, or two elements go to one place.
+        `src` does not have the shape `size`, `stride` has another length than `size`, or two elements go to one
+        position.
     IndexError
-        A place is beyond the input.
+        A position is beyond the input.
     """
     if list(src.shape) != size or len(stride) != len(size):
-        raise ValueError(f"AsStridedScatter: src is {list(src.shape)}, size is {size} and stride {stride}")
+        raise ValueError(
+            f"AsStridedScatter: src has shape {list(src.shape)}; it must be size, which is {size}, and "
+            f"stride, which is {stride}, must have as many numbers"
+        )
     if not src.size:
         return input
     # In Python's integers, which do not overflow.
@@ -102,14 +106,14 @@ def as_strided_scatter(
     first, last = (offset + sum(limit(steps, 0) for steps in reach) for limit in (min, max))
     if not 0 <= first <= last < input.size:
         raise IndexError(
-            f"AsStridedScatter: size {size}, stride {stride} and storage_offset {offset} reach from place {first} to "
-            f"place {last} of an input of {input.size} elements"
+            f"AsStridedScatter: size {size}, stride {stride} and storage_offset {offset} reach from position {first} "
+            f"to {last} of an input of {input.size} elements"
         )
     places = np.array(offset)
     for count, step in zip(size, stride, strict=True):
         places = places[..., None] + np.arange(count) * step
     if len(np.unique(places)) < places.size:
-        raise ValueError(f"AsStridedScatter: size {size} and stride {stride} write to one place twice")
+        raise ValueError(f"AsStridedScatter: size {size} and stride {stride} write to one position twice")
     flat = input.flatten()
     flat[places] = src
     return flat.reshape(input.shape)
@@ -125,7 +129,7 @@ def scatter_reduce(
     reduce: Literal["sum", "prod", "mean", "amax", "amin"],
     include_self: bool = True,
 ) -> NDArray[RealOrBool]:
-    """Reduce elements of a source into those places of the input that an index names.
+    """Reduce elements of a source into the positions of the input that an index gives.
 
     As ``torch.scatter_reduce(input, dim, index, src, reduce, include_self=include_self)``.
 
@@ -134,27 +138,27 @@ def scatter_reduce(
     input : array of real numbers or bool
         Any shape; a scalar counts as one element.
     index : array of int32 or int64
-        As many dimensions as `input`, none but `dim` larger: for each element of `src` its place
-        along `dim`, from 0 on.
+        As many dimensions as `input`, none but `dim` larger: for each element of `src` its position along `dim`, from 0
+        on.
     src : array of the dtype of `input`
-        As many dimensions, none smaller than in `index`; what is beyond that is left out.
+        As many dimensions, none smaller than in `index`; what is beyond those sizes is ignored.
     dim : int
-        The dimension along which they are placed, -1 the last.
+        The dimension of the positions, -1 the last.
     reduce : str
-        What becomes of elements for the same place. ``"amax"`` and ``"amin"`` are NaN where one is;
-        means of integers are rounded down.
+        How elements for the same position are reduced. ``"amax"`` and ``"amin"`` are NaN where one is; means of
+        integers are rounded down.
     include_self : bool
         Whether the input's own element is one of them.
 
     Returns
     -------
     array of the dtype of `input`
-        Shaped like `input`; elements that no index names are as they were.
+        Shaped like `input`; elements that no index gives are unchanged.
 
     Raises
     ------
     IndexError
-        An index is none of the input's.
+        An index is outside of the input.
     ValueError
         The shapes do not match.
     """
@@ -167,13 +171,13 @@ def scatter_reduce(
         count > elements.shape[i] or (i != axis and count > whole.shape[i]) for i, count in enumerate(places.shape)
     ):
         raise ValueError(
-            f"ScatterReduce: index is {list(index.shape)}, the input {list(input.shape)} and src {list(src.shape)}; "
-            f"index must not be larger than either, but for the input's dimension {dim}"
+            f"ScatterReduce: index has shape {list(index.shape)}, the input {list(input.shape)} and src "
+            f"{list(src.shape)}; index must not be larger than either, except in the input's dimension {dim}"
         )
     size = whole.shape[axis]
     if not 0 <= places.min() <= places.max() < size:
         wrong = places.min() if places.min() < 0 else places.max()
-        raise IndexError(f"ScatterReduce: index has {wrong}, and the dimension {size} elements, which count from 0")
+        raise IndexError(f"ScatterReduce: index has {wrong}; it must be from 0 to {size - 1} in dimension {dim}")
     used: Any = tuple(map(slice, places.shape))
     where: Any = tuple(places if i == axis else grid for i, grid in enumerate(np.ogrid[used]))
     operation = reduce.removeprefix("a")

@@ -1,4 +1,4 @@
-"""What is found by value: elements, their places, and where values belong in sorted sequences."""
+"""Searches by value: elements, their positions, and where values belong in sorted sequences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def searchsorted(
     *,
     right: bool = False,
 ) -> NDArray[np.int64]:
-    """Find the index in a sorted sequence before which each value can stand.
+    """Find the index in a sorted sequence before which each value can be inserted.
 
     As ``torch.searchsorted(sorted_sequence, input, right=right, sorter=sorter)``, and for one sequence as
     ``torch.bucketize(input, sorted_sequence, right=right)``; with ``out_int32`` the result is cast.
@@ -37,10 +37,10 @@ def searchsorted(
     input : array of the dtype of `sorted_sequence`
         (..., m), with the leading dimensions of `sorted_sequence`; any shape where that is (n,).
     sorter : array of int64, optional
-        Shaped like `sorted_sequence`: the indices that sort each row, where they are not sorted.
+        Shaped like `sorted_sequence`: the indices that sort each row, if they are not sorted.
     right : bool
-        False: the first place, before all elements that are not less than the value. True: the last
-        one, before the first element that is greater.
+        False: the first such index, of the first element that is not less than the value. True: the last one, of the
+        first element that is greater.
 
     Returns
     -------
@@ -54,13 +54,13 @@ def searchsorted(
     ValueError
         `sorter` is of another shape than the sequences.
     IndexError
-        `sorter` has an index that is none.
+        `sorter` has an index that is out of range.
     """
     _check_shapes(sorted_sequence.shape, input.shape)
     sequence = sorted_sequence
     if sorter is not None:
         if sorter.shape != sequence.shape:
-            raise ValueError(f"Searchsorted: sorter is {list(sorter.shape)} and the sequence {list(sequence.shape)}")
+            raise ValueError(f"Searchsorted: sorter has shape {list(sorter.shape)}; it must be {list(sequence.shape)}")
         sequence = array_namespace(sequence).take_along_axis(sequence, sorter, axis=-1)
     return _search(sequence, input, right)
 
@@ -68,8 +68,8 @@ def searchsorted(
 def _search(rows: Any, values: Any, right: bool) -> Any:
     """Search (..., n) rows for (..., m) values, or one row (n,) for any values.
 
-    Each value is searched for by halving, as torch does it, so that NaNs and sequences that are not sorted give its
-    result, too: all values take each step together.
+    By binary search, step by step as in torch, so that NaNs and unsorted sequences give torch's results, too. All
+    values take each step together.
     """
     if rows.ndim == 1:
         return _search(rows[None], values.reshape(1, -1), right).reshape(values.shape)
@@ -81,7 +81,7 @@ def _search(rows: Any, values: Any, right: bool) -> Any:
     end = xp.full(values.shape, size, dtype=np.int64)
     for _ in range(size.bit_length()):
         middle = (begin + end) >> 1
-        # Where the search has ended, the middle may be behind the last one.
+        # Where the search has ended, the middle may be beyond the last element.
         found = xp.take_along_axis(rows, xp.minimum(middle, size - 1), axis=-1)
         behind = (begin < end) & ~(found > values if right else found >= values)
         end = xp.where(behind, end, xp.where(begin < end, middle, end))
@@ -91,11 +91,11 @@ def _search(rows: Any, values: Any, right: bool) -> Any:
 
 def _check_shapes(sequence: tuple[Any, ...], values: tuple[Any, ...]) -> None:
     if not sequence:
-        raise ShapeInferenceError("Searchsorted: the sorted sequence is a scalar; it has at least one dimension")
+        raise ShapeInferenceError("Searchsorted: the sorted sequence is a scalar; it must have at least one dimension")
     if len(sequence) > 1 and (len(sequence) != len(values) or any(map(differ, sequence[:-1], values[:-1]))):
         raise ShapeInferenceError(
-            f"Searchsorted: the sequences are {list(sequence)} and the values {list(values)}; all dimensions but the "
-            "last have to be equal, or the sequence has just one"
+            f"Searchsorted: the sequences have shape {list(sequence)} and the values {list(values)}; all dimensions "
+            "but the last must be equal, unless there is a single sequence"
         )
 
 
@@ -107,7 +107,7 @@ def _(sorted_sequence: TensorSpec, input: TensorSpec, sorter: TensorSpec | None 
 
 @onnx_op("pyops::NonzeroStatic", device_types=("cpu", "cuda"))
 def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -1) -> NDArray[np.int64]:
-    """Return the indices of the first elements that are not zero, a fixed number of them.
+    """Return the indices of a fixed number of elements that are not zero, the first ones.
 
     As ``torch.nonzero_static(input, size=size, fill_value=fill_value)``.
 
@@ -116,9 +116,9 @@ def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -
     input : array of real numbers or bool
         Any shape.
     size : int
-        How many.
+        The number of elements.
     fill_value : int
-        What stands for the indices of those that are missing.
+        The value of the indices where there are fewer such elements.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -
 
 @onnx_op("pyops::OneHot", device_types=("cpu", "cuda"))
 def one_hot(input: NDArray[np.int64], *, num_classes: int = -1) -> NDArray[np.int64]:
-    """Return 1 at the place of each class, and 0 elsewhere.
+    """Return 1 at the index of each class, and 0 elsewhere.
 
     As ``torch.nn.functional.one_hot(tensor, num_classes)``.
 
@@ -146,24 +146,24 @@ def one_hot(input: NDArray[np.int64], *, num_classes: int = -1) -> NDArray[np.in
     input : array of int64
         Any shape: classes from 0 on.
     num_classes : int
-        How many classes there are; -1 is one more than the largest of `input`.
+        The number of classes; -1 means one more than the largest of `input`.
 
     Returns
     -------
     array of int64
-        The shape of `input`, and behind it the classes.
+        (*input.shape, number of classes).
 
     Raises
     ------
     ValueError
-        A class is negative or not below `num_classes`, or none tells how many there are.
+        A class is negative or not below `num_classes`, or that is -1 and `input` is empty.
     """
     xp = array_namespace(input)
     count = int(input.max()) + 1 if num_classes == -1 else num_classes
     if input.size and not 0 <= int(input.min()) <= int(input.max()) < count:
         raise ValueError(
-            f"OneHot: the classes go from {int(input.min())} to {int(input.max())}; they are from 0 on and below "
-            f"num_classes, which is {count}"
+            f"OneHot: the classes go from {int(input.min())} to {int(input.max())}; they must be at least 0 and "
+            f"below num_classes, which is {count}"
         )
     return (input[..., None] == xp.arange(count)).astype(np.int64)
 
@@ -179,7 +179,7 @@ def _(input: TensorSpec, *, num_classes: int = -1) -> TensorSpec:
 
 
 class Unique(NamedTuple, Generic[RealOrBool]):
-    """What is unique, where it went, and how often it was there."""
+    """Outputs of `unique_consecutive`."""
 
     output: NDArray[RealOrBool]
     inverse_indices: NDArray[np.int64]
@@ -206,12 +206,12 @@ def unique_consecutive(
     Returns
     -------
     output : array of the dtype of `input`
-        (number kept,), or with `dim` shaped like `input` but for that dimension. No NaN equals another; slices without
-        elements do.
+        (number kept,), or with `dim` shaped like `input` except in that dimension. No NaN equals another; slices
+        without elements do.
     inverse_indices : array of int64
-        Shaped like `input`, or with `dim` (size of it,): the index in `output` that stands for each.
+        Shaped like `input`, or with `dim` (size of it,): the index in `output` of each element or slice.
     counts : array of int64
-        (number kept,): how many each one stands for.
+        (number kept,): the length of each run.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Special functions: SciPy's, with torch's values where the two differ at the ends of their domains.
 
-Orthogonal polynomials are computed by their recurrences over the degree, since CuPy has none of SciPy's.
+Orthogonal polynomials are computed by recurrence over the degree, since CuPy has no counterparts of SciPy's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def lgamma(x: Any) -> Any:
     """Compute the natural logarithm of the absolute value of the gamma function; inf at its poles."""
     xp = array_namespace(x)
     magnitude = xp.abs(x)
-    # SciPy overflows where 1 / x does, and has another sign at -inf.
+    # SciPy overflows where 1 / x does, and has the opposite sign at -inf.
     small = magnitude < np.finfo(x.dtype).tiny
     result = xp.where(small, -xp.log(magnitude), scipy("special", x).gammaln(x))
     return xp.where(xp.isinf(x), magnitude, result)
@@ -52,7 +52,7 @@ def erfc(x: Any) -> Any:
 
 @elementwise(Float, "7.17.1")
 def erfinv(x: Any) -> Any:
-    """Compute the inverse of the error function; NaN beyond -1 and 1."""
+    """Compute the inverse of the error function; NaN outside of [-1, 1]."""
     return array_namespace(x).copysign(scipy("special", x).erfinv(x), x)  # SciPy loses the sign of -0
 
 
@@ -64,7 +64,7 @@ def erfcx(x: Any) -> Any:
 
 @elementwise(Wide)
 def ndtri(x: Any) -> Any:
-    """Compute the quantile of the standard normal distribution for a probability x; NaN beyond 0 and 1."""
+    """Compute the quantile of the standard normal distribution for a probability x; NaN outside of [0, 1]."""
     return scipy("special", x).ndtri(x)
 
 
@@ -158,7 +158,7 @@ def spherical_bessel_j0(x: Any) -> Any:
 def airy_ai(x: Any) -> Any:
     """Compute the Airy function Ai; NaN at -inf and inf."""
     result = scipy("special", x).airy(x)[0]
-    # Where SciPy gives up, the first term of the asymptotic expansion is all that counts: DLMF 9.7.9.
+    # Where SciPy returns NaN, the first term of the asymptotic expansion is exact enough: DLMF 9.7.9.
     magnitude = np.abs(x)
     angle = 2 / 3 * magnitude * np.sqrt(magnitude) - np.pi / 4
     far = np.where(x > 0, 0, np.cos(angle) / np.sqrt(np.pi * np.sqrt(magnitude)))
@@ -179,9 +179,9 @@ def igammac(a: Any, x: Any) -> Any:
 
 @elementwise(Wide, "25.11.1")
 def zeta(s: Any, q: Any) -> Any:
-    """Compute the Hurwitz zeta function: the sum of (k + q)**-s over k from 0 on; NaN where s is below 1.
+    """Compute the Hurwitz zeta function: the sum of (k + q)**-s for k >= 0; NaN where s is below 1.
 
-    Unlike torch's, which is NaN there, it is 0 where q is inf.
+    It is 0 where q is inf; torch's is NaN there.
     """
     return scipy("special", s).zeta(s, q)
 
@@ -190,15 +190,15 @@ def zeta(s: Any, q: Any) -> Any:
 def polygamma(x: NDArray[Float], *, n: int) -> NDArray[Float]:
     """Compute the derivative of order n of `digamma`.
 
-    Defined in DLMF 5.15.1, https://dlmf.nist.gov/5.15.E1. Unlike torch's, of which some are huge or NaN there, the
-    values are inf at the poles, and 0 at inf.
+    Defined in DLMF 5.15.1, https://dlmf.nist.gov/5.15.E1. The values are inf at the poles and 0 at inf, where some of
+    torch's are huge or NaN.
 
     Parameters
     ----------
     x : array of float16, bfloat16, float32 or float64
         Of any shape.
     n : int
-        From 0 on.
+        The order, at least 0.
 
     Returns
     -------
@@ -211,7 +211,7 @@ def polygamma(x: NDArray[Float], *, n: int) -> NDArray[Float]:
         n is below 0.
     """
     if n < 0:
-        raise ValueError(f"polygamma got n={n}; the order of a derivative is from 0 on")
+        raise ValueError(f"polygamma got n={n}; the order of a derivative must be at least 0")
     special = scipy("special", x)
     return in_float32(special.psi if n == 0 else lambda wide: special.polygamma(n, wide), x)
 
@@ -223,10 +223,9 @@ Function = Callable[[Any, Any], Any]
 Polynomial = Op[[Any, Any], NDArray[Any]]
 
 _DEGREES = """n is rounded towards 0, and the value is 0 where n is below 0 or not finite. The recurrence is
-computed in float64, and what overflows the dtype of x in it is infinite or NaN. One of more than 100000 steps is an
-error."""
+computed in float64, and what overflows the dtype of x in it is infinite or NaN. A degree above 100000 is an error."""
 
-# More steps of a recurrence than this are minutes and hours.
+# More steps of a recurrence than this would take minutes to hours.
 _MOST_STEPS = 100_000
 # Above it Hermite polynomials are NaN, as in torch.
 _HERMITE_DEGREE = {4: 128, 8: 512}
@@ -247,11 +246,14 @@ def _polynomial(function: Function) -> Polynomial:
 
 
 def _recurrence(x: Any, n: Any, first: Any, following: Callable[[int, Any, Any, Any], Any]) -> Any:
-    """Compute the polynomial of degree n: `first` is degree 1, `following` gives k + 1 from k, x and the two before."""
+    """Compute the polynomial of degree n from that of degree 1 and a recurrence.
+
+    `following` takes k, x and the polynomials of degrees k and k - 1, and returns that of degree k + 1.
+    """
     xp = array_namespace(x)
     highest = int(n.max()) if n.size else 0
     if highest > _MOST_STEPS:
-        raise ValueError(f"a recurrence to degree {highest:g} is too long; degrees are up to {_MOST_STEPS} here")
+        raise ValueError(f"a recurrence to degree {highest:g} is too long; degrees must be at most {_MOST_STEPS}")
     previous, current = xp.ones_like(x), first
     result = xp.where(n == 0, previous, current)
     for k in range(1, highest):

@@ -36,8 +36,8 @@ def _svd(full_matrices: bool, compute_uv: bool) -> str:
 def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = True) -> Svd[Wide]:
     """Decompose each matrix into singular values: ``A = U diag(S) Vh``, as ``torch.linalg.svd`` and ``svdvals``.
 
-    Vectors are determined up to a sign each, and up to a rotation where singular values are equal: the product is
-    torch's, and each factor what LAPACK's gesdd gives.
+    Each vector is determined only up to its sign, and up to a rotation where singular values are equal: the product is
+    torch's, and each factor is what LAPACK's gesdd returns.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = Tru
     full_matrices : bool
         Whether U and Vh are square.
     compute_uv : bool
-        Whether to compute them.
+        Whether to compute U and Vh.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = Tru
 
 
 def decompose(op: str, a: Array, full_matrices: bool, compute_uv: bool = True) -> tuple[Array, Array, Array]:
-    """Return U, S and Vh; an error names the op."""
+    """Return U, S and Vh; raise a LinAlgError that names the op."""
     xp = array_namespace(a)
     with _iterating(op, a):
         if compute_uv:
@@ -78,7 +78,7 @@ def decompose(op: str, a: Array, full_matrices: bool, compute_uv: bool = True) -
 @contextmanager
 def _iterating(op: str, a: Array) -> Iterator[None]:
     """Raise a LinAlgError that names the op where LAPACK does not find singular values or eigenvalues."""
-    # What LAPACK makes of such matrices depends on their size.
+    # What LAPACK returns for such matrices depends on their size.
     if not array_namespace(a).isfinite(a).all():
         raise np.linalg.LinAlgError(
             f"{op}: an input matrix contains non-finite values; look for what made them, with numpy.isfinite"
@@ -104,15 +104,15 @@ class Eigen(NamedTuple, Generic[Wide]):
 def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v: bool = True) -> Eigen[Wide]:  # noqa: N803
     """Compute eigenvalues and eigenvectors of symmetric matrices, as ``torch.linalg.eigh`` and ``eigvalsh``.
 
-    Eigenvectors are determined up to a sign each, and up to a rotation where eigenvalues are equal; they are what
-    LAPACK's syevd gives.
+    Each eigenvector is determined only up to its sign, and up to a rotation where eigenvalues are equal; they are what
+    LAPACK's syevd returns.
 
     Parameters
     ----------
     a : array of float32 or float64
         (..., n, n).
     UPLO : str
-        Which triangle is read: the lower or the upper one. The other is taken for its mirror image.
+        Which triangle is read: the lower or the upper one. The other one is taken as its mirror image.
     compute_v : bool
         Whether to compute the eigenvectors.
 
@@ -132,7 +132,7 @@ def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v
 
 
 def decompose_symmetric(op: str, a: Array, triangle: Literal["L", "U"], compute_v: bool = True) -> tuple[Array, Array]:
-    """Return eigenvalues and eigenvectors; an error names the op."""
+    """Return eigenvalues and eigenvectors; raise a LinAlgError that names the op."""
     xp = array_namespace(a)
     with _iterating(op, xp.tril(a) if triangle == "L" else xp.triu(a)):
         if compute_v:
@@ -144,7 +144,7 @@ def decompose_symmetric(op: str, a: Array, triangle: Literal["L", "U"], compute_
 def eig(a: NDArray[Wide], *, compute_v: bool = True) -> Eigen[Wide]:
     """Compute eigenvalues and eigenvectors of square matrices, as ``torch.linalg.eig`` and ``eigvals``.
 
-    The eigenvalues are in no particular order. An eigenvector has norm 1, and a phase that LAPACK's geev chooses: its
+    The eigenvalues are in no particular order. An eigenvector has norm 1, and the phase that LAPACK's geev chooses: its
     largest element is real.
 
     Parameters
@@ -192,7 +192,7 @@ def pinv(
         Broadcasts with the batch; 0 if absent. Singular values not above ``max(atol, rtol * largest)`` count as
         zero.
     rtol : array of float32 or float64, optional
-        Likewise; if absent 0 where `atol` is positive, and elsewhere max(m, n) times the distance of 1 to the next
+        Likewise; if absent, 0 where `atol` is positive, and elsewhere max(m, n) times the distance from 1 to the next
         larger number.
     hermitian : bool
         Whether the matrices are symmetric, which is faster.
@@ -228,7 +228,7 @@ def pinv(
 def matrix_exp(a: NDArray[Float]) -> NDArray[Float]:
     """Compute the exponential of each matrix in float64, as ``torch.linalg.matrix_exp``.
 
-    Torch's float16 and bfloat16 lose most digits on the way; this does not.
+    In float16 and bfloat16, torch loses most digits on the way; this does not.
 
     Parameters
     ----------

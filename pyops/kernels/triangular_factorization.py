@@ -1,4 +1,4 @@
-"""Factors that are triangular: of LU, of LDL and of Cholesky, in LAPACK's packed form and unpacked."""
+"""Triangular factorizations: LU, LDL and Cholesky, in LAPACK's packed form and unpacked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._matrices import (
     symmetric,
 )
 
-# How many columns LAPACK factors at a time.
+# The number of columns that LAPACK factors at a time.
 _BLOCK = 64
 
 
@@ -37,7 +37,7 @@ class LuFactorEx(NamedTuple, Generic[Wide]):
 def lu_factor_ex(a: NDArray[Wide], *, check_errors: bool = False) -> LuFactorEx[Wide]:
     """Factor each matrix into the packed form, as ``torch.linalg.lu_factor_ex`` and ``torch.linalg.lu_factor``.
 
-    Rows are exchanged, so that the largest element of a column is on the diagonal, as LAPACK does it.
+    As in LAPACK, rows are exchanged so that the largest element of a column is on the diagonal.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def lu_factor_ex(a: NDArray[Wide], *, check_errors: bool = False) -> LuFactorEx[
     LU : array of the dtype of `a`
         (..., m, n): U on and above the diagonal, and below it L without the ones of its diagonal.
     pivots : array of int32
-        (..., min(m, n)): row i was exchanged with row ``pivots[i]``, counted from 1, one i after the other.
+        (..., min(m, n)): row i was exchanged with row ``pivots[i]``, counted from 1, in ascending order of i.
     info : array of int32
         (...): the first diagonal element of U that is zero, counted from 1; 0 if none is.
 
@@ -87,7 +87,7 @@ def _unpacked(unpack_data: bool, unpack_pivots: bool) -> str:
 def lu_unpack(
     lu: NDArray[Wide], pivots: NDArray[np.int32], *, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Factors[Wide]:
-    """Unpack the factors, as ``torch.lu_unpack``, and as ``torch.linalg.lu`` those of a matrix.
+    """Unpack the factors, as ``torch.lu_unpack``; after `lu_factor_ex`, as ``torch.linalg.lu``.
 
     Parameters
     ----------
@@ -103,16 +103,16 @@ def lu_unpack(
     Returns
     -------
     P : array of the dtype of `lu`
-        (..., m, m), a permutation matrix; (0,) if it is not wanted.
+        (..., m, m), a permutation matrix; (0,) if not requested.
     L : array of the dtype of `lu`
-        (..., m, k) with k = min(m, n), lower triangular with ones on the diagonal; (0,) if it is not wanted.
+        (..., m, k) with k = min(m, n), lower triangular with ones on the diagonal; (0,) if not requested.
     U : array of the dtype of `lu`
-        (..., k, n), upper triangular; (0,) if it is not wanted.
+        (..., k, n), upper triangular; (0,) if not requested.
 
     Raises
     ------
     ValueError
-        A pivot is no row.
+        A pivot is not a row of the matrix.
     """
     m, k = lu.shape[-2], min(lu.shape[-2:])
     p, lower, upper = (np.empty(0, lu.dtype) for _ in range(3))
@@ -121,7 +121,7 @@ def lu_unpack(
         laswp = lapack("laswp", lu)
         p = over_batch(lambda unit, rows: laswp(unit, rows[:, 0] - 1).T, np.eye(m, dtype=lu.dtype), pivots[..., None])
     if unpack_data:
-        # Written as torch does: a NaN above the diagonal is no part of L.
+        # As torch computes it: a NaN above the diagonal does not get into L.
         lower, upper = np.tril(lu[..., :, :k], -1) + np.eye(m, k, dtype=lu.dtype), np.triu(lu[..., :k, :])
     return Factors(p, lower, upper)
 
@@ -150,7 +150,7 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
     -------
     L : array of the dtype of `a`
         (..., n, n), lower triangular; upper triangular if `upper` is set. Where `info` is k, its first k - 1 columns
-        (rows if `upper` is set) are those of the factor, and the others have no meaning.
+        (rows if `upper` is set) are those of the factor, and the others are undefined.
     info : array of int32
         (...): 0, or the order of the first leading minor that is not positive, or NaN.
 
@@ -166,7 +166,7 @@ def cholesky_ex(a: NDArray[Wide], *, upper: bool = False, check_errors: bool = F
         failed = bool(np.isnan(diagonal(factor)).any())
     except np.linalg.LinAlgError:
         failed = True
-    # NumPy does not tell which of them failed, and leaves the others without a result.
+    # NumPy does not say which matrix failed, and leaves the others without a result.
     factor, info = _factor(lower) if failed else (factor, np.zeros(a.shape[:-2], np.int32))
     if check_errors:
         raise_failed(
@@ -203,7 +203,7 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
     a : array of float32 or float64
         (..., n, n), of which only the lower triangle is read.
     hermitian : bool
-        Whether the matrices are Hermitian, or symmetric; of real ones it is the same.
+        Whether the matrices are Hermitian, or symmetric; for real ones this is the same.
     check_errors : bool
         Whether a singular D is an error.
 
@@ -214,7 +214,7 @@ def ldl_factor_ex(a: NDArray[Wide], *, hermitian: bool = False, check_errors: bo
         the ones of its diagonal. Zero above the diagonal.
     pivots : array of int32
         (..., n), counted from 1. For a block of one element, the row (and column) that it was exchanged with. For a
-        block of two, twice the negative of that which the second was exchanged with.
+        block of two, both are the negative of the row that the second one was exchanged with.
     info : array of int32
         (...): the first block of D that is zero, by its row, counted from 1; 0 if there is none.
 
@@ -240,7 +240,7 @@ def factor_lu(a: Array) -> tuple[Array, NDArray[np.int32], NDArray[np.int32]]:
 
 
 def _factor_each(routine: str, a: Array, **options: int) -> tuple[Array, NDArray[np.int32], NDArray[np.int32]]:
-    """Return the factors, the pivots and the info that a routine of LAPACK returns for each matrix of a batch."""
+    """Return the factors, the pivots and the info that a LAPACK routine returns for each matrix of a batch."""
     factors, info = np.array(a), np.zeros(a.shape[:-2], np.int32)
     pivots = np.zeros((*info.shape, min(a.shape[-2:])), np.int32)
     if a.size:

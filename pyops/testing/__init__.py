@@ -10,7 +10,7 @@ The modules:
   (`_variations`).
 - `strategies` is for hypothesis.
 
-The pytest plug-in is `pyops._pytest_plugin`. It isolates tests by `isolated_declarations`.
+The pytest plug-in is `pyops._pytest_plugin`. It isolates tests with `isolated_declarations`.
 
 Examples
 --------

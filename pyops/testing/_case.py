@@ -35,7 +35,7 @@ _MISTAKES = (TypeError, AttributeError, NameError, KeyError, CompileError)
 NO_HYPOTHESIS = 'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
 
 IN_SESSIONS = ("repeatable", "shape_function", "out_buffers", "non_contiguous")
-"""What checks need that run the op outside of a plain call."""
+"""The checks that must pass before checks that run the op outside of a plain call."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Check:
 
 
 def check_after(*needs: str) -> Callable[[Callable[[Case], str | None]], Check]:
-    """Return a decorator that makes a `Check` of a function; the check is named for it."""
+    """Return a decorator that makes a `Check` of a function; the check is named after it."""
     return lambda run: Check(run, needs)
 
 
@@ -201,7 +201,7 @@ class Case:
             raise
         except Exception as error:  # raised by the user's code
             raise ShapeInferenceError(
-                f"{variation}: the kernel takes them, and the shape function raises {spell_error(error)}"
+                f"{variation}: the kernel takes them, but the shape function raises {spell_error(error)}"
             ) from error
         validation.check_shapes(self.signature, shapes, variation.outputs, variation.arrays)
 
@@ -248,7 +248,7 @@ def spell_error(error: BaseException) -> str:
 
 
 def hide_own_frames(error: BaseException) -> None:
-    """Cut the frames of pyops that lead to a kernel from the traceback of an exception, and of those behind it."""
+    """Cut the frames of pyops that lead to a kernel from the traceback of an exception, and of its causes."""
     item: BaseException | None = error
     while item is not None:
         step = item.__traceback__
@@ -256,6 +256,6 @@ def hide_own_frames(error: BaseException) -> None:
             ("pyops._", "pyops.testing")
         ):
             step = step.tb_next
-        with contextlib.suppress(Exception):  # an exception may forbid that it is changed
+        with contextlib.suppress(Exception):  # an exception may reject changes
             item.__traceback__ = step
         item = item.__cause__

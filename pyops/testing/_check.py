@@ -136,8 +136,8 @@ def _sample(op: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Sampl
     ambiguous = [attribute.name for attribute in op.signature.attributes if attribute.name in _OPTIONS]
     if ambiguous:
         raise InputError(
-            f"{op.signature} has an attribute called like the option {ambiguous[0]!r} of check; pass the call as a "
-            f"sample: check(pyops.testing.Sample({op.__name__}, ..., {ambiguous[0]}=...))"
+            f"{op.signature} has an attribute with the name of the option {ambiguous[0]!r} of check; pass the call as "
+            f"a sample: check(pyops.testing.Sample({op.__name__}, ..., {ambiguous[0]}=...))"
         )
     named = {item.name for item in op.signature.inputs if not item.variadic}
     if inputs or named & set(attributes):
@@ -165,7 +165,7 @@ def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
         case = Case(sample)
         try:
             with quiet():
-                # Not validated: what is wrong with the outputs, a check will report.
+                # Not validated: a check reports what is wrong with the outputs.
                 case.function(*copies(case.arrays), **case.attributes)
         except (Exception, SystemExit) as error:
             refusals.append(error)
@@ -203,8 +203,8 @@ def _check_declared(op: AnyOp) -> None:
     """Raise an InputError if another op has replaced this one: sessions would run that op instead."""
     current = registry.versions(op.domain, op.name).get(op.version) or adoption.adopted_ops().get((op.domain, op.name))
     if current is not op:
-        now = f"declared now, at {current.location}" if isinstance(current, Op) else "declared"
-        raise InputError(f"{op.signature}, declared at {op.location}, is not what is {now}; pass the op that is")
+        now = f"was replaced by the op at {current.location}" if isinstance(current, Op) else "is no longer declared"
+        raise InputError(f"{op.signature}, declared at {op.location}, {now}; pass an op that is declared")
 
 
 def _wanted(checks: str | Collection[str]) -> set[str]:

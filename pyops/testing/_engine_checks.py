@@ -71,7 +71,7 @@ def cuda(case: Case) -> str:
         with quiet():
             session = InferenceSession(case.sample.model(), providers=[devices.CUDA_PROVIDER, "CPUExecutionProvider"])
     except (DeviceError, MissingDependencyError) as error:
-        return f"called; in no session: {error}"
+        return f"called, but not in a session: {error}"
     with quiet():
         results = session.run(None, case.sample.feed)
     case.compare(results, case.outputs, "in a CUDA session it gives other outputs")
@@ -82,7 +82,7 @@ def cuda(case: Case) -> str:
 def generated(case: Case) -> str:
     """Check that sessions return what the plain call returns for generated inputs and attributes."""
     if not case.generate:
-        raise NotRun("no generated inputs are requested; generate=100 is a hundred of them")
+        raise NotRun("no generated inputs are requested; pass generate=100 for a hundred samples")
     from hypothesis import HealthCheck, Phase, given, settings
 
     from .strategies import samples

@@ -55,7 +55,7 @@ def expected(case: Case) -> None:
     """Check that the kernel returns the expected outputs."""
     if case.sample.returned is None:
         raise NotRun("no expected outputs are given")
-    case.compare(case.outputs, case.sample.returned, "the kernel returns other than expected")
+    case.compare(case.outputs, case.sample.returned, "the kernel returns other outputs than expected")
 
 
 @check_after("outputs")
@@ -67,7 +67,7 @@ def inputs_released(case: Case) -> None:
     for name, array in case.lent:
         if array() is not None:
             raise AssertionError(
-                f"the kernel keeps its input {name!r}, or a view of it, which is valid during the call only; "
+                f"the kernel keeps its input {name!r}, or a view of it, which is valid only during the call; "
                 f"keep a copy: {name}.copy()"
             )
 
@@ -239,7 +239,7 @@ def _validate_symbolic(case: Case, variation: Variation) -> None:
         raise
     except Exception as error:  # raised by the user's code
         raise ShapeInferenceError(
-            f"{where}, whose sizes are known at run time only, the shape function raises {spell_error(error)}"
+            f"{where}, whose sizes are known only at run time, the shape function raises {spell_error(error)}"
         ) from error
     outputs = variation.outputs or ()
     if len(results) != len(outputs):

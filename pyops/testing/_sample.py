@@ -61,6 +61,7 @@ class Sample:
     Parameters
     ----------
     op : Op
+        The op to call.
     *inputs : numpy.ndarray or None
         The inputs of the call. ``2.0`` is not an array; ``np.float32(2)`` is one.
     **attributes
@@ -150,7 +151,7 @@ class Sample:
         return sample_model(self.op.signature, self.inputs, self.attributes, self._typed_outputs(), dynamic)
 
     def _typed_outputs(self) -> Sequence[Any]:
-        """Return what has the dtypes of the outputs; the kernel runs only where nothing else tells them."""
+        """Return objects with the dtypes of the outputs; the kernel runs only if nothing else gives them."""
         signature = self.op.signature
         if self.returned is None:
             dtypes = [None if array is None else array.dtype for array in self.inputs]

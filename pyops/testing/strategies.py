@@ -112,11 +112,12 @@ def arrays(
     Parameters
     ----------
     dtype : numpy.dtype or what ``numpy.dtype()`` accepts
+        The element type.
     shapes : strategy or tuple, optional
         By default `SHAPES`.
     elements : strategy, optional
-        What the elements are converted from; by default all values of the type, and small integers for those types
-        that NumPy lacks.
+        What the elements are converted from; by default all values of the type, and small integers for types that NumPy
+        does not have.
     """
     dtype = np.dtype(dtype)
     shape = _drawn(draw, shapes)

@@ -98,7 +98,7 @@ def test_what_cannot_be_built_is_refused_with_its_line(op: Op[..., Any], tmp_pat
     ("options", "words"),
     [
         ({}, "there is nothing to build"),
-        ({"ops": prints, "target": "amiga"}, "there is no target 'amiga'; there are linux-x86-64"),
+        ({"ops": prints, "target": "amiga"}, "there is no target 'amiga'; the targets are linux-x86-64"),
         ({"ops": prints, "cpu": "z80"}, "cannot tell at run time whether a CPU is 'z80'"),
         ({"ops": prints, "linker": "ld"}, "linker='ld' is unknown"),
         (
@@ -116,7 +116,7 @@ def test_wrong_arguments_are_named(options: dict[str, Any], words: str, tmp_path
     ("options", "words"),
     [
         ({}, "linking for linux-x86-64 needs zig: pip install"),
-        ({"linker": "cc"}, "linking needs cc, a C compiler, which is not installed; or install zig's: pip install"),
+        ({"linker": "cc"}, "linking needs cc, a C compiler, which is not installed; install it, or zig's: pip install"),
         ({"target": "windows-x86-64"}, "linking for windows-x86-64 needs zig: pip install"),
     ],
 )

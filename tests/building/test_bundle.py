@@ -87,7 +87,7 @@ def test_the_other_files_name_the_model_and_the_library(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--bundle", "made"], "--bundle is for one model: give it with --for (there are 0)"),
+        (["--bundle", "made"], "--bundle needs exactly one model, given with --for; there are 0"),
         ([], "give the library to write (-o LIB), or a folder for it (--bundle DIR)"),
         (["--bundle", "made", "--for", "text.onnx"], "input 's' of the model is string"),
     ],

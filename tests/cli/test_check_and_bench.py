@@ -45,7 +45,7 @@ def test_an_op_that_is_none_is_said(spec: str, message: str) -> None:
         (("typed::Plus", "-x", "y=float32[2]"), "has no input 'y'"),
         (("typed::Plus", "-x", "x=float32[2]", "-x", "x=float32[2]"), "input 'x' is given twice"),
         (("typed::Plus", "-x", "x=float32[2]", "-a", "by=one"), "attribute 'by' is 'one'; expected float"),
-        (("model.onnx", "-x", "x=float32[2]", "-a", "by=1"), "a model has its attributes in it"),
+        (("model.onnx", "-x", "x=float32[2]", "-a", "by=1"), "a model contains its attributes"),
     ],
 )
 def test_arguments_that_do_not_fit_are_said(arguments: tuple[str, ...], message: str) -> None:

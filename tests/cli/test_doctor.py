@@ -169,7 +169,7 @@ def test_doctor_says_what_exporting_needs(monkeypatch: pytest.MonkeyPatch) -> No
                     "exporters",
                     "warning",
                     "torch 2.16.0 is not tested; torch 2.13 to 2.15 are",
-                    'where something fails, pip install "torch==2.15.*"',
+                    'if something fails, pip install "torch==2.15.*"',
                 )
             ],
         ),
@@ -208,7 +208,7 @@ def test_doctor_says_which_onnxruntime_was_tested(number, state, said, monkeypat
     monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: made)
     (found,) = [item for item in parsed("doctor")["findings"] if item["what"] == "ONNX Runtime"]
     assert (found["state"], found["found"]) == (state, said)
-    assert found["fix"] == ("" if state == "ok" else 'where something fails, pip install "onnxruntime==1.32.*"')
+    assert found["fix"] == ("" if state == "ok" else 'if something fails, pip install "onnxruntime==1.32.*"')
 
 
 def test_the_oldest_tested_releases_are_those_that_are_admitted() -> None:

@@ -232,7 +232,9 @@ def test_declarations_that_cannot_be_compiled() -> None:
     def several(x: F32, *others: NDArray[np.floating[Any]]) -> F32:
         return x
 
-    with pytest.raises(DeclarationError, match="needs one type for all tensors of a variadic one; use a TypeVar"):
+    with pytest.raises(
+        DeclarationError, match="needs one type for all tensors of a variadic input or output; use a TypeVar"
+    ):
         onnx_op("compiled::Several", compile=True)(several)
 
     def alike(x: F32, *others: F32) -> F32:

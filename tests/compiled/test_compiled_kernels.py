@@ -326,7 +326,7 @@ def test_a_session_of_other_options_runs_it_too() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"compile": "always"}, 'compile=\'always\' is unknown; it is True, "try" or "debug"'),
+        ({"compile": "always"}, 'compile=\'always\' is unknown; it must be True, "try" or "debug"'),
         ({"parallel": "()->()"}, "parallel and fastmath are for compiled kernels; add compile=True"),
         ({"compile": True, "parallel": "rows"}, 'write them as NumPy does for generalized ufuncs: "(),()->()"'),
         ({"compile": True, "parallel": "(),()->()"}, "has 2 inputs, but 1 are declared: x"),
@@ -347,5 +347,5 @@ def test_what_is_wrong_with_the_options_is_a_declaration_error(options: dict[str
 
 
 def test_a_cuda_kernel_is_not_compiled() -> None:
-    with pytest.raises(DeclarationError, match="are for the CPU"):
+    with pytest.raises(DeclarationError, match="are for CPU kernels"):
         add_round.register_kernel("cuda", compile=True)

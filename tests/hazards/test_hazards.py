@@ -49,7 +49,7 @@ KERNELS = {
     ),
     "masked-array": (
         "return np.ma.masked_less(x, 1)",
-        f"OutputError {DECLARED} float32 and is a masked array; ONNX has no masks, return value.filled(...)",
+        f"OutputError {DECLARED} float32 and is a masked array, but ONNX has no masks; return value.filled(...)",
     ),
     "scalar-of-another-type": (
         "return x.astype(np.float64).sum()",

@@ -107,7 +107,7 @@ def test_shapes_that_are_not_known():
 @pytest.mark.parametrize("shape", [(), (3, 3)])
 def test_what_are_no_pairs(shape):
     message = (
-        f"ComplexInvEx: an input has shape {list(shape)}; complex values are pairs of reals along a last dimension"
+        f"ComplexInvEx: an input has shape {list(shape)}; complex values must be pairs of reals along a last dimension"
     )
     with pytest.raises(ShapeInferenceError, match=re.escape(message)):
         OPS["ComplexInvEx"].infer_shapes(TensorSpec(shape, np.float64))

@@ -109,7 +109,7 @@ def test_zeta_and_polygamma():
     np.testing.assert_allclose(special.polygamma(np.array([1.0]), n=1), np.pi**2 / 6)
     np.testing.assert_allclose(special.igamma(np.array(1.0), X**2) + np.exp(-(X**2)), 1)
     np.testing.assert_array_equal(special.polygamma(np.array([0.0, -3, np.inf]), n=1), [np.inf, np.inf, 0])
-    with pytest.raises(ValueError, match="polygamma got n=-1; the order of a derivative is from 0 on"):
+    with pytest.raises(ValueError, match="polygamma got n=-1; the order of a derivative must be at least 0"):
         special.polygamma(X, n=-1)
 
 

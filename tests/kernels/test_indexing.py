@@ -50,12 +50,12 @@ def test_a_sorter_stands_for_sorting():
     assert searchsorted(x, values, x.argsort(axis=1)).tolist() == [[1, 2], [1, 3]]
     with pytest.raises(IndexError, match="out of bounds"):
         searchsorted(x[0], values[0], index(0, 1, 5))
-    with pytest.raises(ValueError, match=re.escape("sorter is [2] and the sequence [3]")):
+    with pytest.raises(ValueError, match=re.escape("sorter has shape [2]; it must be [3]")):
         searchsorted(x[0], values[0], index(0, 1))
 
 
 def test_searches_that_make_no_sense():
-    with pytest.raises(ShapeInferenceError, match="all dimensions but the last have to be equal"):
+    with pytest.raises(ShapeInferenceError, match="all dimensions but the last must be equal"):
         searchsorted(np.ones((2, 3)), np.ones((3, 3)))
     with pytest.raises(ShapeInferenceError, match="is a scalar"):
         searchsorted(np.array(1.0), np.ones(2))
@@ -73,8 +73,8 @@ def test_classes():
     assert one_hot(index(), num_classes=4).shape == (0, 4)
     for classes, count, problem in (
         (index(), -1, "zero-size array"),
-        (index(-1), 3, "from -1 to -1; they are from 0 on"),
-        (index(0, 2), 2, "from 0 to 2; they are from 0 on and below num_classes, which is 2"),
+        (index(-1), 3, "from -1 to -1; they must be at least 0"),
+        (index(0, 2), 2, "from 0 to 2; they must be at least 0 and below num_classes, which is 2"),
     ):
         with pytest.raises(ValueError, match=problem):
             one_hot(classes, num_classes=count)
@@ -93,7 +93,7 @@ def test_diagonals():
     x = np.zeros((2, 3))
     assert diagonal_scatter(x, np.array([1.0, 2.0]), offset=1).tolist() == [[0, 1, 0], [0, 0, 2]]
     assert diagonal_scatter(x, np.ones(0), offset=7).tolist() == x.tolist()
-    with pytest.raises(ValueError, match=re.escape("src is [2] and the diagonal [1]")):
+    with pytest.raises(ValueError, match=re.escape("src has shape [2]; the diagonal has [1]")):
         diagonal_scatter(x, np.ones(2), offset=-1)
     with pytest.raises(ValueError, match="cannot be the same"):
         diagonal_scatter(x, np.ones(2), dim1=1, dim2=-1)
@@ -102,11 +102,11 @@ def test_diagonals():
 def test_strides():
     x = np.arange(4.0)
     assert as_strided_scatter(x, np.array([9.0, 8.0]), size=[2], stride=[2], storage_offset=1).tolist() == [0, 9, 2, 8]
-    with pytest.raises(IndexError, match="to place 5 of an input of 4 elements"):
+    with pytest.raises(IndexError, match="to 5 of an input of 4 elements"):
         as_strided_scatter(x, np.ones(2), size=[2], stride=[2], storage_offset=3)
-    with pytest.raises(ValueError, match="write to one place twice"):
+    with pytest.raises(ValueError, match="write to one position twice"):
         as_strided_scatter(x, np.ones((2, 2)), size=[2, 2], stride=[0, 1])
-    with pytest.raises(ValueError, match=re.escape("src is [3], size is [2]")):
+    with pytest.raises(ValueError, match=re.escape("src has shape [3]; it must be size, which is [2]")):
         as_strided_scatter(x, np.ones(3), size=[2], stride=[1])
 
 
@@ -126,7 +126,7 @@ def test_means_of_integers_are_rounded_down():
 
 def test_places_that_there_are_not():
     for wrong in (3, -1):
-        with pytest.raises(IndexError, match=f"index has {wrong}, and the dimension 3 elements"):
+        with pytest.raises(IndexError, match=f"index has {wrong}; it must be from 0 to 2"):
             scatter_reduce(np.ones(3), index(wrong), np.ones(1), dim=0, reduce="amax")
     with pytest.raises(ValueError, match="index must not be larger than either"):
         scatter_reduce(np.ones((2, 2)), np.zeros((1, 3), np.int64), np.ones((1, 3)), dim=0, reduce="sum")
@@ -150,7 +150,7 @@ def test_segments():
         (index(1, 1), None, "the lengths of a row do not sum to 3"),
         (index(-1, 4), None, "a segment is not within the 3 elements"),
         (None, index(0, 4), "a segment is not within the 3 elements"),
-        (np.ones((1, 3), np.int64), None, "it is their last"),
+        (np.ones((1, 3), np.int64), None, "axis the last one"),
     ],
 )
 def test_segments_that_are_none(lengths, offsets, problem):

@@ -66,7 +66,7 @@ def test_a_failure_is_an_error(op, inputs, message):
 @pytest.mark.parametrize("pivots", [[1, 2, 4], [0, 2, 3]])
 def test_pivots_are_rows(op, pivots):
     inputs = (EYE, np.array(pivots, np.int32), EYE)
-    with pytest.raises(ValueError, match="pivots are rows counted from 1"):
+    with pytest.raises(ValueError, match="pivots must be rows from 1"):
         op(*inputs[: len(op.signature.inputs)])
 
 

@@ -53,7 +53,7 @@ def test_scalars_batches_and_nothing(op):
     assert op(np.zeros((0, 3)), dim=1).values.shape == (0,)
     with pytest.raises(ValueError, match=r"dimension 0 of \[0, 3\] has no elements to select from"):
         op(np.zeros((0, 3)), dim=0)
-    with pytest.raises(ValueError, match="dim is 2 for 2 dimensions; it is within -2 and 1"):
+    with pytest.raises(ValueError, match="dim is 2 for 2 dimensions; it must be from -2 to 1"):
         op(np.zeros((1, 3)), dim=2)
 
 
@@ -63,5 +63,5 @@ def test_median_of_nothing():
 
 
 def test_a_rank_that_there_is_not():
-    with pytest.raises(ValueError, match="Kthvalue: k is 4; it counts the 3 elements of dimension -1 from 1"):
+    with pytest.raises(ValueError, match="Kthvalue: k is 4; it must be from 1 to 3, the size of dimension -1"):
         kthvalue(np.zeros(3), np.array(4))

@@ -202,7 +202,7 @@ def test_an_attribute_of_bytes_that_mean_nothing_is_said(attribute: onnx.Attribu
 def test_an_attribute_that_onnxruntime_would_cut_off_is_said() -> None:
     broken = node("Scale", factor=1.0)
     broken.attribute.append(onnx.AttributeProto(name="modes", type=onnx.AttributeProto.STRINGS, strings=[b"a\0b"]))
-    with pytest.raises(ModelError, match="attribute 'modes' holds a NUL character"):
+    with pytest.raises(ModelError, match="attribute 'modes' contains a NUL character"):
         pyops.InferenceSession(in_graph(broken, np.float32))
 
 
@@ -213,7 +213,9 @@ def test_a_model_that_protobuf_cannot_serialize_is_said_with_the_fix() -> None:
         def SerializeToString(self) -> bytes:
             raise EncodeError("Failed to serialize proto")
 
-    with pytest.raises(ModelError, match=r"\(Failed to serialize proto\); protobuf takes 2 GB: .* and pass the path"):
+    with pytest.raises(
+        ModelError, match=r"\(Failed to serialize proto\); protobuf's limit is 2 GB: .* and pass the path"
+    ):
         pyops.InferenceSession(TooLarge())  # type: ignore[arg-type] # in the place of gigabytes
 
 
@@ -256,7 +258,7 @@ def test_a_model_without_declared_ops_is_left_to_onnxruntime() -> None:
 def test_a_version_that_onnxruntime_does_not_know_is_said_before_it_fails(domain: str, known: int) -> None:
     model = in_graph(node("Gelu", domain=domain), np.float32)
     next(entry for entry in model.opset_import if entry.domain == domain).version = known + 4
-    message = f"ONNX Runtime knows '{domain}' up to version {known}, not {known + 4}; import version {known} of it"
+    message = f"ONNX Runtime supports '{domain}' up to version {known}, not {known + 4}; import version {known} of it"
     with pytest.raises(ModelError, match=message) as caught:
         pyops.InferenceSession(model)
     assert caught.value.__cause__ is None

@@ -140,7 +140,7 @@ def test_fewer_shapes_than_outputs(schemas):
 
     node = helper.make_node("Parts", ["x"], ["y", "z"], domain="known")
     results = [(name, np.float32, (None,)) for name in node.output]
-    with pytest.raises(InferenceError, match="it has 2 outputs, and the shape function gives 1"):
+    with pytest.raises(InferenceError, match="it has 2 outputs, but the shape function gives 1"):
         check(make_model([node], [("x", np.float32, (2,))], results, {"known": 1}))
 
 
@@ -261,7 +261,7 @@ def foreign(name, domain):
 def test_a_schema_of_others_stays(ops):
     onnx.defs.register_schema(foreign("Pair", "known"))
     try:
-        with pytest.warns(UserWarning, match=r"schema of known::Pair, version 1, that somebody else registered; it st"):
+        with pytest.warns(UserWarning, match=r"schema of known::Pair, version 1, that other code registered; it st"):
             registration = pyops.register_schemas()
         assert onnx.defs.get_schema("Pair", 1, "known").doc == "somebody's"
         registration.close()

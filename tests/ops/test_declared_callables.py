@@ -78,9 +78,9 @@ def test_a_static_method_is_an_operator(decorate):
         (len, "<built-in function len> has no signature with hints"),
         (3, "3 is not a function; put @onnx_op on a function"),
         (classmethod(scaled), "is not a function; put @onnx_op on a function, under @staticmethod in a class"),
-        (later, "later yields or is async, and a kernel is called once and returns; write def"),
-        (yields_later, "yields_later yields or is async"),
-        (yields, "yields yields or is async, and a kernel is called once and returns; write def, and return"),
+        (later, "later is a generator or async, but a kernel is called once and returns; write def"),
+        (yields_later, "yields_later is a generator or async"),
+        (yields, "yields is a generator or async, but a kernel is called once and returns; write def, and return"),
         (lambda x: x, "parameter 'x' of <lambda>: it has no type hint; annotate it"),
     ],
     ids=lambda value: getattr(value, "__name__", None) or type(value).__name__,
@@ -104,7 +104,7 @@ def test_a_domain_may_have_dots_and_dashes(op_type):
 
 @pytest.mark.parametrize("version", [0, -1, 2**31 - 1, "1", 1.0, True, None])
 def test_a_version_that_is_no_opset_version_is_refused(version):
-    with pytest.raises(errors.DeclarationError, match=rf"version is {version!r}; an opset version is an int from 1 on"):
+    with pytest.raises(errors.DeclarationError, match=rf"version is {version!r}; an opset version is an int from 1 to"):
         onnx_op("tests::Versioned", version=version)(scaled)
 
 

@@ -66,7 +66,7 @@ def test_what_is_no_choice_of_devices_is_said_when_it_is_declared(device_types, 
 
 def test_a_compiled_kernel_is_for_the_cpu_alone() -> None:
     with pytest.raises(
-        errors.DeclarationError, match=r"compile, parallel and fastmath are for the CPU; leave device_t"
+        errors.DeclarationError, match=r"compile, parallel and fastmath are for CPU kernels; leave device_t"
     ):
         onnx_op("devices::Compiled", device_types=("cpu", "cuda"), compile=True)(twice)
 
@@ -90,7 +90,7 @@ def test_a_cuda_kernel_alone_needs_cupy_to_run_on_the_cpu(monkeypatch) -> None:
 def test_a_cuda_kernel_alone_needs_a_gpu_to_run_on_the_cpu(monkeypatch) -> None:
     cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: False))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    with pytest.raises(errors.DeviceError, match="needs an NVIDIA GPU, and CuPy finds none here"):
+    with pytest.raises(errors.DeviceError, match="needs an NVIDIA GPU, but CuPy finds none here"):
         cuda_alone("Alone")(ONE)
 
 
@@ -111,7 +111,7 @@ def test_a_kernel_for_the_cpu_that_cannot_be_compiled_ends_the_copying() -> None
     pytest.importorskip("numba")
     op = cuda_alone("Tried")
     op.register_kernel("cpu", compile="try")(twice)
-    with pytest.warns(errors.CompileWarning, match="the plain kernel runs in its place"):
+    with pytest.warns(errors.CompileWarning, match="the plain kernel runs instead"):
         assert op(ONE).tolist() == [2]
 
 
@@ -162,7 +162,7 @@ def resize(x: F32, shape: I64, *rest: F32) -> F32:
         ("shape", r"host_inputs is 'shape'; write a tuple of names: host_inputs=\(\"shape\",\)"),
         (None, "host_inputs is None; write a tuple"),
         (("size",), "host_inputs names 'size'; the inputs are: x, shape, rest"),
-        (("rest",), "host_inputs names 'rest', which is variadic; .* use cupy.asnumpy in the kernel"),
+        (("rest",), "host_inputs names 'rest', which is variadic, .* use cupy.asnumpy in the kernel"),
     ],
 )
 def test_what_is_no_host_input_is_said_when_it_is_declared(host_inputs, fragment) -> None:
@@ -174,7 +174,7 @@ def test_what_is_no_host_input_is_said_when_it_is_declared(host_inputs, fragment
 
 
 def test_host_inputs_are_for_cuda_kernels() -> None:
-    match = r'host_inputs is for CUDA kernels; .* or add "cuda" to device_types'
+    match = r'host_inputs is for CUDA kernels, .* or add "cuda" to device_types'
     with pytest.raises(errors.DeclarationError, match=match):
         onnx_op("devices::Resize", host_inputs=("shape",))(resize)
     op = onnx_op("devices::Resize", device_types=("cpu", "cuda"), host_inputs=("shape",))(resize)
@@ -191,11 +191,11 @@ def test_a_call_takes_each_array_where_it_is_declared(cupy) -> None:
     assert op(x, shape).shape == (2, 1)
     assert op(cupy.asarray(x), shape).shape == (2, 1)
     with pytest.raises(
-        errors.InputError, match=r"'shape' is a host input .* and is a CuPy array; pass cupy.asnumpy\(shape\)"
+        errors.InputError, match=r"'shape' is a host input .* it is a CuPy array; pass cupy.asnumpy\(shape\)"
     ):
         op(cupy.asarray(x), cupy.asarray(shape))
     with pytest.raises(
-        errors.InputError, match=r"input 'rest' is a NumPy array and others are CuPy arrays; pass cupy.asarray\(r"
+        errors.InputError, match=r"input 'rest' is a NumPy array, but others are CuPy arrays; pass cupy.asarray\(r"
     ):
         op(cupy.asarray(x), shape, x)
 

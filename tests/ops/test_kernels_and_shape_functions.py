@@ -98,7 +98,7 @@ def test_without_a_shape_function_the_error_says_how_to_register_one(op):
         ((2, 3), "returned 2 specs; 1 outputs are declared"),
         (None, "returned None; return an input's spec, or spec.like(shape=..., dtype=...)"),
         (((2, 3),), "returned tuple; return an input's spec"),
-        (spec(2, dtype=np.float64), "gives dtype float64, the declaration float32; return spec.like(dtype=np.float32)"),
+        (spec(2, dtype=np.float64), "gives dtype float64, but declared is float32; return spec.like(dtype=np.float32)"),
         ((), "returned 0 specs; 1 outputs are declared"),
     ],
     ids=str,
@@ -208,7 +208,7 @@ def test_what_is_known_of_a_symbol_is_said():
     [lambda: N > 1, lambda: N <= M, lambda: bool(N), lambda: int(N), lambda: range(N), lambda: new_dim() > 0],
 )
 def test_asking_a_symbol_for_its_size_says_what_to_do(question):
-    with pytest.raises(errors.ShapeInferenceError, match=r"known at run time only; .*isinstance\(dim, int\)"):
+    with pytest.raises(errors.ShapeInferenceError, match=r"known only at run time; .*isinstance\(dim, int\)"):
         question()
 
 
@@ -247,7 +247,7 @@ def test_a_shape_function_says_that_an_output_is_strings():
     spell.register_shape_inference(lambda x: x)
     with pytest.raises(
         errors.ShapeInferenceError,
-        match=r"gives dtype float32, the declaration string; return spec\.like\(dtype=np\.str_\)",
+        match=r"gives dtype float32, but declared is string; return spec\.like\(dtype=np\.str_\)",
     ):
         spell.infer_shapes(spec(N))
 

@@ -204,7 +204,7 @@ def test_bytes_are_no_strings():
 
 
 def test_a_masked_array_is_refused_with_the_fix():
-    with pytest.raises(errors.InputError, match=r"input 'x' is a masked array; ONNX has no masks, pass x\.filled"):
+    with pytest.raises(errors.InputError, match=r"input 'x' is a masked array, but ONNX has no masks; pass x\.filled"):
         add(np.ma.masked_array(ONE, [True]), ONE)
 
 

@@ -178,10 +178,10 @@ def test_a_broken_plug_in_is_an_error_that_names_its_package(tmp_path: Path, cod
     assert len(errors) == 3
     for error in errors:
         assert error.startswith(
-            "PluginError: the installed package broken-ops 2.5 provides the ops of domain 'com.example.signal' and "
-            f"cannot be imported (broken_ops: {cause}"
+            "PluginError: the installed package broken-ops 2.5 provides the ops of domain 'com.example.signal', "
+            f"but cannot be imported (broken_ops: {cause}"
         )
-        assert error.endswith("fix or uninstall it, or set PYOPS_PLUGINS=0 to go without plug-ins")
+        assert error.endswith("fix or uninstall it, or set PYOPS_PLUGINS=0 to disable plug-ins")
     assert name == cause.partition(":")[0]
 
 
@@ -208,7 +208,7 @@ def test_a_plug_in_that_is_repaired_declares_all_that_it_did_before(tmp_path: Pa
 def test_a_plug_in_that_declares_nothing_of_its_domain_is_an_error(tmp_path: Path) -> None:
     install(tmp_path, "empty-ops", "empty_ops", "", "com.example.signal")
     (line,) = run("attempt(pyops.InferenceSession, model)", tmp_path)
-    assert "empty-ops 2.5 provides the ops of domain 'com.example.signal', and empty_ops declares none of that" in line
+    assert "empty-ops 2.5 provides the ops of domain 'com.example.signal', but empty_ops declares none of that" in line
 
 
 @pytest.mark.parametrize("use", ["pyops.register_custom_ops(onnxruntime.SessionOptions())", "pyops.reference_ops()"])

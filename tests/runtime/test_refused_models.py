@@ -73,7 +73,7 @@ def test_an_op_of_a_library_is_not_blamed_for_another_node_of_unknown_type():
     source = load(chain("refused::Thing", "Sinh"))
     text = str(explained(error, source, Resolution(), "native", fill(source, {}), {("refused", "Thing")}))
     assert "this ONNX Runtime has no kernel of Sinh" in text
-    assert "unknown types: 'node1'; say the types in the model's value_info" in text
+    assert "unknown types: 'node1'; add these types to the model's value_info" in text
     assert "refused::Thing" not in text
 
 

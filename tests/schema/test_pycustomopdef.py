@@ -182,7 +182,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "too few inputs": ({"inputs": []}, "cannot be called with the 0 declared inputs"),
     "an unknown attribute": ({"attrs": ["mode"]}, "make inputs=[...] and attrs=[...] match its parameters"),
     "a default of another type": ({"attrs": {"n": STRING}}, "the default does not fit: attribute 'n' is 1 (int)"),
-    "a version": ({"version": 0}, "version is 0; an opset version is an int from 1 on"),
+    "a version": ({"version": 0}, "version is 0; an opset version is an int from 1 to"),
 }
 
 

@@ -37,18 +37,18 @@ def message(function: Any, hints: dict[str, Any]) -> str:
 
 
 INPUTS = {
-    "no type": (np.ndarray, "np.ndarray names no element type; write NDArray[np.float32]"),
-    "NDArray without brackets": (NDArray, "np.ndarray names no element type; write NDArray[np.float32]"),
-    "NDArray of Any": (NDArray[Any], "NDArray[Any] names no element type; write NDArray[np.float32]"),
-    "ndarray of a scalar": (np.ndarray[np.float32], "names no element type; write NDArray[np.float32]"),
+    "no type": (np.ndarray, "np.ndarray has no element type; write NDArray[np.float32]"),
+    "NDArray without brackets": (NDArray, "np.ndarray has no element type; write NDArray[np.float32]"),
+    "NDArray of Any": (NDArray[Any], "NDArray[Any] has no element type; write NDArray[np.float32]"),
+    "ndarray of a scalar": (np.ndarray[np.float32], "has no element type; write NDArray[np.float32]"),
     "ArrayLike": (ArrayLike, "is not a tensor type; annotate inputs as NDArray[...]"),
     "Any": (Any, "Any is not a tensor type; annotate inputs as NDArray[...]"),
     "a scalar": (int, "int is not a tensor type; annotate inputs as NDArray[...]"),
     "a list": (list[float], "list[float] is not a tensor type; annotate inputs as NDArray[...]"),
     "a tensor of torch": (
         type("Tensor", (), {"__module__": "torch"}),
-        "torch.Tensor is torch's, and kernels get NumPy arrays; write NDArray[np.float32], or NDArray[T] of a TypeVar "
-        "for several types; exporters.custom_op makes torch's operator of it",
+        "torch.Tensor is a type of torch, but kernels get NumPy arrays; write NDArray[np.float32], or NDArray[T] of a "
+        "TypeVar for several types; exporters.custom_op makes a torch operator of the op",
     ),
     "not a type": (3, "3 is not a tensor type"),
     "Python's float": (NDArray[float], "float is not a NumPy type; write np.float32 or np.float64"),
@@ -69,7 +69,10 @@ INPUTS = {
         NDArray[np.float32 | np.float64],
         'np.float32 | np.float64 is not an element type; use T = TypeVar("T", np.float32, np.float64) and NDArray[T]',
     ),
-    "optional without None": (F32 | None, "needs the default None; write x: NDArray[np.float32] | None = None, after"),
+    "optional without None": (
+        F32 | None,
+        "in its hint and the default None; write x: NDArray[np.float32] | None = None, after",
+    ),
     "an unknown name": ("Missing", "its hint names 'Missing', which is not defined where the operator is declared"),
     "an unknown attribute": ("np.flaot32", "its hint cannot be read (AttributeError: module 'numpy' has no attribute"),
     "no expression": ("NDArray[", "its hint cannot be read (SyntaxError: "),
@@ -91,15 +94,15 @@ RETURNS = {
     "none": (None, "None is not a tensor type"),
     "Any": (Any, "Any is not a tensor type"),
     "a list": (list[F32], "is not a tensor type; annotate inputs as NDArray[...], outputs as that or a tuple"),
-    "a bare tuple": (tuple, "it is a tuple of nothing; say what is in it"),
-    "an empty tuple": (tuple[()], "it is a tuple of nothing; say what is in it"),
+    "a bare tuple": (tuple, "it is a tuple without elements; say what is in it"),
+    "an empty tuple": (tuple[()], "it is a tuple without elements; say what is in it"),
     "an optional output": (F32 | None, "NDArray[np.float32] | None is not a tensor type"),
     "an iterator": (Iterator[F32], "Iterator[NDArray[np.float32]] is not a tensor type"),
     "an abstract class": (
         NDArray[np.floating],
         'np.floating contains several types; use a TypeVar shared with an input: T = TypeVar("T", bound=np.floating)',
     ),
-    "a variable of no input": (NDArray[T], "no input is of type T, so that the output's type cannot be inferred"),
+    "a variable of no input": (NDArray[T], "no input is of type T, so the output's type cannot be inferred"),
     "a namedtuple without hints": (Untyped, "the fields of Untyped have no hints; write class Untyped(NamedTuple)"),
 }
 
@@ -143,7 +146,7 @@ FUNCTIONS = {
     "a method": (with_self, {"x": F32}, "parameter 'self'", "cannot be a method; declare a function, or put @static"),
     "a default": (with_default, {"x": F32}, "parameter 'x'", "cannot default to 3; put it after `*`"),
     "a None default": (none_default, {"x": F32}, "parameter 'x'", "write x: NDArray[np.float32] | None = None"),
-    "keywords": (keywords, {"x": F32}, "parameter 'options'", "declare each one after `*`, with a hint"),
+    "keywords": (keywords, {"x": F32}, "parameter 'options'", "write each one after `*`, with a hint"),
     "positional out": (positional_out, {"x": F32, "out": F32 | None}, "parameter 'out'", "put it after `*`"),
     "out without a hint": (with_out, {"x": F32}, "parameter 'out'", "out: NDArray[np.float32] | None = None"),
     "out of another type": (with_out, {"x": F32, "out": F64 | None}, "parameter 'out'", "like the return type"),
@@ -194,20 +197,24 @@ ATTRIBUTES = {
     "a bool for a str": (str, True, "attribute 'a' is True (bool); it is declared as str"),
     "a default not among the choices": (Literal["x", "y"], "z", "attribute 'a' is 'z'; expected one of 'x', 'y'"),
     "a choice beyond int64": (Literal[2**64], ..., "which does not fit int64"),
-    "a default beyond float32": (float, 1e300, "overflows float32, the only float ONNX attributes have; declare it as"),
+    "a default beyond float32": (
+        float,
+        1e300,
+        "overflows float32, the only float type of ONNX attributes; declare it as",
+    ),
     "None for an int": (
         int,
         None,
-        "an attribute may be None where None is its default, and only there; write int | None = None",
+        "an attribute needs both `| None` in its hint and the default None, or neither; write int | None = None",
     ),
     "optional without a default": (
         int | None,
         ...,
-        "an attribute may be None where None is its default, and only there; write int | None",
+        "an attribute needs both `| None` in its hint and the default None, or neither; write int | None",
     ),
     "optional with a default": (int | None, 3, "write int | None = None, or int = 3"),
-    "a tensor of dates": (np.ndarray, np.array(["2020-01-01"], "M8[D]"), "of which ONNX has no tensors"),
-    "a tensor of objects": (np.ndarray, np.array([1, None], object), "of which ONNX has no tensors"),
+    "a tensor of dates": (np.ndarray, np.array(["2020-01-01"], "M8[D]"), "which ONNX tensors cannot hold"),
+    "a tensor of objects": (np.ndarray, np.array([1, None], object), "which ONNX tensors cannot hold"),
     "a masked tensor": (np.ndarray, np.ma.masked_array([1], [True]), "it is declared as np.ndarray"),
 }
 

@@ -47,7 +47,10 @@ WRONG = {
     "a scalar of another dtype": (np.float64(1), "the kernel returned float64[]; return result.astype(np.float32)"),
     "another byte order": (ONE.astype(">f4"), "the kernel returned >f4[1]; return result.astype(np.float32)"),
     "longdouble": (np.ones(1, np.longdouble), "return result.astype(np.float32)"),
-    "a masked array": (np.ma.masked_array(ONE, [True]), "is a masked array; ONNX has no masks, return value.filled"),
+    "a masked array": (
+        np.ma.masked_array(ONE, [True]),
+        "is a masked array, but ONNX has no masks; return value.filled",
+    ),
     "objects": (np.array([None]), "the kernel returned string[1]; return result.astype(np.float32)"),
 }
 

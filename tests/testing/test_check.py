@@ -144,7 +144,7 @@ def test_an_attribute_called_like_an_option_needs_a_sample():
     def options(x: F32, *, rtol: float = 0.5, expected: int = 0) -> F32:
         return x * np.float32(rtol) + np.float32(expected)
 
-    with pytest.raises(InputError, match=r"like the option 'rtol' of check; .*check\(pyops.testing.Sample\(options, "):
+    with pytest.raises(InputError, match=r"the option 'rtol' of check; .*check\(pyops.testing.Sample\(options, "):
         check(options, X, rtol=0.25)
     sample = Sample(options, X, rtol=0.25, expected=1)
     assert check(sample, checks=WITHOUT_TORCH, expected=X / 4 + 1, rtol=1e-3)["expected"].status == "passed"
@@ -177,9 +177,7 @@ def test_an_op_that_is_not_declared_any_more_is_refused(op):
         def other(x: F32) -> F32:
             return x
 
-    with pytest.raises(
-        InputError, match=r"checked::Halve.* is not what is declared now, at .*test_check\.py:\d+; pass"
-    ):
+    with pytest.raises(InputError, match=r"checked::Halve.* was replaced by the op at .*test_check\.py:\d+; pass"):
         check(op, X)
     assert check(other, X, checks="outputs").ok
 

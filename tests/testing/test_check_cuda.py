@@ -30,7 +30,7 @@ def test_a_cuda_kernel_is_held_against_the_cpu_kernel(monkeypatch: pytest.Monkey
     monkeypatch.setattr(cupy_on_host.state, "available", True)
     result = check(op, X, checks="cuda")["cuda"]
     assert result.status == "passed"
-    assert "in no session: CUDAExecutionProvider was requested, but this onnxruntime lacks it" in result.reason
+    assert "not in a session: CUDAExecutionProvider was requested, but this onnxruntime lacks it" in result.reason
     op.register_kernel("cuda")(lambda x, *, by=2.0: x + np.float32(0))
     report = check(op, X, checks="cuda", raise_exception=False)
     assert "the CUDA kernel gives other outputs: output 'output'" in report["cuda"].reason

@@ -21,7 +21,7 @@ T = TypeVar("T", np.float32, np.float64)
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (KeyError, "the kernel takes them, and the shape function raises KeyError: 'no such size'"),
+        (KeyError, "the kernel takes them, but the shape function raises KeyError: 'no such size'"),
         (ShapeInferenceError, "ShapeInferenceError: no such size"),
     ],
 )
@@ -52,7 +52,7 @@ def test_a_shape_function_that_cannot_have_symbols():
             raise KeyError(x.shape[0])
         return x
 
-    with pytest.raises(CheckError, match=r"symbolic_shapes: .*known at run time only.* raises KeyError"):
+    with pytest.raises(CheckError, match=r"symbolic_shapes: .*known only at run time.* raises KeyError"):
         check(numbers, X, checks="symbolic_shapes")
 
 

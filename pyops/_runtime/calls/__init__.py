@@ -1,4 +1,1 @@
-"""What both engines share: exceptions passing through ONNX Runtime, interrupts, timing.
-
-May import `pyops._schema` and `pyops._ops`.
-"""
+"""What both engines share: exceptions passing through ONNX Runtime, interrupts, timing."""

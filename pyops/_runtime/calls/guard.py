@@ -98,8 +98,9 @@ class Guard:
         earlier: BaseException | None = None
         failed = 0
         # Each level catches exceptions raised while the inner level handles one; even a loop's backward jump is a point
-        # where an interrupt may be raised. Of two, the interrupt wins, and otherwise the first: a failure to report an
-        # exception hides none. The handlers call nothing, because the end of a call is such a point, too.
+        # where an interrupt may be raised. Of two exceptions, an interrupt wins, and otherwise the first: a failure to
+        # report an exception does not hide it. The handlers call nothing, because the end of a call is such a point,
+        # too.
         while True:
             try:
                 while True:

@@ -32,7 +32,9 @@ class NodeProfile:
     name : str
         The node's name in the model; may be empty.
     op : Op
+        The op that computes it.
     calls : int
+        The number of calls.
     kernel_seconds : float
         Time in the kernel.
     around_seconds : float
@@ -53,7 +55,7 @@ class NodeProfile:
 
 
 class NodeClock(NodeProfile):
-    """The profile of one node while it grows: times the calls.
+    """The profile of one node, which times its calls and adds them up.
 
     Attributes
     ----------
@@ -117,7 +119,7 @@ class Nodes(Generic[Key]):
     computes : mapping
         The engine's lookup table of `compute` functions, shared by all sessions.
     keys : iterable
-        The session's keys; nodes of some of them may be gone.
+        The session's keys; some of their nodes may no longer exist.
     """
 
     def __init__(self, computes: MutableMapping[Key, Callable[[Any], Any]], keys: Iterable[Key]) -> None:
@@ -166,7 +168,7 @@ class Nodes(Generic[Key]):
                     compiled += 1
                 else:
                     self._originals[key], self._computes[key] = self._computes[key], timed
-                    node.op._revision.value += 1  # machine code asks what to call
+                    node.op._revision.value += 1  # so that machine code looks up what to call
                     clocks.append(clock)
             yield clocks, compiled
         finally:
@@ -203,7 +205,7 @@ def profile(session: onnxruntime.InferenceSession) -> Iterator[Profile]:
     Parameters
     ----------
     session : InferenceSession
-        One of pyops.
+        A `pyops.InferenceSession`.
 
     Returns
     -------

@@ -1,5 +1,4 @@
 """The extensions engine: ops hosted through onnxruntime-extensions, where the native engine does not work.
 
-onnxruntime-extensions is imported on first use. May import what lies below `pyops._runtime`, and
-`pyops._runtime.calls`.
+onnxruntime-extensions is imported on first use.
 """

@@ -31,7 +31,7 @@ def get_library_path() -> str:
     """Publish the declared ops to onnxruntime-extensions, and return the path of its library.
 
     For ``options.register_custom_ops_library(pyops.get_library_path())``, in code that cannot use
-    `pyops.InferenceSession` or `pyops.register_custom_ops`. Of several versions of an op, sessions see the highest. Ops
+    `pyops.InferenceSession` or `pyops.register_custom_ops`. Of several versions of an op, sessions use the highest. Ops
     that the library does not support are left out, with a warning that gives the reason. Call this again after
     declaring more ops; each domain has room for about thirty more after its first publication.
 
@@ -100,7 +100,7 @@ def _publish(stacklevel: int) -> None:
         _complete_from = registry.size()
     _known.update(changed)
     if refused:
-        warnings.warn("left out:\n" + "\n".join(f"  - {line}" for line in refused), stacklevel=stacklevel)
+        warnings.warn("ops left out:\n" + "\n".join(f"  - {line}" for line in refused), stacklevel=stacklevel)
 
 
 def _obstacles(signature: Signature, others: set[str]) -> list[str]:
@@ -112,7 +112,7 @@ def _obstacles(signature: Signature, others: set[str]) -> list[str]:
     if is_mistaken(signature):
         found.append(f"name {signature.name!r}, which ONNX Runtime's optimizers take for ONNX's operator")
     if signature.domain in (ONNX_DOMAIN, "com.microsoft.extensions"):
-        found.append(f"domain {signature.domain!r}, which is another library's")
+        found.append(f"domain {signature.domain!r}, which belongs to another library")
     if signature.domain in others:
         found.append(
             f"domain {signature.domain!r}, which has functions declared with onnxruntime-extensions' own onnx_op "

@@ -41,7 +41,7 @@ class Types(NamedTuple):
 
 
 def obstacles(signature: Signature) -> list[str]:
-    """Return the features of an op that onnxruntime-extensions does not support, in words."""
+    """Return descriptions of the features of an op that onnxruntime-extensions does not support."""
     found = [f"optional input {item.name!r}" for item in signature.inputs if item.optional]
     found += [f"variadic input {item.name!r}" for item in signature.inputs if item.variadic]
     found += ["state, which belongs to a node"] if signature.takes_state else []
@@ -52,7 +52,7 @@ def obstacles(signature: Signature) -> list[str]:
     if len(signature.outputs) > MOST_OUTPUTS:
         found.append(f"{len(signature.outputs)} outputs ({MOST_OUTPUTS} at most)")
     if not found and len(choices(signature)) > _MOST_CHOICES:
-        found.append(f"type parameters, of which there are more than {_MOST_CHOICES} choices")
+        found.append(f"type parameters, which have more than {_MOST_CHOICES} combinations of types")
     return found
 
 
@@ -70,7 +70,7 @@ def refusal(signature: Signature, reasons: Sequence[str]) -> str:
 def choices(signature: Signature) -> tuple[Types, ...]:
     """Return one `Types` per assignment of dtypes to an op's type parameters.
 
-    onnxruntime-extensions has no generic operators: each is an operator of its own.
+    onnxruntime-extensions has no generic operators: each assignment is a separate operator.
     """
     found = []
     parameters = signature.type_parameters
@@ -149,8 +149,8 @@ def publish(domain: str, operators: Mapping[str, Operator]) -> None:
         definitions = list(itertools.chain(*added.values()))
     elif definitions and sum(map(len, present.values())) + len(definitions) > _MOST:
         raise EngineError(
-            f"onnxruntime-extensions' registry has no room left for domain {domain!r}, and living sessions would end "
-            "the process if it grew; declare all ops before the first pyops.get_library_path(), use "
+            f"onnxruntime-extensions' registry has no room left for domain {domain!r}, and existing sessions would "
+            "crash the process if it grew; declare all ops before the first pyops.get_library_path(), use "
             "pyops.InferenceSession or pyops.register_custom_ops, whose native engine has no such limit, or start a "
             "new process"
         )
@@ -193,7 +193,7 @@ def _add(definitions: Sequence[Any]) -> None:
     from onnxruntime_extensions import _ocos
 
     _immortal.extend(definitions)
-    # In C code alone: between two bytecodes another thread could register a domain, which would then move.
+    # Runs only C code: between two bytecodes another thread could register a domain, which would then move.
     deque(map(_ocos.add_custom_op, definitions), maxlen=0)
 
 

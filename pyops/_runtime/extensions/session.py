@@ -65,8 +65,8 @@ def answer(op: AnyOp, call: hook.HookCall, attributes: Mapping[str, Any]) -> hoo
         texts = [text.encode() for text in array.flat]
         if any(b"\0" in text for text in texts):
             raise OutputError(
-                f"{signature.qualified_name}: {item.name!r} contains a NUL character, at which onnxruntime-extensions "
-                "cuts strings off; the native engine supports it"
+                f"{signature.qualified_name}: {item.name!r} contains a NUL character, where onnxruntime-extensions "
+                "cuts strings off; return none, or use engine='native', which supports it"
             )
         result += [array.shape, texts]
     return tuple(result).__iter__
@@ -269,7 +269,7 @@ def _check_string(name: str, text: Any) -> None:
         raise InputError(f"input {name!r} contains {text!r}, not UTF-8 ({error}); pass str") from None
     if isinstance(decoded, str) and "\0" in decoded:
         raise InputError(
-            f"input {name!r} contains a NUL character, at which onnxruntime-extensions cuts strings off; use "
+            f"input {name!r} contains a NUL character, where onnxruntime-extensions cuts strings off; use "
             "engine='native'"
         )
 

@@ -1,8 +1,8 @@
 """Borrowed arrays (on memory that ONNX Runtime owns) that something still refers to after the kernel call.
 
-What a kernel keeps stays on ONNX Runtime's memory, which is kept from being freed for as long as the array lives;
-slices and memoryviews refer to the array. An array to which only the variables of an exception's traceback refer gets
-memory of its own instead, so that a debugger shows its values and the exception does not keep the session alive.
+An array that a kernel keeps stays on ONNX Runtime's memory, which is not freed while the array lives; slices and
+memoryviews refer to the array. An array to which only the variables of an exception's traceback refer gets its own
+memory instead, so that a debugger shows its values and the exception does not keep the session alive.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback
 def warn_kept(op: str, location: str) -> None:
     """Warn that an op's kernel kept an array, with the fix."""
     warnings.warn(
-        f"{op} kept an array that it was given, or a view of one, which is valid during its call only. Keep a copy "
+        f"{op} kept an array that it was given, or a view of one, which is valid only during its call. Keep a copy "
         f"instead: x.copy() ({location})",
         BorrowedArrayWarning,
         stacklevel=3,

@@ -230,7 +230,7 @@ class OrtCustomOp(ctypes.Structure):
 def load() -> Api:
     """Return the C API of the installed ONNX Runtime.
 
-    It belongs to a second copy of the library that the Python bindings contain: good for creating domains and adding
+    It belongs to a second copy of the library that the Python bindings contain: enough to create domains and to add
     them to session options. Callbacks use the table that ONNX Runtime passes in.
 
     Raises

@@ -1,8 +1,8 @@
 """ONNX Runtime's device memory for CuPy: arrays on its tensors, and CuPy allocations from its arena.
 
 A CuPy memory pool lies between the two, one per arena, shared by the session's nodes. It reuses memory in the order of
-the current stream, so memory that a kernel frees while its work is still queued is reused only behind that work. Nobody
-else allocates from it, so a replayed CUDA graph writes only to memory that belongs to no one else.
+the current stream, so memory that a kernel frees while its work is still queued is reused only after that work. Nothing
+else allocates from it, so a replayed CUDA graph writes only to memory that nothing else uses.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ _DEFAULT_MEMORY = 0  # OrtMemTypeDefault
 class Arena:
     """The device memory of a session.
 
-    Its pages stay mapped as long as any array uses them, after the end of the session if need be.
+    Its pages stay mapped as long as any array uses them, even after the end of the session.
 
     Attributes
     ----------
     cupy : module
+        CuPy.
     device : int
         The CUDA device ordinal.
     malloc : callable

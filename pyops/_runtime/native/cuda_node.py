@@ -26,16 +26,16 @@ from .kernel_node import ALWAYS, KernelNode, Resume, read_only_copy
 _CAPTURE = range(900, 909)  # of cudaError_t
 
 _CAPTURING = (
-    "the session captures a CUDA graph (enable_cuda_graph), and this node cannot be captured: during a capture nothing "
-    "may wait for the GPU, nor be copied to the host (cupy.asnumpy, .get(), float(x), x.item(), an if on an array's "
-    "value, synchronize()). Compute it on the GPU, or take enable_cuda_graph from the provider's options"
+    "the session captures a CUDA graph (enable_cuda_graph), but this node cannot be captured: during a capture, "
+    "nothing may wait for the GPU or be copied to the host (cupy.asnumpy, .get(), float(x), x.item(), an if on an "
+    "array's value, synchronize()). Compute it on the GPU, or remove enable_cuda_graph from the provider's options"
 )
 _LATE = (
-    "CUDA reports such an error when the GPU reaches it, so that an earlier node may have caused it; set "
-    "CUDA_LAUNCH_BLOCKING=1 before the process starts to have it raised where it occurs. This process can use the GPU "
-    "no more"
+    "CUDA reports such an error when the GPU reaches it, so an earlier node may have caused it; set "
+    "CUDA_LAUNCH_BLOCKING=1 before the process starts to have it raised where it occurs. This process can no "
+    "longer use the GPU"
 )
-_FULL = "the session's arena is full; gpu_mem_limit in the CUDA provider's options says how large it may grow"
+_FULL = "the session's arena is full; gpu_mem_limit in the CUDA provider's options limits its size"
 
 
 def explanation(error: BaseException, captured: bool) -> str | None:
@@ -64,7 +64,7 @@ def is_capturing(stream: Any) -> bool:
     try:
         return bool(stream.is_capturing())
     except RuntimeError as error:
-        # Without a status it is CuPy's error for an invalid capture, with one CUDA's, left by an earlier failure.
+        # Without a status, it is CuPy's error for an invalid capture; with one, CUDA's, left by an earlier failure.
         return getattr(error, "status", None) is None
 
 
@@ -212,15 +212,15 @@ class CudaNode(KernelNode):
         names = ", ".join(repr(parameters[index].name) for index in self._read_once)
         return InputError(
             f"{self._signature.qualified_name}: the session captures a CUDA graph (enable_cuda_graph), and the host "
-            f"input {names} would be read during the capture only; feed a constant (an initializer), make it an "
-            "attribute, or take enable_cuda_graph from the provider's options"
+            f"input {names} would be read only during the capture; make it a constant (an initializer) or an "
+            "attribute, or remove enable_cuda_graph from the provider's options"
         )
 
     def _report_kept_on_gpu(self) -> None:
         self._keeper = self.op.kernels.get("cuda")
         warnings.warn(
             f"{self._signature.qualified_name} kept a CuPy array that it was given, or a view of one, which is valid "
-            "during its call only: ONNX Runtime owns its memory, and reuses it from now on. The kernel "
+            "only during its call: ONNX Runtime owns its memory, and reuses it from now on. The kernel "
             f"gets copies in later calls. Keep a copy instead: x.copy() ({self.op.location})",
             BorrowedArrayWarning,
             stacklevel=2,

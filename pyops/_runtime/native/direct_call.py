@@ -1,11 +1,11 @@
 """The ordinary call of a plain kernel, as machine code: ONNX Runtime calls `compute`, which calls the kernel.
 
-It makes NumPy arrays of ONNX Runtime's tensors, calls the kernel by Python's C API, and copies what it returns, or sees
-that it is `out`. Whatever is unusual is left to the node's `compute` in Python: before the call, by calling that in its
-place; after it, by handing over what the kernel was given, and what it returned or raised.
+It makes NumPy arrays of ONNX Runtime's tensors, calls the kernel through Python's C API, and copies what it returns,
+unless that is `out`. Whatever is unusual is left to the node's `compute` in Python: before the call, by calling that
+instead; after it, by handing over what the kernel was given, and what it returned or raised.
 
-All memory that is read here is words. Those of a node never change; its *binding*, which says what to call, is
-replaced as a whole, by Python code, and read while this code has the interpreter's lock.
+All memory that is read here consists of words of 64 bits. Those of a node never change; its *binding*, which says what
+to call, is replaced as a whole, by Python code, and read while this code holds the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ GET_INPUT, GET_OUTPUT, GET_TYPE_AND_SHAPE, GET_DATA, RELEASE_STATUS = range(3, 8
 NDARRAY, NONE, READ_ONLY, WRITEABLE = range(8, 12)  # objects: a type, None, and the bases of inputs and of buffers
 INPUTS, OUTPUTS, ATTRIBUTES = range(12, 15)  # their numbers
 USED, IS_TUPLE = 15, 16  # the number of outputs that the node has; whether the kernel returns a tuple
-FLAGS = 17  # those of NumPy's that a returned array must have
-RUNNING_AT = 18  # the address of the number of calls that are running, of all nodes
+FLAGS = 17  # the NumPy flags that a returned array must have
+RUNNING_AT = 18  # the address of the number of running calls of all nodes
 ITEMS = 19  # two words each: inputs, outputs, attributes
 CODE = ITEM_SIZE = 0  # of an input, whose element type is 0 where it is absent; of an output
 DTYPE = 1
@@ -30,18 +30,18 @@ VALUE, IS_LIST = 0, 1  # of an attribute
 OWNER, REVISION = 0, 1  # the object that keeps all this alive; the op's revision that it is valid for
 KERNEL, NAMES, GIVES_BUFFERS = 2, 3, 4  # the kernel; the names of its keyword arguments; whether `out` is one
 SHAPES = 5  # the addresses of the entries of the shape table by their `slot`, or 0; 0 in place of it without one
-# An entry is the object that it was made of, the number of the words of its key (for each input its rank and sizes) and
-# these, then the rank and the sizes of each output; ANY stands for any size.
+# An entry has the object that it was made from, the number of words of its key (the rank and the sizes of each input),
+# these words, and the rank and the sizes of each output; ANY stands for any size.
 OBJECT, KEY_SIZE, KEY = range(3)
 SLOT_BITS = 8
 MIXER = 0x9E3779B97F4A7C15
 ANY = -1
 
-# Nodes with more inputs, outputs and attributes are left to Python, and inputs with more words in a key.
+# Nodes with more inputs, outputs or attributes are left to Python, and so are calls whose key has more words.
 MOST = MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 32, 16, 32
 MOST_KEY = 128
-# As many calls may run at once: a kernel that runs its own session, each time in but two of Python's frames, would come
-# to the end of the stack before the recursion limit.
+# How many calls may run at once. A kernel that runs its own session, with only two Python frames each time, would
+# otherwise exhaust the stack before it reaches the recursion limit.
 MOST_RUNNING = 64
 
 # Set in the second argument of the callback if it is the address of these words rather than a context.
@@ -66,7 +66,7 @@ _ARGUMENTS = 2 + MOST_INPUTS + MOST_ATTRIBUTES
 _ARRAYS = MOST_INPUTS + MOST_OUTPUTS
 _LONGEST = 2**62
 _FAILED = -1
-_LARGE = 2**16  # bytes from which on copying is worth letting other threads run
+_LARGE = 2**16  # from this number of bytes on, copying lets other threads run
 
 
 def compute(node: int, context: int) -> int:
@@ -91,7 +91,7 @@ def _failed(node: int, status: int) -> int:
 
 
 def _read(node: int, context: int, tensor: int, key: int) -> int:
-    """Read the inputs, and write the ranks and sizes of all; return how many words these are."""
+    """Read the inputs, and write their ranks and sizes to `key`; return the number of these words."""
     item = node + 8 * ITEMS
     size = 0
     for i in range(load(node, INPUTS)):
@@ -120,7 +120,7 @@ def _read(node: int, context: int, tensor: int, key: int) -> int:
 
 
 def _compute(node: int, context: int, tensors: int, key: int, size: int) -> int:
-    """Compute a node whose inputs are read, with the interpreter's lock."""
+    """Compute a node whose inputs are read, holding the interpreter's lock."""
     binding = load(node, BINDING)
     running = load(node, RUNNING_AT)
     # Without a frame this is ONNX Runtime's own thread.
@@ -377,7 +377,7 @@ def _is_ours(arrays: int, count: int, none: int) -> int:
 
 
 def _raised() -> int:
-    """Return the exception that is being raised, which is then not raised any more."""
+    """Return the exception that is being raised, and clear it."""
     error = scratch(3)
     c.PyErr_Fetch(error, error + 8, error + 16)
     c.PyErr_NormalizeException(error, error + 8, error + 16)
@@ -389,7 +389,7 @@ def _raised() -> int:
 
 
 def _list(arrays: int, count: int, last: int) -> int:
-    """Return a list of objects, which are the list's then; null if there is no memory for it."""
+    """Return a list that takes ownership of the objects; null if there is no memory for it."""
     objects = c.PyList_New(count + 1)
     if objects == 0:
         c.PyErr_Clear()

@@ -19,7 +19,7 @@ from . import direct_call, llvm_code
 
 _VARIABLE = "PYOPS_DIRECT_CALLS"
 _PYTHONS = (3, 11), (3, 13)
-"""The oldest and the newest Python whose objects this code is known to read rightly."""
+"""The oldest and the newest Python whose objects this code is known to read correctly."""
 
 # Functions of NumPy's C API, by their number there.
 _NUMPY_FUNCTIONS = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282}
@@ -35,7 +35,7 @@ def problem() -> str:
     """
     setting = os.environ.get(_VARIABLE, "1")
     if setting not in ("0", "1"):
-        raise EngineError(f"{_VARIABLE} is {setting!r}; set it to 0 to call kernels by Python, or to 1 (the default)")
+        raise EngineError(f"{_VARIABLE} is {setting!r}; set it to 0 to call kernels from Python, or to 1 (the default)")
     return _problem() if setting == "1" else f"{_VARIABLE} is 0"
 
 
@@ -43,16 +43,16 @@ def problem() -> str:
 def _problem() -> str:
     version = sys.version_info[:2]
     if sys.implementation.name != "cpython" or not _PYTHONS[0] <= version <= _PYTHONS[1]:
-        return f"machine code was not tried with {sys.implementation.name} {sys.version.split()[0]}"
+        return f"machine code was not tested with {sys.implementation.name} {sys.version.split()[0]}"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return "this Python has no global lock"
+        return "this Python has no global interpreter lock"
     try:
         if not _is_known_layout():
-            return "this Python or NumPy lays out its objects in another way"
+            return "this Python or NumPy has another memory layout of its objects"
         _code()
     except ModuleNotFoundError:
         return 'llvmlite is not installed: pip install "onnx-pyops[llvm]"'
-    except Exception as error:  # whatever LLVM may have against this machine
+    except Exception as error:  # LLVM may not support this machine
         return f"{type(error).__name__}: {error}"
     return ""
 

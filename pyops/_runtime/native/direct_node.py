@@ -1,7 +1,7 @@
 """Nodes whose plain kernel ONNX Runtime calls directly: by machine code, which needs llvmlite and no compiler.
 
 Machine code makes the ordinary call (see `direct_call`). It leaves everything unusual to `KernelNode.compute`, which
-also runs where there is no machine code, or where it does not do for a node.
+also runs where there is no machine code, or where it does not support a node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .hosted_op import HostedOp
 from .kernel_node import MAX_SHAPES, NEVER, KernelNode, Resume
 from .workspace import Workspace
 
-# The bases of the arrays that kernels get: by these, arrays are known to be borrowed, and to be writeable or not.
+# The bases of the arrays that kernels get, which mark them as borrowed, and as read-only or writeable.
 _BASES = memoryview(b"\0"), memoryview(bytearray(1))
 _RUNNING = words(0)
 
@@ -41,7 +41,7 @@ class _Binding:
     words : numpy.ndarray
         As `direct_call` reads them.
     entries : dict
-        Those of the shape table. None is freed: machine code in another thread may be reading one whose slot was taken.
+        The entries of the shape table. None is freed: another thread may be reading one whose slot was taken over.
     """
 
     def __init__(self, kernel: Any, names: Sequence[str], revision: int, is_shaped: bool, gives_buffers: bool) -> None:
@@ -69,13 +69,13 @@ def _slot_of() -> Callable[[int, int], int]:
 
 @functools.cache
 def _functions(api: Api) -> tuple[int, ...]:
-    """Return the addresses of the functions of ONNX Runtime's that machine code calls, in their order there."""
+    """Return the addresses of ONNX Runtime's functions that machine code calls, in the order of its words."""
     names = ("KernelContext_GetInput", "KernelContext_GetOutput", "GetTensorElementTypeAndShapeDataReference")
     return tuple(map(api.address, (*names, "GetTensorMutableData", "ReleaseStatus")))
 
 
 class DirectNode(KernelNode):
-    """A node of a session whose kernel machine code calls.
+    """A node of a session whose kernel is called by machine code.
 
     Attributes
     ----------
@@ -132,8 +132,8 @@ class DirectNode(KernelNode):
         super()._run(context, workspace, passed)
 
     def _bind(self) -> None:
-        """Let machine code call the op's present kernel, unless that keeps arrays."""
-        if isinstance(self.op, TimedOp):  # a copy of the node, for a while
+        """Let machine code call the op's current kernel, unless that keeps arrays."""
+        if isinstance(self.op, TimedOp):  # a copy of the node while a session is profiled
             return
         op, revision = self.op, self.op._revision.value
         kernel = op.kernels[self.device_type]
@@ -143,7 +143,7 @@ class DirectNode(KernelNode):
         with self._lock:
             self._bindings.append(_Binding(kernel, names, revision, is_shaped, gives_buffers))
             is_direct = self._is_direct and kernel is not self._keeper
-            # In one store, before which the old one is not freed, and after which the new one is there.
+            # A single store: the new binding exists before it, and the old one is freed only after it.
             self._state[direct_call.BINDING] = address_of(self._bindings[-1].words) if is_direct else 0
             del self._bindings[:-1]
             self._revision = revision
@@ -151,7 +151,7 @@ class DirectNode(KernelNode):
     def _shapes_for(self, inputs: list[Any], function: Callable[..., Any]) -> Sequence[tuple[int | None, ...]]:
         binding = self._bindings[-1]
         shapes = super()._shapes_for(inputs, function)
-        if function is not self.op.shape_function:  # replaced meanwhile, so that the binding may be for another
+        if function is not self.op.shape_function:  # replaced meanwhile, so the binding may be for another one
             return shapes
         sizes = [size for shape in shapes for size in shape if size is not None or self._takes_buffers]
         is_possible = all(size is not None and 0 <= size < 2**62 for size in sizes)

@@ -28,7 +28,7 @@ from .node_info import read_node_info
 from .workspace import Workspace
 
 MAX_SHAPES = 256
-"""Shapes of inputs that a node knows the output shapes for."""
+"""For how many shapes of the inputs a node caches the output shapes."""
 
 _calling_thread = CallingThread()
 _numbers = itertools.count(1)
@@ -91,7 +91,7 @@ class KernelNode:
         self._takes_buffers = node.signature.takes_out and all(map(is_viewable, node.output_dtypes))
         self._in_place = bool(node.signature.may_inplace)
         self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
-        # The kernel that was found to keep arrays; it gets copies from then on.
+        # The kernel that was found to keep arrays, which gets copies from then on.
         self._keeper: Any = None
         self._lender = self._lender_for(info)
         # One per concurrent call; list.pop and list.append are atomic.
@@ -117,7 +117,7 @@ class KernelNode:
     def compute(self, context: int, resume: Resume | None = None) -> None:
         """Run the kernel on the inputs of an ``OrtKernelContext*``, and fill its outputs.
 
-        With `resume`, call that instead, where the kernel has already run.
+        If the kernel has already run, call `resume` instead.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class KernelNode:
         Parameters
         ----------
         objects : list
-            What was passed to the kernel, and its result or exception unless that is dealt with. It gets empty.
+            What was passed to the kernel, and its result or exception unless that is done with. It is emptied.
         outcome : int
             ``DELIVERED``, ``RETURNED`` or ``RAISED``, as in `direct_call`.
         shapes : sequence of tuple, optional

@@ -1,8 +1,8 @@
-"""Functions of words, written in a few statements of Python and compiled to machine code by LLVM, through llvmlite.
+"""Functions of words, written in a small subset of Python and compiled to machine code by LLVM, through llvmlite.
 
 Every value is a 64-bit word. A function consists of assignments to names, ``if``, ``for i in range(n)``, ``return`` and
-calls; what they compute is unsigned and wraps around. Calls are of other such functions, of those below, and of C
-functions, as attributes of `c`.
+calls; arithmetic is unsigned and wraps around. A function may call other such functions, those below, and C functions,
+which are attributes of `c`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..._files import whole_file
 
 class _CFunctions:
     def __getattr__(self, name: str) -> Callable[..., int]:
-        if name.startswith("__"):  # a question of inspect's
+        if name.startswith("__"):  # inspect looks up such names
             raise AttributeError(name)
         raise NotImplementedError("for compiled code")
 
@@ -71,7 +71,7 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {ast.Eq: "eq", ast.NotEq: "ne", ast.L
 
 
 class _Translator:
-    """Translates a function to LLVM's language.
+    """Translates a function to LLVM's assembly language.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ class _Translator:
         self._block(function.body)
         given = ", ".join(f"i64 %{name}" for name in parameters)
         linkage = "internal " if function.name.startswith("_") else ""
-        # nounwind: a daemon thread that Python ends with itself, by unwinding its stack, is unwound to here at most. In
-        # ONNX Runtime's frames that would end the process.
+        # nounwind: when Python exits, it unwinds the stacks of daemon threads. Unwinding must not go beyond this
+        # function: in ONNX Runtime's frames, it would end the process.
         head = [f"define {linkage}i64 @{function.name}({given}) nounwind {{", *self._head]
         self.text = "\n".join([*head, *self._lines, "  unreachable", "}"])
 
@@ -224,7 +224,7 @@ class _Translator:
 
 
 def _translate(module: ModuleType) -> tuple[str, list[str]]:
-    """Return a module's functions in LLVM's language, and the names of the C functions that they call."""
+    """Return a module's functions in LLVM's assembly language, and the names of the C functions that they call."""
     called: dict[str, int] = {}
     functions = [item for item in ast.parse(inspect.getsource(module)).body if isinstance(item, ast.FunctionDef)]
     defined = [_Translator(function, vars(module), called).text for function in functions]
@@ -284,7 +284,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, code: bytes) -> None:
-    with contextlib.suppress(OSError):  # what cannot be written is compiled in each process
+    with contextlib.suppress(OSError):  # code that cannot be written is compiled in each process
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with whole_file(path) as part:
             part.write_bytes(hashlib.sha256(code).digest() + code)

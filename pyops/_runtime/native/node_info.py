@@ -1,4 +1,4 @@
-"""What ONNX Runtime knows of a node when it creates its kernel, and when it infers shapes, by a shape function."""
+"""What ONNX Runtime knows about a node when it creates the kernel, and shape inference with the shape function."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ _READERS: dict[AttributeKind, Callable[[Api, int, bytes], Any]] = {
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """What ONNX Runtime knows of a node.
+    """What ONNX Runtime knows about a node.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ def _dtype(api: Api, function: Callable[[int, int, int], int | None], info: int,
     try:
         tensor_info = api.get(c_void_p, api.CastTypeInfoToTensorInfo, type_info)
         if not tensor_info:
-            raise InputError(f"number {index} is not a tensor; custom operators support only tensors")
+            raise InputError(f"input or output number {index} is not a tensor; custom operators support only tensors")
         code = api.get(c_int, api.GetTensorElementType, tensor_info)
     finally:
         api.ReleaseTypeInfo(type_info)

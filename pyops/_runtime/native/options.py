@@ -1,4 +1,4 @@
-"""The configuration entries of session options, which ONNX Runtime's Python bindings can read one by one only."""
+"""The configuration entries of session options, which ONNX Runtime's Python bindings can read only one by one."""
 
 from __future__ import annotations
 

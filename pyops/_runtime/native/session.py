@@ -44,7 +44,7 @@ _Key = tuple[str, str, int, bool, bool, tuple[str, ...]]
 
 
 POINTER_ENTRY = "pyops.session_options_pointer."
-"""The beginning of the keys of the configuration entries that confirm pointers to session options."""
+"""The prefix of the configuration entries that confirm pointers to session options."""
 
 
 class Registration:
@@ -134,7 +134,7 @@ def session_options_pointer(options: Any) -> int:
     EngineError
         `options` is not an ``onnxruntime.SessionOptions``, or this build does not confirm the pointer.
     """
-    api = load()  # first: of an older release it says that, which has other bindings too
+    api = load()  # first, because it reports an older release, whose bindings differ too
     conduit = isinstance(options, onnxruntime.SessionOptions) and getattr(options, "_pybind11_conduit_v1_", None)
     capsule = conduit and conduit(_platform_abi_id(), _type_info_capsule(), b"raw_pointer_ephemeral")
     if not capsule:
@@ -182,7 +182,7 @@ def _type_info_capsule() -> Any:
 
 
 class _Created:
-    """The addresses of a session's nodes. ONNX Runtime frees some, whose addresses other nodes may then have."""
+    """The addresses of a session's nodes. ONNX Runtime frees some, and other nodes may then get their addresses."""
 
     def __init__(self) -> None:
         self.nodes: list[weakref.ref[KernelNode]] = []

@@ -163,7 +163,7 @@ def dims(shape: tuple[int, ...]) -> Array[c_int64]:
 
 @functools.lru_cache(1024)
 def readable(address: int, shape: tuple[int, ...], code: int) -> tuple[tuple[int, ...], DType, Any]:
-    """Return what a read-only array on the memory at an address is made of."""
+    """Return the arguments that make a read-only array on the memory at an address."""
     dtype = dtype_of(code)
     return shape, dtype, _memory(c_void_p(address), shape, dtype, writeable=False)
 

@@ -1,7 +1,7 @@
-"""Nodes whose plain kernel Python calls, where no machine code does: `KernelNode.compute` written out for the node.
+"""Nodes whose plain kernel is called from Python, where no machine code does: by a function generated for the node.
 
-Its loops are unrolled, and what stays the same from call to call is bound. It leaves everything unusual to
-`KernelNode.compute`, which also runs where no source does for a node.
+It does what `KernelNode.compute` does, but its loops are unrolled, and what stays the same from call to call is bound.
+It leaves everything unusual to `KernelNode.compute`, which also runs where the generated function does not suit a node.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ if usual:
 
 @functools.cache
 def _writer(present: tuple[bool, ...], has_attributes: bool, is_shaped: bool, gives_out: bool) -> Callable[..., Any]:
-    """Return a function that takes what the written function refers to, in the order of `names`, and returns it."""
+    """Return a function that takes what the generated function refers to, in the order of `_NAMES`, and returns it."""
     inputs = [f"x{index}" if is_present else "None" for index, is_present in enumerate(present)]
     read = [index for index, is_present in enumerate(present) if is_present]
     own = [*(f"x{index}" for index in read), *["out"] * gives_out]
@@ -111,7 +111,7 @@ def _writer(present: tuple[bool, ...], has_attributes: bool, is_shaped: bool, gi
         # A usual result is the variable `out`.
         kept=" or ".join(f"getrefcount({name}) > {3 if name == 'out' else 2}" for name in own) or "False",
     )
-    scope: dict[str, Any] = {"__name__": __name__}  # by which tracebacks of users leave it out
+    scope: dict[str, Any] = {"__name__": __name__}  # so that tracebacks leave it out
     exec(f"def write({', '.join(_NAMES)}):\n{indent(source, '    ')}\n    return compute", scope)
     return functools.partial(scope["write"], *_SHARED.values())
 
@@ -137,11 +137,11 @@ _NAMES = (
 
 
 class WrittenNode(KernelNode):
-    """A node of a session whose kernel a function calls that was written for it."""
+    """A node of a session whose kernel is called by a function generated for it."""
 
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         super().__init__(api, info, hosted)
-        # The revision of the op that the written function is for, its kernel, and the output's shape by the inputs'.
+        # The revision of the op that the generated function is for, its kernel, and output shapes by input shapes.
         self._bound: tuple[int, Any, Any] = _UNBOUND
         self._shape_function: Any = self.op.shape_function
         self._is_shaped = self._shape_function is not None
@@ -170,7 +170,7 @@ class WrittenNode(KernelNode):
         return MethodType(written, self)
 
     def _bind(self) -> None:
-        """Let the written function make the calls if it does for the op as it is now."""
+        """Let the generated function make the calls, if it suits the op as it is now."""
         op, revision = self.op, self.op._revision.value
         kernel, shape_function = op.kernels[self.device_type], op.shape_function
         if kernel is not self._keeper and (shape_function is not None) is self._is_shaped:

@@ -111,7 +111,7 @@ def test_custom_opsets_that_the_operators_do_not_fit(export, model):
         ({"imports": "2"}, r"has 'imports': '2'; write a domain and its version"),
         ({"imports": 0}, r"has 'imports': 0; write a domain"),
         ({"absent": 1}, r"has absent, but the model has no node of that domain; it has imports"),
-        ({"com.microsoft": 5}, r"ONNX Runtime knows 'com.microsoft' up to version 1, not 5; import version 1"),
+        ({"com.microsoft": 5}, r"ONNX Runtime supports 'com.microsoft' up to version 1, not 5; import version 1"),
     ],
 )
 def test_custom_opsets_that_cannot_be(export, model, custom_opsets, message):
@@ -125,7 +125,7 @@ def test_a_version_that_onnx_runtime_does_not_know(export, model):
         "aten::gelu", lambda x, *, approximate="none": exporters.opset("com.microsoft", 5).Gelu(x)
     )
     net, x = model(lambda x: torch.nn.functional.gelu(x)), torch.ones(2)
-    with pytest.raises(exporters.ExportError, match=r"knows 'com.microsoft' up to version 1, not 5"):
+    with pytest.raises(exporters.ExportError, match=r"supports 'com.microsoft' up to version 1, not 5"):
         export(net, (x,))
     program = export(net, (x,), custom_opsets={"com.microsoft": 1})
     assert exporters.verify(net, (x,), program).ok

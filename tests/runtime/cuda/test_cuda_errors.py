@@ -25,7 +25,7 @@ def test_without_cupy_or_a_gpu_a_cuda_session_says_what_is_missing(cupy, monkeyp
     declare()
     cupy.state.available = False
     with pytest.raises(
-        errors.DeviceError, match=r"the CUDA kernel of cuda::Op needs an NVIDIA GPU, and CuPy finds none"
+        errors.DeviceError, match=r"the CUDA kernel of cuda::Op needs an NVIDIA GPU, but CuPy finds none"
     ):
         cuda_session(chain("cuda::Op"))
     cupy.state.available = cupy.cuda.runtime.CUDARuntimeError(35)
@@ -33,7 +33,7 @@ def test_without_cupy_or_a_gpu_a_cuda_session_says_what_is_missing(cupy, monkeyp
         cuda_session(chain("cuda::Op"))
     assert raised.value.__cause__ is cupy.state.available
     cupy.state.available = cupy.cuda.runtime.CUDARuntimeError(700)
-    with pytest.raises(errors.DeviceError, match=r"an earlier error \(700\) has left CUDA unusable .*; start it"):
+    with pytest.raises(errors.DeviceError, match=r"an earlier error \(700\) has left CUDA unusable .*; restart it"):
         cuda_session(chain("cuda::Op"))
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
     with pytest.raises(errors.MissingDependencyError, match=r'needs CuPy .*; pip install "onnx-pyops\[cuda\]"'):
@@ -59,7 +59,7 @@ def test_a_provider_that_onnx_runtime_does_not_start_is_an_error(monkeypatch) ->
 CUDA_CALL = "cuda_call.cc:154 std::conditional_t<THRW, void, Status> onnxruntime::CudaCall(ERRTYPE, const char*) "
 PARSE = "cuda_execution_provider_info.cc:63 [ONNXRuntimeError] : 1 : FAIL : provider_options_utils.h:182 Parse "
 ILLEGAL = "CUDA failure 700: an illegal memory access was encountered"
-BROKEN = f"an earlier error ({ILLEGAL}) has left CUDA unusable for this process; start it again"
+BROKEN = f"an earlier error ({ILLEGAL}) has left CUDA unusable for this process; restart it"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_shape_other_than_the_shape_function_s_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("status", "fragment"),
     [
-        (900, "the session captures a CUDA graph (enable_cuda_graph), and this node cannot be captured"),
+        (900, "the session captures a CUDA graph (enable_cuda_graph), but this node cannot be captured"),
         (700, "an earlier node may have caused it; set CUDA_LAUNCH_BLOCKING=1"),
         (2, "gpu_mem_limit"),
         (1, None),

@@ -16,7 +16,7 @@ from tests.helpers.models import chain, make_model
 pytest.importorskip("onnxruntime_extensions")
 
 # Other modules of the tests declare ops that onnxruntime-extensions does not support.
-pytestmark = pytest.mark.filterwarnings("ignore:left out")
+pytestmark = pytest.mark.filterwarnings("ignore:ops left out")
 
 F32, Str = NDArray[np.float32], NDArray[np.str_]
 Half = TypeVar("Half", np.float16, np.float32)
@@ -84,8 +84,8 @@ def test_so_are_more_outputs_and_choices_of_types_than_it_has_room_for():
     assert str(caught.value).splitlines()[1:] == [
         "  - ext::Outputs: onnxruntime-extensions does not support its 257 outputs (256 at most); the native engine "
         "does",
-        "  - ext::Choices: onnxruntime-extensions does not support its type parameters, of which there are more than "
-        "256 choices; the native engine does",
+        "  - ext::Choices: onnxruntime-extensions does not support its type parameters, which have more than "
+        "256 combinations of types; the native engine does",
     ]
 
 

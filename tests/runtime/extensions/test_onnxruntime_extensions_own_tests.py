@@ -19,7 +19,7 @@ pytest.importorskip("onnxruntime_extensions")
 from pyops import PyCustomOpDef, get_library_path, onnx_op  # isort: skip
 
 # Other modules of the tests declare ops that onnxruntime-extensions does not support.
-pytestmark = pytest.mark.filterwarnings("ignore:left out")
+pytestmark = pytest.mark.filterwarnings("ignore:ops left out")
 
 FLOAT, DOUBLE, INT32, INT64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64
 UINT32, STRING, BOOL = TensorProto.UINT32, TensorProto.STRING, TensorProto.BOOL

@@ -506,13 +506,13 @@ def test_it_says_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
             session_for_path()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "version_info", (3, 99))
-        assert re.fullmatch(r"machine code was not tried with cpython .*", problem())
+        assert re.fullmatch(r"machine code was not tested with cpython .*", problem())
     with monkeypatch.context() as patch:
         patch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.get)
-        assert "no global lock" in problem()
+        assert "no global interpreter lock" in problem()
     with monkeypatch.context() as patch:
         patch.setattr(direct_call, "ARRAY_DTYPE", direct_call.ARRAY_DIMS)
-        assert "lays out its objects in another way" in problem()
+        assert "has another memory layout of its objects" in problem()
     with monkeypatch.context() as patch:
         patch.setattr(direct_code, "_code", lambda: {}["LLVM"])
         assert problem() == "KeyError: 'LLVM'"

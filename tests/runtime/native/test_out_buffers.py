@@ -173,9 +173,9 @@ def kernel(x: F32, y: NDArray[np.float64]) -> F32:
     ("names", "message"),
     [
         ([("output", "x")], 'out::Bad: may_inplace is .*; write output and input: {"output": "x"}'),
-        ({"output": ["x"]}, r"the input \['x'\]; there are: x, y"),
-        ({"z": "x"}, "the output 'z'; there are: output"),
-        ({"output": "z"}, "the input 'z'; there are: x, y"),
+        ({"output": ["x"]}, r"the input \['x'\]; the inputs are: x, y"),
+        ({"z": "x"}, "the output 'z'; the outputs are: output"),
+        ({"output": "z"}, "the input 'z'; the inputs are: x, y"),
         ({"output": "y"}, "output 'output' is float32 and input 'y' is float64"),
     ],
 )

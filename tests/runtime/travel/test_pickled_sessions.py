@@ -151,7 +151,7 @@ def test_an_exception_of_a_kernel_arrives_as_itself(twice):
     def fail(x):
         raise LookupError("no such row")
 
-    with pytest.warns(ChangedOpWarning, match="travel::Twice has other code here"):
+    with pytest.warns(ChangedOpWarning, match="travel::Twice has different code here"):
         loaded.get_inputs()
     with pytest.raises(LookupError, match="no such row"):
         run(loaded)
@@ -229,10 +229,10 @@ def other_signature(path, monkeypatch):
     ("breaking", "error", "message"),
     [
         (missing, FileNotFoundError, "model.onnx' which is not there|model.onnx', which is not there"),
-        (changed, ModelError, "is another one than the session was pickled with"),
+        (changed, ModelError, "differs from the one that the session was pickled with"),
         (other_pyops, PickleError, "this process has pyops 0.0.1"),
         (other_onnxruntime, PickleError, "this process has pyops .*, onnxruntime 1.2.3; install the same"),
-        (other_signature, PickleError, r"was pickled as travel::Twice\(x: float32\) -> float32, and is declared here"),
+        (other_signature, PickleError, r"was pickled as travel::Twice\(x: float32\) -> float32, but is declared here"),
     ],
 )
 def test_what_does_not_fit_is_an_error_when_the_session_is_used(breaking, error, message, path, monkeypatch):

@@ -267,7 +267,7 @@ print([item.qualified_name for item in (op.signature for op in pyops.list_ops())
         exhaustive("", "True"),
         (
             'text = text.replace("np.float32(by)", "np.float32(by + 1)")',
-            "ChangedOpWarning: workers::Scale has other code",
+            "ChangedOpWarning: workers::Scale has different code",
         ),
         ('text = text.replace("by: float = 2.0", "by: float = 3.0")', "PickleError: workers::Scale was pickled as"),
         exhaustive(
