@@ -11,8 +11,12 @@ from tests.helpers.tiers import exhaustive
 
 
 @pytest.fixture(autouse=True, scope="session")
-def machine_code_is_kept_with_what_pytest_keeps(pytestconfig: pytest.Config) -> None:
-    os.environ["PYOPS_CACHE_DIR"] = str(pytestconfig.cache.mkdir("machine_code"))
+def machine_code_is_kept_with_what_pytest_keeps(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cache = getattr(pytestconfig, "cache", None)  # not with -p no:cacheprovider
+    folder = tmp_path_factory.mktemp("machine_code") if cache is None else cache.mkdir("machine_code")
+    os.environ["PYOPS_CACHE_DIR"] = str(folder)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -28,7 +28,7 @@ def test_what_was_there_is_replaced_at_the_end(tmp_path: Path) -> None:
 def test_where_it_fails_nothing_is_lost_and_nothing_left(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    with full_disk(), pytest.raises(OSError, match=r"File too large; it is not written, make room.*a\.txt"):
+    with full_disk(), pytest.raises(OSError, match=r"File too large; the file is not written: make room.*a\.txt"):
         write_text(path, "new" * 1000)
     with contextlib.suppress(KeyboardInterrupt), whole_file(path) as part:
         part.write_text("new")

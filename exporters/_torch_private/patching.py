@@ -85,7 +85,7 @@ def _printing_handlers() -> list[logging.Handler]:
     from torch._logging import _internal
 
     last = [logging.lastResort] if logging.lastResort else []
-    return [*(item for item in _internal.handlers if type(item) is logging.StreamHandler), *last]
+    return [*(item for item in _internal.handlers if not isinstance(item, logging.FileHandler)), *last]
 
 
 @guarded("torch._C._jit_onnx_log")

@@ -10,6 +10,7 @@ from typing import Any
 _SHORTENED = (Exception, KeyboardInterrupt)
 # The modules of Python that import or run other modules are not the user's code either.
 _OURS = ("pyops", "exporters", "onnxruntime", "importlib", "runpy")
+_OF_CAUSES = (*_OURS, "torch", "onnxscript", "onnx_ir", "onnx", "numba", "contextlib")
 
 
 @contextmanager
@@ -25,7 +26,7 @@ def shortened(error: BaseException) -> Iterator[TracebackType | None]:
     whole = [item.__traceback__ for item in chain]
     for item in chain:
         # Of a cause that the user's code never saw, the message is enough.
-        item.__traceback__ = shorten(item.__traceback__) if item is error else _shorten(item.__traceback__)
+        item.__traceback__ = shorten(item.__traceback__) if item is error else _shorten(item.__traceback__, _OF_CAUSES)
     try:
         yield error.__traceback__
     finally:
@@ -38,9 +39,9 @@ def shorten(traceback: TracebackType | None) -> TracebackType | None:
     return _shorten(traceback) or traceback
 
 
-def _shorten(traceback: TracebackType | None) -> TracebackType | None:
+def _shorten(traceback: TracebackType | None, left_out: tuple[str, ...] = _OURS) -> TracebackType | None:
     short: TracebackType | None = None
-    for step in reversed(_others(traceback)):
+    for step in reversed(_others(traceback, left_out)):
         short = TracebackType(short, step.tb_frame, step.tb_lasti, step.tb_lineno)
     return short
 
@@ -50,10 +51,10 @@ def has_others(traceback: TracebackType | None) -> bool:
     return bool(_others(traceback))
 
 
-def _others(traceback: TracebackType | None) -> list[TracebackType]:
+def _others(traceback: TracebackType | None, left_out: tuple[str, ...] = _OURS) -> list[TracebackType]:
     found = []
     while traceback is not None:
-        if (traceback.tb_frame.f_globals.get("__name__") or "").partition(".")[0] not in _OURS:
+        if (traceback.tb_frame.f_globals.get("__name__") or "").partition(".")[0] not in left_out:
             found.append(traceback)
         traceback = traceback.tb_next
     return found

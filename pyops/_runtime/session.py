@@ -432,6 +432,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         # When the capture of a CUDA graph was invalidated, ONNX Runtime raises an error of its own.
         for failure in (exceptions.take(str(error)), *native.take_failed(self._nodes)):
             if failure is not None:  # an exception may define __bool__
+                if isinstance(failure, EngineError):
+                    note_mistyped(failure, self.get_inputs(), feed)
                 return failure
         note_mistyped(error, self.get_inputs(), feed)
         return error

@@ -257,7 +257,12 @@ def infer(
     """
     name = signature.qualified_name
     dtypes = output_dtypes(signature, [None if spec is None else spec.dtype for spec in specs])
-    result = function(*specs, **signature.convert_attributes(attributes))
+    attributes = signature.convert_attributes(attributes)
+    try:
+        result = function(*specs, **attributes)
+    except Exception as error:
+        error.add_note(f"in the shape function of {name}")
+        raise
     if signature.returns_tuple and not isinstance(result, (tuple, TensorSpec)):
         raise ShapeInferenceError(
             f"the shape function of {name} returned {describe(result)}; return a tuple of specs, one for each output"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import warnings
 from pathlib import Path
 from typing import Any
@@ -121,10 +122,36 @@ def test_inspect_and_doctor_tell_what_is_in_a_library(built: Library, tmp_path: 
     assert "in a library" in command("inspect", str(tmp_path / "model.onnx"), "--library", str(path), code=1).stdout
 
 
+OP = b'{"name": "d::N", "version": 1, "types": ["int8"], "ranks": ["any"], "functions": 2}'
+DESCRIPTION = b'{"target": "x", "cpu": "y", "ops": [%b], "onnxruntime": "1.16"}' % OP
+
+
+def test_a_description_is_read_without_the_library(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"pyops library: " + DESCRIPTION + b"\0")
+    assert [op.name for op in read_library(tmp_path / "text").ops] == ["d::N"]
+
+
+def test_a_forged_table_of_symbols_ends(built: Library, tmp_path: Path) -> None:
+    data = bytearray(built[0].read_bytes())
+    (offset,), (count,) = struct.unpack_from("<Q", data, 0x28), struct.unpack_from("<H", data, 0x3C)
+    for section in range(offset, offset + 64 * count, 64):
+        if struct.unpack_from("<I", data, section + 4)[0] == 0x6FFFFFFE:
+            struct.pack_into("<I", data, section + 44, 2**32 - 1)
+            struct.pack_into("<I", data, struct.unpack_from("<Q", data, section + 24)[0] + 12, 0)
+    (tmp_path / "forged.so").write_bytes(data)
+    assert read_library(tmp_path / "forged.so").ops == built[1].ops
+
+
 @pytest.mark.parametrize(
     "text",
-    [b'{"target": "x"', b"{no JSON}\0", b"{}\0", b'{"\xff": 1}\0', b'{"ops": [1]}\0', b'{"a":' * 100_000 + b"\0"],
-    ids=["no end", "no JSON", "no keys", "no UTF-8", "no ops", "deep"],
+    [
+        *(b'{"target": "x"', b"{no JSON}\0", b"{}\0", b'{"\xff": 1}\0', b'{"ops": [1]}\0', b'{"a":' * 100_000 + b"\0"),
+        *(
+            DESCRIPTION.replace(one, other) + b"\0"
+            for one, other in ((b'"d::N"', b"7"), (b'["int8"]', b'"int8"'), (b'"x"', b'"\\n"'), (b": 1", b': "1"'))
+        ),
+    ],
+    ids=["no end", "no JSON", "no keys", "no UTF-8", "no ops", "deep", "name", "types", "target", "version"],
 )
 def test_a_damaged_description_is_said(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / "damaged.so"

@@ -90,6 +90,7 @@ def test_the_other_files_name_the_model_and_the_library(bundle: Path) -> None:
         (["--bundle", "made"], "--bundle needs exactly one model, given with --for; there are 0"),
         ([], "give the library to write (-o LIB), or a folder for it (--bundle DIR)"),
         (["--bundle", "made", "--for", "text.onnx"], "input 's' of the model is string"),
+        (["--bundle", "made", "--for", "line.onnx"], "the name 'a\\nb' has characters that a program's source cannot"),
     ],
 )
 def test_what_makes_no_bundle_is_said(
@@ -97,6 +98,9 @@ def test_what_makes_no_bundle_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     text = MODEL.replace("int64 _unused", "string s").replace("limit = 1000", "limit = 10")
-    onnx.save(onnx.parser.parse_model(text), "text.onnx")
+    model = onnx.parser.parse_model(text)
+    onnx.save(model, "text.onnx")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "a\nb"
+    onnx.save(model, "line.onnx")
     done = command("build", "tests.building.buildable_ops", *options, code=2)
     assert words in " ".join(done.stderr.replace("│", " ").split())

@@ -3,6 +3,7 @@
 import traceback
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from pyops import onnx_op
@@ -47,6 +48,24 @@ def test_what_is_behind_an_exception_is_cut_down_too_and_all_of_it_comes_back() 
         assert modules(error) == [__name__] * 2  # the caller's, and the kernel
         assert modules(error.__cause__) == [__name__] * 2
     assert (modules(error), modules(error.__cause__)) == whole
+
+
+def test_frames_of_libraries_are_left_out_of_causes_only() -> None:
+    @onnx_op("short::Model")
+    def loads(x: F32) -> F32:
+        try:
+            onnx.helper.make_tensor("x", onnx.TensorProto.FLOAT, [3], [1.0])
+        except Exception as error:
+            raise ValueError("no model") from error
+        return x
+
+    error = caught(loads)
+    assert error.__cause__ is not None
+    assert any(name.startswith("onnx") for name in modules(error.__cause__))
+    with shortened(error.__cause__):
+        assert modules(error.__cause__)[-1].startswith("onnx")
+    with shortened(error):
+        assert modules(error.__cause__) == [__name__]
 
 
 def test_exceptions_that_are_behind_each_other_end_it_not() -> None:

@@ -92,6 +92,39 @@ def test_bodies_and_functions_are_filled(text: str, x: NDArray[Any]) -> None:
     np.testing.assert_array_equal(y, product(x))
 
 
+def test_attributes_of_functions_have_their_defaults() -> None:
+    functions = (
+        '<domain: "fill", opset_import: ["": 22, "fill": 1]> Outer (u) => (v) { v = fill.Leaky (u) }'
+        '<domain: "fill", opset_import: ["": 22]> Leaky <slope: float = 2.0> (u) => (v) '
+        "{ v = LeakyRelu <alpha: float = @slope> (u) }"
+    )
+    text = "main (float[n] x, double[k, k] m) => (float[n] y, float[n] z, double d) {"
+    text += "y = fill.Outer (x) z = fill.Leaky <slope = 3.0> (x) d = Det(m) }" + functions
+    session, _ = filled(parsed(text))
+    y, z, _ = session.run(None, {"x": np.full(1, -1, np.float32), "m": np.eye(2)})
+    assert (y, z) == (-2, -3)
+
+
+def test_a_type_of_a_newer_definition_is_filled() -> None:
+    text = "main (bfloat16[1, 1, n] x, bfloat16[1, 1, 2] w) => (bfloat16[1, 1, k] y) { y = Conv (x, w) }"
+    session, message = filled(parsed(text, HEADER.replace("22", "20")))
+    assert "Conv-22(bfloat16, bfloat16), by ONNX Runtime, between Cast nodes" in message
+    x, w = np.ones((1, 1, 3), BFLOAT16), np.ones((1, 1, 2), BFLOAT16)
+    assert session.run(None, {"x": x, "w": w})[0].tolist() == [[[2, 2]]]
+
+
+@pytest.mark.filterwarnings("ignore::pyops.errors.FilledNodeWarning")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("y = If (c)", "'else_branch' is missing"), ("y = fill.F (x, x, x)", "functions cannot be inlined")],
+)
+def test_a_model_that_is_none_is_refused(text: str, message: str) -> None:
+    function = '<domain: "fill", opset_import: ["": 22]> F (a) => (b) { b = Det (a) }'
+    model = parsed(f"main (bool c, double[n, n] x) => (double y) {{ d = Det(x) {text} }}" + function)
+    with pytest.raises(Exception, match=message):
+        pyops.InferenceSession(model, fill_missing=True)
+
+
 def test_types_come_from_declared_ops_too() -> None:
     @onnx_op("fill::Twice")
     def twice(x: NDArray[np.float64]) -> NDArray[np.float64]:

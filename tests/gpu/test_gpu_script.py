@@ -27,7 +27,7 @@ def test_without_a_gpu_it_says_so_in_one_line(tmp_path) -> None:
         text=True,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines() == [f"nothing is run, for want of a GPU: {missing_gpu()}"]
+    assert done.stderr.splitlines() == [f"nothing was run, because there is no GPU: {missing_gpu()}"]
     assert not output.exists()
 
 

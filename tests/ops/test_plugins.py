@@ -206,8 +206,10 @@ def test_a_plug_in_that_is_repaired_declares_all_that_it_did_before(tmp_path: Pa
 
 
 def test_a_plug_in_that_declares_nothing_of_its_domain_is_an_error(tmp_path: Path) -> None:
-    install(tmp_path, "empty-ops", "empty_ops", "", "com.example.signal")
-    (line,) = run("attempt(pyops.InferenceSession, model)", tmp_path)
+    code = OWN.format(name="Other", factor=2).replace("com.example.signal", "elsewhere")
+    install(tmp_path, "empty-ops", "empty_ops", code, "com.example.signal")
+    line, ops = run("attempt(pyops.InferenceSession, model); print(list(pyops.list_ops()))", tmp_path)
+    assert ops == "[]"
     assert "empty-ops 2.5 provides the ops of domain 'com.example.signal', but empty_ops declares none of that" in line
 
 
@@ -247,6 +249,21 @@ print(pyops.InferenceSession(model).run(None, {"x": x})[0].tolist())
     )
     twice, negative = "[2.0, -6.0, 4.0, 0.0, 0.0]", "[-1.0, 3.0, -2.0, -0.0, -0.0]"
     assert run(script, site)[-2:] == [f"True {twice} {twice}", negative]
+
+
+def test_threads_may_need_a_plug_in_at_once(site: Path) -> None:
+    script = """
+    import threading
+    sys.setswitchinterval(1e-5)
+    start = threading.Barrier(8)
+    def make():
+        start.wait()
+        print(pyops.InferenceSession(model).run(None, {"x": x})[0].tolist(), end="\\n", flush=True)
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    """
+    assert "".join(run(script, site)).count(EXPECTED) == 8
 
 
 def test_a_plug_in_may_declare_its_own_op_again(tmp_path: Path) -> None:

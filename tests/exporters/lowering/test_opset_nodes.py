@@ -127,6 +127,9 @@ def test_an_operator_onnx_lacks(export, model):
     exporters.register_translation("aten::lgamma", lambda x: exporters.opset("", 18).Lgamma(x))
     with pytest.raises(exporters.ExportError, match="ONNX has no operator Lgamma in opset 18"):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
+    exporters.register_translation("aten::lgamma", lambda x: exporters.opset("").Gelu(x))
+    with pytest.raises(exporters.ExportError, match=r'in opset 1; .* exporters.opset\("", 20\)'):
+        export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
 
 
 @pytest.mark.parametrize(
