@@ -89,8 +89,13 @@ class Definition:
         return found
 
     def allows(self, inputs: Types, outputs: Types) -> bool:
-        """Return whether a node may have inputs and outputs of these types."""
-        bound = self.bound(inputs, outputs)
+        """Return whether a node may have so many inputs and outputs of these types."""
+        schema, bound = self.schema, self.bound(inputs, outputs)
+        if schema and not (
+            schema.min_input <= len(inputs) <= schema.max_input
+            and schema.min_output <= len(outputs) <= schema.max_output
+        ):
+            return False
         return all(bound.get(name, set()) <= types for name, types in self.allowed.items())
 
 
@@ -101,6 +106,8 @@ def _repeated(formals: Sequence[tuple[str, str]]) -> Iterable[tuple[str, str]]:
 @functools.cache
 def definition(domain: str, name: str, opset: int) -> Definition | None:
     """Return the definition that a model gets by importing version `opset` of the domain; None if there is none."""
+    if opset < 1:
+        return None
     try:
         schema = onnx.defs.get_schema(name, min(opset, NEWEST), "" if domain == ONNX_DOMAIN else domain)
     except onnx.defs.SchemaError:

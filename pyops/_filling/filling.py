@@ -223,7 +223,10 @@ class _Walk:
         numbered = map("pyops.filled_{}".format, itertools.count())
         self._new_names = (name for name in numbered if name not in taken)
         self._declared: dict[str, onnx.TypeProto] = {}
-        self._graph(proto.graph, {}, _opsets(proto))
+        try:
+            self._graph(proto.graph, {}, _opsets(proto))
+        except RecursionError:
+            raise ModelError("the model's functions or bodies are nested too deeply to be filled") from None
 
     def is_renewed(self, node: MissingNode) -> bool:
         """Return whether the definition of a node differs from the one before only in types."""

@@ -11,7 +11,7 @@ from tests.helpers.scripts import PREAMBLE, run_plain_script, run_script
 pytest.importorskip("onnxruntime_extensions")
 
 # Other modules of the tests declare ops that onnxruntime-extensions does not support.
-pytestmark = pytest.mark.filterwarnings("ignore:left out")
+pytestmark = pytest.mark.filterwarnings("ignore:ops left out")
 
 
 def test_an_engine_that_does_not_exist_is_refused():
