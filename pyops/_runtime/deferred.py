@@ -105,9 +105,8 @@ class Unpickled:
 
     def made(self, cls: type[DeferredSession]) -> DeferredSession:
         """Return the session, shared by all that were unpickled from equal pickles."""
-        origin = pickling.origin(
-            self.recipe
-        )  # every time: the code of an op may have changed since the session was shared
+        # Every time, because the code of an op may have changed since the session was shared.
+        origin = pickling.origin(self.recipe)
         key = self.recipe["key"]
         if key not in _shared or set(_shared[key]._origin.ops) != set(origin.ops):  # an op was declared again
             travelled = self.recipe["process"] != pickling.PROCESS[0]

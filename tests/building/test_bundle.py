@@ -70,7 +70,7 @@ def test_the_cpp_program_runs(bundle: Path) -> None:
 def test_the_other_files_name_the_model_and_the_library(bundle: Path) -> None:
     assert "librows_ops.so" in (bundle / "Program.cs").read_text()
     assert (
-        'CreateFromTensor("x", new DenseTensor<float>(new int[] { 1 /* batch */, 3 }))'
+        'CreateFromTensor("x", new DenseTensor<float>(new int[] { 1 /* SIZE_batch */, 3 }))'
         in (bundle / "Program.cs").read_text()
     )
     config = (bundle / "triton" / "rows" / "config.pbtxt").read_text()
