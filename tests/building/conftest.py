@@ -13,7 +13,6 @@ import pytest
 import pyops
 from pyops._build.report import BuildReport
 from tests.building.buildable_ops import PAIRS, add_scaled, pair_sums, rows
-from tests.compiled.compiled_db import SAMPLES
 
 Library = tuple[Path, BuildReport]
 
@@ -22,14 +21,6 @@ Library = tuple[Path, BuildReport]
 def built(tmp_path_factory: pytest.TempPathFactory) -> Library:
     path = tmp_path_factory.mktemp("build") / "libbuilt.so"
     return path, pyops.build(path, [add_scaled, rows, pair_sums], examples=[PAIRS], cpu="native")
-
-
-@pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library of every compiled sample of the tests, and of `built`."""
-    path = tmp_path_factory.mktemp("build") / "libwhole.so"
-    pyops.build(path, [add_scaled, rows, pair_sums], examples=[*SAMPLES, PAIRS], cpu="native")
-    return path
 
 
 @pytest.fixture(scope="session")

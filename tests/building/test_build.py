@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
@@ -17,11 +16,9 @@ from pyops import Op
 from pyops._build import linker, targets
 from pyops._cli import app
 from pyops.errors import CompileError, InputError, MissingDependencyError
-from pyops.testing import Sample
 from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, add_scaled, prints
 from tests.building.conftest import Library
 from tests.building.plain import assert_identical, by_pyops, plain_results
-from tests.compiled.compiled_db import SAMPLES
 
 
 @pytest.mark.exhaustive
@@ -130,46 +127,12 @@ def test_a_missing_compiler_is_named(
         pyops.build(tmp_path / "lib.so", prints, **options)
 
 
-NEEDS_OTHERS = [
-    (
-        {"i": 1, "f": 1.0, "b": True, "ints": [1, 2, 3]},
-        "this library has no code for the attributes i; f; b; ints[3]; ",
-    ),
-    ({"i": 1, "f": 1.0, "b": True, "ints": [1, 2], "mode": "minus"}, "mode='minus'; "),
-]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("attributes", "words"), NEEDS_OTHERS)
-def test_attributes_without_code_are_named(whole: Path, attributes: dict[str, Any], words: str) -> None:
-    (op,) = {sample.op for sample in SAMPLES if sample.op.name == "Attributes"}
-    (text,) = plain_results(whole, [Sample(op, np.ones((2, 3), np.float32), **attributes)])
-    assert words in text
-    assert "build it with --for MODEL" in text
-
-
-@pytest.mark.exhaustive
-def test_an_int_that_is_no_bool_is_named(whole: Path) -> None:
-    (sample,) = (sample for sample in SAMPLES if sample.id == "Attributes-defaults")
-    model = sample.model()
-    next(item for item in model.graph.node[0].attribute if item.name == "b").i = 2
-    options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(str(whole))
-    with pytest.raises(Exception, match=r"attribute 'b' is 2; expected one of \|0\|1\|"):
-        onnxruntime.InferenceSession(model.SerializeToString(), options)
-
-
 @pytest.mark.exhaustive
 def test_an_example_of_an_op_with_loops_serves_all_ranks(built: Library, tmp_path: Path) -> None:
     samples = [sample for sample in LOOPS if sample.op is add_scaled]
     report = pyops.build(tmp_path / "lib.so", examples=samples[:1], cpu="native")
     assert report.ops[0].ranks == ("any",)
     assert_identical(samples, plain_results(tmp_path / "lib.so", samples), plain_results(built[0], samples))
-
-
-@pytest.mark.exhaustive
-def test_every_compiled_sample_is_bit_identical(whole: Path) -> None:
-    assert_identical(SAMPLES, plain_results(whole, SAMPLES), by_pyops(SAMPLES))
 
 
 @pytest.mark.exhaustive

@@ -1,4 +1,4 @@
-"""The whole table of samples in other ONNX Runtimes, without pyops and numba, and for other machines."""
+"""A library of the whole table of samples: here, in other ONNX Runtimes without pyops and numba, on other machines."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
 
 import pyops
 from pyops._build.description import read_library
+from pyops.testing import Sample
 from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, add_scaled, pair_sums, rows
 from tests.building.conftest import Library
 from tests.building.plain import assert_close, assert_identical, by_pyops, plain_results
@@ -25,10 +28,22 @@ def needs_strings(sample: Any) -> bool:
 
 
 @pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of every compiled sample of the tests, and of `built`."""
+    path = tmp_path_factory.mktemp("build") / "libwhole.so"
+    pyops.build(path, [add_scaled, rows, pair_sums], examples=[*SAMPLES, PAIRS], cpu="native")
+    return path
+
+
+@pytest.fixture(scope="module")
 def here(whole: Path) -> list[Any]:
     """What the samples give in this environment."""
     assert read_library(whole).oldest_onnxruntime == "1.25"
     return plain_results(whole, ALL)
+
+
+def test_every_compiled_sample_is_bit_identical(whole: Path) -> None:
+    assert_identical(SAMPLES, plain_results(whole, SAMPLES), by_pyops(SAMPLES))
 
 
 @pytest.mark.parametrize("version", ["==1.16.3", "==1.17.3", "==1.20.1", ""])
@@ -100,3 +115,30 @@ def test_aarch64_computes_the_samples(
         plain_results(library, [item for item, _ in RAISING], *aarch64), RAISING, strict=True
     ):
         assert expected in text
+
+
+NEEDS_OTHERS = [
+    (
+        {"i": 1, "f": 1.0, "b": True, "ints": [1, 2, 3]},
+        "this library has no code for the attributes i; f; b; ints[3]; ",
+    ),
+    ({"i": 1, "f": 1.0, "b": True, "ints": [1, 2], "mode": "minus"}, "mode='minus'; "),
+]
+
+
+@pytest.mark.parametrize(("attributes", "words"), NEEDS_OTHERS)
+def test_attributes_without_code_are_named(whole: Path, attributes: dict[str, Any], words: str) -> None:
+    (op,) = {sample.op for sample in SAMPLES if sample.op.name == "Attributes"}
+    (text,) = plain_results(whole, [Sample(op, np.ones((2, 3), np.float32), **attributes)])
+    assert words in text
+    assert "build it with --for MODEL" in text
+
+
+def test_an_int_that_is_no_bool_is_named(whole: Path) -> None:
+    (sample,) = (sample for sample in SAMPLES if sample.id == "Attributes-defaults")
+    model = sample.model()
+    next(item for item in model.graph.node[0].attribute if item.name == "b").i = 2
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(str(whole))
+    with pytest.raises(Exception, match=r"attribute 'b' is 2; expected one of \|0\|1\|"):
+        onnxruntime.InferenceSession(model.SerializeToString(), options)

@@ -209,7 +209,7 @@ for with_library in (False, True):
     run_plain_script(PREAMBLE + script, "True\nValueError negative\n" * 2)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.stress
 def test_thousands_of_redeclarations_leave_the_registry_small():
     from pyops._runtime.extensions import registry as extensions_registry
 
