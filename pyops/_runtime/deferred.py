@@ -44,7 +44,7 @@ class DeferredSession:
         raise NotImplementedError
 
     def _watch(self, origin: Origin) -> None:
-        """Record the origin of this session, which has just been made."""
+        """Record what the session was made from."""
         self._origin = origin
         _living.add(self)
 

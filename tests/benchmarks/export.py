@@ -9,6 +9,7 @@ processor time, which other work on the machine changes less than the elapsed ti
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import logging
 import platform
@@ -86,10 +87,8 @@ def contestants() -> dict[str, Callable[[], object]]:
         "torch": lambda: torch.onnx.export(plain, ARGUMENTS, dynamo=True, verbose=False)
     }
     for name, (model, fallback) in MODELS.items():
-        calls[f"export, {name}"] = lambda model=model, fallback=fallback: exporters.export(  # type: ignore[misc]
-            model, ARGUMENTS, fallback=fallback
-        )
-        calls[f"explain, {name}"] = lambda model=model: exporters.explain(model, ARGUMENTS)  # type: ignore[misc]
+        calls[f"export, {name}"] = functools.partial(exporters.export, model, ARGUMENTS, fallback=fallback)
+        calls[f"explain, {name}"] = functools.partial(exporters.explain, model, ARGUMENTS)
     return calls
 
 

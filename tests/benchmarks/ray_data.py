@@ -91,7 +91,7 @@ def distributed(data: Any, worker: type[Any], source: onnx.ModelProto, count: in
 def killed_once(worker: type[Any], mark: Path) -> type[Any]:
     """Return a class of workers of which the first to get its tenth batch is killed."""
 
-    class KilledOnce(worker):  # type: ignore[misc]
+    class KilledOnce(worker):  # type: ignore[misc]  # the base is a parameter
         batches = 0
 
         def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
