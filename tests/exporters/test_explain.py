@@ -11,7 +11,7 @@ from exporters._torch.single_call import SingleCall
 from pyops import onnx_op
 from pyops._ops import registry
 from tests.helpers.tiers import exhaustive, first_quick
-from tests.operator_coverage.samples import op_database
+from tests.operator_coverage.samples import op_database, sample_inputs
 
 pytestmark = pytest.mark.usefixtures("own_registrations")
 _x = torch.eye(3) + 1
@@ -222,7 +222,7 @@ def test_it_agrees_with_the_export_of_every_operator_of_torch(first):
         if not dtypes:
             continue
         dtype = torch.float32 if torch.float32 in dtypes else torch.int64
-        sample = next(iter(info.sample_inputs("cpu", dtype)))
+        sample = next(sample_inputs(info, dtype))
         call = SingleCall(info.op, (sample.input, *sample.args), sample.kwargs)
         found = exporters.explain(call, call.tensors)
         try:

@@ -24,7 +24,7 @@ from exporters._torch_private.trees import clone_tensors, flatten, unflatten
 from pyops._schema.dtypes import ELEMENT_TYPES
 from pyops.kernels import OPS
 from tests.helpers.models import make_model
-from tests.operator_coverage.samples import op_database
+from tests.operator_coverage.samples import op_database, sample_inputs
 
 ONNX_TYPES = {row.dtype: onnx_ir.DataType(row.onnx) for row in ELEMENT_TYPES}
 NUMPY_TYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
@@ -63,9 +63,8 @@ class Recorder(TorchDispatchMode):
 def calls(op: str, dtype: torch.dtype) -> Iterator[Call]:
     """Every call that the library may carry, of every sample of an operator that torch has."""
     info = infos()[op]
-    torch.manual_seed(0)
     composites = _composites(info)
-    for sample in info.sample_inputs("cpu", dtype, requires_grad=False, set_seed=False):
+    for sample in sample_inputs(info, dtype):
         args, kwargs = (sample.input, *sample.args), sample.kwargs
         with torch.no_grad(), Recorder() as recorder:
             info.op(*clone_tensors(args), **clone_tensors(kwargs))
