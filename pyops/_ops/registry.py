@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol, cast
 
@@ -115,8 +115,10 @@ def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
         op._revision.value += 1
 
 
-def _restore(bodies_of: Mapping[tuple[str, str], dict[int, tuple[AnyOp, dict[str, Any]]]], imported: set[str]) -> None:
-    """Undo all declarations except those of modules imported meanwhile; `bodies_of` is the state before."""
+def _restore(
+    bodies_of: Mapping[tuple[str, str], dict[int, tuple[AnyOp, dict[str, Any]]]], modules: Container[str]
+) -> None:
+    """Undo all declarations except those of modules imported since; `bodies_of` and `modules` are the state before."""
     restored = []
     with _lock:
         current = dict(_ops)
@@ -128,7 +130,11 @@ def _restore(bodies_of: Mapping[tuple[str, str], dict[int, tuple[AnyOp, dict[str
                     _set_body(op, body)
                     restored.append(op)
         for key, versions in current.items():
-            kept = {version: op for version, op in versions.items() if op.__module__ in imported}
+            kept = {
+                version: op
+                for version, op in versions.items()
+                if op.__module__ in sys.modules and op.__module__ not in modules
+            }
             if kept:
                 _ops[key] = kept | _ops.get(key, {})
     for op in restored:
@@ -155,7 +161,7 @@ def isolated_declarations() -> Iterator[None]:
     >>> [op for op in pyops.list_ops() if op.domain == "passing"]
     []
     """
-    modules, known = set(sys.modules), dict(providers)
+    modules, known = sys.modules.copy(), dict(providers)
     with _lock:
         before = {
             key: {version: (op, body_of(op)) for version, op in versions.items()} for key, versions in _ops.items()
@@ -165,7 +171,7 @@ def isolated_declarations() -> Iterator[None]:
     finally:
         providers.clear()
         providers.update(known)
-        _restore(before, sys.modules.keys() - modules)
+        _restore(before, modules)
 
 
 def versions(domain: str, name: str) -> dict[int, AnyOp]:
