@@ -34,7 +34,8 @@ for model, feed in calls:
         answers.append([(array.dtype.str, array.shape, array.tobytes()) for array in map(numpy.asarray, results)])
     except Exception as error:
         answers.append(str(error))
-pickle.dump(answers, sys.stdout.buffer)
+with open(1, "wb") as file:  # sys.stdout may be unbuffered, and then writes a part
+    pickle.dump(answers, file)
 """
 
 

@@ -43,19 +43,13 @@ def results(folder):
 
 
 @pytest.mark.exhaustive
-def test_the_folder_of_the_results_hides_no_module(tmp_path):
-    done = coverage("--ops", "twice", cwd=tmp_path)  # from the working directory, python -m imports first of all
-    assert done.returncode == 0, done.stderr
-    (folder,) = tmp_path.iterdir()
-    assert not folder.name.isidentifier()
-
-
-@pytest.mark.exhaustive
 def test_a_run_survives_what_its_calls_do_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     some = "[tmcn]*"
-    done = coverage("--ops", some, "--results", tmp_path)
+    done = coverage("--ops", some, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = results(tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert not folder.name.isidentifier(), "from the working directory, python -m imports first of all"
+    found = results(folder)
     assert {name: str(result.status) for name, result in found.items()} == {
         "twice": "reproduced",
         "crash": "failed",
@@ -65,14 +59,14 @@ def test_a_run_survives_what_its_calls_do_and_goes_on_where_it_stopped(tmp_path,
     assert (found["crash"].kind, found["crash"].reason) == ("crash", "the process ended with exit code 11")
     assert found["missing"].kind == "no translation"
     assert "aten::lgamma" in found["missing"].reason
-    table = (tmp_path / "coverage.md").read_text()
+    table = (folder / "coverage.md").read_text()
     assert "| 3 | 1 | 0 | 0 | 0 | 2 |" in table
     assert "| crash | crash | the process ended with exit code 11 |" in table
-    (written,) = json.loads((tmp_path / "coverage.json").read_text())
+    (written,) = json.loads((folder / "coverage.json").read_text())
     assert written["counts"] == {"failed": 2, "reproduced": 1}
 
     # As if it had been killed while it wrote the last result.
-    (path,) = tmp_path.glob("*.jsonl")
+    (path,) = folder.glob("*.jsonl")
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:-1], lines[-1][:20]]))
     tried = []
@@ -82,9 +76,9 @@ def test_a_run_survives_what_its_calls_do_and_goes_on_where_it_stopped(tmp_path,
         return (attempt(Database(plan.database), plan, *call) for call in calls)
 
     monkeypatch.setattr(command, "attempts", attempts_here)
-    command.coverage(database=PLANTED, ops=some, results=tmp_path)
+    command.coverage(database=PLANTED, ops=some, results=folder)
     assert tried == [("number", 0)]
-    assert {name: result.status for name, result in results(tmp_path).items()} == {
+    assert {name: result.status for name, result in results(folder).items()} == {
         name: result.status for name, result in found.items()
     }
 
