@@ -175,7 +175,7 @@ def fill(
 
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model without functions; the calls of the one that is given get the defaults of attributes."""
+    """Return a model without functions; in the given one, calls get the defaults of the attributes they lack."""
     functions = {(full_domain(item.domain), item.name, item.overload): item for item in proto.functions}
     for node, _ in Model(b"", proto).nodes():
         function = functions.get((*key_of(node), node.overload))
@@ -244,7 +244,7 @@ class _Walk:
         outer : mapping
             The types of the values of the graphs around this one.
         given : tuple
-            The types of the graph's inputs, of a body.
+            For a body, the types of its inputs.
         """
         values = (*graph.value_info, *graph.input, *graph.output)
         self._declared |= {item.name: item.type for item in values}
@@ -311,7 +311,7 @@ class _Walk:
         domain, op_type = key = key_of(node)
         opset = opsets.get(domain, 1)
         now = allowing(domain, op_type, opset, inputs, outputs)
-        # ONNX Runtime makes initializers of constants, and has the operators with bodies for nearly every type.
+        # ONNX Runtime turns Constant nodes into initializers, and has the operators with bodies for nearly every type.
         if now is None or op_type in {"Constant", *_WITH_BODIES} or key in self._functions or key in self._ops:
             return [node]
         known = zip((*node.input, *node.output), (*inputs, *outputs), strict=True)

@@ -12,6 +12,7 @@ import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
 
 from .._ops.builtin import ONNX_DOMAIN
+from .._schema.devices import CUDA_PROVIDER
 from .definitions import NEWEST, Types, bare, definition, one_node, spell
 
 _HALF_CAST: dict[str | None, str] = {"tensor(float16)": "tensor(float)"}
@@ -19,6 +20,9 @@ _HALF_CAST: dict[str | None, str] = {"tensor(float16)": "tensor(float)"}
 _PARTIAL = {"GRU", "LSTM", "RNN", "StringNormalizer"}
 _OPEN = 2**31 - 1
 _CPU = "CPUExecutionProvider"
+# Where the library of another available provider cannot be loaded, ONNX Runtime's list of kernels ends the process, as
+# in onnxruntime-gpu without TensorRT.
+_LISTED_SAFELY = {_CPU, "AzureExecutionProvider"}
 _OLDEST_TRIED, _IR_VERSION = 17, 10  # versions that every supported ONNX Runtime accepts
 
 
@@ -48,7 +52,10 @@ def has_kernel(
             return True
     # ONNX Runtime expands operators that ONNX defines as functions, if it can. Only an attempt shows whether it can.
     graph = one_node(bare(node), inputs, outputs)
-    if is_accepted(graph.SerializeToString(deterministic=True), domain, opset):
+    alone = graph.SerializeToString(deterministic=True)
+    if is_accepted(alone, domain, opset):
+        return True
+    if CUDA_PROVIDER in providers and is_accepted(alone, domain, opset, providers=(CUDA_PROVIDER, _CPU)):
         return True
     if found.schema is None or not found.schema.has_context_dependent_function:
         return False
@@ -88,6 +95,8 @@ class _Kernel(NamedTuple):
 @functools.cache
 def _kernels() -> dict[tuple[str, str], list[_Kernel]]:
     found: dict[tuple[str, str], list[_Kernel]] = {}
+    if not _LISTED_SAFELY.issuperset(onnxruntime.get_available_providers()):
+        return found
     for item in get_all_opkernel_def():
         types = {name: frozenset(allowed) for name, allowed in item.type_constraints.items()}
         first, last = item.version_range
@@ -97,7 +106,9 @@ def _kernels() -> dict[tuple[str, str], list[_Kernel]]:
 
 
 @functools.cache
-def is_accepted(graph: bytes, domain: str, opset: int, ir_version: int = _IR_VERSION) -> bool:
+def is_accepted(
+    graph: bytes, domain: str, opset: int, ir_version: int = _IR_VERSION, providers: tuple[str, ...] = (_CPU,)
+) -> bool:
     """Return whether ONNX Runtime creates a session for a serialized graph whose nodes are of one domain."""
     versions = {ONNX_DOMAIN: _OLDEST_TRIED} | {domain: opset}
     imports = [onnx.helper.make_opsetid("" if name == ONNX_DOMAIN else name, of) for name, of in versions.items()]
@@ -107,7 +118,7 @@ def is_accepted(graph: bytes, domain: str, opset: int, ir_version: int = _IR_VER
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[_CPU])
+        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
     except Exception:  # ONNX Runtime raises several unrelated types
         return False
     return True

@@ -57,7 +57,7 @@ def reference_op(
     opset = dict(opsets).get(domain, 1)
     now, newest = (definition(domain, node.op_type, version) for version in (opset, NEWEST))
     if now is None or newest is None or now.text != newest.text:
-        return f"onnx's reference implementation implements another definition than that of opset {opset}"
+        return f"onnx's reference implementation implements a different definition from that of opset {opset}"
     imports = [onnx.helper.make_opsetid("" if name == ONNX_DOMAIN else name, version) for name, version in opsets]
     model = onnx.helper.make_model(one_node(node, inputs, outputs), opset_imports=imports)
     try:
@@ -72,7 +72,7 @@ def reference_op(
     def compute(*arrays: Any) -> tuple[Any, ...]:
         given = zip(node.input, arrays, strict=False)
         feeds = {name: _widened(array) if widens else array for name, array in given if name}
-        with np.errstate(all="ignore"):  # as ONNX Runtime
+        with np.errstate(all="ignore"):  # as in ONNX Runtime
             found = dict(zip(evaluator.output_names, evaluator.run(None, feeds), strict=True))
         return tuple(_as(found.get(name, np.empty(0)), dtype) for name, dtype in results)
 
@@ -108,7 +108,7 @@ def _known_problem(node: onnx.NodeProto, inputs: Types) -> str:
     if op_type == "MeanVarianceNormalization":
         return "computes it only in float32"
     if op_type == "GridSample" and "int" in str(inputs[0]):
-        return "interpolates between integers in integers"
+        return "interpolates between integers in integer arithmetic"
     if op_type == "LRN":
         return "normalizes as many channels as the batch has items"
     is_padded = attributes.get("auto_pad", b"NOTSET") in {b"SAME_UPPER", b"SAME_LOWER"}
@@ -121,7 +121,7 @@ def _known_problem(node: onnx.NodeProto, inputs: Types) -> str:
         if attributes.get("ceil_mode"):
             return "is wrong for ceil_mode"
         is_dilated = any(dilation != 1 for dilation in attributes.get("dilations", ()))
-        skips = any(map(operator.gt, attributes.get("strides", ()), attributes["kernel_shape"]))
+        skips = any(map(operator.gt, attributes.get("strides", ()), attributes.get("kernel_shape", ())))
         if (is_dilated and attributes.get("auto_pad", b"NOTSET") != b"NOTSET") or (skips and is_padded):
             return "is wrong for auto_pad with dilations, or with strides longer than the kernel"
     return ""

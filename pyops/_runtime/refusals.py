@@ -61,7 +61,9 @@ _EXPLANATIONS = (
         "input as `X | None = None`",
     ),
     (
-        r"Could not find an implementation for (?P<name>\w+)\(\d+\) node with name '(?P<node>[^']*)'",
+        # The second is what a session of several execution providers says.
+        r"(?:Could not find an implementation|Provider type) for (?P<name>\w+)(?:\(\d+\))? node with name "
+        r"'(?P<node>[^']*)'",
         "this ONNX Runtime has no kernel of {name} for the types in this model (see node {node!r}); let pyops compute "
         "it with InferenceSession(model, fill_missing=True), use float32 there, or replace it with your own kernel: "
         '@onnx_op("ai.onnx::{name}", override=True)',

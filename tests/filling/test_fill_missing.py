@@ -149,10 +149,16 @@ def test_without_it_the_refusal_names_it() -> None:
         pyops.InferenceSession(parsed(DETERMINANT))
 
 
-def test_what_nobody_computes_is_refused_with_the_reason() -> None:
-    model = parsed("main (complex64[n] x) => (complex64[n] y) { y = Identity(x) }")
-    with pytest.raises(errors.ModelError, match=r"nothing can compute '', Identity-21\(complex64\).* complex64"):
-        pyops.InferenceSession(model, fill_missing=True)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(complex64[n] x) => (complex64[n] y) { y = Identity(x) }", r"'', Identity-21\(complex64\).* complex64"),
+        ("(double[n, c, d] x) => (double[n, c, d] y) { y = AveragePool(x) }", r"'', AveragePool-[0-9]+\(float64\)"),
+    ],
+)
+def test_what_nobody_computes_is_refused_with_the_reason(text: str, message: str) -> None:
+    with pytest.raises(errors.ModelError, match=f"nothing can compute {message}"):
+        pyops.InferenceSession(parsed(f"main {text}"), fill_missing=True)
 
 
 @pytest.mark.parametrize(
