@@ -12,7 +12,7 @@ from ._arguments import check_model, check_tuple, split_arguments
 from ._capture.calls import innermost, source_line, spell_place
 from ._capture.failures import CaptureError
 from ._capture.interception import Interception, target_of
-from ._capture.modes import Capture, captured, check_capture
+from ._capture.modes import Capture, captured, check_capture, check_example
 from ._finishing.program import Decision, Model
 from ._lowering.explanations import causes, explain_error
 from ._plan.attempts import planned
@@ -63,7 +63,8 @@ def explain(
     Raises
     ------
     ExportError
-        `model` is not a model, `args` is not a tuple, or `capture` is unknown.
+        `model` is not a model; it does not take the arguments; `dynamic_shapes` does not match them; or `capture` is
+        unknown or does not apply to the model.
 
     Examples
     --------
@@ -78,6 +79,7 @@ def explain(
     check_tuple("explain", args)
     check_capture(capture, model)
     args, keywords = split_arguments(model, args, kwargs)
+    check_example(model, args, keywords, dynamic_shapes)
     table = custom_translation_table or {}
     arguments = {"kwargs": keywords, "dynamic_shapes": dynamic_shapes, "custom_translation_table": table}
 

@@ -16,6 +16,7 @@ from pyops._schema import devices
 from pyops._schema.dtypes import DType
 
 from ._arguments import check_model, check_tuple, input_values, to_onnx_outputs
+from ._capture.modes import check_example
 from ._capture.preparation import unchanged_attributes
 from ._finishing.dynamo import capture
 from ._finishing.program import Model
@@ -102,6 +103,7 @@ def verify(
         if first is None:
             raise ExportError("verify got no samples; pass at least one tuple of arguments")
         if program is None:
+            check_example(model, first, keywords)
             program = capture(model, first, custom_translation_table=translation_table(), kwargs=keywords)
         providers = _providers(run, first, keywords)
         session = InferenceSession(program, providers=providers, fill_missing=fill_missing)
@@ -139,7 +141,8 @@ def _calls(
     Raises
     ------
     ExportError
-        Both `args` and `samples` were given, or neither, or `samples` has an item that is not a tuple.
+        Both `args` and `samples` were given, or a module got no arguments at all. The iterator raises it for an item
+        that is not a tuple.
     """
     if args is not None and samples is not None:
         raise ExportError("verify got args and samples; pass verify(model, args) or verify(model, samples=[args, ...])")

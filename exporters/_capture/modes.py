@@ -51,6 +51,15 @@ def check_capture(capture: Any, model: Model, dynamo: bool = True, guards: bool 
         )
 
 
+def check_example(
+    model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any = None
+) -> None:
+    """Raise ExportError if a module does not take the example arguments, or `dynamic_shapes` does not match them."""
+    if isinstance(model, torch.nn.Module):
+        check_arguments(model, args, kwargs or {})
+        check_dynamic_shapes(model, args, kwargs or {}, dynamic_shapes)
+
+
 def captured(
     run: Callable[..., T],
     model: Model,
@@ -81,9 +90,6 @@ def captured(
         Whatever else `run` raises.
     """
     kwargs = arguments.get("kwargs") or {}
-    if isinstance(model, torch.nn.Module):
-        check_arguments(model, args, kwargs)
-        check_dynamic_shapes(model, args, kwargs, arguments.get("dynamic_shapes"))
     for gradients in (False, True):
         with prepared(model, args, kwargs), torch.set_grad_enabled(gradients):
             args, kwargs = separated(model, (args, kwargs))
@@ -150,7 +156,7 @@ def _with_known_state(
 def _drafted(
     run: Callable[..., T], model: torch.nn.Module, args: tuple[Any, ...], arguments: Mapping[str, Any]
 ) -> tuple[T, tuple[CaptureDecision, ...]]:
-    """Export by ``torch.export.draft_export``, which decides conditions that it cannot prove by the example."""
+    """Export by ``torch.export.draft_export``, which takes a condition that it cannot prove to be as in the example."""
     asked: list[tuple[str, str, Place]] = []
 
     def ask(expression: str, value: str) -> None:

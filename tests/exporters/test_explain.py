@@ -181,6 +181,18 @@ def test_a_model_that_raises(model):
     assert "test_explain.py" in found.problem
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"dynamic_shapes": {"y": {0: "rows"}}}, "dynamic_shapes has the keys y"),
+        ({"kwargs": {"y": torch.ones(1)}}, "forward.* does not take the example arguments"),
+    ],
+)
+def test_arguments_that_do_not_fit(model, given, message):
+    with pytest.raises(exporters.ExportError, match=message):
+        _explained(model, lambda x: torch.relu(x), **given)
+
+
 def test_dynamic_shapes_and_keywords(model):
     found = _explained(
         model,

@@ -240,6 +240,11 @@ def test_arguments_that_do_not_fit(model, arguments, message):
         exporters.verify(model(lambda *xs: torch_twice(xs[0])), program=program, **arguments)
 
 
+def test_arguments_that_the_model_does_not_take():
+    with pytest.raises(exporters.ExportError, match=r"forward\(input.* does not take the example arguments"):
+        exporters.verify(torch.nn.ReLU(), (), kwargs={})
+
+
 @pytest.mark.parametrize(
     ("expected", "actual", "absolute", "ok"),
     [
