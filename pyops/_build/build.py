@@ -52,10 +52,10 @@ def build(
     target : str, optional
         ``"linux-x86-64"``, ``"linux-aarch64"``, ...; by default this machine.
     cpu : str, optional
-        ``"native"``: the CPU of this machine; results equal those of pyops' sessions bit for bit. Or the least that the
-        library requires, such as ``"x86-64-v3"``, the default for x86-64.
+        ``"native"``: the CPU of this machine; results equal those of pyops' sessions bit for bit. Or the oldest kind of
+        CPU that the library must run on, such as ``"x86-64-v3"``, the default for x86-64.
     linker : str, optional
-        ``"cc"``, the default for this machine, or ``"zig"``.
+        ``"cc"`` or ``"zig"``; by default cc for this machine if it is installed, otherwise zig.
     skip_unsupported : bool
         Whether ops that cannot be built are left out.
 
@@ -72,6 +72,10 @@ def build(
         There is nothing to build, or the target, CPU or linker is unknown.
     MissingDependencyError
         There is no C compiler.
+    OSError
+        The library cannot be written.
+    PyopsError
+        The C compiler fails.
 
     Examples
     --------

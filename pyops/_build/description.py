@@ -76,5 +76,5 @@ def _text(value: Any) -> str:
 
 def _checked(kind: type[T], value: Any) -> T:
     if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not a {kind.__name__}")
     return value

@@ -40,7 +40,7 @@ def of_model(model: onnx.ModelProto, ops: Sequence[AnyOp]) -> list[NodeCall]:
     ]
     if not nodes:
         names = ", ".join(op.signature.qualified_name for op in ops)
-        raise InputError(f"the model has no node of {names or 'an op that was declared'}")
+        raise InputError(f"the model has no node of {names or 'a declared op'}")
     known = _known(model)
     for node, op in nodes * len(nodes):  # each pass may give ONNX's shape inference more types
         if all(name in known or not name for name in node.input) and not all(name in known for name in node.output):
@@ -67,7 +67,7 @@ def _with_outputs(
         return model
     try:
         specs = op.infer_shapes(*[known.get(name) for name in node.input], **_attributes(node, op))
-    except Exception:  # of the user's function, which may need sizes
+    except Exception:  # from the user's function, which may need sizes
         return model
     made = onnx.ModelProto()
     made.CopyFrom(model)
@@ -98,7 +98,7 @@ def _call(node: onnx.NodeProto, op: AnyOp, known: dict[str, TensorSpec]) -> Node
             if name and name not in known:
                 raise InputError(
                     f"the model does not have the type and rank of {name!r}, an input of "
-                    f"{op.signature.qualified_name}; add it to the model's value_info"
+                    f"{op.signature.qualified_name}; add them to the model's value_info"
                 )
             yield np.empty((0,) * known[name].ndim, known[name].dtype) if name else None
 

@@ -1,4 +1,4 @@
-"""Exceptions of machine code without Python: text in place of pickled classes, and of values that are boxed.
+"""Exceptions of machine code without Python: text in place of pickled classes and of boxed values.
 
 ``runtime.c`` puts the values that are known only at run time in the place of ``VALUE`` and ``REPR``.
 """
@@ -32,7 +32,7 @@ _ENVIRONMENT = re.compile(r"load ptr, ptr @_ZN08NumbaEnv.*")
 
 
 def spelled(module: str) -> str:
-    """Return a module, as LLVM's text, whose exceptions are texts."""
+    """Return a module, as LLVM assembly, whose exceptions are text."""
     module, count = _UNWRAP.subn(_say_values, _PICKLED.sub(_spell_constant, module))
     if count:
         module += "".join(
@@ -58,7 +58,7 @@ def _spell_constant(match: re.Match[str]) -> str:
     data = escaped.sub(lambda code: "\\" if code[1] == "\\" else chr(int(code[1], 16)), match[2]).encode("latin-1")
     raised = pickle.loads(data)
     if not (isinstance(raised, tuple) and len(raised) == 3 and isinstance(raised[0], type)):
-        return match[0]  # of something that needs the interpreter anyway
+        return match[0]  # part of something that needs the interpreter anyway
     text = (_text(*raised) + "\0").encode()
     spelled = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in text)
     return f'{match[1]}[{len(text)} x i8] c"{spelled}"{match[3]}'

@@ -19,12 +19,12 @@ Linker = Literal["cc", "zig"]
 
 
 def find_linker(linker: Linker | None, target: Target) -> list[str]:
-    """Return the command of a C compiler for a target: ``cc`` for this machine, unless another one is named.
+    """Return the command of a C compiler for a target: by default ``cc`` for this machine if it is installed, or zig's.
 
     Raises
     ------
     InputError
-        ``cc`` makes no libraries for the target.
+        `linker` is unknown, or ``cc`` makes no libraries for the target.
     MissingDependencyError
         The compiler is not installed.
     """
@@ -37,7 +37,7 @@ def find_linker(linker: Linker | None, target: Target) -> list[str]:
             raise InputError(f'cc makes libraries for this machine, not for {target.name}; use linker="zig"')
         if shutil.which("cc") is None:
             raise MissingDependencyError(
-                "linking needs cc, a C compiler, which is not installed; install it, or zig's: "
+                'linker="cc" needs the C compiler cc, which is not installed; install it, or use linker="zig": '
                 'pip install "onnx-pyops[cross]"'
             )
         return ["cc", "-Wl,--no-undefined"]
@@ -47,12 +47,14 @@ def find_linker(linker: Linker | None, target: Target) -> list[str]:
 
 
 def link(compiler: list[str], target: Target, code: bytes, tables: str, most_tensors: int, path: Path) -> None:
-    """Write the library of an object file and the tables of its ops.
+    """Link an object file and the tables of its ops to a library.
 
     Raises
     ------
+    OSError
+        The library cannot be written.
     PyopsError
-        The compiler or the file system refuses.
+        The compiler fails.
     """
     with tempfile.TemporaryDirectory() as folder, as_file(files(__package__)) as sources:
         Path(folder, "kernels.o").write_bytes(code)

@@ -95,7 +95,7 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
     if op.shape_function is not None:
         try:
             shapes = CompiledShapes(op, given)
-        except Exception as error:  # of numba, or of what it runs to find types
+        except Exception as error:  # from numba, or from what it runs to find types
             reason = _first_line(error)
             if use.without_loops is not None:
                 return compile_use(op, replace(use, inputs=use.without_loops, without_loops=None), name)
@@ -160,14 +160,14 @@ def _outputs(call: CallableKernel, use: Use, dtypes: Any, arrays: Any) -> tuple[
 
 
 def _module(dispatcher: Any, parameters: int, name: str) -> Any:
-    """Return the optimized LLVM module of a function of words, which is called `name` there, without Python in it."""
+    """Return the optimized LLVM module, without Python in it, of a function of words; there the function is `name`."""
     kinds = (types.intp,) * parameters
     dispatcher.compile(kinds)
     result = dispatcher.overloads[kinds]
     reached = list(_reached(dispatcher, set()))
     text = _without_python(result.library.get_llvm_str(), reached, name)
     module = llvm.parse_assembly(text)
-    # A function that calls itself for other types does so through a variable, which numba sets when it has both.
+    # A function that calls itself for other types does so through a variable, which numba sets once both are compiled.
     libraries = [made.library for inner in reached if hasattr(inner, "overloads") for made in inner.overloads.values()]
     while missing := _missing(module):
         library = next((one for one in libraries if missing in {f.name for f in one.get_defined_functions()}), None)
@@ -250,7 +250,7 @@ def _keep_only(module: Any, exports: Iterable[str]) -> None:
 def object_file(modules: Iterable[Any], machine: Any) -> bytes:
     """Return the object file of modules, for a target machine.
 
-    They are already optimized, and are only translated: optimizing again could change the order of sums.
+    The modules are already optimized, and are only translated: optimizing again could change the order of sums.
     """
     whole = llvm.parse_assembly("")
     whole.triple, whole.data_layout = machine.triple, str(machine.target_data)

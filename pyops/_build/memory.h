@@ -1,4 +1,4 @@
-/* What machine code of numba's calls: the memory of its arrays, counted by references, and of its lists. */
+/* What numba's machine code calls for memory: reference-counted memory for arrays, and memory for lists. */
 #include <stdlib.h>
 
 typedef struct {

@@ -52,8 +52,8 @@ typedef struct {
   F(type_and_shape, 414, (const void *value, int *type, const int64_t **dims, size_t *rank))       \
   F(attribute_strings, 417, (const void *info, const char *name, void *allocator, char ***texts, size_t *size))
 
-/* The first version of ONNX Runtime (1.x) that has them, where it is later than OLDEST; before INFERS_ABSENT, it ends the
-   process if shape inference asks for an input, or tells of an output, that a node leaves out. */
+/* The first version of ONNX Runtime (1.x) that has each, where it is later than OLDEST. Before INFERS_ABSENT, it ends
+   the process if shape inference reads an input, or sets an output, that a node leaves out. */
 enum { OLDEST = 16, HAS_PARALLEL_FOR = 17, HAS_VERSIONS = 17, HAS_TYPE_AND_SHAPE = 25, HAS_STRINGS = 25, NEWEST = 25, INFERS_ABSENT = 28 };
 
 #define DECLARE(name, slot, parameters) \

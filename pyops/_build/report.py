@@ -43,9 +43,9 @@ class BuildReport(Shown):
     size : int
         The size of the file in bytes.
     undefined_symbols : tuple of str
-        The symbols that the library takes from the system; empty for other files than ELF.
+        The symbols that the library takes from the system; empty for files other than ELF.
     glibc : str
-        The oldest glibc that it runs with, ``"2.17"``; empty if it needs none.
+        The oldest glibc that it runs with, such as ``"2.17"``; empty if it needs none.
     oldest_onnxruntime : str
         The oldest ONNX Runtime that it runs in.
     warnings : tuple of str

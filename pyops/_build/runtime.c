@@ -1,5 +1,5 @@
-/* What is the same in every built library: it answers ONNX Runtime's questions from tables, hands its tensors to machine
-   code of numba's, and makes statuses of what that raises. TABLES is what was generated for the ops. */
+/* What is the same in every built library: it answers ONNX Runtime's questions from tables, hands its tensors to
+   numba's machine code, and turns what that raises into statuses. TABLES is the file that was generated for the ops. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -82,7 +82,7 @@ static Status *fail(Api api, const Op *op, Text *text) {
   return create_status(api, whole.text);
 }
 
-/* What generated code says of the values of an exception. */
+/* What generated code calls to put the values of an exception into text. */
 static int begin_saying(Said *said) {
   if (said->count == 16) return 0;
   said->quoted[said->count] = 0;
@@ -216,7 +216,7 @@ static Status *fetch(Api api, Source source, const Attribute *a, void **data, si
   return ORT(api, attribute_string)(info, a->name, *data, count);
 }
 
-/* Puts words for the attribute behind those that are there; describes it as records do. */
+/* Appends the words of an attribute to `words`, and its description, as in records, to the node's. */
 static Status *read_attribute(Node *node, const Attribute *a, Source source, int64_t **words, int *count) {
   Api api = node->api;
   Status *status = NULL;
@@ -392,7 +392,8 @@ static int64_t output_of(int64_t context, int64_t index, int64_t sizes, int64_t 
     for (int64_t i = 0; call->looped && i < call->lead_rank; i++) dims[count++] = call->lead[i];
     for (int64_t i = call->looped ? call->record->loops : 0; i < rank; i++) dims[count++] = size[i];
     for (int64_t i = 0; i < count; i++)
-      if (dims[i] < 0) return (int64_t)create_status(api, "the shape function gives a size below 0, or one that only the kernel tells");
+      if (dims[i] < 0)
+        return (int64_t)create_status(api, "the shape function gives a negative size, or one known only after the kernel has run");
     Status *status = ORT(api, get_output)(call->context, (size_t)index, dims, (size_t)count, &out->value);
     if (!status && out->value) status = ORT(api, get_data)(out->value, &out->data);
     if (status || !out->value) return (int64_t)status;
@@ -436,7 +437,7 @@ static Status *run(Call *call) {
   if (call->record->body(&answer, &raised, (int64_t)state, (int64_t)call->words, (int64_t)call, 0)) note(call, raised);
   if (!atomic_load(&call->failed) && answer == MISMATCH) {
     atomic_store(&call->failed, 1);
-    put(&call->message, "the kernel returned another shape than its shape function gives");
+    put(&call->message, "the kernel returned a shape other than the shape function gives");
   }
   return atomic_load(&call->failed) ? fail(api, call->node->op, &call->message) : (Status *)answer;
 }
@@ -456,7 +457,7 @@ static int serves(const Record *record, const Call *call) {
 }
 
 /* Broadcasts the dimensions of a call's inputs before the core ones into `lead`; `repeated` has a bit for each input that
-   broadcasts along one. The answer is whether they broadcast. */
+   broadcasts along one. Returns whether they broadcast. */
 static int broadcast(Call *call, uint64_t *repeated) {
   const Record *record = call->record;
   const Tensor *inputs = call->inputs;
@@ -482,7 +483,7 @@ static int broadcast(Call *call, uint64_t *repeated) {
 }
 
 /* Runs a record of an op with parallel=: neighbouring leading dimensions along which the inputs broadcast alike are
-   taken as one, the innermost of these are the record's loops, and over the others it goes here. */
+   taken as one; the innermost of these are the record's loops, and this function loops over the others. */
 static Status *run_loops(Call *call) {
   const Op *op = call->node->op;
   const Record *record = call->record;
@@ -565,7 +566,8 @@ static Status *compute(void *pointer, void *context) {
   call.message.length = 0, call.message.text[0] = 0;
   atomic_init(&call.failed, 0);
   if (node->inputs > MOST_TENSORS || node->outputs > MOST_TENSORS) {
-    put(&call.message, "this library has no code for %d inputs; build it with --for MODEL", (int)node->inputs);
+    put(&call.message, "this library has no code for %d inputs and %d outputs; build it with --for MODEL",
+        (int)node->inputs, (int)node->outputs);
     return fail(node->api, op, &call.message);
   }
   for (size_t i = 0; i < node->inputs; i++) {
@@ -583,18 +585,20 @@ static Status *compute(void *pointer, void *context) {
   return call.record->core ? run_loops(&call) : run(&call);
 }
 
-/* Shape inference. What is unknown of the inputs' sizes is tried out: an output's size that is the same for all sizes of
-   them is known, and one that always is that of an input has its name. */
+/* Shape inference. Unknown sizes of inputs are tried out: an output's size that is the same in all trials is known, and
+   one that always equals an input's gets the name of that. */
 
 enum { TRIALS = 6, ENOUGH = 3, MOST_NAMES = 64, UNKNOWN_SIZE = -1 };
 
-/* What stands for an unknown size in a trial: even and odd, small and large, and but for the first another one for each. */
+/* What stands for an unknown size in a trial: even and odd, small and large, and in all trials but the first, different
+   for each name. */
 static int64_t tried(int64_t name, int trial) {
   static const int64_t first[TRIALS] = {1, 2, 12, 105, 1009, 1000003}, step[TRIALS] = {0, 6, 24, 30, 1000, 66};
   return first[trial] + name * step[trial];
 }
 
-/* Puts the sizes of all outputs, one after the other, for those of the inputs; the answer is whether there are any. */
+/* Writes the sizes of all outputs, one after the other, for the inputs' sizes; returns whether the shape function
+   accepts these. */
 static int infer_sizes(Call *call, int64_t *sizes) {
   const Record *record = call->record;
   int64_t key[MOST_TENSORS * MOST_DIMS + 1], results[MOST_TENSORS * MOST_DIMS + 1], answer, at = 0, from = 0, to = 0;
@@ -641,7 +645,7 @@ typedef struct {
   char made[2 * MOST_DIMS][40];
 } Inference;
 
-/* Reads an input; the answer is whether ONNX Runtime knows enough of it. It takes an unknown rank for 0. */
+/* Reads an input; returns whether ONNX Runtime knows enough of it. It reports an unknown rank as 0. */
 static int read_known(Api api, void *context, size_t index, Inference *own, Status **status) {
   Tensor *tensor = own->call.inputs + index;
   void *info;
@@ -705,7 +709,7 @@ static Status *infer_with(Inference *own, Node *node, void *context) {
         for (int t = 0; t < trials; t++) same &= own->sizes[t][from] == tried(n, at[t]);
         if (same) name = n;
       }
-      /* Equal names are equal sizes, so that another one is new; other libraries have others. */
+      /* Equal names mean equal sizes, so each name is new, also among those of other libraries. */
       snprintf(own->made[axis], sizeof own->made[axis], "size_%llx_%d", (unsigned long long)(uintptr_t)&made, atomic_fetch_add(&made, 1));
       own->dims[axis] = found < 0 ? -1 : found;
       names[axis] = found >= 0 ? "" : name >= 0 ? own->text[name] : own->made[axis];
@@ -720,11 +724,11 @@ static int can_infer(const Op *op, int minor) {
   for (int r = 0; r < op->records; r++) told |= op->record[r].shapes != NULL;
   for (int i = 0; i < op->inputs; i++) absent |= op->input[i].characteristic != REQUIRED;
   for (int i = 0; i < op->attributes; i++)
-    if (strchr("St", op->attribute[i].kind)) return 0; /* ONNX Runtime cannot tell those then */
+    if (strchr("St", op->attribute[i].kind)) return 0; /* shape inference cannot read those */
   return told && op->outputs <= MOST_TENSORS && (!absent || minor >= INFERS_ABSENT);
 }
 
-/* What is not known here is no error: the kernel tells when it runs. */
+/* A failure here is no error: if it matters, the kernel reports it when it runs. */
 static Status *infer(const CustomOp *custom, void *context) {
   const Op *op = (const Op *)custom;
   Node *node = calloc(1, sizeof *node);
@@ -765,7 +769,7 @@ static void release_nothing(int *inputs, int *outputs) { (void)inputs, (void)out
 
 #include TABLES /* ops, domains, description, features, CPU, HAS_TWO_VERSIONS */
 
-/* The name of something that the code needs of a CPU and this one lacks, or NULL. */
+/* The name of a feature that the code needs and this CPU lacks, or NULL. */
 #if defined(__x86_64__) || defined(_M_X64)
 #include <cpuid.h>
 static const char *lacking(void) {

@@ -69,7 +69,7 @@ def _(spec: Any) -> Any:
 def make_spec(typingctx: Any, shape: Any, dtype: Any) -> Any:
     """Return the spec of a shape (a tuple of ints) and a dtype."""
     if not isinstance(shape, types.BaseTuple) or not all(isinstance(size, types.Integer) for size in shape):
-        raise CompileError(f"a shape is {shape} there; write a tuple of ints")
+        raise CompileError(f"a shape has the type {shape}; write a tuple of ints")
     kind = SpecType(dtype.dtype, len(shape))
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -132,7 +132,7 @@ def sizes_are_known(op: AnyOp, specialization: Specialization, attributes: dict[
         specs = [None if item is None else TensorSpec([size] * item[1], item[0]) for item in specialization.inputs]
         try:
             results = op.infer_shapes(*specs, **attributes)
-        except Exception:  # of the user's function, which may need other sizes
+        except Exception:  # from the user's function, which may need other sizes
             continue
         return not any(isinstance(size, RuntimeDim) for spec in results for size in spec.shape)
     return False

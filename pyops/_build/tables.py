@@ -15,7 +15,7 @@ from .._schema.signature import Signature, TypeParameter
 from ..errors import CompileError
 from .machine_code import Code
 
-_MOST_TEXT = 1023  # the size of Text in runtime.c
+_MOST_TEXT = 1023  # Text in runtime.c has room for one more byte, the NUL
 
 _LATEST = 2**31 - 1
 _ANY_TYPE = 0

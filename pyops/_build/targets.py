@@ -113,7 +113,7 @@ _LEVELS = {"x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 
 
 def features(target: Target, cpu: str) -> list[tuple[str, tuple[int, int, str, int]]]:
-    """Return the features that an x86-64 CPU has and not all of them have, and where CPUID reports each.
+    """Return the features of an x86-64 CPU that not all x86-64 CPUs have, and where CPUID reports each.
 
     Raises
     ------

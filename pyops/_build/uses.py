@@ -47,7 +47,7 @@ class Use:
     asked : bool
         Whether it was requested explicitly, so that it must not be left out.
     without_loops : tuple, optional
-        The inputs of the example that it is for, if the op's loops turn out to need a shape function that is missing.
+        The inputs of its example, compiled instead if the shape function, which loops need, cannot be compiled.
     """
 
     inputs: tuple[Tensor | None, ...]
@@ -60,7 +60,7 @@ class Use:
 
 
 def of_example(example: Example) -> Iterator[Use]:
-    """Iterate over the uses that serve an example: one, or of an op with loops those for all numbers of loops."""
+    """Iterate over the uses that serve an example: one, or, for an op with loops, one for each number of loops."""
     signature, cores = example.op.signature, _cores(example.op)
     inputs = [None if array is None else (array.dtype, array.ndim) for array in example.inputs]
     inputs += [None] * (len(signature.inputs) - signature.is_variadic - len(inputs))
@@ -100,7 +100,7 @@ def of_declaration(op: AnyOp, ranks: Ranks | None) -> Iterator[Use]:
 
 
 def _cores(op: AnyOp) -> Sequence[int] | None:
-    """Return the number of core dimensions of each tensor, of an op whose other dimensions are loops."""
+    """Return the number of core dimensions of each tensor if the op's other dimensions are loops, otherwise None."""
     kernel = op.kernels["cpu"]
     return kernel.cores if isinstance(kernel, CompiledKernel) and op.shape_function is not None else None
 
@@ -156,7 +156,7 @@ def _of_attribute(signature: Signature, attribute: Attribute) -> list[Any]:
 
 
 _WHAT = {
-    AttributeKind.STRING: "text",
-    AttributeKind.STRINGS: "list of texts",
+    AttributeKind.STRING: "string",
+    AttributeKind.STRINGS: "list of strings",
     AttributeKind.TENSOR: "type and rank",
 } | dict.fromkeys((AttributeKind.INTS, AttributeKind.FLOATS), "length")

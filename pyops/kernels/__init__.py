@@ -1,4 +1,4 @@
-"""Ready-made operators in the domain ``pyops``, with torch's semantics: those that its ONNX exporter lacks most.
+"""Ready-made operators in the domain ``pyops``, with torch's semantics, mostly for what torch's ONNX exporter lacks.
 
 They are declared as users declare theirs, and are good examples to read before writing one. A model with them runs
 without torch: `pyops.InferenceSession` imports this package when a model names the domain, and so does an export.

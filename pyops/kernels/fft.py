@@ -34,7 +34,8 @@ def fft_c2c(
 ) -> NDArray[Wide]:
     r"""Compute the Fourier transform of complex values over some dimensions.
 
-    Along each of them :math:`X_k = \sum_{j=0}^{n-1} x_j e^{\mp 2\pi ijk/n}`, with the minus sign forward.
+    Along each of them :math:`X_k = \sum_{j=0}^{n-1} x_j e^{\mp 2\pi ijk/n}`; the minus sign is that of the forward
+    transform.
 
     As ``torch.fft.fft``, ``ifft``, ``fft2``, ``ifft2``, ``fftn`` and ``ifftn`` of a complex tensor.
 
@@ -114,11 +115,10 @@ def fft_r2c(
     ValueError
         As for `fft_c2c`.
     """
+    _check_half(dim)
     sizes = _sizes(x.shape, dim, s)
     xp = array_namespace(x)
     complex_dtype = np.result_type(x.dtype, np.complex64)
-    if not dim:
-        raise ValueError("dim is empty; half of a transform needs a dimension")
     # The backward transform of real values is the conjugate of the forward one.
     values = xp.fft.rfftn(x, s=sizes, axes=dim, norm=_norm(normalization, forward=True))
     return as_pairs((values if forward else xp.conj(values)).astype(complex_dtype))
@@ -126,6 +126,7 @@ def fft_r2c(
 
 @fft_r2c.register_shape_inference
 def _(x: TensorSpec, s: Any = None, *, dim: list[int], **others: Any) -> TensorSpec:
+    _check_half(dim)
     shape = list(_resized(x.shape, s, dim))
     shape[dim[-1]] = shape[dim[-1]] // 2 + 1
     return x.like(shape=(*shape, 2))
@@ -170,6 +171,7 @@ def fft_c2r(
     ValueError
         As for `fft_c2c`.
     """
+    _check_half(dim)
     values: Any = as_complex(x)
     sizes = _sizes(values.shape, dim, s, half=True)
     xp = array_namespace(x)
@@ -180,6 +182,7 @@ def fft_c2r(
 
 @fft_c2r.register_shape_inference
 def _(x: TensorSpec, s: TensorSpec | None = None, *, dim: list[int], **others: Any) -> TensorSpec:
+    _check_half(dim)
     shape = list(_resized(x.shape[:-1], s, dim))
     if s is None:
         shape[dim[-1]] = 2 * (shape[dim[-1]] - 1)
@@ -189,6 +192,12 @@ def _(x: TensorSpec, s: TensorSpec | None = None, *, dim: list[int], **others: A
 def _resized(shape: tuple[Any, ...], s: TensorSpec | None, dim: list[int]) -> tuple[Any, ...]:
     resized = {axis % len(shape) for axis in dim} if s is not None else ()
     return tuple(new_dim() if axis in resized else size for axis, size in enumerate(shape))
+
+
+def _check_half(dim: list[int]) -> None:
+    """Raise ValueError if there is no dimension of which to take half."""
+    if not dim:
+        raise ValueError("dim is empty; half of a transform needs a dimension")
 
 
 def _sizes(shape: tuple[int, ...], dim: list[int], s: NDArray[np.int64] | None, half: bool = False) -> list[int]:

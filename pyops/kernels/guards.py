@@ -70,7 +70,7 @@ def guard(
     expected : str
         The value that the export fixed, in JSON.
     line : str
-        The line of the model's code: ``"model.py:12"``.
+        The line of the model's code, such as ``"model.py:12"``.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def guard(
     Raises
     ------
     GuardError
-        The value is another one.
+        The value is a different one.
     """
     found: Any = list(asked.shape) if kind == "size" else asked.tolist() if kind == "values" else asked.item()
     found = bool(found) if kind == "branch" else found
@@ -89,7 +89,7 @@ def guard(
         what = {"branch": "the condition", "number": "the number", "size": "the shape", "values": "the tensor"}[kind]
         raise GuardError(
             f"the model was exported with {what} {_short(fixed)} of {line}, and this run has {_short(found)}; export "
-            "another one with arguments like these, or avoid conditions in Python, for example with torch.where"
+            "the model again with arguments like these, or avoid conditions in Python, for example with torch.where"
         )
     return x
 

@@ -64,7 +64,7 @@ def bincount(input: NDArray[np.int64], weights: NDArray[Wide], *, minlength: int
     Returns
     -------
     array of the dtype of `weights`
-        (n,), at least (minlength,): one sum for each number from 0 to the largest of `input`.
+        (max(largest of `input` + 1, minlength),): one sum for each number from 0 on.
 
     Raises
     ------
@@ -162,7 +162,8 @@ def _even_edges(points: Any, bins: Sequence[int], limits: Any, op: str, margin: 
     """Return edges of equally wide bins for each coordinate of (..., d) points; the margin separates equal limits."""
     if limits is not None and limits.size != 2 * len(bins):
         raise ValueError(
-            f"{op}: range has {limits.size} numbers; it must have the lowest and highest edge of {len(bins)}"
+            f"{op}: range has {limits.size} numbers; it must have {2 * len(bins)}, the lowest and the "
+            "highest edge for each coordinate"
         )
     rows = _rows(points, len(bins))
     if limits is None:

@@ -116,7 +116,7 @@ def solve_ex(a: NDArray[Wide], b: NDArray[Wide], *, left: bool = True, check_err
         raise_failed(
             info,
             "SolveEx:{where} the solver failed because the input matrix is singular (diagonal element {k} of its "
-            "factor is zero); use torch.linalg.lstsq for a solution of least squares, or torch.linalg.solve_ex, which "
+            "factor is zero); use torch.linalg.lstsq for a least-squares solution, or torch.linalg.solve_ex, which "
             "does not raise",
         )
     x = x if left else adjoint_of(x)

@@ -132,7 +132,7 @@ def ormqr(
     other : array of the dtype of `a`
         (..., m, n).
     left : bool
-        Whether Q is multiplied from the left, or from the right.
+        Whether to multiply by Q from the left, or from the right.
     transpose : bool
         Whether Q is transposed.
 

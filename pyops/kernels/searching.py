@@ -52,7 +52,7 @@ def searchsorted(
     ShapeInferenceError
         The shapes of sequences and values do not match.
     ValueError
-        `sorter` is of another shape than the sequences.
+        `sorter` does not have the shape of the sequences.
     IndexError
         `sorter` has an index that is out of range.
     """
@@ -199,7 +199,7 @@ def unique_consecutive(
     input : array of real numbers or bool
         Any shape.
     return_inverse, return_counts : bool
-        Whether to compute them; they are empty otherwise.
+        Whether to compute `inverse_indices` and `counts`; they are empty otherwise.
     dim : int, optional
         The dimension whose slices are compared; all elements, row by row, if it is absent.
 
@@ -209,7 +209,7 @@ def unique_consecutive(
         (number kept,), or with `dim` shaped like `input` except in that dimension. No NaN equals another; slices
         without elements do.
     inverse_indices : array of int64
-        Shaped like `input`, or with `dim` (size of it,): the index in `output` of each element or slice.
+        Shaped like `input`, or with `dim` (its size,): the index in `output` of each element or slice.
     counts : array of int64
         (number kept,): the length of each run.
 

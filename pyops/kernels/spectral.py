@@ -60,8 +60,7 @@ def svd(a: NDArray[Wide], *, full_matrices: bool = False, compute_uv: bool = Tru
     Raises
     ------
     numpy.linalg.LinAlgError
-        A matrix is not finite (of which torch makes NaN, if it has infinities, at some sizes), or LAPACK does not
-        converge.
+        A matrix is not finite (for infinities, torch returns NaN at some sizes), or LAPACK does not converge.
     """
     return Svd(*decompose("Svd", a, full_matrices, compute_uv))
 
@@ -81,7 +80,7 @@ def _iterating(op: str, a: Array) -> Iterator[None]:
     # What LAPACK returns for such matrices depends on their size.
     if not array_namespace(a).isfinite(a).all():
         raise np.linalg.LinAlgError(
-            f"{op}: an input matrix contains non-finite values; look for what made them, with numpy.isfinite"
+            f"{op}: an input matrix contains non-finite values; find where they come from, with numpy.isfinite"
         )
     try:
         with np.errstate(all="ignore"):  # NumPy computes in float64, and what overflows float32 is infinite
@@ -126,7 +125,7 @@ def eigh(a: NDArray[Wide], *, UPLO: Literal["L", "U", "l", "u"] = "L", compute_v
     Raises
     ------
     numpy.linalg.LinAlgError
-        A matrix is not finite (of which torch makes NaN at some sizes), or LAPACK does not converge.
+        A matrix is not finite (for which torch returns NaN at some sizes), or LAPACK does not converge.
     """
     return Eigen(*decompose_symmetric("Eigh", a, "U" if UPLO in "Uu" else "L", compute_v))
 

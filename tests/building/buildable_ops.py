@@ -132,7 +132,7 @@ REFUSED = {
     product: "linear algebra",
     random: "random numbers",
     half: "numba lacks float16",
-    texts: "attribute 'mode' is str, and each text needs its own code; give a model that has the op (--for)",
+    texts: "attribute 'mode' is str, and each string needs its own code; give a model that has the op (--for)",
     long_text: "a library can read at most 1,023 bytes of a node's text attributes; shorten mode='aaa",
     nul: "a library cannot read text with a NUL character; remove it from \"mode='a\\x00b'; \"",
     plain: "it has no compiled kernel; declare it with compile=True",

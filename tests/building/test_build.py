@@ -113,7 +113,10 @@ def test_wrong_arguments_are_named(options: dict[str, Any], words: str, tmp_path
     ("options", "words"),
     [
         ({}, "linking for linux-x86-64 needs zig: pip install"),
-        ({"linker": "cc"}, "linking needs cc, a C compiler, which is not installed; install it, or zig's: pip install"),
+        (
+            {"linker": "cc"},
+            'linker="cc" needs the C compiler cc, which is not installed; install it, or use linker="zig": pip install',
+        ),
         ({"target": "windows-x86-64"}, "linking for windows-x86-64 needs zig: pip install"),
     ],
 )

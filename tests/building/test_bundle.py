@@ -56,9 +56,10 @@ def test_the_c_program_computes_what_pyops_does(bundle: Path) -> None:
     assert printed[1].startswith("z [4]:")
     np.testing.assert_array_equal(np.float32(printed[1].split(":")[1].split()), z)
     assert printed[2].endswith(" ms")
-    (bundle / "x.bin").write_bytes(b"short")
-    with pytest.raises(AssertionError, match=r"x\.bin has other than 3 elements"):
-        run(bundle, ["cc"], "program.c")
+    for other in (b"short", values(2, 3).tobytes()):
+        (bundle / "x.bin").write_bytes(other)
+        with pytest.raises(AssertionError, match=r"x\.bin does not have 3 elements"):
+            run(bundle, ["cc"], "program.c")
     (bundle / "x.bin").unlink()
 
 

@@ -54,7 +54,7 @@ def test_a_failure_is_an_error_where_it_is_to_be_checked(op, inputs, message):
         (lstsq, (NAN, EYE), "Lstsq: .*non-finite values"),
         (eigh, (NAN,), "Eigh: .*non-finite values"),
         (eigh, (FAR_APART,), "Eigh: the algorithm failed to converge .*; use float64, and values that are fewer"),
-        (eig, (np.full((2, 2), np.inf),), "Eig: .*non-finite values; look for what made them"),
+        (eig, (np.full((2, 2), np.inf),), "Eig: .*non-finite values; find where they come from"),
     ],
 )
 def test_a_failure_is_an_error(op, inputs, message):

@@ -1,5 +1,6 @@
-/* Runs the model and prints its outputs; then RUNS times more (program RUNS), and prints the milliseconds of the fastest.
-   Inputs are read from NAME.bin, the plain bytes of their elements, and are ones where there is no such file. */
+/* Runs the model and prints its outputs; with an argument (program RUNS), runs it RUNS times more and prints the
+   milliseconds of the fastest run. Inputs are read from NAME.bin, the plain bytes of their elements, and are ones where
+   there is no such file. */
 #define _POSIX_C_SOURCE 199309L
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,8 +22,8 @@ static void read_input(const Input *input, void *data) {
   snprintf(name, sizeof name, "%s.bin", input->name);
   FILE *file = fopen(name, "rb");
   if (file) {
-    if (fread(data, input->item, (size_t)input->count, file) != (size_t)input->count) {
-      fprintf(stderr, "%s has other than %lld elements\n", name, (long long)input->count);
+    if (fread(data, input->item, (size_t)input->count, file) != (size_t)input->count || fgetc(file) != EOF) {
+      fprintf(stderr, "%s does not have %lld elements\n", name, (long long)input->count);
       exit(1);
     }
     fclose(file);
