@@ -26,8 +26,7 @@ INTRODUCTION = """# The kernel library
 `pyops.kernels` is a library of ops in the domain `pyops`, written in NumPy with torch's semantics. `exporters.export`
 uses them [for operators that torch's exporter does not support](export.md#operators-that-torchs-exporter-lacks). A
 model with these ops runs in `pyops.InferenceSession` where torch is not installed. Special functions and matrix
-factorizations need SciPy:
-`pip install "onnx-pyops[kernels]"`.
+factorizations need SciPy: `pip install "onnx-pyops[kernels]"`.
 
 ```python
 import numpy as np
@@ -138,7 +137,7 @@ print(pyops.InferenceSession(program).run(None, {{"x": x.numpy()}}))
 [array([nan,  6.], dtype=float32), array(nan, dtype=float32)]
 ```
 
-For the place too, write `x.topk(1, dim)` in the model instead of `x.max(dim)` or `x.argmax(dim)`. And with
+If you need the index too, write `x.topk(1, dim)` in the model instead of `x.max(dim)` or `x.argmax(dim)`. And with
 [`fallback="verify"`](fallback.md), an export compares every call on the example: where NaN in the example is lost, the
 call goes to torch.
 """
@@ -210,7 +209,8 @@ def _types(op: Op[..., Any]) -> str:
 
 
 def _entries(entries: Any) -> str:
-    return _markdown("; ".join(f"`{item.type}`: {' '.join(item.desc)}" for item in entries))
+    raised = "; ".join(f"`{item.type}`: {' '.join(item.desc).removesuffix('.')}" for item in entries)
+    return _markdown(raised and f"{raised}.")
 
 
 def _markdown(text: str) -> str:

@@ -42,9 +42,9 @@ def registered_for(op: Op[..., Any]) -> tuple[str, CustomOpDef] | None:
 def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     """Register an Op as a torch operator that runs, traces and exports.
 
-    Its CPU and CUDA implementations call the Op's kernels on the tensors' own memory, its fake calls the Op's
-    shape function, and its ONNX translation is one node of the Op. A kernel that is registered later takes
-    effect at once. `name` may be registered again, for this Op or another; operators returned by earlier
+    Its CPU and CUDA implementations call the Op's kernels on the tensors' own memory, its fake implementation
+    calls the Op's shape function, and its ONNX translation is one node of the Op. A kernel that is registered later
+    takes effect at once. `name` may be registered again, for this Op or another; operators returned by earlier
     registrations of the name then call the newest.
 
     Parameters
@@ -145,8 +145,8 @@ def _called_with_tensors(op: Op[..., Any], compute: Callable[..., list[torch.Ten
         except InputError as error:
             if device_type := _autocast(tensors):
                 error.args = (
-                    f"{error}; under torch.autocast, cast its inputs with "
-                    f'register_autocast("{device_type}", torch.float32) of what exporters.custom_op returned',
+                    f'{error}; under torch.autocast, call register_autocast("{device_type}", torch.float32) on what '
+                    "exporters.custom_op returned, so that torch casts its inputs",
                 )
             raise
         if signature.outputs[-1].variadic:

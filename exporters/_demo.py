@@ -34,7 +34,10 @@ NOISE = 0.1
 
 @onnx_op("demo::MedianPool")
 def median_pool(x: NDArray[np.float32], *, size: int = 3, threshold: float = 0.0) -> NDArray[np.float32]:
-    """Replace pixels of (batch, channel, height, width) images that differ by more from the median around them."""
+    """Replace each pixel that differs by more than `threshold` from the median around it with that median.
+
+    Images are (batch, channel, height, width).
+    """
     margin = size // 2
     padded = np.pad(x, ((0, 0), (0, 0), (margin, margin), (margin, margin)), mode="edge")
     windows = sliding_window_view(padded, (size, size), axis=(2, 3))

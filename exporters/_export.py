@@ -15,7 +15,7 @@ from pyops._progress import progress
 
 from ._arguments import check_model, check_tuple, split_arguments
 from ._capture.decisions import CaptureDecision, record, summarize
-from ._capture.modes import Capture, captured, check_capture
+from ._capture.modes import Capture, captured, check_capture, check_example
 from ._capture.sizes import assumed_sizes, recorded_conditions
 from ._finishing.program import Model, Program
 from ._guards import guard
@@ -170,6 +170,7 @@ def export(
             if given.get("dynamic_axes") and isinstance(model, torch.nn.Module):
                 shapes, called, kwargs = shapes_of_axes(model, args, given["kwargs"], given)
                 given |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
+            check_example(model, called, given["kwargs"], given.get("dynamic_shapes"))
             with recorded_conditions() as asked:
                 program, decisions = captured(run, model, called, given, capture, guard() if guards else None)
             if isinstance(model, torch.nn.Module) and program.exported_program is not None:

@@ -187,7 +187,7 @@ class OperatorSupport:
         What exports it: ``"torch"`` (its exporter), ``"registration"`` (`custom_op` or `register_translation`),
         ``"kernel"`` (an op of `pyops.kernels`), ``"fallback"`` (only ``fallback=True``) or ``"nothing"``.
     reason : str
-        The registered op or function, why the calls fall back, or why they cannot.
+        What translates the calls, why they fall back, or why nothing exports them; ``""`` if torch translates them.
     sources : tuple of str
         Lines of the model's code that call it: ``"model.py:12: return x.inverse()"``.
 

@@ -19,7 +19,7 @@ def main() -> None:
     if sys.stderr is not None:  # None if the stream was closed
         faulthandler.enable()  # prints a traceback if native code that a kernel calls crashes
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names in a model may not exist in the encoding of the stream
+        if isinstance(stream, io.TextIOWrapper):  # the stream's encoding may lack characters of a model's names
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="pyops")
 

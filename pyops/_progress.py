@@ -19,7 +19,7 @@ DELAY = 2.0
 
 @contextmanager
 def progress(what: str) -> Iterator[None]:
-    """Context manager: show on stderr what the block does, after two seconds and until it ends.
+    """Show on stderr what the block does, after two seconds and until it ends.
 
     Blocks within it share its line.
     """

@@ -27,7 +27,7 @@ class PyopsError(Exception):
 
 
 class DeclarationError(PyopsError, TypeError):
-    """A declaration, kernel or registration is invalid; raised when it is declared."""
+    """A declaration, kernel or registration is invalid, or a call needs a registration that was not made."""
 
 
 class InputError(PyopsError, TypeError):
@@ -75,7 +75,7 @@ class PluginError(PyopsError, ImportError):
 
 
 class PickleError(PyopsError, pickle.PickleError):
-    """A session or an op cannot be pickled, or not be unpickled in this process; the message says why."""
+    """A session or an op cannot be pickled, or cannot be unpickled in this process; the message says why."""
 
 
 class RedeclarationWarning(UserWarning):

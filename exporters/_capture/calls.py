@@ -104,7 +104,10 @@ def in_torch(file: str) -> bool:
 
 
 def innermost(frames: Iterable[Place]) -> Place:
-    """Return the first of a call's lines, the innermost first, that is not in a library, or else in a package."""
+    """Return the innermost line in the user's code, or else in a package other than torch, or else `NOWHERE`.
+
+    `frames` begins with the innermost line.
+    """
     outside = [(file, line) for file, line in frames if not file.startswith((*_TORCH, *_OWN))]
     packages = [frame for frame in outside if frame[0].startswith(_PACKAGES)]
     users = [frame for frame in outside if not frame[0].startswith((*_PACKAGES, *_STANDARD))]

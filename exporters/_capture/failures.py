@@ -17,7 +17,7 @@ from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, spell_place
 
 _LONGEST = 300
 
-_AUTO = 'capture="auto" fixes such values as with the example arguments, and lists them in program.decisions'
+_AUTO = 'capture="auto" fixes such values to those of the example arguments, and lists them in program.decisions'
 _REGISTER = (
     "register the class as a pytree: torch.export.register_dataclass(cls), or "
     "torch.utils._pytree.register_pytree_node(cls, flatten, unflatten)"
@@ -129,7 +129,7 @@ def _place(errors: list[BaseException]) -> Place:
 
 
 def _beginning(message: str) -> str:
-    """Return the first line of a message with content, without the graphs and stacks that torch adds."""
+    """Return the first nonblank line of a message, without the graphs and stacks that torch adds."""
     first, *others = message.strip().splitlines() or [""]
     line = " ".join([first.strip(), *(item.strip() for item in others[:1] if first.endswith(":"))])
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."

@@ -1,4 +1,4 @@
-"""Preparation of every capture, with which more models can be captured: it changes no value, and is undone after it."""
+"""Preparation that lets more models be captured: it changes no value, and is undone after the capture."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def unchanged_attributes(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _copies(attributes: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return each attribute with a copy of the contents of a tensor, a dict, a list or a set."""
+    """Return each attribute's value, with a copy of its contents if it is a tensor, a dict, a list or a set."""
     return {name: (value, _contents(value)) for name, value in attributes.items()}
 
 

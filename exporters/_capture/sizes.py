@@ -27,9 +27,10 @@ Asked = dict[tuple[str, Place], None]
 
 @contextmanager
 def recorded_conditions() -> Iterator[Asked]:
-    """Context manager: record what is asked about sizes in a capture: by Python code outside torch, or of which number.
+    """Context manager: record which conditions on sizes code outside torch asks for, and which sizes become numbers.
 
-    Other questions of torch's own mostly hold for all sizes that it accepts; but it also compares remainders.
+    The conditions that torch itself asks for mostly hold for all sizes that it accepts; of these, only comparisons of
+    remainders are recorded.
     """
     asked: Asked = {}
 
@@ -70,7 +71,7 @@ def assumed_sizes(
 ) -> list[CaptureDecision]:
     """Return a decision for each condition on the sizes of inputs, and for each size that the captured program fixes.
 
-    ONNX Runtime rejects other sizes than a fixed one.
+    ONNX Runtime rejects any size other than a fixed one.
 
     Parameters
     ----------

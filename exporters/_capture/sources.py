@@ -73,7 +73,7 @@ def _strongest(found: Iterable[Source | None]) -> Source | None:
 
 
 def _aliased(node: Node) -> list[Node]:
-    """Return the arguments of a call with whose memory it returns a tensor, or to which it writes."""
+    """Return the arguments of a call that it writes to, or whose memory its result shares."""
     if not isinstance(node.target, OpOverload):
         return node.all_input_nodes[:1] if node.op == "call_function" else []  # a getitem of several results
     arguments = dict(zip((item.name for item in schema_arguments(node.target)), node.args, strict=False))

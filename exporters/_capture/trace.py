@@ -79,7 +79,7 @@ def _simplify(
     state : int
         The number of parameters and buffers, which come first among the graph's inputs.
     older : set of int
-        The ids of the tensors that there were before the graph was recorded.
+        The ids of the tensors that existed before the graph was recorded.
     """
     graph = recorded.graph
     placeholders = sum(node.op == "placeholder" for node in graph.nodes)

@@ -1,4 +1,4 @@
 """Fallback: nodes that call torch for operators that nothing else supports, and their kernels.
 
-It may import everything of exporters but its public verbs.
+It may import `exporters._lowering` and what that may.
 """

@@ -12,8 +12,8 @@ A model file is untrusted data, so this rule, and not the file, decides what tor
    only those that public functions of torch leave in a graph are allowed. Also excluded are gradients, names with
    ``unsafe`` in them, operators on sparse, quantized and nested tensors, which ONNX does not have, and operators that
    use indices and sizes without validating them: single kernels of convolutions, and CTC loss, segment reduction and
-   fractional pooling, which `pyops.kernels` computes. What other operators are known not to validate,
-   `argument_checks` does.
+   fractional pooling, which `pyops.kernels` computes. `argument_checks` validates what other operators are known
+   not to validate.
 """
 
 from __future__ import annotations

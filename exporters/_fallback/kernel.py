@@ -34,11 +34,10 @@ _DTYPES: tuple[DType, ...] = tuple(dtype for dtype in TORCH_DTYPES if dtype.kind
 
 
 def register_fallback(*namespaces: str) -> None:
-    """Let the sessions of this process run the torch operators that fell back in an export.
+    """Let every `pyops.InferenceSession` of this process run the torch operators that fell back in an export.
 
-    Every `pyops.InferenceSession` can then run them. A model only names operators;
-    `exporters._fallback.allowed_operators` decides which ones it may name: functional operators that take and return
-    tensors. ``exporters.export(..., fallback=True)`` calls this function.
+    A model only names operators; `exporters._fallback.allowed_operators` decides which ones it may name: functional
+    operators that take and return tensors. ``exporters.export(..., fallback=True)`` calls this function.
 
     Parameters
     ----------

@@ -156,7 +156,7 @@ class Program(torch.onnx.ONNXProgram):
         return f"{super().__repr__()}\n{fallbacks}" if fallbacks else super().__repr__()
 
     def optimize(self) -> None:
-        """Optimize the model in place, as `export` does unless ``optimize=False``.
+        """Optimize the model in place, as `export` does by default (with ``dynamo=False``, only for ``optimize=True``).
 
         Values do not change, and every call of a declared op is kept.
         """

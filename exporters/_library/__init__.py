@@ -1,4 +1,1 @@
-"""Lowering of torch calls to ops of `pyops.kernels`: a table with a row for each operator.
-
-It may import `exporters._lowering` and what that may.
-"""
+"""Lowering of torch calls to ops of `pyops.kernels`: a table with a row for each operator."""

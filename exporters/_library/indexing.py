@@ -37,7 +37,7 @@ lower("aten::one_hot")(searching.one_hot)
 
 @lower("aten::split.Tensor", replaces=True)
 def _split(self: Any, split_size: Any, dim: int = 0) -> Any:
-    # Of a size that is known when the model runs, onnxscript's optimizer fails on SplitToSequence.
+    # onnxscript's optimizer fails on SplitToSequence if the size is known only when the model runs.
     if isinstance(split_size, int):
         return NotImplemented
     size = onnx_ops.Gather(onnx_ops.Shape(self), constant(dim), axis=0)

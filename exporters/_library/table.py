@@ -55,7 +55,7 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
 
     A function gets the arguments of a call by torch's names, with torch's defaults for those that the call leaves out.
     If it returns NotImplemented, torch's own translation gets the call. Complex results are pairs along a last
-    dimension of 2. The counterpart of an op for complex numbers, as ComplexInvEx of InvEx, is registered with it.
+    dimension of 2. The counterpart of an op for complex numbers, such as ComplexInvEx for InvEx, is registered with it.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
 
 
 def enter_awaited() -> None:
-    """Complete the table with operators of packages that have been imported since."""
+    """Add rows for operators of packages that were not imported yet when `lower` was called."""
     for torch_op, enter in list(_awaited.items()):
         with contextlib.suppress(NoOperatorError):
             enter()

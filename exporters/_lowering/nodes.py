@@ -163,7 +163,7 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
     converted = signature.convert_attributes(given)
     _check_inputs(signature, inputs)
     if signature.outputs[-1].variadic and outputs is None:
-        outputs = len(op.infer_shapes(*map(_spec, inputs), **given))
+        outputs = len(op.infer_shapes(*(_spec(signature, value) for value in inputs), **given))
     protos = [
         attribute_proto(item, converted[item.name]) for item in signature.attributes if converted[item.name] is not None
     ]
@@ -272,12 +272,15 @@ def _dtype(value: Any) -> np.dtype[Any] | None:
     return row.dtype if row else None
 
 
-def _spec(value: Any) -> TensorSpec | None:
+def _spec(signature: Signature, value: Any) -> TensorSpec | None:
     if value is None:
         return None
     dtype = _dtype(value)
     if dtype is None or value.shape is None:
-        raise ExportError("the number of outputs depends on an input whose shape is not known; pass _outputs=...")
+        raise ExportError(
+            f"{signature.qualified_name}: the number of outputs depends on an input whose shape or element type is not "
+            "known; pass _outputs=..."
+        )
     return TensorSpec(tuple(dim if isinstance(dim, int) else SymbolicDim(str(dim)) for dim in value.shape), dtype)
 
 

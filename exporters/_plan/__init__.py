@@ -1,4 +1,4 @@
 """The plan of an export: what computes each call of the captured graph, and why.
 
-It may import everything of exporters but its public verbs.
+It may import every other subpackage of exporters but `exporters._torchscript`.
 """

@@ -122,7 +122,7 @@ def _attempt(make_plan: Callable[[Interception], Plan], run: Callable[[Plan], T]
 
 
 def _repeated(plan: Plan, run: Callable[[Plan], T]) -> T:
-    """Run an export as often as the plan keeps another operator whole."""
+    """Run an export, and again each time that the plan keeps another operator whole."""
     while True:
         plan.interception.capturing = True
         try:

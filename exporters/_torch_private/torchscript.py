@@ -56,7 +56,7 @@ def _symbolics() -> tuple[Any, Callable[[str], Any]]:
 
 @guarded("torch._subclasses.fake_tensor.FakeTensorMode")
 def fake_outputs(target: OpOverload, args: Any, kwargs: Any) -> list[tuple[torch.dtype, tuple[int | None, ...]]]:
-    """Return the dtype and shape of each output of an operator, by its fake; sizes known only at run time are None.
+    """Return the dtype and shape of each output of an operator, from its fake; sizes known only at run time are None.
 
     Graph values among the arguments must have dtypes and ranks. Their sizes that are not fixed share one symbol.
     """

@@ -109,7 +109,7 @@ def _draft_module() -> Any:
 
 @contextmanager
 def asked_conditions(ask: Callable[[str, str], None]) -> Iterator[None]:
-    """Context manager: report each expression that ``torch.export.draft_export`` evaluates by the example.
+    """Context manager: report each expression that ``torch.export.draft_export`` evaluates for the example.
 
     Parameters
     ----------

@@ -88,7 +88,9 @@ def _captured(model: Any, given: Given, table: Mapping[Any, Any], arguments: dic
 
 def _check(model: Any, opset_version: int, arguments: Mapping[str, Any]) -> None:
     if isinstance(model, torch.export.ExportedProgram):
-        raise ExportError("dynamo=False traces a torch.nn.Module; an ExportedProgram is exported without it")
+        raise ExportError(
+            "dynamo=False traces a torch.nn.Module, and this model is an ExportedProgram; leave out dynamo=False"
+        )
     given = [name for name in _DYNAMO_ONLY if arguments.get(name)]
     if given:
         instead = "; pass dynamic_axes and input_names instead" if "dynamic_shapes" in given else ""

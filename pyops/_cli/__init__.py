@@ -1,6 +1,7 @@
 """The command line: ``pyops``, or ``python -m pyops``.
 
-Each module has the commands of one subject; here they are by name. `exporters` is imported only inside functions.
+Each module has the commands of one subject; this one gives them their names. `exporters` is imported only
+inside functions.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _FILE_NAMES = sys.getfilesystemencoding()
 _LONGEST = 200  # bytes, of the 255 that file systems allow
 ROUNDS = 15
 SECONDS = 0.02
-"""The time to spend on each call in each round."""
+"""How long to repeat each call in each round, in seconds."""
 
 Call = Callable[[], object]
 
@@ -65,7 +65,7 @@ def inspect_model(
     plugins: output.Plugins = False,
     as_json: output.Json = False,
 ) -> Answer:
-    """Report which kernel would run each custom node of a model, or what is in a library made by ``pyops build``.
+    """Report which kernel would run each custom node of a model, or what is in a library made by pyops build.
 
     The exit code is 1 if a node would not run.
     """
@@ -180,11 +180,12 @@ def medians(
     Parameters
     ----------
     calls : mapping
-        The functions to measure, by name. Each is called once beforehand.
+        The functions to measure, by name. Each is called twice beforehand: to warm up, and to choose how often to
+        repeat it.
     rounds : int
         The number of rounds.
     seconds : float
-        How long to repeat each call in each round; at least one call is made.
+        How long to repeat each call in each round; it is made at least once.
     """
     numbers = {}
     for name, call in calls.items():

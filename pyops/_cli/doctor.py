@@ -150,7 +150,7 @@ def examine(libraries: Sequence[Path] = ()) -> Machine:
     Parameters
     ----------
     libraries : sequence of Path
-        Libraries of ``pyops build`` to register in a session's options.
+        Libraries made by ``pyops build``, to register in a session's options.
     """
     known = packages_distributions()
     providers = {module: sorted(set(known.get(module, ()))) for module in _SHARED}
@@ -348,8 +348,8 @@ def report(
 ) -> Answer:
     """Report what is installed, which engines work or why not, and how to fix what is broken.
 
-    Each component is tried in a separate process, including exporters, installed plug-ins, and the given libraries of
-    ``pyops build``. The exit code is 1 if something is broken.
+    Each component is tried in a separate process, including exporters, installed plug-ins, and the given libraries
+    made by pyops build. The exit code is 1 if something is broken.
     """
     with progress("trying what is installed"):
         findings = diagnose(examine(libraries))

@@ -48,14 +48,14 @@ Libraries = Annotated[
     typer.Option(
         "--library",
         metavar="LIB",
-        help="A library of pyops build that is used with the model.",
+        help="A library made by pyops build, to use with the model.",
         exists=True,
         dir_okay=False,
     ),
 ]
 GivenLibraries = Annotated[
     list[Path],
-    typer.Argument(metavar="[LIB]...", help="Libraries of pyops build to try here.", exists=True, dir_okay=False),
+    typer.Argument(metavar="LIB", help="Libraries made by pyops build, to try here.", exists=True, dir_okay=False),
 ]
 OpName = Annotated[str, typer.Argument(metavar="OP", help="module:op, file.py:op or domain::Name.")]
 Benched = Annotated[

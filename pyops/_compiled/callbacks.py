@@ -185,7 +185,7 @@ def part_of(job: int, index: int, loops: int, loop_rank: int, array: int, rank: 
 def write_part(value: Any, out: Any) -> None:
     """Copy the result of a part to its place in the output."""
     if value.shape != out.shape:
-        raise OutputError("for a part of its inputs, the kernel returned another shape than `parallel` declares")
+        raise OutputError("for a part of its inputs, the kernel returned a shape other than `parallel` declares")
     write(value, out)
 
 

@@ -49,7 +49,7 @@ class NarrowVectors(CompilerBase):  # type: ignore[misc]  # numba has no types
     """
 
     def define_pipelines(self) -> list[PassManager]:
-        """Return numba's pipeline, with another last pass."""
+        """Return numba's pipeline, with its own lowering pass replaced."""
         pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
         pipeline.passes = [
             (_NarrowLowering if made is NativeLowering else made, name) for made, name in pipeline.passes

@@ -24,8 +24,8 @@ def parse(text: str, signature: Signature) -> tuple[int, ...]:
 
     Raises
     ------
-        DeclarationError
-            `text` is malformed, or does not match the signature.
+    DeclarationError
+        `text` is malformed, or does not match the signature.
     """
     name = signature.qualified_name
     if not isinstance(text, str) or not re.fullmatch(rf"\s*{_GROUPS}\s*->\s*{_GROUPS}\s*", text):

@@ -1,8 +1,9 @@
 """Vectorizing replacements for functions that numba does not vectorize.
 
 Compiled kernels use them for ``np.exp``, ``math.exp``, ``np.sum``, ``np.max`` and ``np.min``. On contiguous float32
-they take at most an eighth of the time, which makes kernels as fast as ONNX Runtime's own operators; everything else is
-left to numba's implementations.
+they take at most an eighth of the time, which makes kernels as fast as ONNX Runtime's own operators. Left to numba's
+implementations are the exponentials of float64, and sums and extremes along an axis or of anything but contiguous
+float32 and float64.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class CustomNode:
 
     @property
     def verdict(self) -> str:
-        """Return whether a kernel would run the node, in two or three words."""
+        """Return whether a kernel would run the node, in one to three words."""
         if self.library is not None:
             return "in a library"
         if self.kernel is not None:

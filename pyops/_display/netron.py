@@ -75,7 +75,7 @@ def show_model(source: model.ModelSource, *, height: int = HEIGHT) -> View:
     Returns
     -------
     View
-        As the last line of a notebook cell it is displayed. It is served until `View.close` or process exit.
+        As the last line of a notebook cell, it is displayed. The model is served until `View.close` or process exit.
 
     Raises
     ------

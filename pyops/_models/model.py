@@ -127,8 +127,8 @@ class Model:
     def hosted(self, hosts: Mapping[Key, Host], mark: Callable[[onnx.NodeProto, AnyOp], None] | None = None) -> Model:
         """Return the model with its nodes renamed to the domains and op types that host their ops.
 
-        ONNX Runtime also requires a name, if empty, for each optional input before a variadic one; exporters omit
-        trailing ones, and this adds them.
+        ONNX Runtime also requires a name, even if it is empty, for each optional input before a variadic one; exporters
+        omit trailing ones, and this adds them.
 
         Parameters
         ----------
@@ -212,7 +212,7 @@ def key_of(node: onnx.NodeProto) -> Key:
 
 
 def _text(name: str | bytes) -> str:
-    """Return a name in a model, which protobuf returns as bytes if it is not UTF-8."""
+    """Return a name of a model; raise if it is not UTF-8, in which case protobuf gives bytes."""
     if isinstance(name, bytes):
         raise ModelError(
             f"the model has the name {name[:40]!r}, which is not UTF-8, as names in ONNX are; the file is damaged: "
@@ -264,7 +264,7 @@ def _load_file(path: Path) -> Model:
 
 
 def _skimmed(source: str | bytes, folder: str | None = None) -> Model:
-    """Return a model; without a protobuf if it is not one, which ONNX Runtime then reports."""
+    """Return a model, without a protobuf if `source` is not a model, which ONNX Runtime then reports."""
     import onnx
     from google.protobuf.message import DecodeError
 

@@ -43,7 +43,7 @@ class Skimmed:
     _source: str | bytes
 
     def with_initializers(self, model: bytes) -> bytes:
-        """Return a serialized model, given without the long initializers, with them and their values."""
+        """Return a serialized model with the long initializers and their values, which `model` lacks."""
         with _opened(self._source) as (read, _):
             found = [read(begin, end) for begin, end in self.long.values()]
         # Protobuf merges the fields of a message that occur more than once, such as the graph here.

@@ -13,7 +13,7 @@ DOMAINS = {ONNX_DOMAIN, "ai.onnx.ml", "com.microsoft"}
 def is_builtin(domain: str, name: str) -> bool:
     """Return whether ONNX Runtime has an operator of this domain and name.
 
-    If it is not installed, onnx's schemas decide.
+    If ONNX Runtime is not installed, onnx's schemas decide.
     """
     return (domain, name) in _operators()
 
@@ -43,7 +43,7 @@ def _versions() -> dict[str, int]:
 
 
 def schemas() -> Iterable[Any]:
-    """Return every schema of ONNX Runtime, or of onnx if it is not installed."""
+    """Return every schema of ONNX Runtime, or of onnx if ONNX Runtime is not installed."""
     try:
         from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema as all_schemas
     except ImportError:

@@ -77,8 +77,8 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         (``"(n)->(n)"`` for rows, ``"(),()->()"`` for elements). The session's threads share the work along the leading
         dimensions, which the notation leaves out.
     fastmath : bool or collection of str
-        As for ``numba.njit``: the changes to floating-point results that LLVM may make for speed. Sums are vectorized
-        only with ``{"reassoc"}``.
+        As for ``numba.njit``: the changes to floating-point results that LLVM may make for speed. Sums in loops are
+        vectorized only with ``{"reassoc"}``.
     inputs, outputs, attrs
         As in onnxruntime-extensions: lists of type codes (`PyCustomOpDef`), and type codes by attribute name.
 
@@ -93,7 +93,7 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
     DeclarationError
         Anything is wrong with the declaration.
     MissingDependencyError
-        The kernel is to be compiled, and numba is not installed.
+        `compile` is True or ``"debug"``, and numba is not installed.
 
     Warns
     -----

@@ -166,7 +166,8 @@ class Op(Generic[P, R]):
         CompileError
             The kernel cannot be compiled for these arguments.
         DeclarationError
-            An array is a CuPy array, and the op has no kernel for ``"cuda"``.
+            An array is a CuPy array, and the op has no kernel for ``"cuda"``; or the kernel takes `state`, and no setup
+            function is registered.
         MissingDependencyError
             The kernel needs CuPy, which is not installed.
         DeviceError
@@ -207,7 +208,7 @@ class Op(Generic[P, R]):
             The device type or a host input is unknown, or the function's parameters differ from the declared
             ones.
         MissingDependencyError
-            The kernel is to be compiled, and numba is not installed.
+            `compile` is True or ``"debug"``, and numba is not installed.
 
         Examples
         --------
@@ -230,7 +231,7 @@ class Op(Generic[P, R]):
             )
         if device_type != "cpu" and (compile or parallel or fastmath):
             raise DeclarationError(
-                f"{self.signature.qualified_name}: compile, parallel and fastmath are for CPU kernels"
+                f"{self.signature.qualified_name}: compile, parallel and fastmath are for CPU kernels; leave them out"
             )
         named = check_host_inputs(self.signature, host_inputs, (device_type,))
 

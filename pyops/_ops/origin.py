@@ -28,11 +28,11 @@ def location(function: Callable[..., Any]) -> str:
 
 
 def source_line(function: Callable[..., Any]) -> str:
-    """Return a function's `location`, relative to the working directory if it is inside of it."""
+    """Return a function's `location`, relative to the working directory if the file is inside it."""
     from pathlib import Path
 
     path, _, line = location(function).rpartition(":")
-    with contextlib.suppress(ValueError, OSError):  # it is outside of the working directory, or that has been deleted
+    with contextlib.suppress(ValueError, OSError):  # outside the working directory, or that has been deleted
         path = str(Path(path).relative_to(Path.cwd()))
     return f"{path}:{line}" if path else line
 
@@ -55,7 +55,7 @@ def warn_of_takeover(name: str, before: Callable[..., Any], now: Callable[..., A
     Warns
     -----
     RedeclarationWarning
-        `now` is another function than `before`.
+        `now` is not a new version of `before`.
     """
     same_name = _qualified_name(before) == _qualified_name(now)
     if same_name and (module_of(before) == module_of(now) or _is_same_file(before, now)):

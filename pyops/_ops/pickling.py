@@ -99,7 +99,7 @@ def is_replaceable(op: AnyOp) -> bool:
 
 
 def load(value: bytes, found: AnyOp | None) -> AnyOp:
-    """Return the op that `by_value` pickled, declared.
+    """Return the op that `by_value` pickled, and declare it.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ copyreg.pickle(Op, _reduce)
 
 
 def by_value(thing: Any, what: str) -> bytes:
-    """Pickle a function or an op with its code, by cloudpickle.
+    """Pickle a function or an op with its code, using cloudpickle.
 
     Raises
     ------

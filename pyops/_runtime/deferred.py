@@ -31,7 +31,7 @@ _kept: list[dict[str, Any]] = []
 
 
 class DeferredSession:
-    """The part of `pyops.InferenceSession` that pickles, copies and defers the making of sessions.
+    """The part of `pyops.InferenceSession` that pickles and copies sessions, and defers their creation.
 
     A session that has not been made has one attribute, which makes it. It gets the others when one is looked up.
     """

@@ -82,7 +82,7 @@ def check_unchanged(origin: Origin) -> None:
     if not isinstance(source, str):
         return
     if not Path(source).is_file():
-        raise FileNotFoundError(f"the model file {source!r} is gone since the session was made; copy it to that path")
+        raise FileNotFoundError(f"the model file {source!r} has been removed since the session was made; copy it back")
     if stamp_of(source) != origin.stamp:
         raise ModelError(f"the model file {source!r} has changed since the session was made; make the session again")
 
@@ -93,7 +93,7 @@ def session_options(given: Any) -> Any:
     Raises
     ------
     InputError
-        They, or what the function returned, are neither.
+        `given` is something else, or a function that returned something else.
     """
     if given is None or isinstance(given, onnxruntime.SessionOptions):
         return given

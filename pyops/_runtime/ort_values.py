@@ -42,7 +42,7 @@ def check_byte_order(feed: Any) -> None:
 def from_array(array: Any) -> Any:
     """Return an ``OrtValue`` with the elements of `array`; an ``OrtValue`` is returned unchanged.
 
-    The value may share the array's memory, so the array must outlive it.
+    The value may share the array's memory; it then keeps the array alive.
     """
     if isinstance(array, onnxruntime.OrtValue):
         return array

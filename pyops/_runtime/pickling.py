@@ -1,4 +1,4 @@
-"""Pickling of sessions: as what they are made from, so that another process can make an equal one.
+"""Pickling of sessions: a pickle says what a session is made from, so that another process can make an equal one.
 
 A pickle holds a dictionary of plain values, the recipe. It has the model's path and digest or its bytes, the session
 options, and for each op its module, or its code.
@@ -30,7 +30,7 @@ from .origin import Origin, check_unchanged, stamp_of
 Recipe = dict[str, Any]
 
 PROCESS = [uuid.uuid4().hex]
-"""The identity of this process, in which the sessions that it pickles have all their threads."""
+"""The identity of this process; sessions that it has pickled itself keep all their threads here."""
 
 _PYTHON = list(sys.version_info[:2])
 # With it, every process would write the same file.

@@ -37,6 +37,10 @@ def reference_ops(source: model.ModelSource | None = None) -> list[type[OpRun]]:
 
     Raises
     ------
+    FileNotFoundError
+        The model file does not exist.
+    ModelError
+        `source` is of another type, or a protobuf too large to be serialized.
     PluginError
         A plug-in that the model needs is broken.
 

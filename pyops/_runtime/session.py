@@ -51,8 +51,8 @@ _FATAL = 4
 _UNSET = -1
 
 _ORT_RUN = onnxruntime.InferenceSession.run
-# What ONNX Runtime's own `run` refers to in the releases that were checked: for arrays it only looks for missing
-# inputs, calls the bindings, and falls back to another provider.
+# The names that ONNX Runtime's own `run` uses in the releases that were checked: given arrays, it only looks for
+# missing inputs, calls the bindings, and falls back to another provider. If it uses other names, it is called itself.
 _READ = {
     *("_validate_graph_capture_run_api", "_validate_input", "_validate_ortvalue_ownership", "_outputs_meta", "name"),
     *("list", "keys", "values", "_sess", "run", "C", "EPFail", "_enable_fallback", "print", "_providers"),
@@ -60,7 +60,7 @@ _READ = {
 }
 _IS_READ = _READ.issuperset(_ORT_RUN.__code__.co_names)
 
-# What `onnxruntime.InferenceSession` reads of its **kwargs.
+# The keywords that `onnxruntime.InferenceSession` reads from its **kwargs.
 _OF_ONNXRUNTIME = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
 KEYWORDS = (
     *("sess_options", "providers", "provider_options", "engine", "worker_threads", "fill_missing"),
@@ -107,10 +107,10 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
     FileNotFoundError
         The model file does not exist.
     ModelError
-        The source is not a model, or a protobuf too large to be serialized; the model does not match the declared
+        The source is of another type, or a protobuf too large to be serialized; the model does not match the declared
         ops; or ONNX Runtime rejects the model because of an operator, which the message names.
     EngineError
-        The engine does not work on this machine, or does not support an op of the model.
+        `engine` is unknown or does not work on this machine, or the extensions engine does not support the model.
     PluginError
         An installed plug-in that the model needs is broken.
     MissingDependencyError
@@ -317,7 +317,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         output_names : sequence of str or None
             The outputs to compute; None for all.
         input_feed : dict of str to array
-            The inputs by name; bfloat16 and float8 arrays (ml_dtypes) are accepted too.
+            The inputs by name; arrays of the types of ml_dtypes (bfloat16, float8, int4, ...) are accepted too.
         run_options : onnxruntime.RunOptions, optional
             As for ``onnxruntime.InferenceSession.run``.
 
@@ -329,8 +329,9 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         Raises
         ------
         InputError
-            An input is an array in another byte order than this machine's; or an input or requested output is not a
-            tensor, in a model with inputs or outputs of bfloat16, float8 or 4-bit types.
+            An input is an array in another byte order than this machine's; or the model has inputs or outputs of
+            bfloat16, float8, 4-bit or 2-bit types, and an input or requested output is not a tensor, or an input is a
+            tensor of strings; or the extensions engine does not support a string.
         BaseException
             Any exception that a kernel raises, unchanged.
         """
@@ -370,15 +371,16 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         return self._reraising(run, run_options, output_names, input_feed)
 
     def _run_foreign(self, output_names: Any, input_feed: Any, run_options: Any) -> list[Any]:
-        # These need OrtValues. ONNX Runtime's bindings convert no sequences to or from them, and no strings to them.
+        # Foreign types need OrtValues. ONNX Runtime's bindings convert no sequences to or from OrtValues, and no
+        # strings to them.
         wanted = [item for item in self.get_outputs() if not output_names or item.name in output_names]
         lacking = [item for item in self.get_inputs() if item.type == "tensor(string)"]
         lacking += [item for item in (*self.get_inputs(), *wanted) if not item.type.startswith("tensor(")]
         if lacking:
             raise InputError(
-                f"{lacking[0].name!r} is {lacking[0].type}; in a model with inputs or outputs of bfloat16, float8 or "
-                "4-bit types, ONNX Runtime's bindings support only tensors, and no strings as inputs: request other "
-                "outputs by name, or convert it inside the model"
+                f"{lacking[0].name!r} is {lacking[0].type}; in a model with inputs or outputs of bfloat16, float8, "
+                "4-bit or 2-bit types, ONNX Runtime's bindings support only tensors, and no strings as inputs: request "
+                "other outputs by name, or convert it inside the model"
             )
         feed = {name: ort_values.from_array(value) for name, value in input_feed.items()}
         values = super().run_with_ort_values(output_names, feed, run_options)
@@ -461,7 +463,8 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     Raises
     ------
     EngineError
-        `options` is not a SessionOptions object, or the engine does not work on this machine.
+        `options` is not a SessionOptions object; `engine` is unknown or does not work on this machine; or the
+        extensions engine was registered in `options` before some of the ops were declared.
     MissingDependencyError
         The engine is onnxruntime-extensions, which is not installed.
 

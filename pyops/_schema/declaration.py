@@ -1,7 +1,6 @@
 """Reading a Python function's parameters and type hints into a `Signature`.
 
-Every mistake in a declaration is raised here, when the function is decorated, with the name of the parameter and
-the fix.
+Every mistake in a declaration raises an error here, when the function is decorated; it names the parameter and the fix.
 """
 
 from __future__ import annotations

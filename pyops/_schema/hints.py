@@ -174,7 +174,7 @@ def type_parameter(hint: Any, own_name: str) -> TypeParameter:
     Parameters
     ----------
     own_name : str
-        The name of the type parameter if the hint is an abstract class, which is not shared with other parameters.
+        The name of the type parameter if the hint is an abstract class; no other input or output shares it.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def _not_a_tensor(hint: Any) -> HintError:
     if getattr(hint, "__module__", "").partition(".")[0] == "torch":
         return HintError(
             f"torch.{spell(hint)} is a type of torch, but kernels get NumPy arrays",
-            "write NDArray[np.float32], or NDArray[T] of a TypeVar for several types; exporters.custom_op makes "
+            "write NDArray[np.float32], or NDArray[T] with a TypeVar T for several types; exporters.custom_op makes "
             "a torch operator of the op",
         )
     return HintError(

@@ -21,8 +21,8 @@ Dim = Any
 class SymbolicDim:
     """A named dimension of a model, or an expression of named dimensions, whose size is known only at run time.
 
-    Shape functions find them in the shapes of their inputs; tests create them. Arithmetic returns
-    expressions (``2*batch``). ``==`` compares expressions; other comparisons, and conversion to int, raise
+    Shape functions find such dimensions in the shapes of their inputs; tests create them. Arithmetic returns
+    expressions (``2*batch``). ``==`` compares expressions; ``<`` and the like, and conversion to int or bool, raise
     `UnknownSizeError`.
 
     Examples
@@ -116,7 +116,9 @@ def _dim(dim: Dim) -> Dim:
             str: f"in a shape function take symbols from the inputs' shapes, in a test write SymbolicDim({dim!r})",
         }
         fix = fixes.get(type(dim), "use an int")
-        raise ShapeInferenceError(f"a dimension is {dim!r}; {fix}, or pyops.shapes.new_dim() where it is not known")
+        raise ShapeInferenceError(
+            f"a dimension is {dim!r}; {fix}, or write pyops.shapes.new_dim() where the size is not known"
+        )
     if isinstance(dim, np.integer):  # np.prod returns one
         dim = int(dim)
     if isinstance(dim, int) and dim < 0:

@@ -243,7 +243,9 @@ def _validate_symbolic(case: Case, variation: Variation) -> None:
         ) from error
     outputs = variation.outputs or ()
     if len(results) != len(outputs):
-        raise AssertionError(f"{where} the shape function gives {len(results)} outputs; the kernel {len(outputs)}")
+        raise AssertionError(
+            f"{where} the shape function gives {len(results)} outputs; the kernel returns {len(outputs)}"
+        )
     for name, spec, output in zip(case.names(len(results)), results, outputs, strict=True):
         if spec.ndim != output.ndim or not all(map(_fits, spec.shape, output.shape)):
             raise AssertionError(

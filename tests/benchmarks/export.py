@@ -1,4 +1,4 @@
-"""What an export takes: ``python tests/benchmarks/export.py`` prints a Markdown table of ratios.
+"""What an export costs: ``python tests/benchmarks/export.py`` prints a Markdown table of ratios.
 
 A transformer of four layers is exported as it is, with calls of operators that only the kernel library supports, and
 with calls that fall back. Each figure is the median over rounds in which all contestants take turns, in seconds of

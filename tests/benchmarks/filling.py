@@ -1,4 +1,4 @@
-"""Print what filled nodes take, beside ONNX Runtime's kernels of another type: ``python tests/benchmarks/filling.py``.
+"""Print what filled nodes cost, beside ONNX Runtime's kernels of another type: ``python tests/benchmarks/filling.py``.
 
 First a table of operators at 100,000 elements, then a transformer that was converted to bfloat16 as a whole.
 """

@@ -1,7 +1,7 @@
 """Libraries of `pyops.build` against ONNX Runtime's own operators: ``python tests/benchmarks/library.py``.
 
-The kernels, and how they are measured, are those of ``compiled.py``. All sessions are of pyops, so that the calls
-differ by the nodes alone: built-in ones, one with the library, and one that pyops compiles.
+The kernels, and how they are measured, are those of ``compiled.py``. All are sessions of pyops, so the calls differ
+only in the nodes: built-in ones, one with the library, and one that pyops compiles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What loading a model takes: ``python tests/benchmarks/loading.py`` prints a Markdown table of ratios.
+"""What loading a model costs: ``python tests/benchmarks/loading.py`` prints a Markdown table of ratios.
 
 Each model is loaded in processes of its own, in turn by a `pyops.InferenceSession` and by ONNX Runtime's own session
 with `pyops.register_custom_ops`. Each figure is the median over rounds, divided by that of ONNX Runtime's own session:

@@ -274,7 +274,7 @@ def test_a_parallel_kernel_whose_parts_have_another_shape_is_an_error() -> None:
     session = pyops.InferenceSession(chain("compiled::Uneven"))
     x = np.zeros(10**6, np.float32)
     session.run(None, {"x": x})
-    assert "another shape than `parallel` declares" in str(error_of(session, x))
+    assert "a shape other than `parallel` declares" in str(error_of(session, x))
 
 
 def test_where_numba_is_not_installed() -> None:

@@ -14,8 +14,8 @@ from tests.operator_coverage.results import versions
 
 _INTRODUCTION = """# Which models can be exported
 
-`python -m tests.model_coverage` made each of these models with the configuration of a small one and random weights,
-exported it, ran it in ONNX Runtime, compared it with torch, and wrote this page, with {versions}. The columns:
+`python -m tests.model_coverage` created a small version of each of these models with random weights, exported it, ran
+it in ONNX Runtime, compared it with torch, and wrote this page, with {versions}. The columns:
 
 - **torch**: plain `torch.onnx.export(..., dynamo=True)`. **pyops**: `exporters.export(..., {arguments})`.
 - **yes**: every output has torch's dtype and shape, and its values are within a relative and an absolute tolerance of
@@ -137,4 +137,5 @@ def _reasons(family: str, known: Mapping[str, Model], results: Results) -> list[
     if not rows:
         return []
     listed = as_table([["model", "exporter", "reproduced", "what happened", "reason"], *rows])
-    return [f"<details><summary>{len(rows)} reasons</summary>\n\n{listed}\n</details>\n"]
+    count = f"{len(rows)} reason{'' if len(rows) == 1 else 's'}"
+    return [f"<details><summary>{count}</summary>\n\n{listed}\n</details>\n"]

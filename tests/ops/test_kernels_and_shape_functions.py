@@ -262,11 +262,11 @@ def test_numpys_integers_are_dimensions():
     [
         ((2.0,), "a dimension is 2.0; divide with //"),
         ((-1,), "a dimension is -1; sizes start at 0, and -1 has no meaning here"),
-        ((None,), "a dimension is None; use an int, or pyops.shapes.new_dim() where it is not known"),
+        ((None,), "a dimension is None; use an int, or write pyops.shapes.new_dim() where the size is not known"),
         (
             ("n",),
             "a dimension is 'n'; in a shape function take symbols from the inputs' shapes, in a test write "
-            "SymbolicDim('n'), or pyops.shapes.new_dim()",
+            "SymbolicDim('n'), or write pyops.shapes.new_dim()",
         ),
         (3, "like() got shape=3; a shape is a tuple"),
     ],

@@ -1,8 +1,8 @@
 """What the README and the pages in docs show is what a reader gets.
 
-The Python blocks of a page run one after the other in one process; of a diff, what it leaves. A block after
-``<!-- output -->`` is what the Python block before it prints, but for spaces; one after ``<!-- not run: why -->``
-is not run.
+The Python blocks of a page run one after the other in one process; of a diff, the code that it results in. A block
+after ``<!-- output -->`` is what the Python block before it prints, but for spaces; one after
+``<!-- not run: why -->`` is not run.
 """
 
 import re

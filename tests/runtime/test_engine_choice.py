@@ -110,7 +110,7 @@ attempt(pyops.InferenceSession(chain("ext::AddOne")).run, None, {"x": x})
 print(pyops.testing.check(add_one, x, checks="engine_extensions")["engine_extensions"].reason)
 """
     reason = (
-        "this needs onnxruntime-extensions, which cannot be imported (import of "
+        "the extensions engine needs onnxruntime-extensions, which cannot be imported (import of "
         "onnxruntime_extensions halted; None in sys.modules); pip install onnxruntime-extensions"
     )
     message = f"MissingDependencyError {reason}"

@@ -45,17 +45,23 @@ def test_they_go_in_and_out(engine: str, scalar: Any, shape: tuple[int, ...]) ->
     assert z.tolist() == x.astype(np.float32).tolist()
 
 
-def test_onnxruntime_extensions_has_none_of_them() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [
+        (np.dtype(ml_dtypes.int4), "int4; the native engine does"),
+        (np.dtype(np.complex64), "complex64, and the native engine does not either"),
+    ],
+)
+def test_onnxruntime_extensions_has_none_of_them(dtype: np.dtype[Any], message: str) -> None:
     @onnx_op("packed::Same")
-    def same(x: NDArray[ml_dtypes.int4]) -> NDArray[ml_dtypes.int4]:
+    def same(x: NDArray[dtype.type]) -> NDArray[dtype.type]:
         return x
 
-    dtype = np.dtype(ml_dtypes.int4)
     model = make_model(
         [helper.make_node("Same", ["x"], ["y"], domain="packed")],
         [("x", dtype, (1,))],
         [("y", dtype, None)],
         {"packed": 1},
     )
-    with pytest.raises(errors.EngineError, match=r"packed::Same: .* its type int4; the native engine does"):
+    with pytest.raises(errors.EngineError, match=rf"packed::Same: .* its type {message}"):
         make_session(model, "extensions")

@@ -47,8 +47,8 @@ INPUTS = {
     "a list": (list[float], "list[float] is not a tensor type; annotate inputs as NDArray[...]"),
     "a tensor of torch": (
         type("Tensor", (), {"__module__": "torch"}),
-        "torch.Tensor is a type of torch, but kernels get NumPy arrays; write NDArray[np.float32], or NDArray[T] of a "
-        "TypeVar for several types; exporters.custom_op makes a torch operator of the op",
+        "torch.Tensor is a type of torch, but kernels get NumPy arrays; write NDArray[np.float32], or NDArray[T] with "
+        "a TypeVar T for several types; exporters.custom_op makes a torch operator of the op",
     ),
     "not a type": (3, "3 is not a tensor type"),
     "Python's float": (NDArray[float], "float is not a NumPy type; write np.float32 or np.float64"),

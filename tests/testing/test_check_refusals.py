@@ -79,7 +79,9 @@ def test_a_shape_function_with_another_number_of_outputs():
     def _(x):
         return (x.like(shape=x.shape[1:]),) * (x.shape[0] if isinstance(x.shape[0], int) else 1)
 
-    with pytest.raises(CheckError, match=r"symbolic_shapes: .* the shape function gives 1 outputs; the kernel 2"):
+    with pytest.raises(
+        CheckError, match=r"symbolic_shapes: .* the shape function gives 1 outputs; the kernel returns 2"
+    ):
         check(rows, X, checks="symbolic_shapes")
 
 

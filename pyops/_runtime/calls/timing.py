@@ -72,7 +72,7 @@ class NodeClock(NodeProfile):
         self.kernel = functools.cache(self._timed)
 
     def call(self, compute: Callable[[Any], Any], argument: Any) -> Any:
-        """Return ``compute(argument)`` and add the call."""
+        """Return ``compute(argument)`` and add its times to the profile."""
         self._running.kernel = 0
         began = perf_counter_ns()
         try:
@@ -106,7 +106,7 @@ class TimedOp(Op[..., Any]):
         self._clock = clock
 
     @property
-    def kernels(self) -> dict[str, Callable[..., Any]]:  # type: ignore[override] # read alone
+    def kernels(self) -> dict[str, Callable[..., Any]]:  # type: ignore[override] # only read
         """Return the op's kernels, timed, by device type."""
         return {device: self._clock.kernel(function) for device, function in self.__dict__["kernels"].items()}
 

@@ -203,7 +203,8 @@ def library() -> Any:
         import onnxruntime_extensions
     except ImportError as error:
         raise MissingDependencyError(
-            f"this needs onnxruntime-extensions, which cannot be imported ({error}); pip install onnxruntime-extensions"
+            f"the extensions engine needs onnxruntime-extensions, which cannot be imported ({error}); "
+            "pip install onnxruntime-extensions"
         ) from error
     onnxruntime_extensions.PyCustomOpDef.install_hooker(HookCall)
     _guard.arm()

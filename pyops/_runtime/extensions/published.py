@@ -33,7 +33,8 @@ def get_library_path() -> str:
     For ``options.register_custom_ops_library(pyops.get_library_path())``, in code that cannot use
     `pyops.InferenceSession` or `pyops.register_custom_ops`. Of several versions of an op, sessions use the highest. Ops
     that the library does not support are left out, with a warning that gives the reason. Call this again after
-    declaring more ops; each domain has room for about thirty more after its first publication.
+    declaring more ops; each domain has room for about thirty more after its first publication, where an op counts once
+    per combination of its types.
 
     onnxruntime-extensions cannot report exceptions: in such a session a kernel that fails returns outputs without
     elements, ``run`` raises nothing, and the exception goes to the log (logger ``pyops``, on stderr unless logging is

@@ -63,8 +63,10 @@ def is_supported(dtype: DType) -> bool:
 
 def refusal(signature: Signature, reasons: Sequence[str]) -> str:
     """Return a one-line message that says why the extensions engine cannot host an op."""
-    listed = ", ".join(reasons)
-    return f"{signature.qualified_name}: onnxruntime-extensions does not support its {listed}; the native engine does"
+    rows = ([element_type(dtype) for dtype in parameter.dtypes] for parameter in signature.type_parameters)
+    is_native = all(any(row and row.ort for row in of_parameter) for of_parameter in rows)
+    end = "; the native engine does" if is_native else ", and the native engine does not either"
+    return f"{signature.qualified_name}: onnxruntime-extensions does not support its {', '.join(reasons)}{end}"
 
 
 def choices(signature: Signature) -> tuple[Types, ...]:

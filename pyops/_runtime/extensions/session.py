@@ -266,7 +266,7 @@ def _check_string(name: str, text: Any) -> None:
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
-        raise InputError(f"input {name!r} contains {text!r}, not UTF-8 ({error}); pass str") from None
+        raise InputError(f"input {name!r} contains {text!r}, which is not UTF-8 ({error}); pass str") from None
     if isinstance(decoded, str) and "\0" in decoded:
         raise InputError(
             f"input {name!r} contains a NUL character, where onnxruntime-extensions cuts strings off; use "

@@ -137,7 +137,10 @@ def _is_slice(item: Any, array: Any) -> bool:
 
 
 def _own(arrays: Iterable[Any]) -> None:
-    """Give arrays memory of their own where there is any. No memoryviews may exist: their formats would be freed."""
+    """Give arrays memory of their own, if it can be allocated.
+
+    There must be no memoryviews of the arrays: their formats would be freed.
+    """
     for array in arrays:
         with contextlib.suppress(MemoryError):
             # Restoring a pickled state is NumPy's only way to give an existing array other memory.

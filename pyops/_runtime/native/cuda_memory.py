@@ -114,7 +114,7 @@ def _allocate(cupy: Any, owner: _Owner, size: int) -> Any:
         return cupy.get_default_memory_pool().malloc(size)
     try:
         address = owner.api.get(c_void_p, owner.api.AllocatorAlloc, owner.allocator, size) or 0
-    except (EngineError, MemoryError) as error:  # arenas report it in several ways
+    except (EngineError, MemoryError) as error:  # arenas report a lack of memory in several ways
         # On the error below the pool frees its unused blocks and retries. Queued work may still use them, and the arena
         # may hand them to any stream, so wait for the device first.
         cuda.runtime.deviceSynchronize()

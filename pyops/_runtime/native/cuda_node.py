@@ -212,7 +212,7 @@ class CudaNode(KernelNode):
         names = ", ".join(repr(parameters[index].name) for index in self._read_once)
         return InputError(
             f"{self._signature.qualified_name}: the session captures a CUDA graph (enable_cuda_graph), and the host "
-            f"input {names} would be read only during the capture; make it a constant (an initializer) or an "
+            f"inputs ({names}) would be read only during the capture; make each a constant (an initializer) or an "
             "attribute, or remove enable_cuda_graph from the provider's options"
         )
 

@@ -29,7 +29,7 @@ VALUE, IS_LIST = 0, 1  # of an attribute
 # The words of a binding.
 OWNER, REVISION = 0, 1  # the object that keeps all this alive; the op's revision that it is valid for
 KERNEL, NAMES, GIVES_BUFFERS = 2, 3, 4  # the kernel; the names of its keyword arguments; whether `out` is one
-SHAPES = 5  # the addresses of the entries of the shape table by their `slot`, or 0; 0 in place of it without one
+SHAPES = 5  # the address of the shape table: the address of an entry, or 0, per slot (`slot_of`); 0 without a table
 # An entry has the object that it was made from, the number of words of its key (the rank and the sizes of each input),
 # these words, and the rank and the sizes of each output; ANY stands for any size.
 OBJECT, KEY_SIZE, KEY = range(3)

@@ -41,7 +41,7 @@ class _Binding:
     words : numpy.ndarray
         As `direct_call` reads them.
     entries : dict
-        The entries of the shape table. None is freed: another thread may be reading one whose slot was taken over.
+        The entries of the shape table. All are kept: another thread may be reading one whose slot was taken over.
     """
 
     def __init__(self, kernel: Any, names: Sequence[str], revision: int, is_shaped: bool, gives_buffers: bool) -> None:

@@ -160,7 +160,7 @@ class KernelNode:
         Parameters
         ----------
         objects : list
-            What was passed to the kernel, and its result or exception unless that is done with. It is emptied.
+            What was passed to the kernel, then its result or exception if `outcome` says so. The list is emptied.
         outcome : int
             ``DELIVERED``, ``RETURNED`` or ``RAISED``, as in `direct_call`.
         shapes : sequence of tuple, optional

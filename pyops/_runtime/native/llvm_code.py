@@ -1,4 +1,4 @@
-"""Functions of words, written in a small subset of Python and compiled to machine code by LLVM, through llvmlite.
+"""Functions in a small subset of Python, compiled to machine code by LLVM, through llvmlite.
 
 Every value is a 64-bit word. A function consists of assignments to names, ``if``, ``for i in range(n)``, ``return`` and
 calls; arithmetic is unsigned and wraps around. A function may call other such functions, those below, and C functions,
@@ -44,7 +44,7 @@ def load_int(address: int, index: int = 0) -> int:
 
 
 def store(value: int, address: int, index: int = 0) -> int:
-    """Write the word at `index` from `address` on."""
+    """Write `value` to the word at `index` from `address` on, and return it."""
     raise NotImplementedError("for compiled code")
 
 

@@ -194,19 +194,19 @@ class _Created:
 class SessionHost:
     """The native engine's part of one `pyops.InferenceSession`.
 
-    Attributes
-    ----------
-    model : Model
-        The model to give to ONNX Runtime; the session deletes it afterwards.
-    nodes : Nodes
-        The nodes that ops compute, once the session is created.
-
     Parameters
     ----------
     ops : mapping
         The ops that the model needs, by domain and name.
     taken : set of str
         Domains that another library may register.
+
+    Attributes
+    ----------
+    model : Model
+        The model to give to ONNX Runtime; the session deletes it afterwards.
+    nodes : Nodes
+        The nodes that ops compute, once the session is created.
     """
 
     def __init__(self, options: Any, source: Model, ops: Mapping[tuple[str, str], AnyOp], taken: set[str]) -> None:

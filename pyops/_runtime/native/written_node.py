@@ -1,4 +1,4 @@
-"""Nodes whose plain kernel is called from Python, where no machine code does: by a function generated for the node.
+"""Nodes whose plain kernel is called from Python, for lack of machine code, by a function generated for the node.
 
 It does what `KernelNode.compute` does, but its loops are unrolled, and what stays the same from call to call is bound.
 It leaves everything unusual to `KernelNode.compute`, which also runs where the generated function does not suit a node.

@@ -434,5 +434,5 @@ def test_what_it_does_not_take(model, arguments, message):
 
 def test_a_captured_program_needs_none(model):
     captured = torch.export.export(model(lambda x: x + 1), (torch.ones(2),))
-    with pytest.raises(exporters.ExportError, match="an ExportedProgram is exported without it"):
+    with pytest.raises(exporters.ExportError, match="this model is an ExportedProgram; leave out dynamo=False"):
         export(captured, ())

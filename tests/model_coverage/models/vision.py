@@ -1,4 +1,4 @@
-"""Models for images of timm, torchvision, segmentation-models-pytorch, kornia, MONAI, diffusers and others."""
+"""Models for images, from timm, torchvision, segmentation-models-pytorch, kornia, MONAI, diffusers and others."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_what_a_captured_graph_would_read_once_is_an_error(cupy) -> None:
     assert fed.run(None, feed)[0].shape == (3, 1)
     cupy.state.capturing = True
     with pytest.raises(
-        errors.InputError, match=r"captures a CUDA graph .* the host input 'shape' would be read only during"
+        errors.InputError, match=r"captures a CUDA graph .* the host inputs \('shape'\) would be read only during"
     ):
         fed.run(None, feed)
     assert constant.run(None, {"x": X})[0].shape == (1, 3)

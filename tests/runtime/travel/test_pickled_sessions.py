@@ -251,7 +251,7 @@ def test_a_file_that_changed_since_the_session_was_made_is_an_error_when_picklin
     with pytest.raises(ModelError, match="has changed since the session was made"):
         pickle.dumps(session)
     path.unlink()
-    with pytest.raises(FileNotFoundError, match="is gone since the session was made"):
+    with pytest.raises(FileNotFoundError, match="has been removed since the session was made"):
         pickle.dumps(session)
 
 
