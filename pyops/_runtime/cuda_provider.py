@@ -1,22 +1,24 @@
-"""A session's CUDA provider: whether it started and why not, and the ops that run on the CPU beside it."""
+"""A session's CUDA provider: whether it started and why not, its graphs, and the ops that run on the CPU beside it."""
 
 from __future__ import annotations
 
 import re
 import warnings
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import onnxruntime
 
 from .._ops.op import AnyOp
 from .._schema import devices
-from ..errors import DeviceCopyWarning, DeviceError, MissingDependencyError
+from ..errors import DeviceCopyWarning, DeviceError, InputError, MissingDependencyError
 
 _CPU_PROVIDER = "CPUExecutionProvider"
 _FAILURE = re.compile(r"CUDA failure (?P<status>\d+): .*?(?= ; |$)")
 _REFUSED_OPTION = re.compile(r"(?P<status>)(?:Unknown provider option|Failed to parse provider option).*")
+# The run option that says which graph a run is captured as.
+_GRAPH_ID, _NO_GRAPH = "gpu_graph_id", "-1"
 # Ops already reported as running on the CPU in sessions with a GPU.
 _warned: weakref.WeakSet[AnyOp] = weakref.WeakSet()
 
@@ -86,17 +88,50 @@ def _not_started(reason: str) -> DeviceError:
     )
 
 
+def on_cpu(ops: Iterable[AnyOp], engine: str) -> Iterator[tuple[AnyOp, str, str]]:
+    """Yield each op that runs on the CPU in a session with a GPU, with the reason and the fix."""
+    for op in ops:
+        if engine == "extensions":
+            yield op, "is hosted by the extensions engine", 'engine="native"'
+        elif "cuda" not in op.kernels:
+            yield op, "has no CUDA kernel", f'@{op.__name__}.register_kernel("cuda")'
+
+
 def warn_copies(ops: Iterable[AnyOp], engine: str) -> None:
     """Warn once per op that runs on the CPU in a session with a GPU."""
-    native = engine == "native"
-    for op in ops:
-        if not (native and "cuda" in op.kernels) and op not in _warned:
+    for op, reason, fix in on_cpu(ops, engine):
+        if op not in _warned:
             _warned.add(op)
-            reason = "has no CUDA kernel" if native else "is hosted by the extensions engine"
-            fix = f'@{op.__name__}.register_kernel("cuda")' if native else 'engine="native"'
             warnings.warn(
                 f"{op.signature.qualified_name} {reason} and runs on the CPU in this CUDA session, between copies "
                 f"to and from the GPU; to avoid them: {fix}",
                 DeviceCopyWarning,
                 stacklevel=3,
             )
+
+
+def captures_graphs(provider_options: Mapping[str, Mapping[str, str]]) -> bool:
+    """Return whether a session with these options of its providers captures its runs as CUDA graphs."""
+    return provider_options.get(devices.CUDA_PROVIDER, {}).get("enable_cuda_graph") == "1"
+
+
+def check_not_captured(run_options: Any) -> None:
+    """Check that a run without bound memory is not captured as a CUDA graph, nor replays one.
+
+    A replay writes to the memory of the captured run, and ONNX Runtime would return an empty list.
+
+    Raises
+    ------
+    InputError
+        The run is captured, or replays a graph.
+    """
+    try:
+        graph = "" if run_options is None else run_options.get_run_config_entry(_GRAPH_ID)
+    except RuntimeError:  # there is no such entry
+        graph = ""
+    if graph != _NO_GRAPH:
+        raise InputError(
+            "the session captures its runs as CUDA graphs (enable_cuda_graph), which read and write the same memory in "
+            "every run: bind inputs and outputs on the GPU and call run_with_iobinding, or run without a graph: "
+            f'run_options.add_run_config_entry("{_GRAPH_ID}", "{_NO_GRAPH}")'
+        )

@@ -12,6 +12,7 @@ from .._ops.builtin import is_builtin
 from .._schema.dtypes import describe, dtype_name, from_type_str, spell_scalar
 from .._tables import printable
 from ..errors import EngineError, ModelError
+from .cuda_provider import on_cpu
 from .extensions import registry
 from .native import hosted_op
 
@@ -69,6 +70,11 @@ _EXPLANATIONS = (
         '@onnx_op("ai.onnx::{name}", override=True)',
     ),
     (
+        r"not been partitioned to the CUDAExecutionProvider",
+        "with enable_cuda_graph every node must run on the GPU, and ONNX Runtime, or a library in the session options, "
+        "has no CUDA kernel for some node; remove enable_cuda_graph from the provider's options",
+    ),
+    (
         r"Op \((?P<name>\w+)\) output arg \((?P<value>[^)]*)\) type inference failed",
         "ONNX Runtime cannot infer the type of {value!r}, an output of {name}, and does not infer it from a "
         "function of the model; add it to the model: "
@@ -89,6 +95,7 @@ _EXPLANATIONS = (
 
 
 _LONGEST = 4000  # characters
+_NOT_CAPTURED = "not been partitioned to the CUDAExecutionProvider"
 _LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a registered kernel")
 
 
@@ -115,6 +122,12 @@ def explained(
         twice.__cause__ = error
         return twice
     lines = [node.problem for node in filling.nodes if node.problem]
+    if _NOT_CAPTURED in str(error):
+        lines += [
+            f"{op.signature.qualified_name} {reason} and would run on the CPU; with enable_cuda_graph every node must "
+            f"run on the GPU: {fix}"
+            for op, reason, fix in on_cpu(resolution.ops.values(), engine)
+        ]
     if not is_twice:
         lines += _unknown_operators(source, resolution, in_libraries)
     if not lines:

@@ -271,7 +271,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         self._has_foreign_types = not ort_values.FOREIGN_TYPES.isdisjoint(
             item.type for item in (*inputs, *self.get_outputs())
         )
-        captures = getattr(self._sess, "is_webgpu_graph_capture_enabled", bool)()
+        self._captures_graphs = cuda_provider.captures_graphs(self.get_provider_options())
+        captures = self._captures_graphs or getattr(self._sess, "is_webgpu_graph_capture_enabled", bool)()
         is_direct = _IS_READ and self._extensions is None and not self._has_foreign_types and not captures
         required = frozenset(item.name for item in inputs if not item.type.startswith("optional"))
         self._required = required if is_direct else None
@@ -329,9 +330,10 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         Raises
         ------
         InputError
-            An input is an array in another byte order than this machine's; or the model has inputs or outputs of
-            bfloat16, float8, 4-bit or 2-bit types, and an input or requested output is not a tensor, or an input is a
-            tensor of strings; or the extensions engine does not support a string.
+            An input is an array in another byte order than this machine's; or the session captures CUDA graphs, which
+            need `run_with_iobinding`; or the model has inputs or outputs of bfloat16, float8, 4-bit or 2-bit types, and
+            an input or requested output is not a tensor, or an input is a tensor of strings; or the extensions engine
+            does not support a string.
         BaseException
             Any exception that a kernel raises, unchanged.
         """
@@ -364,6 +366,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
                     raise failure
                 finally:
                     del failure
+        self._check_not_captured(run_options)
         ort_values.check_byte_order(input_feed)
         if self._extensions is not None:
             self._extensions.check_feed(input_feed)
@@ -388,6 +391,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
 
     def run_with_ort_values(self, output_names: Any, input_dict_ort_values: Any, run_options: Any = None) -> Any:
         """Run the model on OrtValues, as in ``onnxruntime``; a kernel's exception is raised unchanged."""
+        self._check_not_captured(run_options)
         return self._reraising(super().run_with_ort_values, run_options, output_names, input_dict_ort_values)
 
     def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
@@ -396,10 +400,13 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
 
     def run_with_ortvaluevector(self, run_options: Any, *args: Any) -> None:
         """Run the model on OrtValue vectors, as in ``onnxruntime``; a kernel's exception is raised unchanged."""
+        self._check_not_captured(run_options)
         run = super().run_with_ortvaluevector
         self._reraising(lambda run_options: run(run_options, *args), run_options)
 
-    def run_async(self, *args: Any, **kwargs: Any) -> None:
+    def run_async(
+        self, output_names: Any, input_feed: Any, callback: Any, user_data: Any, run_options: Any = None
+    ) -> None:
         """Run the model asynchronously; the callback gets the text of a kernel's exception.
 
         Raises
@@ -409,7 +416,12 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         """
         if self._extensions is not None:
             raise EngineError("the extensions engine has no run_async; call run in a thread of your own")
-        super().run_async(*args, **kwargs)
+        self._check_not_captured(run_options)
+        super().run_async(output_names, input_feed, callback, user_data, run_options)
+
+    def _check_not_captured(self, run_options: Any) -> None:
+        if self._captures_graphs:
+            cuda_provider.check_not_captured(run_options)
 
     def _reraising(self, run: Callable[..., R], run_options: Any, *arguments: Any) -> R:
         """Return ``run(*arguments, run_options)``; raise a kernel's exception in it unchanged."""

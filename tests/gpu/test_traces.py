@@ -310,6 +310,62 @@ def test_no_graph_is_made_of_a_capture_in_which_a_kernel_raised() -> None:
     np.testing.assert_array_equal(result.numpy(), X + 1 + 1)
 
 
+RUNS_WITHOUT_BOUND_MEMORY = {
+    "run": lambda made, values, options: made.run(None, {"x": X}, options),
+    "run_with_ort_values": lambda made, values, options: made.run_with_ort_values(None, {"x": values[0]}, options),
+    "run_async": lambda made, values, options: made.run_async(None, {"x": X}, lambda *_: None, None, options),
+    "run_with_ortvaluevector": lambda made, values, options: made.run_with_ortvaluevector(
+        options or onnxruntime.RunOptions(), ["x"], [values[0]], ["y"], [values[1]], []
+    ),
+}
+
+
+@pytest.mark.parametrize("how", RUNS_WITHOUT_BOUND_MEMORY)
+def test_a_run_without_bound_memory_is_refused_where_graphs_are_captured(how) -> None:
+    made = session(one_node("gpu::AddOne", shape=(1000,)), enable_cuda_graph=1)
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(X, "cuda", 0) for _ in range(2)]
+    with traced() as trace, pytest.raises(errors.InputError, match="bind inputs and outputs on the GPU"):
+        RUNS_WITHOUT_BOUND_MEMORY[how](made, values, None)
+    assert trace.steps == []
+
+
+def test_runs_that_ask_for_no_graph_need_no_bound_memory() -> None:
+    made = session(one_node("gpu::AddOne", shape=(1000,)), enable_cuda_graph=1)
+    uncaptured = onnxruntime.RunOptions()
+    uncaptured.add_run_config_entry("gpu_graph_id", "-1")
+    given = onnxruntime.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
+    for _ in range(3):
+        np.testing.assert_array_equal(made.run(None, {"x": X}, uncaptured)[0], X + 1)
+        (result,) = made.run_with_ort_values(None, {"x": given}, uncaptured)
+        np.testing.assert_array_equal(result.numpy(), X + 1)
+
+
+def test_each_graph_id_has_a_graph_and_sizes_of_its_own() -> None:
+    made = session(one_node("gpu::AddOne"), enable_cuda_graph=1)
+    given = {size: onnxruntime.OrtValue.ortvalue_from_numpy(X[:size], "cuda", 0) for size in (1000, 10)}
+    bindings = {size: bound(made, X[:size]) for size in given}
+    for step in range(3):
+        for size, (binding, result) in bindings.items():
+            binding.bind_ortvalue_input("x", given[size])
+            given[size].update_inplace(X[:size] + np.float32(step))
+            options = onnxruntime.RunOptions()
+            options.add_run_config_entry("gpu_graph_id", str(size))
+            made.run_with_iobinding(binding, options)
+            np.testing.assert_array_equal(result.numpy(), X[:size] + np.float32(step) + 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("t = gpu.AddOneNumPy(x)  y = gpu.AddOne(t)", "gpu::AddOneNumPy has no CUDA kernel and would run on the CPU"),
+        ("t = gpu.AddOne(x)  y = Det(t)", "has no CUDA kernel for some node; remove enable_cuda_graph"),
+    ],
+)
+def test_a_session_of_nodes_that_cannot_be_captured_is_refused(text, reason) -> None:
+    with pytest.raises(errors.ModelError, match=reason):
+        session(parse(f"(float[10,10] x) => (y) {{ {text} }}"), enable_cuda_graph=1)
+
+
 def test_kernels_in_a_loop() -> None:
     body = "<body = g (int64 i, bool c, float[n] v) => (bool d, float[n] w) { d = Identity(c)  w = gpu.AddOne(v) }>"
     constants = "<int64 times = {3}, bool on = {1}>"
