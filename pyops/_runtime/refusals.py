@@ -12,7 +12,6 @@ from .._ops.builtin import is_builtin
 from .._schema.dtypes import describe, dtype_name, from_type_str, spell_scalar
 from .._tables import printable
 from ..errors import EngineError, ModelError
-from .cuda_provider import on_cpu
 from .extensions import registry
 from .native import hosted_op
 
@@ -123,6 +122,8 @@ def explained(
         return twice
     lines = [node.problem for node in filling.nodes if node.problem]
     if _NOT_CAPTURED in str(error):
+        from .cuda_provider import on_cpu  # it imports onnxruntime
+
         lines += [
             f"{op.signature.qualified_name} {reason} and would run on the CPU; with enable_cuda_graph every node must "
             f"run on the GPU: {fix}"
