@@ -40,6 +40,7 @@ def opset_too_old(name: str, opset: int) -> str:
 
 _OPSET_TOO_OLD = re.compile(r"No Op registered for (?P<name>\w+) with domain_version of (?P<opset>\d+)")
 
+_NOT_CAPTURED = "not been partitioned to the CUDAExecutionProvider"
 _EXPLANATIONS = (
     (
         r"Domain already set in registry",
@@ -69,7 +70,7 @@ _EXPLANATIONS = (
         '@onnx_op("ai.onnx::{name}", override=True)',
     ),
     (
-        r"not been partitioned to the CUDAExecutionProvider",
+        _NOT_CAPTURED,
         "with enable_cuda_graph every node must run on the GPU, and ONNX Runtime, or a library in the session options, "
         "has no CUDA kernel for some node; remove enable_cuda_graph from the provider's options",
     ),
@@ -94,7 +95,6 @@ _EXPLANATIONS = (
 
 
 _LONGEST = 4000  # characters
-_NOT_CAPTURED = "not been partitioned to the CUDAExecutionProvider"
 _LIBRARY_TWICE = ("Domain already set in registry", "Conflicting with a registered kernel")
 
 

@@ -413,6 +413,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         ------
         EngineError
             The engine is onnxruntime-extensions, which cannot tell which run a kernel call belongs to.
+        InputError
+            The session captures CUDA graphs, which need `run_with_iobinding`.
         """
         if self._extensions is not None:
             raise EngineError("the extensions engine has no run_async; call run in a thread of your own")
