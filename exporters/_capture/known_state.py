@@ -36,7 +36,7 @@ class _Known(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, copies: list[torch.Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # torch's own
+        super().__init__()  # type: ignore[no-untyped-call] # torch has no types for it
         self._copies = copies
         self._results: dict[int, torch.Tensor] = {}  # by id; kept here so that no other tensor gets the id
         self.decisions: list[CaptureDecision] = []

@@ -21,7 +21,7 @@ class Answers(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, graph: Graph, answers: dict[Node, Any]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # torch's own
+        super().__init__()  # type: ignore[no-untyped-call] # torch has no types for it
         self._graph, self._answers = graph, answers
 
     def __torch_dispatch__(

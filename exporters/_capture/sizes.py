@@ -106,7 +106,7 @@ def _fixed_sizes(
 ) -> list[str]:
     """Return ``"x.shape[0] == 3"`` for each size that was to be dynamic and is a number in the captured program."""
     if isinstance(shapes, (torch.export.ShapesCollection, torch.export.AdditionalInputs)):
-        shapes = shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call] # it has none
+        shapes = shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call] # torch has no types for it
     if not shapes:
         return []
     inputs = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]

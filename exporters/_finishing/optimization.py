@@ -77,7 +77,7 @@ def _run_passes(model: onnx_ir.Model) -> None:
             fold_constants_ir(model, onnx_shape_inference=True, should_fold=_should_fold)
         RewritePass(_MOVING)(model)
         passes.RemoveUnusedNodesPass()(model)
-        passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call] # it has none
+        passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call] # onnx_ir has no types for it
         passes.RemoveUnusedOpsetsPass()(model)
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     passes.LiftSubgraphInitializersToMainGraphPass()(model)

@@ -43,7 +43,7 @@ class Opset(values.Opset):
     def __getitem__(self, name: str) -> values.Op | None:
         declared = self._declared(name)
         if declared is None:
-            known: values.Op | None = super().__getitem__(name)  # type: ignore[no-untyped-call] # it has none
+            known: values.Op | None = super().__getitem__(name)  # type: ignore[no-untyped-call] # it has no types
             if known is None and self.domain in registry.domains() and not is_builtin(self.domain, name):
                 raise ExportError(describe_missing(self.domain, name, self.version))
             return known

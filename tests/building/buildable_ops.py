@@ -124,7 +124,7 @@ def plain(x: F32) -> F32:
 
 @onnx_op("built::Unknown", compile=True)
 def unknown(x: F32) -> F32:
-    return np.partition_by_magic(x)  # type: ignore[attr-defined]
+    return np.partition_by_magic(x)  # type: ignore[attr-defined]  # NumPy has no such function
 
 
 REFUSED = {

@@ -39,7 +39,7 @@ class Fault(NamedTuple):
 
 
 FAULTS: dict[str, Fault] = {}
-FILES = "tests/gpu/test_traces.py", "tests/gpu/test_gpu_sessions.py"
+FILES = "tests/gpu/test_traces.py", "tests/gpu/test_gpu_sessions.py", "tests/gpu/test_graphs.py"
 MOST_SECONDS = 120
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import threading
@@ -176,120 +175,6 @@ def test_allocations_come_from_the_session_s_arena() -> None:
     made, before = session(one_node("gpu::Temporary")), pool.total_bytes()
     assert made.run(None, {"x": X})[0].tolist() == ((X + 1) * 2).tolist()
     assert pool.total_bytes() == before
-
-
-# CUDA graphs.
-
-
-def test_python_runs_while_a_graph_is_captured_and_not_when_it_is_replayed() -> None:
-    calls = []
-
-    @onnx_op("gpu::Counted", device_types=("cuda",))
-    def op(x: F32) -> F32:
-        calls.append(1)
-        return (x + np.float32(1)) * np.float32(2)
-
-    import onnxruntime
-
-    made = session(one_node("gpu::Counted", shape=(1000,)), enable_cuda_graph=1)
-    given = onnxruntime.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
-    result = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(X), "cuda", 0)
-    binding = made.io_binding()
-    binding.bind_ortvalue_input("x", given)
-    binding.bind_ortvalue_output("y", result)
-    made.run_with_iobinding(binding)
-    captured = len(calls)
-    for step in range(5):
-        x = X + np.float32(step)
-        given.update_inplace(x)
-        made.run_with_iobinding(binding)
-        np.testing.assert_array_equal(result.numpy(), (x + 1) * 2)
-    assert captured >= 1
-    assert len(calls) == captured
-
-
-def wait() -> None:
-    import cupy
-
-    cupy.cuda.get_current_stream().synchronize()
-
-
-def refuse(error: BaseException) -> None:
-    raise error
-
-
-def wait_unseen() -> None:
-    with contextlib.suppress(RuntimeError):
-        wait()
-    raise ValueError("not today")
-
-
-# In which kernels fail in a capture: what they do, the error, and the note.
-WAYS_TO_FAIL = {
-    "by an error of its own": (lambda x: refuse(ValueError("not today")), ValueError, None),
-    "by an interrupt": (lambda x: refuse(KeyboardInterrupt()), KeyboardInterrupt, None),
-    "by its result": (lambda x: x.astype(np.float64), errors.OutputError, None),
-    "where CuPy refuses": (lambda x: x + np.float32(x.sum().item()), RuntimeError, "cannot be captured"),
-    "where CUDA refuses": (lambda x: wait(), RuntimeError, "cannot be captured"),
-    "where CUDA refuses, unseen": (lambda x: wait_unseen(), ValueError, None),
-}
-
-
-def failing_in_captures(how: str, failing: list[bool]) -> Any:
-    """A model of two nodes, the second of which fails in captures as long as it is asked to."""
-    import cupy
-
-    @onnx_op("gpu::Fails", device_types=("cuda",))
-    def op(x: F32) -> F32:
-        if failing and cupy.cuda.get_current_stream().is_capturing():
-            return WAYS_TO_FAIL[how][0](x)
-        return x + np.float32(1)
-
-    text = "(float[1000] x) => (float[1000] y) { t = gpu.AddOne(x)  y = gpu.Fails(t) }"
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17, "gpu" : 1]> main {text}')
-
-
-def assert_runs_are_right(made: Any) -> None:
-    given = onnxruntime.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
-    binding, result = bound(made, X)
-    binding.bind_ortvalue_input("x", given)
-    for step in range(5):
-        given.update_inplace(X + np.float32(step))
-        made.run_with_iobinding(binding)
-        np.testing.assert_allclose(result.numpy(), X + step + 2, rtol=1e-6)
-
-
-@pytest.mark.parametrize("how", WAYS_TO_FAIL)
-def test_an_error_in_a_capture_is_raised_as_itself_and_leaves_nothing_to_replay(how) -> None:
-    failing = [True]
-    made = session(failing_in_captures(how, failing), enable_cuda_graph=1)
-    binding, _ = bound(made, X)
-    _, kind, note = WAYS_TO_FAIL[how]
-    for _ in range(3):
-        with pytest.raises(kind) as raised:
-            made.run_with_iobinding(binding)
-        first, *others = raised.value.__notes__
-        assert "gpu::Fails" in first
-        assert [note in other for other in others] == ([True] if note else [])
-    failing.clear()
-    assert_runs_are_right(made)
-
-
-@pytest.mark.parametrize("how", WAYS_TO_FAIL)
-def test_an_error_in_a_capture_leaves_nothing_to_replay_in_other_people_s_sessions(how) -> None:
-    failing = [True]
-    model = failing_in_captures(how, failing)
-    options = pyops.register_custom_ops(onnxruntime.SessionOptions())
-    options.log_severity_level = 4
-    given = {"providers": CUDA, "provider_options": cuda_options(enable_cuda_graph=1)}
-    made = onnxruntime.InferenceSession(model.SerializeToString(), options, **given)
-    binding, _ = bound(made, X)
-    for _ in range(3):
-        with pytest.raises(RuntimeError, match="cudaStreamEndCapture"):
-            made.run_with_iobinding(binding)
-        assert isinstance(pyops.last_exception(), WAYS_TO_FAIL[how][1])
-    failing.clear()
-    assert_runs_are_right(made)
 
 
 # Errors, kept arrays, the other device.

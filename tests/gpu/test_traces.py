@@ -329,43 +329,6 @@ def test_a_run_without_bound_memory_is_refused_where_graphs_are_captured(how) ->
     assert trace.steps == []
 
 
-def test_runs_that_ask_for_no_graph_need_no_bound_memory() -> None:
-    made = session(one_node("gpu::AddOne", shape=(1000,)), enable_cuda_graph=1)
-    uncaptured = onnxruntime.RunOptions()
-    uncaptured.add_run_config_entry("gpu_graph_id", "-1")
-    given = onnxruntime.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
-    for _ in range(3):
-        np.testing.assert_array_equal(made.run(None, {"x": X}, uncaptured)[0], X + 1)
-        (result,) = made.run_with_ort_values(None, {"x": given}, uncaptured)
-        np.testing.assert_array_equal(result.numpy(), X + 1)
-
-
-def test_each_graph_id_has_a_graph_and_sizes_of_its_own() -> None:
-    made = session(one_node("gpu::AddOne"), enable_cuda_graph=1)
-    given = {size: onnxruntime.OrtValue.ortvalue_from_numpy(X[:size], "cuda", 0) for size in (1000, 10)}
-    bindings = {size: bound(made, X[:size]) for size in given}
-    for step in range(3):
-        for size, (binding, result) in bindings.items():
-            binding.bind_ortvalue_input("x", given[size])
-            given[size].update_inplace(X[:size] + np.float32(step))
-            options = onnxruntime.RunOptions()
-            options.add_run_config_entry("gpu_graph_id", str(size))
-            made.run_with_iobinding(binding, options)
-            np.testing.assert_array_equal(result.numpy(), X[:size] + np.float32(step) + 1)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("t = gpu.AddOneNumPy(x)  y = gpu.AddOne(t)", "gpu::AddOneNumPy has no CUDA kernel and would run on the CPU"),
-        ("t = gpu.AddOne(x)  y = Det(t)", "has no CUDA kernel for some node; remove enable_cuda_graph"),
-    ],
-)
-def test_a_session_of_nodes_that_cannot_be_captured_is_refused(text, reason) -> None:
-    with pytest.raises(errors.ModelError, match=reason):
-        session(parse(f"(float[10,10] x) => (y) {{ {text} }}"), enable_cuda_graph=1)
-
-
 def test_kernels_in_a_loop() -> None:
     body = "<body = g (int64 i, bool c, float[n] v) => (bool d, float[n] w) { d = Identity(c)  w = gpu.AddOne(v) }>"
     constants = "<int64 times = {3}, bool on = {1}>"

@@ -106,7 +106,7 @@ COMPARED: dict[str, Callable[[Call, list[np.ndarray]], list[np.ndarray]]] = {
 
 TOLERANCES = {np.dtype(np.float32): (1e-3, 1e-4), np.dtype(np.float64): (1e-6, 1e-7)}
 
-# Rows of which torch's own results in float64 are exact to six digits alone, or to four: cov with float32 weights.
+# Rows whose results in float64 torch computes to only six digits (cov with float32 weights: four).
 INEXACT = {"aten::cov", "aten::special_bessel_j0", "aten::special_bessel_y1"}
 
 
