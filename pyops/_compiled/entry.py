@@ -43,14 +43,18 @@ def part(job, index):
 
 DISPATCH = f"""
 def dispatch(state, context):
+    count(state, {layout.RUNNING}, 1)
     records = load(state, {layout.RECORDS})
+    answer, i = {layout.MISMATCH}, 0
     if load(load(state, {layout.REVISION_AT}), 0) == load(records, {layout.REVISION}):
-        for i in range(load(records, {layout.COUNT})):
+        while answer == {layout.MISMATCH} and i < load(records, {layout.COUNT}):
             record = load(records, {layout.FIRST} + i)
             answer = call(load(record, {layout.ENTRY}), (state, record, context))
-            if answer != {layout.MISMATCH}:
-                return answer
-    return call(load(state, {layout.PYTHON}), (state, context))
+            i += 1
+    count(state, {layout.RUNNING}, -1)
+    if answer == {layout.MISMATCH}:
+        return call(load(state, {layout.PYTHON}), (state, context))
+    return answer
 """
 """The KernelComputeV2 of all compiled ops: calls the record that matches, or else Python."""
 

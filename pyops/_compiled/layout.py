@@ -2,13 +2,12 @@
 
 Each node of a session has a *state* that points to its list of *records*, one per combination of types and ranks that
 it was called with; compiled code tries them in turn. Lists and the fixed words of records never change once compiled
-code can see them, so nothing is locked: a new list replaces the old in a single store.
+code can see them, so nothing is locked: a new list replaces the old in a single store. What was replaced is freed once
+no compiled code of the node is running.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +19,7 @@ RECORDS = 0
 REVISION_AT = 1  # the address of the op's revision
 PYTHON = 2  # the callback to call when compiled code cannot continue
 GET_INPUT, GET_OUTPUT, GET_TYPE_AND_SHAPE, GET_DATA, PARALLEL_FOR = range(3, 8)
+RUNNING = 8  # the number of calls that compiled code is making
 
 # A list of records: the op's revision that they are valid for, their number, and their addresses.
 REVISION, COUNT, FIRST = range(3)
@@ -64,13 +64,11 @@ def address_of(memory: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
 
 
 class Record:
-    """The record of one specialization, which compiled code finds by its `address`."""
+    """The record of one specialization, which compiled code finds by its `address`; only one thread may change it."""
 
     def __init__(self, entry: int, part: int, attributes: AttributeWords, input_sizes: int, output_sizes: int) -> None:
         self._attributes = attributes
-        self._lock = threading.Lock()
-        # Replaced tables are kept for a while, as another thread may still be reading one.
-        self._tables: deque[np.ndarray[tuple[int], np.dtype[np.int64]]] = deque(maxlen=4)
+        self._tables: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
         self._empty_table = words(0, input_sizes + output_sizes, input_sizes)
         self._memory = words(entry, part, address_of(attributes.memory), 0)
         self._add_table()
@@ -84,12 +82,15 @@ class Record:
 
     def add_shapes(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Add the output sizes (-1: any) for these input sizes to the shape table."""
-        with self._lock:
-            if self._tables[-1][ENTRIES] == _MOST_ENTRIES:  # with so many shapes, old ones are unlikely to come again
-                self._add_table()
-            table = self._tables[-1]
-            count, size = int(table[ENTRIES]), len(inputs) + len(outputs)
-            at = FIRST_ENTRY + count * size
-            table[at : at + size] = [*inputs, *outputs]
-            # Written last, since compiled code may be reading the table.
-            table[ENTRIES] = count + 1
+        if self._tables[-1][ENTRIES] >= _MOST_ENTRIES:  # with so many shapes, old ones are unlikely to come again
+            self._add_table()
+        table = self._tables[-1]
+        count, size = int(table[ENTRIES]), len(inputs) + len(outputs)
+        at = FIRST_ENTRY + count * size
+        table[at : at + size] = [*inputs, *outputs]
+        # Written last, since compiled code may be reading the table.
+        table[ENTRIES] = count + 1
+
+    def free_replaced(self) -> None:
+        """Free the tables that were replaced; no compiled code may be running that found one."""
+        del self._tables[:-1]

@@ -14,7 +14,7 @@ from ..errors import ModelError
 from . import origin
 from .op import AnyOp
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 # The dictionaries of versions are replaced, never changed.
 _ops: dict[tuple[str, str], dict[int, AnyOp]] = {}
 # The list of `collecting`, in the thread that collects.

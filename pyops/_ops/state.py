@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from .._schema.signature import Signature
 from ..errors import DeclarationError
 
 _MOST_STATES = 16
+_NO_STATE = object()
 
 
 class Stateful(Protocol):
@@ -55,19 +57,21 @@ class States:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        # By key, not one for all: a setup function may wait for another thread that uses the op.
+        self._locks: weakref.WeakValueDictionary[Any, threading.RLock] = weakref.WeakValueDictionary()
         self._states: OrderedDict[Any, Any] = OrderedDict()
 
     def __call__(self, op: Stateful, attributes: Mapping[str, Any]) -> Any:
         """Return the state for these attributes, made by the first call with them."""
         key = op.setup, *((name, _key(value)) for name, value in attributes.items())
-        with self._lock:
-            if key not in self._states:
-                self._states[key] = make_state(op, attributes)
-            self._states.move_to_end(key)
+        with self._locks.setdefault(key, threading.RLock()):
+            state = self._states.pop(key, _NO_STATE)
+            if state is _NO_STATE:
+                state = make_state(op, attributes)
+            self._states[key] = state
             if len(self._states) > _MOST_STATES:
                 self._states.popitem(last=False)
-            return self._states[key]
+            return state
 
     def kernel(self, op: Stateful, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a kernel that calls `function` with the state for the attributes of each call."""

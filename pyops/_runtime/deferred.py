@@ -24,7 +24,9 @@ _PENDING = "_pending"
 # Beginnings of names that displays and protocols look up on any object.
 _ASKED = ("__", "_ipython", "_repr_")
 
-_lock = threading.RLock()
+# Of pending sessions, by key. No lock is held for all: creating a session may run code of the user's, which may wait for
+# another thread that uses another session.
+_locks: weakref.WeakValueDictionary[Any, threading.RLock] = weakref.WeakValueDictionary()
 _shared: OrderedDict[str, DeferredSession] = OrderedDict()
 _living: weakref.WeakSet[DeferredSession] = weakref.WeakSet()
 _kept: list[dict[str, Any]] = []
@@ -75,9 +77,11 @@ class DeferredSession:
         _living.add(self)
 
     def _fill(self) -> None:
-        with _lock:
-            pending = vars(self).get(_PENDING)
-            if pending is not None:  # else another thread has filled it
+        pending = vars(self).get(_PENDING)
+        if pending is None:
+            return
+        with _locks.setdefault(pending.key, threading.RLock()):
+            if self._is_pending:  # else another thread has filled it
                 self._share(pending.made(type(self)))
                 del vars(self)[_PENDING]
 
@@ -102,19 +106,20 @@ class Unpickled:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
+        self.key: Any = recipe["key"]
 
     def made(self, cls: type[DeferredSession]) -> DeferredSession:
         """Return the session, shared by all that were unpickled from equal pickles."""
         # Every time, because the code of an op may have changed since the session was shared.
         origin = pickling.origin(self.recipe)
-        key = self.recipe["key"]
-        if key not in _shared or set(_shared[key]._origin.ops) != set(origin.ops):  # an op was declared again
+        made = _shared.pop(self.key, None)
+        if made is None or set(made._origin.ops) != set(origin.ops):  # an op was declared again
             travelled = self.recipe["process"] != pickling.PROCESS[0]
-            _shared[key] = _made_in_worker(cls, origin) if travelled else cls._made_from(origin)
-            if len(_shared) > _MOST_SHARED:
-                _shared.popitem(last=False)
-        _shared.move_to_end(key)
-        return _shared[key]
+            made = _made_in_worker(cls, origin) if travelled else cls._made_from(origin)
+        _shared[self.key] = made
+        if len(_shared) > _MOST_SHARED:
+            _shared.popitem(last=False)
+        return made
 
 
 class Inherited:
@@ -123,6 +128,7 @@ class Inherited:
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
         self._session: DeferredSession | None = None
+        self.key: Any = id(self)
 
     def made(self, cls: type[DeferredSession]) -> DeferredSession:
         """Return the session, shared by the copies of the inherited one.
@@ -149,8 +155,7 @@ def _made_in_worker(cls: type[DeferredSession], origin: Origin) -> DeferredSessi
 
 
 def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()
+    _locks.clear()  # another thread of the parent process may have held one
     pickling.PROCESS[0] = uuid.uuid4().hex
     _end_without_destructors()
     again: dict[int, Inherited] = {}

@@ -10,7 +10,7 @@ from typing import Any
 
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 @contextmanager

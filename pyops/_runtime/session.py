@@ -7,6 +7,7 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -35,7 +36,6 @@ from .._tables import html_parts, printable
 from ..errors import EngineError, FilledNodeWarning, InputError, ModelError
 from . import cuda_provider, external_data, ort_values
 from .calls import exceptions
-from .calls.guard import interrupts_deferred
 from .deferred import DeferredSession
 from .engine_choice import Engine, choose
 from .extensions import published
@@ -253,12 +253,15 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         refusal: Callable[[Exception], BaseException],
     ) -> None:
         failure: BaseException | None = None
-        # While it creates the session, ONNX Runtime queries the ops through callbacks that cannot report an exception.
-        with interrupts_deferred(), self._reading():
+        with ExitStack() as options_read:
+            options_read.enter_context(self._reading())
             try:
-                self._host.create(functools.partial(create, providers=providers, provider_options=provider_options))
-            except Exception as error:  # ONNX Runtime raises several unrelated types
-                failure = self._host.raised_by_kernel(error)
+                create = functools.partial(create, providers=providers, provider_options=provider_options)
+                self._host.create(create, options_read)
+            except Exception as error:
+                if not exceptions.is_of_onnxruntime(error):  # from a kernel, or from the handler of a signal
+                    raise
+                failure = exceptions.take(str(error))
                 if failure is None:
                     failure = cuda_provider.explained(error) or refusal(error)
         if failure is not None:
@@ -419,7 +422,12 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         if self._extensions is not None:
             raise EngineError("the extensions engine has no run_async; call run in a thread of your own")
         self._check_not_captured(run_options)
-        super().run_async(output_names, input_feed, callback, user_data, run_options)
+
+        def call_back(results: Any, user_data: Any, message: str) -> None:
+            failure = exceptions.take(message)
+            callback(results, user_data, message if failure is None else exceptions.describe(failure))
+
+        super().run_async(output_names, input_feed, call_back, user_data, run_options)
 
     def _check_not_captured(self, run_options: Any) -> None:
         if self._captures_graphs:
@@ -519,5 +527,5 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
             "these names; run them in a pyops.InferenceSession, or rename them",
             stacklevel=2,
         )
-    with native.registered(options, [host for op in ops for host in model.plain_hosts(op)], keep=True):
-        return options
+    native.register(options, [host for op in ops for host in model.plain_hosts(op)])
+    return options

@@ -96,12 +96,13 @@ def describe_node(name: str, signature: Signature, arrays: Sequence[Any] = ()) -
 
 def explain_read_only(error: BaseException) -> None:
     """Add a note to the exception that NumPy raises where a kernel writes to its input, with what to write instead."""
-    if isinstance(error, ValueError) and "read-only" in str(error):
+    if type(error) is ValueError and "read-only" in str(error):
         add_note(error, "the arrays that a kernel gets are read-only: write to a copy, such as x.copy()")
 
 
 def add_note(error: BaseException, note: str) -> None:
     """Add a note to an exception, unless it already has that note or does not accept any."""
-    with contextlib.suppress(Exception):
+    # Nothing more is suppressed: the handler of a signal may raise its own exception here.
+    with contextlib.suppress(AttributeError, TypeError):
         if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
+            BaseException.add_note(error, note)

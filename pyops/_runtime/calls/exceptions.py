@@ -1,50 +1,66 @@
 """Exceptions that pass through ONNX Runtime, whose statuses carry only text.
 
-A kernel's exception is stored here under an id that goes into the status message; the session takes it by that id and
-raises it.
+An exception in a `pyops.InferenceSession` is stored here under an id, which the status message contains; the session
+takes the exception by that id and raises it. Plain onnxruntime sessions get the text of the exception.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import operator
 import re
+import sys
 import threading
 import traceback
 from types import TracebackType
 
-# Anchored to ONNX Runtime's own prefixes, since the text of a kernel's exception may contain other marks.
+# Anchored to ONNX Runtime's own prefixes.
 _MARK = re.compile(r"(?:Status Message|during initialization): \[pyops exception (\d+)\]")
-# Plain onnxruntime sessions never take their exceptions; beyond this many, the oldest are dropped.
-_MOST_STORED = 64
 # The innermost frames identify the failure, even after unbounded recursion in a kernel.
 _MOST_FRAMES = 30
+# The text of an exception includes its causes and contexts, unless there are more.
+_MOST_CAUSES = 8
 
-_lock = threading.Lock()
 _ids = itertools.count(1)
 stored: dict[int, BaseException] = {}
-_last: BaseException | None = None
+
+
+class _Last(threading.local):
+    error: tuple[int, BaseException | None] = 0, None
+
+
+_last = _Last()
+_last_anywhere = _last_of_others = _last.error
 
 
 def remember(error: BaseException) -> None:
     """Record an exception for `last_exception`, with its traceback cut to begin in the kernel."""
-    with contextlib.suppress(Exception):  # an exception may reject attribute assignment
-        error.__traceback__ = _from_kernel(error.__traceback__)
-    global _last
-    _last = error
+    BaseException.with_traceback(error, _from_kernel(error.__traceback__))  # not a method that the exception defines
+    global _last_anywhere, _last_of_others
+    _last.error = _last_anywhere = next(_ids), error
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    if str(frame.f_globals.get("__name__")).startswith(__package__):  # Python did not start this thread
+        _last_of_others = _last.error
 
 
 def store(error: BaseException) -> str:
-    """Store an exception; return the status message for it, with its id and traceback."""
-    remember(error)
+    """Store an exception; return the status message for it, which runs none of the exception's own code."""
     number = next(_ids)
-    with _lock:
-        stored[number] = error
-        while len(stored) > _MOST_STORED:
-            del stored[min(stored)]
+    stored[number] = error
+    return f"{_mark(number)} {type(error).__name__}"
+
+
+def describe(error: BaseException) -> str:
+    """Return the text and the traceback of an exception, as a status message."""
     # Unlike str(), these functions tolerate an exception whose __str__ raises.
     headline = traceback.format_exception_only(error)[0].strip()
-    return f"{_mark(number)} {headline}\n{''.join(traceback.format_exception(error, limit=-_MOST_FRAMES))}"
+    cause: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        cause = cause and (cause.__cause__ or cause.__context__)
+    lines = traceback.format_exception(error, limit=-_MOST_FRAMES, chain=cause is None)
+    return f"{headline}\n{''.join(lines)}"
 
 
 def reserve() -> tuple[int, str]:
@@ -68,18 +84,26 @@ def _from_kernel(step: TracebackType | None) -> TracebackType | None:
 def take(message: str) -> BaseException | None:
     """Remove and return the exception that an ONNX Runtime error message refers to, or None.
 
+    Where nodes run in parallel, a message may refer to several; the first is returned.
+
     Callers delete their variable after raising: the exception's traceback refers to the frame, and the frame's variable
     to the exception.
     """
-    match = _MARK.search(message)
-    with _lock:
-        return stored.pop(int(match[1]), None) if match else None
+    taken = [stored.pop(int(number), None) for number in _MARK.findall(message)]
+    return next((error for error in taken if error is not None), None)
+
+
+def is_of_onnxruntime(error: Exception) -> bool:
+    """Return whether ONNX Runtime raised an error, in one of several unrelated types."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("onnxruntime.")
 
 
 def last_exception() -> BaseException | None:
-    """Return the exception that a kernel raised last, in any session and thread; None before the first.
+    """Return the exception that a kernel raised last; None before the first.
 
-    In sessions other than `pyops.InferenceSession`, ONNX Runtime's own error contains only the text.
+    In sessions other than `pyops.InferenceSession`, ONNX Runtime's own error contains only the text. If a kernel raised
+    in this thread, or in one of ONNX Runtime's own, the latest of these is returned, otherwise the latest of any thread.
 
     Examples
     --------
@@ -100,4 +124,5 @@ def last_exception() -> BaseException | None:
     ...     print(repr(pyops.last_exception()))
     ValueError('not today')
     """
-    return _last
+    number, error = max(_last.error, _last_of_others, key=operator.itemgetter(0))
+    return error if number else _last_anywhere[1]

@@ -1,41 +1,79 @@
-"""Callbacks that no exception can leave, not even an interrupt at their first instruction.
+"""Callbacks that no exception can leave, whatever raises it and wherever it comes.
 
 ctypes ignores an exception that leaves a callback and returns an undefined result to C; if that result is a status
-pointer, ONNX Runtime crashes. A ``try`` around the body is not enough: an interrupt (SIGINT) that arrived while C code
-ran is raised at the callback's first bytecode, before its ``try`` is entered. The callable given to ctypes therefore
-runs no bytecode of its own: it resumes a generator that is suspended inside its ``try``.
+pointer, ONNX Runtime crashes. A ``try`` around the body is not enough: a signal's handler that is due, or an exception
+that another thread has set, is raised at the callback's first bytecode, before its ``try`` is entered. The callable
+given to ctypes therefore runs no bytecode of its own: it resumes a generator that is suspended inside its ``try``.
 
-A generator cannot be resumed while it runs, so each thread has its own, plus one per level of nesting (a kernel that
-runs another session). Threads that Python did not create never receive interrupts and use a plain function.
+A generator cannot be resumed while it runs, and a handler may run a session at any instant. So each thread has a pool of
+suspended generators, from which C code takes one: what is taken cannot be taken twice. Threads that Python did not
+create receive no such exceptions and use a plain function.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import itertools
 import operator
 import signal
+import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
+from ctypes import PYFUNCTYPE, c_void_p, py_object, pythonapi
+from types import FrameType
 from typing import Any
 
 
+class _Deferral:
+    """The handler of signals whose own handlers are called later."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self.received: dict[int, FrameType | None] = {}
+        self.is_over = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.is_over:  # an exception has kept the handler from being restored
+            self.handlers[number](number, frame)
+        else:
+            self.received[number] = frame
+
+    def deliver(self) -> None:
+        """Call the handlers of the signals received; each is called, even if another raises."""
+        if self.received:
+            number, frame = self.received.popitem()
+            try:
+                self.handlers[number](number, frame)
+            finally:
+                self.deliver()
+
+
 @contextmanager
-def interrupts_deferred() -> Iterator[None]:
-    """Defer SIGINT until the block ends, for C code that calls Python and cannot report an exception."""
-    foreign = signal.getsignal(signal.SIGINT) is None  # installed by C code, which Python cannot restore
-    if foreign or threading.current_thread() is not threading.main_thread():
+def signals_deferred() -> Iterator[None]:
+    """Call the Python handlers of signals that arrive within the block when it ends.
+
+    The handlers are called, and the signals not raised again: an event loop would count them twice.
+    """
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    received: list[int] = []
-    previous = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    deferral = _Deferral()
     try:
+        for number in signal.valid_signals():
+            if callable(handler := signal.getsignal(number)):
+                deferral.handlers[number] = handler
+                signal.signal(number, deferral)
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
-        if received:
-            signal.raise_signal(signal.SIGINT)
+        deferral.is_over = True
+        try:
+            for number, handler in deferral.handlers.items():
+                if signal.getsignal(number) is deferral:
+                    signal.signal(number, handler)
+        finally:
+            deferral.deliver()
 
 
 class Guard:
@@ -43,64 +81,66 @@ class Guard:
 
     Parameters
     ----------
-    targets : mapping
-        The functions to call, by key. They may raise anything.
+    target : callable
+        Gets what C passes, as one object. It may raise anything.
     reporter : object
-        Converts exceptions to return values for C (an ``OrtStatus*``). `report` takes an exception; it may itself be
-        interrupted, and is then called again. `spares` returns values prepared for later exceptions, each with its
-        id, and `slots` is the mapping that takes the exceptions of spares by id.
+        Converts exceptions to return values for C (an ``OrtStatus*``). `report` takes an exception and what C passed,
+        None if that is unknown; an exception in it is reported in place of the first, unless it is for lack of memory
+        or stack. `spares` is a deque of values prepared for exceptions that cannot be reported, each with its id,
+        `prepare` adds more, and `slots` is the mapping that takes those exceptions by id.
 
     Attributes
     ----------
     callback : object
-        The callable to give to ctypes. Its only parameter is an object with the two values that C passes: `first`, the
-        key of the target, and `second`, the target's argument.
+        The callable to give to ctypes.
     """
 
-    def __init__(self, targets: Mapping[int, Callable[[Any], Any]], reporter: Any) -> None:
+    def __init__(self, target: Callable[[Any], Any], reporter: Any) -> None:
         def unguarded(call: Any) -> Any:
             try:
-                return targets[call.first](call.second)
+                if sys._getframe().f_back is not None:  # a thread of Python's
+                    self.arm()
+                return target(call)
             except BaseException as error:  # C cannot receive one
-                return reporter.report(error)
+                return reporter.report(error, call)
 
         class Callback(threading.local):
-            resume: Any = staticmethod(unguarded)
-            # attrgetter is C code: calling the object looks up this thread's `resume` and calls it without executing a
-            # bytecode at which an interrupt could be raised.
-            __call__ = property(operator.attrgetter("resume"))
+            take: Any = itertools.repeat(unguarded).__next__
+            # methodcaller is C code: calling the object takes one of this thread's generators and resumes it without
+            # executing a bytecode at which an exception could be raised.
+            __call__ = __rmatmul__ = property(operator.methodcaller("take"))
 
         self.callback = Callback()
-        self._targets = targets
+        self._target = target
         self._reporter = reporter
 
     def arm(self) -> None:
         """Guard this thread's calls from now on."""
-        if "resume" not in self.callback.__dict__:
-            self.callback.resume = self._start()
+        if "take" not in self.callback.__dict__:
+            self._reporter.prepare()
+            pool: deque[Any] = deque()
+            self._fill(pool)
+            self.callback.take = pool.pop
 
-    def _start(self) -> Callable[[Any], Any]:
-        generator = self._serve()
-        next(generator)
-        generator.send(generator.send)
-        return generator.send
+    def _fill(self, pool: deque[Any]) -> None:
+        while len(pool) < _SUSPENDED:
+            generator = self._serve(pool)
+            next(generator)
+            generator.send(generator.send)
 
-    def _serve(self) -> Generator[Any, Any, None]:
-        targets, reporter = self._targets, self._reporter
-        # The callback's attributes in this thread; writing to the dict is faster than setattr.
-        attributes = self.callback.__dict__
+    def _serve(self, pool: deque[Any]) -> Generator[Any, Any, None]:
+        target, reporter = self._target, self._reporter
+        spares, slots = reporter.spares, reporter.slots
         own = yield None
-        slots = reporter.slots
-        spares, used = reporter.spares(), 0
-        nested = None
+        call: Any = None
         answer: Any = None
         error: BaseException | None = None
         earlier: BaseException | None = None
         failed = 0
+        is_taken = True
         # Each level catches exceptions raised while the inner level handles one; even a loop's backward jump is a point
-        # where an interrupt may be raised. Of two exceptions, an interrupt wins, and otherwise the first: a failure to
-        # report an exception does not hide it. The handlers call nothing, because the end of a call is such a point,
-        # too.
+        # where one may be raised. Of two exceptions, the later wins, as everywhere in Python, but a failure to report
+        # an exception does not hide it. The handlers call nothing, because the end of a call is such a point, too.
         while True:
             try:
                 while True:
@@ -109,75 +149,70 @@ class Guard:
                             try:
                                 while True:
                                     if error is not None:
+                                        is_taken = own not in pool
                                         if failed < _ATTEMPTS:
                                             failed += 1
-                                            if earlier is not None and earlier is not error:
+                                            if earlier is not None and error.__context__ is None:
                                                 error.__context__ = earlier
-                                            # traceback takes an interrupt for a failure of an exception's __str__.
-                                            with interrupts_deferred():
-                                                answer = reporter.report(error)
-                                        else:  # too close to the recursion limit to format text, for example
-                                            answer, number = spares[used]
+                                            answer = reporter.report(error, call)
+                                        else:  # too close to the recursion limit to call a function, for example
+                                            answer, number = spares.pop()
                                             slots[number] = error
-                                            used += 1
                                         error, earlier, failed = None, None, 0
+                                    call = None
+                                    if is_taken:
+                                        is_taken = False
+                                        # At the other end: whoever enters before the yield takes another one.
+                                        pool.appendleft(own)
                                     call = yield answer
+                                    is_taken = True
                                     answer = None
-                                    if used and used > len(spares) // 2:
-                                        with contextlib.suppress(RecursionError):
-                                            spares, used = reporter.spares(), 0
-                                    if nested is None:
-                                        nested = self._start()
-                                    attributes["resume"] = nested
+                                    if len(pool) < _SUSPENDED:
+                                        self._fill(pool)
+                                        reporter.prepare()
                                     try:
-                                        answer = targets[call.first](call.second)
+                                        answer = target(call)
                                     except GeneratorExit as caught:  # the kernel's own, not this generator's
                                         error = caught
-                                    finally:
-                                        attributes["resume"] = own
                             except GeneratorExit:
                                 raise
-                            except Exception as caught:
+                            except (RecursionError, MemoryError) as caught:
                                 error = caught if error is None else error
                             except BaseException as caught:
                                 error, earlier = caught, error
                     except GeneratorExit:
                         raise
-                    except Exception as caught:
+                    except (RecursionError, MemoryError) as caught:
                         error = caught if error is None else error
                     except BaseException as caught:
                         error, earlier = caught, error
             except GeneratorExit:
                 raise
-            except Exception as caught:
+            except (RecursionError, MemoryError) as caught:
                 error = caught if error is None else error
             except BaseException as caught:
                 error, earlier = caught, error
 
 
 _ATTEMPTS = 8
+# How many generators are left in a thread's pool while one runs: as many handlers may enter within each other's first
+# instructions.
+_SUSPENDED = 8
 
 
-def checkpoint(function: Callable[..., Any], interrupted: Callable[[BaseException], None]) -> Callable[..., Any]:
-    """Return `function` as a ctypes callback that first takes any pending interrupt.
+def packing(callback: Any, count: int) -> Callable[..., Any]:
+    """Return a callable that calls a guard's `callback` with the tuple of its arguments, in C code alone.
 
-    A pending interrupt is passed to `interrupted`, and `function` runs nevertheless: a guard returns `function` when
-    ctypes looks up what to call, so the interrupt is raised inside the guard.
+    Parameters
+    ----------
+    count : int
+        The number of arguments, each a word. The tuple has one item more, before them.
     """
 
-    class Callback(threading.local):
-        ready: Any = SimpleNamespace(function=function)
-        __call__ = property(operator.attrgetter("ready.function"))
-
-    def report(error: BaseException) -> Callable[..., Any]:
-        interrupted(error)
-        return function
-
-    callback = Callback()
-    if threading.current_thread() is threading.main_thread():
-        reporter = SimpleNamespace(report=report, spares=lambda: [(function, 0)], slots={})
-        guard = Guard({0: lambda _: function}, reporter)
-        guard.arm()
-        ready = {"first": 0, "second": None, "function": property(guard.callback.resume)}
-        callback.ready = type("Ready", (), ready)()
-    return callback
+    prototype: Any = PYFUNCTYPE(py_object, py_object, *[c_void_p] * count)
+    prototype.__iter__ = (callback,).__iter__
+    # Py_NewRef returns its first argument, which is matmul. Then ctypes calls errcheck(matmul, function, arguments), and
+    # reduce, for the only item of function, matmul(arguments, callback), which is callback.__rmatmul__(arguments).
+    function = prototype(("Py_NewRef", pythonapi))
+    function.errcheck = functools.reduce
+    return functools.partial(function, operator.matmul)

@@ -65,7 +65,7 @@ class NodeClock(NodeProfile):
 
     def __init__(self, name: str, op: AnyOp) -> None:
         super().__init__(name, op)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # Of the call that is running in this thread: the nanoseconds that its kernel took.
         self._running = threading.local()
         # Cached, so that one kernel always gives the same timed kernel (engines compare kernels by identity).

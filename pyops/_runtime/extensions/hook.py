@@ -13,6 +13,7 @@ import itertools
 import logging
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -41,11 +42,6 @@ class HookCall(ctypes.Structure):
     inputs: list[Any]
     attributes: dict[str, str]
     __iter__: Any
-
-    @property
-    def second(self) -> HookCall:
-        """Return the argument to call the target with: the call itself."""
-        return self
 
 
 Target = Callable[[HookCall], Answer]
@@ -108,8 +104,8 @@ def watch(function: Callable[[], R], options: Any = None) -> R:
     this_thread.runs.append(run)
     try:
         result = function()
-    except Exception:  # ONNX Runtime raises several unrelated types
-        if run.failure is None and not this_thread.unreported:
+    except Exception as error:
+        if not exceptions.is_of_onnxruntime(error) or (run.failure is None and not this_thread.unreported):
             raise
     finally:
         this_thread.runs.remove(run)
@@ -133,8 +129,9 @@ def fail(error: BaseException) -> None:
         return log(error)
     exceptions.remember(error)
     run = this_thread.runs[-1]
-    if run.failure is None or not isinstance(error, Exception):  # an interrupt wins
-        run.failure = error
+    if run.failure is not None and error.__context__ is None:  # an interrupt, as no kernel runs after a failure
+        error.__context__ = run.failure
+    run.failure = error
     if run.options is not None:
         run.options.terminate = True
     return None
@@ -158,21 +155,25 @@ _logger = logging.getLogger("pyops")
 
 
 class _Reporter:
-    def report(self, error: BaseException) -> Answer:
-        fail(error)
-        return NOTHING
-
-    def spares(self) -> list[tuple[Answer, int]]:
-        return [(NOTHING, next(_spare_numbers)) for _ in range(_SPARES)]
+    def __init__(self) -> None:
+        self.spares: deque[tuple[Answer, int]] = deque()
+        self._numbers = itertools.count()
 
     @property
     def slots(self) -> dict[int, BaseException]:
         return this_thread.unreported
 
+    def report(self, error: BaseException, call: HookCall | None) -> Answer:
+        fail(error)
+        return NOTHING
+
+    def prepare(self) -> None:
+        while len(self.spares) < _SPARES:
+            self.spares.append((NOTHING, next(self._numbers)))
+
 
 _SPARES = 8
-_spare_numbers = itertools.count()
-_guard = guard.Guard(targets, _Reporter())
+_guard = guard.Guard(lambda call: targets[call.first](call), _Reporter())
 HookCall.__iter__ = property(_guard.callback)
 
 

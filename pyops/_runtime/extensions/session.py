@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,7 +23,6 @@ from ..._ops.op import compute as compute_op
 from ..._schema.dtypes import STRING
 from ..._schema.node import add_note, describe_node, linked_attributes, read_attributes
 from ...errors import EngineError, InputError, OutputError
-from ..calls import exceptions
 from ..calls.timing import NodeClock, Nodes, TimedOp
 from . import hook, registry
 from .registry import HOST_OP_TYPE as HOST_OP_TYPE
@@ -163,7 +163,7 @@ class SessionHost:
         node.ClearField("output")
         node.output.extend(name or f"_pyops_{key}_{index}" for index, name in enumerate(names))
 
-    def create(self, function: Callable[[], None]) -> None:
+    def create(self, function: Callable[[], None], options_read: ExitStack) -> None:
         """Call `function`, which creates the session; raise what a kernel raises during constant folding."""
         holds = hook.has_library(self._options)
         if holds or not self._fresh:
@@ -173,14 +173,10 @@ class SessionHost:
                 lacks_ops = "is not a registered function/op" in str(error) and (
                     not holds or _HOSTING_DOMAINS in str(error)
                 )
-                if self.raised_by_kernel(error) is not None or not lacks_ops:
+                if not lacks_ops:
                     raise
         hook.add_library(self._options, registry.size())
         return hook.watch(function)
-
-    def raised_by_kernel(self, error: Exception) -> BaseException | None:
-        """Return `error` if it is a kernel's exception raised by `create`, else None."""
-        return error if error is exceptions.last_exception() else None
 
     def run(self, function: Callable[[Any], R], run_options: Any, quiet: bool) -> R:
         """Return ``function(run_options)``, which runs the session; raise what a kernel raises in it.

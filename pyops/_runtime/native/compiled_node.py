@@ -47,8 +47,8 @@ class CompiledNode(KernelNode):
 
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         super().__init__(api, info, hosted)
-        self._lock = threading.Lock()
-        # Replaced memory: machine code running in another thread may still read it.
+        self._lock = threading.RLock()
+        # What machine code may be reading, the latest last.
         self._kept: list[Any] = []
         functions = (
             "KernelContext_GetInput",
@@ -57,7 +57,7 @@ class CompiledNode(KernelNode):
             "GetTensorMutableData",
             "KernelContext_ParallelFor",
         )
-        self._state = words(0, ctypes.addressof(self.op._revision), hosted.python, *map(api.address, functions))
+        self._state = words(0, ctypes.addressof(self.op._revision), hosted.python, *map(api.address, functions), 0)
         self.address = address_of(self._state)
         self._publish(self.op._revision.value - 1, {})
 
@@ -111,8 +111,13 @@ class CompiledNode(KernelNode):
                 records.setdefault(specialization, record)
                 if records is self._records:  # the op may have been redefined meanwhile
                     self._publish(revision, records)
-        if shapes is not None:
-            records[specialization].add_shapes(input_sizes, output_sizes)
+        with self._lock:
+            if shapes is not None:
+                records[specialization].add_shapes(input_sizes, output_sizes)
+            if self._state[layout.RUNNING] == 0:
+                del self._kept[:-1]
+                for record in self._records.values():
+                    record.free_replaced()
 
     def _publish(self, revision: int, records: dict[Specialization, Record]) -> None:
         self._revision, self._records = revision, records

@@ -122,7 +122,7 @@ def _allocate(cupy: Any, owner: _Owner, size: int) -> Any:
     return cuda.MemoryPointer(cuda.UnownedMemory(address, size, _Block(owner, address), owner.device), 0)
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
 
 

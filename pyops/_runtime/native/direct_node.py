@@ -30,8 +30,6 @@ from .workspace import Workspace
 _BASES = memoryview(b"\0"), memoryview(bytearray(1))
 _RUNNING = words(0)
 
-_NO_SHAPES = words(*[0] * 2**direct_call.SLOT_BITS)
-
 
 class _Binding:
     """What machine code calls for a node while the op's revision is the one given.
@@ -46,7 +44,7 @@ class _Binding:
 
     def __init__(self, kernel: Any, names: Sequence[str], revision: int, is_shaped: bool, gives_buffers: bool) -> None:
         self._kernel, self._names = kernel, tuple(map(sys.intern, names))
-        self._slots = _NO_SHAPES
+        self._slots = words(*[0] * 2**direct_call.SLOT_BITS) if is_shaped else words()
         slots = address_of(self._slots) if is_shaped else 0
         self.entries: dict[tuple[int, ...], tuple[np.ndarray[Any, Any], Any]] = {}
         self.words = words(id(self), revision, id(kernel), id(self._names) if names else 0, gives_buffers, slots)
@@ -56,9 +54,6 @@ class _Binding:
         key = [word for array in inputs if array is not None for word in (array.ndim, *array.shape)]
         shapes = [direct_call.ANY if word is None else word for shape in outputs for word in (len(shape), *shape)]
         entry, _ = self.entries.setdefault(tuple(key), (words(id(outputs), len(key), *key, *shapes), outputs))
-        if self._slots is _NO_SHAPES:
-            self._slots = _NO_SHAPES.copy()
-            self.words[direct_call.SHAPES] = address_of(self._slots)
         self._slots[_slot_of()(address_of(entry[direct_call.KEY :]), len(key))] = address_of(entry)
 
 
@@ -86,7 +81,7 @@ class DirectNode(KernelNode):
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         super().__init__(api, info, hosted)
         node, signature = self._node, self._signature
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._bindings: list[_Binding] = []
         self._revision: int | None = None
         items = [(_code_of(dtype), id(dtype)) for dtype in node.input_dtypes]
@@ -156,7 +151,7 @@ class DirectNode(KernelNode):
         sizes = [size for shape in shapes for size in shape if size is not None or self._takes_buffers]
         is_possible = all(size is not None and 0 <= size < 2**62 for size in sizes)
         if self._state[direct_call.BINDING] and is_possible and len(shapes) == len(self._node.output_dtypes):
-            if len(binding.entries) == MAX_SHAPES:
+            if len(binding.entries) >= MAX_SHAPES:
                 self._bind()
             else:
                 binding.add_shapes(inputs, shapes)

@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from ctypes import c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..._ops.op import AnyOp
 from ..calls import exceptions
-from ..calls.guard import Guard, checkpoint
+from ..calls.guard import Guard, packing, signals_deferred
 from .c_api import PROTOTYPES, api_from_table, load
 from .hosted_op import HostedOp, immortal
 from .kernel_node import KernelNode
 from .node_info import infer_output_shapes
 
 _Callback = Callable[[int], int | None]
+# A session that a setup function creates is created on top of the stack of the first, which needs some 130 KB of it.
+_MOST_CREATIONS = 20
+
+
+class _Creation(NamedTuple):
+    """A `pyops.InferenceSession` that is being created.
+
+    Attributes
+    ----------
+    depth : int
+        The number of sessions that are being created in this thread.
+    options_read : ExitStack
+        What is to be undone once ONNX Runtime has read the session options.
+    """
+
+    depth: int
+    nodes: list[weakref.ref[KernelNode]]
+    options_read: ExitStack
+
+
+class _ThisThread(threading.local):
+    def __init__(self) -> None:
+        # Exceptions raised in callbacks that cannot report them; the session's creation raises them.
+        self.unreported: dict[int, BaseException] = {}
 
 
 class NativeEngine:
@@ -33,8 +59,8 @@ class NativeEngine:
         The function that computes each node, by the node's `address`.
     table : int or None
         The last ``OrtApi*`` that ONNX Runtime passed when it created a kernel.
-    compute_guard, infer_guard : Guard
-        The guards of kernel calls and of shape function calls.
+    compute_guard : Guard
+        The guard of kernel calls.
     registrations : WeakKeyDictionary
         The `Registration` of each SessionOptions object; `lock` protects changes.
     """
@@ -42,93 +68,153 @@ class NativeEngine:
     def __init__(self) -> None:
         self.computes: dict[int, _Callback] = {}
         self.table: int | None = None
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.registrations: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._hosted: dict[int, HostedOp] = {}
-        self._infers: dict[int, _Callback] = {}
-        self._created: ContextVar[list[weakref.ref[KernelNode]] | None] = ContextVar("created", default=None)
-        # An interrupt that arrived in a callback without a status; the next kernel creation raises it.
-        self._interrupt: BaseException | None = None
-        self.compute_guard = Guard(self.computes, _Reporter())
-        self.infer_guard = Guard(self._infers, _Reporter())
+        self._nodes: weakref.WeakValueDictionary[int, KernelNode] = weakref.WeakValueDictionary()
+        self._creation: ContextVar[_Creation | None] = ContextVar("creation", default=None)
+        self._this_thread = _ThisThread()
+        computes = self.computes
+        self.compute_guard = Guard(lambda call: computes[call.first](call.second), _Reporter(self._is_raised))
+        infer_guard = Guard(self._infer_output_shapes, _Unreported(self._this_thread))
+        create_guard = Guard(self._create_kernel, _Reporter(lambda _: self._creation.get() is not None))
+        self._creation_guards = infer_guard, create_guard
         functions: dict[str, Any] = {
-            # A bound method of dict is C code, so no interrupt can be raised in this callback either.
+            # A bound method of dict is C code, so no exception can be raised in this callback either.
             "KernelDestroy": self.computes.pop,
-            "CreateKernelV2": checkpoint(self._create_kernel, self._defer),
+            "CreateKernelV2": packing(create_guard.callback, 4),
             "KernelComputeV2": self.compute_guard.callback,
-            "InferOutputShapeFn": self.infer_guard.callback,
+            "InferOutputShapeFn": infer_guard.callback,
         }
         self.addresses = {name: immortal(PROTOTYPES[name](function)) for name, function in functions.items()}
 
     def add(self, item: HostedOp) -> None:
         """Register a hosted op, so that ONNX Runtime can create kernels of it."""
         self._hosted[item.address] = item
-        self._infers[item.address] = functools.partial(self._infer_output_shapes, item.op)
 
     def remove(self, item: HostedOp) -> None:
         """Remove a hosted op that ONNX Runtime has no pointers to any more."""
-        del self._hosted[item.address], self._infers[item.address]
+        del self._hosted[item.address]
+
+    def _is_raised(self, call: Any) -> bool:
+        """Return whether a session of pyops raises the exceptions of the node that this call computes."""
+        node = self._nodes.get(call.first)
+        return node is None or node.is_in_pyops_session
 
     @contextmanager
-    def created_nodes(self, nodes: list[weakref.ref[KernelNode]]) -> Iterator[None]:
-        """Append references to the nodes that this thread creates within the block to `nodes`."""
-        # Nested, because a kernel called for constant folding may create a session too.
-        token = self._created.set(nodes)
+    def creating(self, nodes: list[weakref.ref[KernelNode]], options_read: ExitStack) -> Iterator[None]:
+        """Create one session within the block, in this thread; raise exceptions that no callback could report.
+
+        Parameters
+        ----------
+        nodes : list
+            References to the session's nodes are appended to it.
+        options_read : ExitStack
+            Closed once ONNX Runtime has read the session options, before any code of the user's is called: that may
+            wait for another thread which uses the same options.
+
+        Raises
+        ------
+        RecursionError
+            Too many sessions are being created within each other.
+        """
+        # Nested, because a setup function may create a session too.
+        outer = self._creation.get()
+        depth = outer.depth + 1 if outer else 1
+        if depth > _MOST_CREATIONS:
+            raise RecursionError(
+                f"{_MOST_CREATIONS} sessions are being created within each other: a setup function or a kernel creates "
+                "a session of a model with its own op"
+            )
+        for guard in (self.compute_guard, *self._creation_guards):
+            guard.arm()
+        token = self._creation.set(_Creation(depth, nodes, options_read))
         try:
             yield
         finally:
-            self._created.reset(token)
+            self._creation.reset(token)
+            self._raise_unreported()
 
-    def _infer_output_shapes(self, op: AnyOp, context: int) -> None:
+    def _raise_unreported(self) -> None:
+        unreported = self._this_thread.unreported
+        if unreported:
+            raise unreported.pop(min(unreported))
+
+    def _infer_output_shapes(self, call: Any) -> None:
+        if creation := self._creation.get():
+            creation.options_read.close()
+        op: AnyOp = self._hosted[call.first].op
         if op.shape_function is not None:
             assert self.table is not None  # set by `native.session.ort_api`
-            infer_output_shapes(api_from_table(self.table), op, context)
+            infer_output_shapes(api_from_table(self.table), op, call.second)
 
-    def _create_kernel(self, hosted_op: int, table: int, info: int, out: int) -> int | None:
-        try:
-            api = api_from_table(table)
-            self.table = table
-            if self._interrupt is not None:
-                interrupt, self._interrupt = self._interrupt, None
-                raise interrupt
-            op = self._hosted[hosted_op]
-            node = op.node_type(api, info, op)
-            self.computes[node.address] = node.function
-            if (created := self._created.get()) is not None:
-                created.append(weakref.ref(node))
-            c_void_p.from_address(out).value = node.address
-        except BaseException as error:  # an interrupt is reported as a status, too
-            return _report(error)
-        return None
-
-    def _defer(self, interrupt: BaseException) -> None:
-        self._interrupt = self._interrupt or interrupt
-
-
-def _report(error: BaseException, attempts: int = 8) -> int:
-    """Return a status for an exception, retrying when interrupted."""
-    try:
-        return _Reporter().report(error)
-    except BaseException:  # interrupted, possibly repeatedly
-        if not attempts:
-            raise
-        return _report(error, attempts - 1)
+    def _create_kernel(self, arguments: tuple[Any, int, int, int, int]) -> None:
+        _, hosted_op, table, info, out = arguments
+        self.table = table
+        self._raise_unreported()
+        if creation := self._creation.get():
+            creation.options_read.close()
+        op = self._hosted[hosted_op]
+        node = op.node_type(api_from_table(table), info, op)
+        node.is_in_pyops_session = creation is not None
+        self._nodes[node.address] = node
+        self.computes[node.address] = node.function
+        if creation:
+            creation.nodes.append(weakref.ref(node))
+        c_void_p.from_address(out).value = node.address
 
 
 _SPARES = 32
 
 
 class _Reporter:
-    """A reporter whose statuses carry ids of exceptions stored in `calls.exceptions`."""
+    """A reporter for callbacks that return an ``OrtStatus*``.
 
-    def report(self, error: BaseException) -> int:
-        return load().status(exceptions.store(error))
-
-    def spares(self) -> list[tuple[int, int]]:
-        reserved = [exceptions.reserve() for _ in range(_SPARES)]
-        return [(load().status(message), number) for number, message in reserved]
+    Parameters
+    ----------
+    is_raised : callable
+        Gets what C passed to the callback; returns whether a session of pyops raises its exceptions.
+    """
 
     slots = exceptions.stored
+
+    def __init__(self, is_raised: Callable[[Any], bool]) -> None:
+        self._is_raised = is_raised
+        self.spares: deque[tuple[int, int]] = deque()
+
+    def report(self, error: BaseException, call: Any) -> int:
+        exceptions.remember(error)
+        if call is None or self._is_raised(call):
+            return load().status(exceptions.store(error))
+        with signals_deferred():  # traceback takes an exception raised meanwhile for a failure of an exception's __str__
+            message = exceptions.describe(error)
+        return load().status(message)
+
+    def prepare(self) -> None:
+        while len(self.spares) < _SPARES:
+            number, message = exceptions.reserve()
+            self.spares.append((load().status(message), number))
+
+
+class _Unreported:
+    """A reporter for callbacks whose status ONNX Runtime ignores."""
+
+    def __init__(self, this_thread: _ThisThread) -> None:
+        self._this_thread = this_thread
+        self._numbers = itertools.count()
+        self.spares: deque[tuple[int, int]] = deque()
+
+    @property
+    def slots(self) -> dict[int, BaseException]:
+        return self._this_thread.unreported
+
+    def report(self, error: BaseException, call: Any) -> None:
+        exceptions.remember(error)
+        self.slots[next(self._numbers)] = error
+
+    def prepare(self) -> None:
+        while len(self.spares) < _SPARES:
+            self.spares.append((0, next(self._numbers)))
 
 
 engine = NativeEngine()

@@ -58,7 +58,7 @@ class HostedOp:
         self._name = ctypes.create_string_buffer(name.encode())
         self._inactive_name = ctypes.create_string_buffer(f"_inactive_{self.address:x}".encode())
         weakref.finalize(self, _names.pop, self.address).atexit = False
-        self.activate(True)
+        self.activate(False)
 
     def activate(self, active: bool) -> None:
         """Make the operator visible or invisible to new sessions.

@@ -56,6 +56,8 @@ class KernelNode:
         The op that computes the node.
     address : int
         What ONNX Runtime passes to the callbacks to tell the nodes apart.
+    is_in_pyops_session : bool
+        Whether the session is a `pyops.InferenceSession`, which raises the kernel's exceptions.
 
     Raises
     ------
@@ -64,6 +66,7 @@ class KernelNode:
     """
 
     device_type = "cpu"
+    is_in_pyops_session = False
     # The module whose arrays the kernel takes and returns.
     _array_module: Any = np
 

@@ -215,11 +215,23 @@ def infer_output_shapes(api: Api, op: Op[..., Any], context: int) -> None:
     try:
         count = api.get(c_size_t, api.ShapeInferContext_GetInputCount, context)
         specs = [_input_spec(api, context, index) for index in range(count)]
-        outputs = op.infer_shapes(*specs, **_known_attributes(api, context, op))
-    except Exception:  # a shape function may raise anything
+        outputs = _infer(op, specs, _known_attributes(api, context, op))
+        for index, spec in enumerate(outputs):
+            _set_output(api, context, index, spec)
+    except (_UnknownError, EngineError, UnicodeError):
         return
-    for index, spec in enumerate(outputs):
-        _set_output(api, context, index, spec)
+
+
+def _infer(op: Op[..., Any], specs: list[TensorSpec | None], attributes: dict[str, Any]) -> tuple[TensorSpec, ...]:
+    """Return the specs of the outputs; none if the shape function fails, with whatever exception."""
+    try:
+        return op.infer_shapes(*specs, **attributes)
+    except Exception as error:
+        try:
+            op.infer_shapes(*specs, **attributes)
+        except type(error):
+            return ()
+        raise  # it did not come from the shape function but, for example, from the handler of a signal
 
 
 def _input_spec(api: Api, context: int, index: int) -> TensorSpec | None:

@@ -11,8 +11,8 @@ import ctypes
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from ctypes import c_size_t, c_void_p
 from typing import Any
 
@@ -55,32 +55,33 @@ class Registration:
     """
 
     def __init__(self, options: Any) -> None:
+        # Reentrant: a signal's handler may create a session with the same options.
         self._lock = threading.RLock()
-        self._kept: set[_Key] = set()
+        self._visible: set[_Key] = set()
         self._options_pointer = session_options_pointer(options)
         self._domains: dict[str, int] = {}
         self._hosted: dict[_Key, list[HostedOp]] = {}
 
     @contextmanager
-    def showing(self, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
-        """Make exactly these ops visible to sessions created within the block, and afterwards the kept ones.
+    def showing(self, hosts: Iterable[Host], keep: bool = False) -> Iterator[None]:
+        """Make exactly these ops visible to sessions created within the block, and with `keep` to later ones, too.
 
-        With `keep`, these become the kept ones.
+        Without `keep`, those that were visible before are visible afterwards.
         """
         with self._lock:
             wanted = {_key(host): host for host in hosts}
             for key in wanted.keys() - self._hosted.keys():
                 self._hosted[key] = self._add(wanted[key])
-            if keep:
-                self._kept = set(wanted)
-            self._activate(wanted.keys())
+            before = set(wanted) if keep else self._visible
             try:
+                self._show(set(wanted))
                 yield
             finally:
-                self._activate(self._kept)
+                self._show(before)
 
-    def _activate(self, keys: Collection[_Key]) -> None:
-        for key, items in self._hosted.items():
+    def _show(self, keys: set[_Key]) -> None:
+        self._visible = keys
+        for key, items in list(self._hosted.items()):  # a signal's handler may add some
             for item in items:
                 item.activate(key in keys)
 
@@ -219,14 +220,13 @@ class SessionHost:
             hosted = (host for op in registry.latest() for host in all_hosts(op))
             self._hosts = [host for host in hosted if host.domain not in taken]
 
-    def create(self, function: Callable[[], None]) -> None:
-        """Call `function`, which creates the session, with the ops visible."""
-        with registered(self._options, self._hosts), engine.created_nodes(self._created.nodes):
-            function()
+    def create(self, function: Callable[[], None], options_read: ExitStack) -> None:
+        """Call `function`, which creates the session, with the ops visible.
 
-    def raised_by_kernel(self, error: Exception) -> BaseException | None:
-        """Return the kernel's exception that made ONNX Runtime raise `error`, or None."""
-        return exceptions.take(str(error))
+        `options_read` is closed once ONNX Runtime has read the session options.
+        """
+        ort_api()
+        _create(self._options, self._hosts, function, self._created.nodes, options_read)
 
 
 def take_failed(nodes: Nodes[Any]) -> list[BaseException]:
@@ -234,15 +234,13 @@ def take_failed(nodes: Nodes[Any]) -> list[BaseException]:
     return [node.failed.pop() for _, node in nodes.living() if isinstance(node, CudaNode) and node.failed]
 
 
-def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> AbstractContextManager[None]:
-    """Make exactly these ops visible to sessions created from `options` within the block.
+def register(options: Any, hosts: Iterable[Host]) -> None:
+    """Make exactly these ops visible to sessions created from `options` from now on.
 
     Parameters
     ----------
     options : onnxruntime.SessionOptions
         Other custom-op libraries registered in it stay visible.
-    keep : bool
-        Whether sessions created after the block see these ops too.
 
     Raises
     ------
@@ -250,19 +248,30 @@ def registered(options: Any, hosts: Iterable[Host], *, keep: bool = False) -> Ab
         The engine does not work on this machine, or `options` is not a SessionOptions object.
     """
     ort_api()
-    return _showing(options, hosts, keep)
+    with _registration(options).showing(hosts, keep=True):
+        pass
 
 
-@contextmanager
-def _showing(options: Any, hosts: Iterable[Host], keep: bool) -> Iterator[None]:
+def _create(
+    options: Any,
+    hosts: Iterable[Host],
+    function: Callable[[], Any],
+    nodes: list[weakref.ref[KernelNode]],
+    options_read: ExitStack,
+) -> None:
+    with engine.creating(nodes, options_read):
+        options_read.enter_context(_registration(options).showing(hosts))
+        function()
+
+
+def _registration(options: Any) -> Registration:
     arm()
-    engine.infer_guard.arm()
     with engine.lock:
         if options not in engine.registrations:
-            engine.registrations[options] = Registration(options)
-            weakref.finalize(options, engine.registrations[options].release).atexit = False
-    with engine.registrations[options].showing(hosts, keep):
-        yield
+            engine.registrations[options] = registration = Registration(options)
+            weakref.finalize(options, registration.release).atexit = False
+        found: Registration = engine.registrations[options]
+        return found
 
 
 def ort_api() -> Api:
@@ -277,10 +286,11 @@ def ort_api() -> Api:
         op = Op(Signature("pyops", "Probe", 1, (Input("x", *types),), (Output("y", *types),)), lambda x: x)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        with _showing(options, [Host(op.domain, op.name, op)], keep=False):
-            model = onnx.parser.parse_model(_PROBE)
+        model = onnx.parser.parse_model(_PROBE).SerializeToString()
+        probe = functools.partial(onnxruntime.InferenceSession, model, options, providers=["CPUExecutionProvider"])
+        with ExitStack() as options_read:
             try:
-                onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+                _create(options, [Host(op.domain, op.name, op)], probe, [], options_read)
             except Exception as error:  # for example an interrupt in a callback
                 interrupt = exceptions.take(str(error))
                 raise error if interrupt is None else interrupt from None
